@@ -1,0 +1,1 @@
+"""Who JUDGES: an op and a sample in, a verdict out."""

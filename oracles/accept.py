@@ -1,0 +1,131 @@
+"""The accept set of every output element, and where an output stands in it.
+
+With y the exact value and δ the bound on the error of the evaluation, an output is accepted iff
+RN(y − δ) ≤ out ≤ RN(y + δ), rounded once to the output's format. The decision is made in float64 with directed
+slack, and for the few elements that this leaves open with mpmath's integers, so that nothing rounds twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mpmath import libmp
+
+from ..reference.exact import Exact, to_float_pair
+from ..reference.formats import Format, round_array, round_to, ulp_array
+from .rounding import Ball
+
+_SLACK = 2.0**-50
+
+
+class ReadingError(ArithmeticError):
+    """Two readings of one formula contradict each other: the framework's fault, never the subject's."""
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Arrays of one output's shape; errors and widths in ulp of the exact value.
+
+    Attributes:
+        accepted: in the accept set (true where not judged).
+        judged: inside the domain of the bound.
+        special: the exact value is NaN or infinite, or overflows the format.
+        ulp: |out − y| in ulp. ratio: |out − y| over the bound, at most 1 for accepted elements.
+        width: half-width of the accept set in ulp, the smallest fault that this element can show.
+        bound: what |out − y| is measured against. value: the exact value, nearest float64.
+    """
+
+    accepted: Any
+    judged: Any
+    special: Any
+    ulp: Any
+    ratio: Any
+    width: Any
+    bound: Any
+    value: Any
+
+
+def judge(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool = True) -> Elements:
+    """Place a computed output in its accept set.
+
+    Args:
+        computed: float64 array holding the output's values exactly.
+        fmt: the output's format.
+        ball: the rounding reading of the same output.
+        exact: the exact reading, or None: then the centre stands for the exact value, its own error being part of
+            the radius, and elements whose centre is not finite are not judged.
+        finite_inputs: whether all operands were finite. Only then is a NaN or infinite exact value a singularity of
+            the formula, which a rounded evaluation may miss by a hair: not judged.
+
+    Raises:
+        ReadingError: an exact value outside its ball.
+    """
+    with np.errstate(all="ignore"):
+        high, low, delta = _centre(ball, exact)
+        finite_bound = np.isfinite(delta)
+        finite = np.isfinite(high)
+        accepted, open_ = _inside(computed, fmt, high, low, delta)
+        if exact is not None:
+            for i in np.argwhere(open_ & finite & finite_bound):
+                accepted[tuple(i)] = _decide(computed[tuple(i)], fmt, exact.values[tuple(i)], float(delta[tuple(i)]))
+        must_match = ~finite & (exact is not None and not finite_inputs)
+        judged = (finite & finite_bound) | must_match
+        same = (computed == high) | (np.isnan(computed) & np.isnan(high))
+        accepted = np.where(judged, np.where(finite, accepted, same), True)
+        special = ~finite | np.isinf(round_array(fmt, np.where(finite, high, 0.0)))
+        return _measured(computed, fmt, high, low, delta, accepted, judged, special)
+
+
+def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
+    """y as a pair of float64 arrays, and δ such that |evaluation − y| ≤ δ."""
+    radius = np.asarray(ball.radii(), dtype=ball.centre.dtype)
+    if exact is None:
+        high = ball.centre.astype(np.float64)
+        return high, (ball.centre - high).astype(np.float64), _upward(radius)
+    high, low = to_float_pair(exact)
+    offset = np.abs((ball.centre - high) - low)
+    inside = ~(offset > radius * (1 + _SLACK))  # a NaN on either side is no contradiction
+    if not inside.all():
+        worst = np.unravel_index(int(np.argmax(~inside)), inside.shape)
+        raise ReadingError(
+            f"exact value outside its ball: got |c − y|={float(offset[worst]):.3g} at {worst}, "
+            f"need at most r={float(radius[worst]):.3g}"
+        )
+    return high, low, _upward(radius + offset)
+
+
+def _upward(values: Any) -> Any:
+    return np.nextafter(values.astype(np.float64), np.inf) * (1 + _SLACK)
+
+
+def _inside(computed: Any, fmt: Format, high: Any, low: Any, delta: Any) -> tuple[Any, Any]:
+    """Accepted for sure, and undecided: the float64 filter."""
+    slack = (np.abs(high) + delta) * _SLACK + 5e-324
+    upper, lower = high + (low + delta), high + (low - delta)
+    surely = (round_array(fmt, lower + slack) <= computed) & (computed <= round_array(fmt, upper - slack))
+    possibly = (round_array(fmt, lower - slack) <= computed) & (computed <= round_array(fmt, upper + slack))
+    return surely | possibly, possibly & ~surely
+
+
+def _decide(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
+    """The exact decision for one element: mpmath integers, one rounding."""
+    bound = libmp.from_float(delta)
+    out = libmp.from_float(float(computed))
+    lower = round_to(fmt, libmp.mpf_sub(exact, bound))
+    upper = round_to(fmt, libmp.mpf_add(exact, bound))
+    return bool(libmp.mpf_le(lower, out) and libmp.mpf_le(out, upper))
+
+
+def _measured(
+    computed: Any, fmt: Format, high: Any, low: Any, delta: Any, accepted: Any, judged: Any, special: Any
+) -> Elements:
+    unit = ulp_array(fmt, high)
+    error = np.abs((computed - high) - low)
+    bound = delta + 0.5 * ulp_array(fmt, np.abs(high) + delta)
+    plain = judged & ~special & np.isfinite(delta)
+    ratio = np.where(plain & np.isfinite(computed), error / bound, np.where(accepted, 0.0, np.inf))
+    ulps = np.where(plain & np.isfinite(computed), error / unit, np.where(accepted, 0.0, np.inf))
+    width = np.where(plain, (delta + 0.5 * unit) / unit, np.nan)
+    return Elements(accepted, judged, special, ulps, ratio, width, bound, high)

@@ -1,0 +1,43 @@
+"""AUTOCAST: dtype and values under autocast, also under vmap and in reverse mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .judgement import Judgement, Violation
+from .op import Sample, dtype_name, flat_outputs
+from .verdict import Code
+
+
+def autocast(j: Judgement, sample: Sample) -> None:
+    """AUTOCAST: the dtypes that torch's own op gives there, and values in the accept set."""
+
+    def under(*args: Any) -> Any:
+        with torch.autocast(j.device, dtype=torch.bfloat16):
+            return j.subject(*args)
+
+    got = flat_outputs(j.call(under, *sample.args, what="under autocast"))
+    if "torch" in j.op.subjects and j.subject_name != "torch":
+        with torch.autocast(j.device, dtype=torch.bfloat16):
+            need = flat_outputs(j.op.subjects["torch"](*sample.args))[:1]
+        if got[0].dtype != need[0].dtype:
+            title = f"{j.op.name} under autocast: got dtype={dtype_name(got[0].dtype)}, need {dtype_name(need[0].dtype)}"
+            raise Violation(Code.ATTRIBUTE, title, path="autocast")
+    j.path(sample, (), function=under, exactly=False)
+    j.path(sample, ("vjp",), "eager", function=under, exactly=False)
+    tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
+
+    def alone(*operands: Any) -> Any:
+        args = list(sample.args)
+        for i, operand in zip(tensors, operands, strict=True):
+            args[i] = operand
+        return flat_outputs(under(*args))
+
+    doubled = [torch.stack([sample.args[i]] * 2) for i in tensors]
+    both = j.call(torch.func.vmap(alone), *doubled, what="vmap under autocast")
+    for y, one in zip(both, got, strict=True):
+        if y.dtype != one.dtype:
+            title = f"{j.op.name} vmap under autocast: got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)}"
+            raise Violation(Code.ATTRIBUTE, title, path="autocast")

@@ -1,0 +1,44 @@
+"""ERROR: documented invalid input raises the documented error, before anything is written."""
+
+from __future__ import annotations
+
+import torch
+
+from .judgement import Judgement, Unsupported, Violation
+from .op import Refusal, Sample
+from .purity import same_bits
+from .verdict import Code
+
+
+def refused(j: Judgement, sample: Sample) -> None:
+    """ERROR: type and text of every refusal of the op; the inputs keep their bits and versions."""
+    if not j.op.refusals:
+        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} documents no invalid input")
+    for refusal in j.op.refusals:
+        args = refusal.mutate(sample.args)
+        if args is None:
+            continue
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        before = [(t.clone(), t._version) for t in tensors]
+        _must_raise(j, refusal, args)
+        for t, (copy, version) in zip(tensors, before, strict=True):
+            if t._version != version or not same_bits(t, copy):
+                raise Violation(Code.MUTATED, f"{j.op.name}: wrote before refusing {refusal.name}", path=refusal.name)
+        j.judged += 1
+
+
+def _must_raise(j: Judgement, refusal: Refusal, args: tuple[object, ...]) -> None:
+    need = refusal.error.__name__
+    try:
+        j.subject(*args)
+    except refusal.error as err:
+        # What the text must mention is the production op's promise; other subjects promise the type alone.
+        missing = [word for word in refusal.mentions if word not in str(err)] if j.subject_name == "opassay" else []
+        if missing:
+            title = f"{j.op.name}: the error for {refusal.name} does not mention {missing[0]!r}"
+            raise Violation(Code.NOT_RAISED, title, [str(err)], refusal.name) from err
+        return
+    except Exception as err:
+        title = f"{j.op.name}: {refusal.name} raised {type(err).__name__}, need {need}"
+        raise Violation(Code.NOT_RAISED, title, [str(err).splitlines()[0] if str(err) else ""], refusal.name) from err
+    raise Violation(Code.NOT_RAISED, f"{j.op.name}: accepted {refusal.name}, need {need}", path=refusal.name)

@@ -1,0 +1,128 @@
+"""DATA: where every partial result is exact in any order, the output must be equal bit for bit.
+
+On integers times a power of two, sums and products that stay below 2^p are exact, whatever the order, the tree or the
+number of partial sums. The reading of this page is the rounding reading that knows it: a sum or product of exact
+elements keeps radius zero while it stays below 2^p units of its terms' common power of two. Elements whose radius is
+still zero at the end must be exact. Quotients are never credited: an implementation may average in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..reference.array import Array, Operands, Params
+
+from .judgement import Judgement, Violation
+from .op import Sample, to_array
+from .rounding import Ball, Contract
+from .transforms import ENGINES, Problem, along, draw_directions, output_names, signature, word_name
+from .verdict import Code
+
+
+def lowest_bit(values: Any) -> Any:
+    """The largest power of two that divides each value; infinite for zero."""
+    mantissa, exponent = np.frexp(np.asarray(values, dtype=np.float64))
+    integers = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
+    low = (integers & -integers).astype(np.float64)
+    return np.where(low == 0, np.inf, np.ldexp(low, exponent - 53))
+
+
+class ExactBall(Ball):
+    """A ball whose radius stays zero where the result is exact in any order of evaluation."""
+
+    __slots__ = ()
+
+    def lift(self, value: Any) -> Ball:
+        return _credited(super().lift(value))
+
+    def base(self) -> Array:
+        return self
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
+        out = super().apply(primitive, operands, params)
+        rule = _CREDIT.get(primitive)
+        if rule is None or out.radius is None:
+            return _credited(out)
+        read = [x if isinstance(x, Ball) else super(ExactBall, self).lift(x) for x in operands]
+        exact = rule(self.contract, out, *read, **params) & np.isfinite(out.radii())
+        return ExactBall(out.centre, np.where(exact, 0.0, out.radii()), out.contract)
+
+
+def _credited(ball: Ball) -> ExactBall:
+    return ExactBall(ball.centre, ball.radius, ball.contract)
+
+
+def _fits(terms: Contract, size: Any, unit: Any) -> Any:
+    """Multiples of `unit` up to `size` are held by the accumulate format."""
+    fmt = terms.accumulate
+    return (size <= 2.0**fmt.precision * unit) & (unit >= fmt.smallest_subnormal) & (size <= fmt.max)
+
+
+def _both(a: Ball, b: Ball) -> Any:
+    return (a.radii() == 0) & (b.radii() == 0)
+
+
+def _credit_add(terms: Contract, out: Ball, a: Ball, b: Ball) -> Any:
+    unit = np.minimum(lowest_bit(a.centre), lowest_bit(b.centre))
+    return _both(a, b) & _fits(terms, np.abs(a.centre) + np.abs(b.centre), unit)
+
+
+def _credit_multiply(terms: Contract, out: Ball, a: Ball, b: Ball) -> Any:
+    zero = ((a.centre == 0) & (a.radii() == 0)) | ((b.centre == 0) & (b.radii() == 0))
+    return zero | (_both(a, b) & _fits(terms, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre)))
+
+
+def _credit_square(terms: Contract, out: Ball, a: Ball) -> Any:
+    return _credit_multiply(terms, out, a, a)
+
+
+def _credit_sum(terms: Contract, out: Ball, a: Ball, axes: tuple[int, ...]) -> Any:
+    size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
+    unit = np.min(lowest_bit(a.centre), axis=axes, keepdims=True, initial=np.inf)
+    return _fits(terms, size, unit) & np.all(a.radii() == 0, axis=axes, keepdims=True)
+
+
+_CREDIT: dict[str, Callable[..., Any]] = {
+    "add": _credit_add,
+    "subtract": _credit_add,
+    "multiply": _credit_multiply,
+    "square": _credit_square,
+    "sum": _credit_sum,
+}
+
+
+def _read(formula: Callable[..., Any], operands: Sequence[Any], terms: Contract) -> tuple[Ball, ...]:
+    centres = [np.asarray(v, dtype=terms.centre_type) for v in operands]
+    with np.errstate(all="ignore"):
+        return tuple(formula(*(ExactBall(c, None, terms) for c in centres)))
+
+
+def exact_data(j: Judgement, sample: Sample) -> None:
+    """DATA: forward and reverse mode."""
+    problem = Problem(j.op, sample.args)
+    f = problem.subject(j.subject)
+    primal = j.call(f, *problem.inputs, what="forward")
+    own = len(problem.wrt)
+    for word in ((), ("vjp",)):
+        directions = draw_directions(signature(word, problem.inputs, primal)[own:], sample.seed, j.device)
+        whole = [(d * 2).round() for d in directions]
+        computed = primal if not word else j.call(
+            along(ENGINES["eager"], word, f, own, len(primal)), *problem.inputs, *whole, what="vjp"
+        )
+        formula, fixed = problem.formula(word, len(primal))
+        with j.clock("reference"):
+            read = _read(formula, fixed + [to_array(t) for t in (*problem.inputs, *whole)], j.terms)
+        for name, tensor, ball in zip(output_names(j.op, word, problem.wrt, len(primal)), computed, read, strict=True):
+            certain = ball.radii() == 0
+            got, need = to_array(tensor), np.asarray(ball.centre, dtype=np.float64)
+            wrong = certain & (got != need)
+            j.judged += int(certain.sum())
+            j.not_judged += int((~certain).sum())
+            if wrong.any():
+                at = tuple(int(i) for i in np.argwhere(wrong)[0])
+                lines = [f"{name}{list(at)}: got {float(got[at]).hex()}, need {float(need[at]).hex()} in any order"]
+                title = f"{j.op.name} {word_name(word)}: {name} is not exact on exact data"
+                raise Violation(Code.BITS, title, lines, word_name(word))

@@ -1,0 +1,226 @@
+"""One judgement: what a cell's samples showed, and the first promise they broke."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from mpmath import libmp
+
+from ..reference.exact import Exact, evaluate
+from ..reference.formats import FORMATS
+from . import accept
+from .op import Op, Sample, Subject, Tensor, dtype_name, to_array
+from .rounding import Ball, Contract, balls
+from .transforms import ENGINES, Like, Problem, Word, along, draw_directions, output_names, signature, word_name
+from .verdict import Code, Measure, Worst
+
+#: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself.
+EXACT_BUDGET = 3000
+_KEPT_WIDTHS = 100_000
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One element outside its accept set, in terms that a program can repeat."""
+
+    word: Word
+    output: int
+    index: tuple[int, ...]
+    exact: str  # decimal
+    bound: float  # absolute
+
+
+class Violation(AssertionError):
+    """A broken promise of the subject; `fault` tells a wrong element."""
+
+    fault: Fault | None = None
+
+    def __init__(self, code: Code, title: str, lines: Sequence[str] = (), path: str = "") -> None:
+        super().__init__(title)
+        self.code, self.title, self.path = code, title, path
+        self.message = "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+class Unsupported(Exception):  # noqa: N818 - an answer, not an error
+    """The question does not apply to this op, dtype or subject; the text says why."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def batch(problem: Problem, sample: Sample, likes: Sequence[Like]) -> list[Tensor]:
+    """The inputs of a problem with the batch axes that `likes` asks for: a different slice of the sample in each."""
+    out = []
+    for i, tensor, like in zip(problem.wrt, problem.inputs, likes, strict=True):
+        sizes = like.shape[: len(like.shape) - tensor.ndim]
+        every = [sample.args[i], *(args[i] for args in sample.slices)]
+        out.append(torch.stack(every[: math.prod(sizes)]).reshape(like.shape) if sizes else tensor)
+    return out
+
+
+class Judgement:
+    """Collects measures over the samples of one cell.
+
+    Attributes:
+        op, subject_name, subject: what is judged. terms: the contract it is judged by.
+    """
+
+    def __init__(self, op: Op, subject_name: str, terms: Contract, device: str = "cpu", light: bool = True) -> None:
+        self.op, self.subject_name, self.terms, self.device, self.light = op, subject_name, terms, device, light
+        self.subject: Subject = op.subjects[subject_name]
+        self.samples = self.judged = self.not_judged = 0
+        self.max_ulp = self.max_ratio = self.ratio_of_sample = 0.0
+        self.worst: Worst | None = None
+        self.timing: dict[str, float] = {}
+        self._widths: list[Any] = []
+        self._kept = 0
+
+    @contextmanager
+    def clock(self, part: str) -> Iterator[None]:
+        """Book the time of a block to "generate", "reference", "op" or "compare"."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timing[part] = self.timing.get(part, 0.0) + time.perf_counter() - start
+
+    def call(self, function: Callable[..., Any], *args: Any, what: str = "") -> Any:
+        """Run the subject; an exception on valid input is a violation."""
+        with self.clock("op"):
+            try:
+                return function(*args)
+            except (Violation, Unsupported, KeyboardInterrupt):
+                raise
+            except Exception as err:
+                text = str(err).strip().splitlines() or [""]
+                title = f"{self.op.name} {what}: raised {type(err).__name__} on valid input"
+                raise Violation(Code.RAISED, title, text[:6], what) from err
+
+    def measure(self, discarded: int = 0) -> Measure:
+        """The measures so far."""
+        widths = np.concatenate(self._widths) if self._widths else np.array([])
+        widths = widths[np.isfinite(widths)]
+        median, widest = (float(np.median(widths)), float(widths.max())) if widths.size else (math.nan, math.nan)
+        return Measure(
+            self.samples, discarded, self.judged, self.not_judged,
+            self.max_ulp, self.max_ratio, median, widest, self.worst,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ values
+
+    def path(
+        self, sample: Sample, word: Word, engine: str = "func", function: Subject | None = None, exactly: bool = True
+    ) -> tuple[Tensor, ...]:
+        """Judge every output of T(subject) at a sample, for the word T; returns the outputs."""
+        problem = Problem(self.op, sample.args)
+        f = problem.subject(self.subject if function is None else function)
+        name = f"{word_name(word)} ({engine})" if word else "forward"
+        with torch.no_grad():
+            primal = self.call(f, *problem.inputs, what=name)
+        taken = signature(word, problem.inputs, primal)
+        own = len(problem.wrt)
+        operands = [*batch(problem, sample, taken[:own]), *draw_directions(taken[own:], sample.seed, self.device)]
+        transformed = along(ENGINES[engine], word, f, own, len(primal))
+        computed = primal if not word else self.call(transformed, *operands, what=name)
+        names = output_names(self.op, word, problem.wrt, len(primal))
+        formula, fixed = problem.formula(word, len(primal))
+        try:
+            self.against(formula, fixed + [to_array(t) for t in operands], computed, names, name, len(word), exactly)
+        except Violation as violation:
+            if violation.fault is not None and function is None:
+                violation.fault = replace(violation.fault, word=word)
+            raise
+        return tuple(computed)
+
+    def against(
+        self, formula: Callable[..., Any], operands: Sequence[Any], computed: Sequence[Tensor], names: Sequence[str],
+        path: str, order: int, exactly: bool = True,
+    ) -> None:  # fmt: skip
+        """Judge computed outputs against a formula at float64 operands."""
+        cost = sum(np.size(o) for o in operands) * 4**order
+        with self.clock("reference"):
+            rounded = balls(formula, operands, self.terms)
+            exact = evaluate(formula, *operands)[0] if exactly and cost <= EXACT_BUDGET else None
+        finite = all(np.isfinite(o).all() for o in operands)
+        if len(rounded) != len(computed):
+            title = f"{self.op.name} {path}: got {len(computed)} outputs, need {len(rounded)}"
+            raise Violation(Code.ATTRIBUTE, title, path=path)
+        for i, (tensor, ball, name) in enumerate(zip(computed, rounded, names, strict=True)):
+            with self.clock("compare"):
+                read = None if exact is None else exact[i]
+                self.output(tensor, ball, read, name, path, finite, (formula, operands, i))
+
+    def output(
+        self, tensor: Tensor, ball: Ball, exact: Exact | None, name: str, path: str, finite: bool, again: Any = None
+    ) -> None:
+        """Judge one output; `again` = (formula, operands, index) lets a failure be told in exact values."""
+        if tuple(tensor.shape) != ball.shape:
+            lines = [f"got shape={tuple(tensor.shape)}, need {ball.shape}"]
+            raise Violation(Code.ATTRIBUTE, f"{self.op.name} {path}: shape of {name}", lines, path)
+        computed = to_array(tensor)
+        fmt = FORMATS[dtype_name(tensor.dtype)]
+        found = accept.judge(computed, fmt, ball, exact, finite)
+        if not np.all(found.accepted):
+            if exact is None and again is not None:
+                formula, operands, i = again
+                exact = evaluate(formula, *operands)[0][i]
+                found = accept.judge(computed, fmt, ball, exact, finite)
+            if not np.all(found.accepted):
+                raise self._violation(tensor, found, exact, name, path, 0 if again is None else again[2])
+        self._collect(tensor, found, exact, name, path)
+
+    def _collect(self, tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str) -> None:
+        judged = int(np.count_nonzero(found.judged))
+        self.judged += judged
+        self.not_judged += found.judged.size - judged
+        if self._kept < _KEPT_WIDTHS:
+            widths = np.ravel(found.width)
+            self._widths.append(widths)
+            self._kept += widths.size
+        if not judged:
+            return
+        at = np.unravel_index(int(np.argmax(found.ratio)), found.ratio.shape)
+        ratio = float(found.ratio[at])
+        self.ratio_of_sample = max(self.ratio_of_sample, ratio)
+        self.max_ulp = max(self.max_ulp, float(found.ulp.max()))
+        if ratio > self.max_ratio or self.worst is None:
+            self.max_ratio = max(ratio, self.max_ratio)
+            self.worst = _worst(tensor, found, exact, name, path, at)
+
+    def _violation(
+        self, tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str, output: int
+    ) -> Violation:
+        outside = ~found.accepted
+        at = np.unravel_index(int(np.argmax(np.where(outside, found.ratio, -1.0))), outside.shape)
+        worst = _worst(tensor, found, exact, name, path, at)
+        code = Code.SPECIAL if found.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
+        lines = [
+            f"worst     {worst.where} = {worst.computed}, exact {worst.exact}",
+            f"error     {worst.ulp:.4g} ulp, {worst.ratio:.4g} times its bound",
+            f"outside   {np.count_nonzero(outside)} of {outside.size} elements "
+            f"({outside.size - np.count_nonzero(found.judged)} not judged)",
+            f"format    {dtype_name(tensor.dtype)}, accumulating in {self.terms.accumulate.name}",
+        ]
+        title = f"{self.op.name} {path}: {name} outside its accept set, {worst.ratio:.4g}x bound"
+        violation = Violation(code, title, lines, path)
+        index = tuple(int(i) for i in at)
+        violation.fault = Fault(("?",), output, index, worst.exact, float(found.bound[at]))
+        return violation
+
+
+def _worst(tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str, at: Any) -> Worst:
+    computed = float(to_array(tensor)[at])
+    if exact is not None:
+        decimal = libmp.to_str(exact.values[at], 25)
+    else:
+        decimal = repr(float(found.value[at]))
+    where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
+    return Worst(where, path, computed.hex(), decimal, float(found.ulp[at]), float(found.ratio[at]))

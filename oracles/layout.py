@@ -1,0 +1,78 @@
+"""LAYOUT: any strides in, for inputs and cotangents, with canaries around every view."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from .judgement import Judgement, Violation
+from .op import Sample, Tensor, is_float, to_array
+from .purity import same_bits
+from .transforms import ENGINES, Problem, along, draw_directions, output_names, signature
+from .verdict import Code
+
+LAYOUTS = ("transposed", "stepped", "offset", "expanded", "channels_last")
+
+
+def relaid(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
+    """A tensor of equal values in another layout, and the whole buffer it is a view of, canaries around it.
+    """
+    shape = tuple(tensor.shape)
+    if layout == "transposed" and tensor.ndim > 1:
+        buffer, view = _framed(tensor, shape[::-1], lambda t: t.permute(*reversed(range(t.ndim))))
+    elif layout == "stepped" and tensor.ndim > 0:
+        buffer, view = _framed(tensor, (*shape[:-1], 2 * shape[-1]), lambda t: t[..., ::2])
+    elif layout == "expanded" and tensor.ndim > 0 and torch.equal(tensor, tensor[:1].expand(shape)):
+        buffer, view = _framed(tensor[:1], (1, *shape[1:]), lambda t: t.expand(shape))
+        return view, buffer
+    elif layout == "channels_last" and tensor.ndim == 4:
+        buffer, view = _framed(tensor, (shape[0], *shape[2:], shape[1]), lambda t: t.permute(0, 3, 1, 2))
+    else:
+        buffer, view = _framed(tensor, shape, lambda t: t)
+    view.copy_(tensor)
+    return view, buffer
+
+
+def _framed(tensor: Tensor, shape: tuple[int, ...], view: Any) -> tuple[Tensor, Tensor]:
+    """A buffer with a margin of NaN on both sides, and `view` of the part between; values copied where they fit."""
+    margin, count = 5, int(np.prod(shape, dtype=np.int64))
+    buffer = torch.full((count + 2 * margin,), float("nan"), dtype=tensor.dtype, device=tensor.device)
+    inner = buffer[margin : margin + count].view(shape)
+    if tuple(tensor.shape) == shape:
+        inner.copy_(tensor)
+    return buffer, view(inner)
+
+
+def layouts(j: Judgement, sample: Sample) -> None:
+    """LAYOUT: values of forward and reverse mode for laid-out inputs and cotangents; memory around views untouched."""
+    rng = np.random.default_rng([sample.seed, 3])
+    buffers: list[tuple[Tensor, Tensor]] = []
+
+    def lay(t: Tensor) -> Tensor:
+        view, buffer = relaid(t, LAYOUTS[int(rng.integers(len(LAYOUTS)))])
+        buffers.append((buffer, buffer.clone()))
+        return view
+
+    given = sample.args if rng.random() < 0.7 else _repeated(sample.args)
+    args = tuple(lay(a) if is_float(a) else a for a in given)
+    laid = sample.with_args(args)
+    problem = Problem(j.op, args)
+    primal = j.path(laid, (), exactly=False)
+    likes = signature(("vjp",), problem.inputs, primal)[len(problem.wrt) :]
+    cotangents = [lay(g) for g in draw_directions(likes, sample.seed, j.device)]
+    transformed = along(ENGINES["eager"], ("vjp",), problem.subject(j.subject), len(problem.wrt), len(primal))
+    computed = j.call(transformed, *problem.inputs, *cotangents, what="vjp")
+    formula, fixed = problem.formula(("vjp",), len(primal))
+    operands = fixed + [to_array(t) for t in (*problem.inputs, *cotangents)]
+    names = output_names(j.op, ("vjp",), problem.wrt, len(primal))
+    j.against(formula, operands, computed, names, "vjp (laid out)", 1, exactly=False)
+    for buffer, before in buffers:
+        if not same_bits(buffer, before):
+            raise Violation(Code.MUTATED, f"{j.op.name}: wrote into or around an input's view", path="forward + vjp")
+
+
+def _repeated(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first row of every tensor in all its rows, so that it can be laid out expanded."""
+    return tuple(a[:1].expand(a.shape).clone() if is_float(a) and a.ndim > 1 and a.numel() else a for a in args)

@@ -1,0 +1,143 @@
+"""What is judged: the declaration of an op, and one input of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+Tensor = torch.Tensor
+Subject = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One input: arguments in the order of the op's signature, and everything else a check needs.
+
+    Attributes:
+        args: tensors, numbers, tuples and None.
+        seed: of the bulk data; tangents and cotangents are drawn from it.
+        regime: name of the input regime.
+        choices: plain JSON values that a property drew (in_dims, layout, path, ...).
+        slices: further arguments of the same structure, one per slice of a batch.
+    """
+
+    args: tuple[Any, ...]
+    seed: int = 0
+    regime: str = "benign"
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    slices: tuple[tuple[Any, ...], ...] = ()
+
+    def with_args(self, args: Sequence[Any]) -> Sample:
+        return replace(self, args=tuple(args))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The structure of a sample: shapes, dtypes, regime, numbers; `fill` adds the bulk data from a generator."""
+
+    fill: Callable[[Any], tuple[Any, ...]]
+    regime: str
+
+    def sample(self, seed: int, slices: int = 0, choices: Mapping[str, Any] | None = None) -> Sample:
+        """The sample of a seed; slice i is filled from (seed, i + 1)."""
+        args, *rest = (self.fill(np.random.default_rng([seed, i])) for i in range(slices + 1))
+        return Sample(args, seed, self.regime, choices or {}, tuple(rest))
+
+
+@dataclass(frozen=True)
+class Law:
+    """A metamorphic relation: two calls whose results must agree.
+
+    Attributes:
+        name: the relation in a few words.
+        transform: (args, rng) -> args of the second call, or None where the law does not apply.
+        relate: (outputs of the first call) -> what the second call must return.
+        exact: whether the outputs must be equal bit for bit; else within the sum of both bounds.
+    """
+
+    name: str
+    transform: Callable[[tuple[Any, ...], Any], tuple[Any, ...] | None]
+    relate: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Documented invalid input: `mutate` makes it from valid arguments; `error` and `mentions` must be raised."""
+
+    name: str
+    mutate: Callable[[tuple[Any, ...]], tuple[Any, ...] | None]
+    error: type[Exception]
+    mentions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What the op documents besides its values.
+
+    Attributes:
+        dtypes: (args) -> the dtype of every output that is not None.
+        saved: (args, indices of arguments that require grad) -> bytes kept for backward, inputs included.
+    """
+
+    dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
+    saved: Callable[[tuple[Any, ...], frozenset[int]], int] | None = None
+
+
+@dataclass(frozen=True)
+class Op:
+    """The declaration of an op: one production op, one formula, one record.
+
+    Attributes:
+        name: the public name.
+        reference: the formula; its signature is the op's, in NumPy arrays.
+        subjects: implementations by name; "opassay" is the production op.
+        samples: (dtype name, kind) -> strategy of `Draft`s; kinds are "ordinary", "empty", "integers" and "large".
+        differentiable: names of the arguments that the op is differentiable in.
+        laws, refusals, promises: see those records.
+    """
+
+    name: str
+    reference: Callable[..., Any]
+    subjects: Mapping[str, Subject]
+    samples: Callable[..., Any]
+    differentiable: tuple[str, ...]
+    promises: Promises
+    laws: tuple[Law, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names of the arguments, in order."""
+        return tuple(inspect.signature(self.reference).parameters)
+
+    def differentiable_positions(self, args: Sequence[Any]) -> tuple[int, ...]:
+        """Positions of the arguments that are differentiable and given."""
+        names = self.arguments
+        return tuple(
+            i for i, a in enumerate(args) if names[i] in self.differentiable and isinstance(a, Tensor)
+        )
+
+
+def is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype.is_floating_point
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def to_array(tensor: Tensor) -> Any:
+    """The values of a floating tensor as float64, exactly."""
+    return tensor.detach().to("cpu", torch.float64).numpy()
+
+
+def flat_outputs(outputs: Any) -> tuple[Any, ...]:
+    """The outputs that exist, in order; None marks an output that was masked."""
+    items = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    return tuple(item for item in items if item is not None)

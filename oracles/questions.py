@@ -1,0 +1,67 @@
+"""The table of checks: what each property asks of one sample, and which kind of sample it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .autocast import autocast
+from .compile import compiled
+from .determinism import deterministic
+from .errors import refused
+from .exact_data import exact_data
+from .fake import fakes
+from .judgement import Judgement
+from .laws import laws
+from .layout import layouts
+from .op import Sample
+from .purity import dual, memory, pure
+from .special import specials
+from .values import adjoint, forward, forward_and_reverse, reverse, second, tangent, third
+from .vmap import SLICES, nested, vmapped
+
+ALL = ("float64", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A property's check.
+
+    Attributes:
+        check: judges one sample, raises Violation at the first broken promise.
+        kind: of the samples it takes: "ordinary", "integers", "empty" or "large".
+        slices: how many further samples of the same structure it needs for batches.
+        effort: examples, relative to a forward check.
+        dtypes: those it applies to.
+    """
+
+    check: Callable[[Judgement, Sample], None]
+    kind: str = "ordinary"
+    slices: int = 0
+    effort: float = 1.0
+    dtypes: tuple[str, ...] = ALL
+
+
+QUESTIONS: dict[str, Question] = {
+    "FWD": Question(forward, effort=1.5),
+    "VJP": Question(reverse),
+    "JVP": Question(tangent),
+    "ORD2": Question(second, effort=0.25),
+    "ORD3": Question(third, effort=0.2, dtypes=("float64",)),
+    "ADJ": Question(adjoint),
+    "VMAP": Question(vmapped, slices=SLICES, effort=0.12),
+    "NEST": Question(nested, slices=4, effort=0.06),
+    "DUAL": Question(dual),
+    "LAW": Question(laws, effort=1.5),
+    "DATA": Question(exact_data, kind="integers"),
+    "LAYOUT": Question(layouts),
+    "SPECIAL": Question(specials, effort=0.12),
+    "EMPTY": Question(forward_and_reverse, kind="empty", effort=0.3),
+    "ERROR": Question(refused, effort=0.4),
+    "PURE": Question(pure, effort=0.4),
+    "FAKE": Question(fakes, effort=0.4),
+    "COMP": Question(compiled, effort=0.02),
+    "DET": Question(deterministic, kind="large", effort=0.12),
+    "AUTOCAST": Question(autocast, effort=0.4),
+    "MEM": Question(memory, effort=0.4),
+}

@@ -1,0 +1,388 @@
+"""The rounding reading: a ball around each value that holds every sensible evaluation.
+
+An array of this kind is a centre c (float64, or the widest float of the machine where float64 itself is judged) and
+a radius r. The ball [c - r, c + r] contains the exact value *and* the result of every evaluation that the contract
+allows: any order of summation, FMA or not, elementary functions within their stated ulps. Centre and radius are
+those of ball arithmetic; each operation adds u (|c| + r) + η for the evaluation's rounding and u_c |c| for the
+centre's own. Nothing is first order, nothing is estimated, and no tree height is assumed: the sum of n terms costs
+(n - 1) u Σ(|x_i| + r_i) in any order (Rump, BIT 52, 2012; Jeannerod & Rump, SIMAX 34, 2013).
+
+Where the formula's own evaluation may overflow the accumulate format the radius is infinite: not judged.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..reference.array import Array, Operands, Params
+from ..reference.formats import BINARY32, BINARY64, FORMATS, Format
+
+#: Radii are computed in floating point themselves; this relative excess per operation covers their roundings.
+_SLACK = 2.0**-50
+#: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and
+#: CUDA's single precision tables (CUDA C++ Programming Guide, mathematical functions).
+CPU_FUNCTIONS: Mapping[str, float] = {
+    "sqrt": 0.5, "exp": 1.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 1.0, "power": 1.0,
+}  # fmt: skip
+CUDA_FUNCTIONS: Mapping[str, float] = {
+    "sqrt": 1.5, "exp": 2.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 2.0, "power": 4.0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Contract:
+    """What an evaluation may do: the format it accumulates in, and how well its functions are known.
+
+    Attributes:
+        accumulate: format of every intermediate.
+        stores: format of stored intermediates (`reference.array.store`).
+        functions: largest error of each elementary function, in ulps.
+        flush: whether subnormal results may become zero.
+    """
+
+    accumulate: Format
+    stores: Format
+    functions: Mapping[str, float] = field(default_factory=lambda: CPU_FUNCTIONS)
+    flush: bool = False
+
+    @functools.cached_property
+    def centre_type(self) -> Any:
+        """float64 below binary64; for binary64 the machine's widest float, so that centres cost little there."""
+        return np.longdouble if self.accumulate.precision >= BINARY64.precision else np.float64
+
+    @functools.cached_property
+    def centre_roundoff(self) -> float:
+        return float(np.finfo(self.centre_type).eps) / 2
+
+    @functools.cached_property
+    def underflow(self) -> float:
+        return self.accumulate.smallest_normal if self.flush else self.accumulate.eta
+
+
+@functools.lru_cache(maxsize=64)
+def contract(dtype: str, device: str = "cpu") -> Contract:
+    """The contract of a dtype (torch's name): half types accumulate in binary32, as torch's opmath does."""
+    stores = FORMATS[dtype]
+    accumulate = stores if stores.precision >= BINARY32.precision else BINARY32
+    return Contract(accumulate, stores, CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS)
+
+
+class Ball(Array):
+    """Centres, radii (None: exactly zero) and the contract they were computed under."""
+
+    __slots__ = ("centre", "contract", "radius")
+
+    def __init__(self, centre: Any, radius: Any, terms: Contract) -> None:
+        self.centre = centre
+        self.radius = radius
+        self.contract = terms
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.centre.shape  # type: ignore[no-any-return]
+
+    def base(self) -> Array:
+        return self
+
+    def comparable(self) -> Any:
+        return self.centre
+
+    def lift(self, value: Any) -> Ball:
+        return _constant(value, self.contract)
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
+        terms = self.contract
+        balls = [x if isinstance(x, Ball) else _constant(x, terms) for x in operands]
+        return _RULES[primitive](terms, *balls, **params)
+
+    def radii(self) -> Any:
+        """The radius of every element."""
+        return np.zeros(self.shape) if self.radius is None else np.broadcast_to(self.radius, self.shape)
+
+
+def ball(values: Any, terms: Contract) -> Ball:
+    """float64 inputs, held exactly by the dtype under test."""
+    return Ball(np.asarray(values, dtype=terms.centre_type), None, terms)
+
+
+@functools.lru_cache(maxsize=512)
+def _scalar(value: float, terms: Contract) -> Ball:
+    centre = np.asarray(value, dtype=terms.centre_type)
+    exact_in = abs(value) <= terms.accumulate.max and _holds(terms.accumulate, value)
+    return Ball(centre, None if exact_in else abs(value) * terms.accumulate.unit_roundoff, terms)
+
+
+def _holds(fmt: Format, value: float) -> bool:
+    if value == 0 or not math.isfinite(value):
+        return True
+    mantissa = abs(math.frexp(value)[0]) * 2.0**fmt.precision
+    return mantissa == int(mantissa) and abs(value) >= fmt.smallest_normal
+
+
+def _constant(value: Any, terms: Contract) -> Ball:
+    if isinstance(value, (int, float)):
+        return _scalar(float(value), terms)
+    return Ball(np.asarray(value, dtype=terms.centre_type), None, terms)
+
+
+def _rounded(terms: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
+    """The ball after `times` roundings of the evaluation and one of the centre. Owns and reuses `radius`."""
+    u = terms.accumulate.unit_roundoff * times
+    size = np.abs(centre)
+    limit = terms.accumulate.max
+    largest = size.max(initial=0.0)
+    if radius is None:
+        overflow = not largest <= limit
+        out = size * (u + terms.centre_roundoff)
+    else:
+        overflow = not largest + np.max(radius, initial=0.0) <= limit
+        out = radius * (1.0 + u + _SLACK)
+        size *= u + terms.centre_roundoff
+        out = out + size if np.shape(out) != np.shape(size) else np.add(out, size, out=out)
+    if eta:
+        out += terms.underflow
+    if overflow:
+        out = np.where(np.abs(centre) + (0.0 if radius is None else radius) <= limit, out, np.inf)
+    return Ball(centre, out, terms)
+
+
+def _is_power_of_two(x: Ball) -> bool:
+    return x.centre.ndim == 0 and x.radius is None and abs(math.frexp(float(x.centre))[0]) == 0.5
+
+
+def _total(a: Any, b: Any) -> Any:
+    """Sum of two radii, None meaning zero; always a new array."""
+    if a is None:
+        return None if b is None else np.array(b)
+    return np.array(a) if b is None else a + b
+
+
+def _add(terms: Contract, a: Ball, b: Ball) -> Ball:
+    return _rounded(terms, a.centre + b.centre, _total(a.radius, b.radius), eta=False)
+
+
+def _subtract(terms: Contract, a: Ball, b: Ball) -> Ball:
+    return _rounded(terms, a.centre - b.centre, _total(a.radius, b.radius), eta=False)
+
+
+def _scaled(x: Ball, factor: Any) -> Ball:
+    """Times a power of two: exact but for underflow and overflow."""
+    radius = None if x.radius is None else x.radius * abs(factor)
+    centre = x.centre * factor
+    terms = x.contract
+    if factor < 1.0 and np.min(np.abs(centre), initial=np.inf) < terms.accumulate.smallest_normal:
+        radius = terms.underflow if radius is None else radius + terms.underflow
+    if not np.max(np.abs(centre), initial=0.0) <= terms.accumulate.max:
+        radius = np.where(np.abs(centre) <= terms.accumulate.max, 0.0 if radius is None else radius, np.inf)
+    return Ball(centre, radius, terms)
+
+
+def _multiply(terms: Contract, a: Ball, b: Ball) -> Ball:
+    if _is_power_of_two(b):
+        return _scaled(a, b.centre)
+    if _is_power_of_two(a):
+        return _scaled(b, a.centre)
+    radius = None
+    if b.radius is not None:
+        radius = np.abs(a.centre) * b.radius
+    if a.radius is not None:
+        reach = np.abs(b.centre)
+        reach = reach + b.radius if b.radius is not None else reach
+        part = a.radius * reach
+        radius = part if radius is None else radius + part
+    return _rounded(terms, a.centre * b.centre, radius)
+
+
+def _divide(terms: Contract, a: Ball, b: Ball) -> Ball:
+    if _is_power_of_two(b):
+        return _scaled(a, 1.0 / b.centre)
+    quotient = a.centre / b.centre
+    if b.radius is None:
+        # Dividing by a constant may be done by multiplying with its rounded reciprocal: two roundings.
+        times = 2.0 if b.centre.ndim == 0 else 1.0
+        radius = None if a.radius is None else a.radius / np.abs(b.centre)
+        return _rounded(terms, quotient, radius, times)
+    reach = np.abs(b.centre) - b.radius
+    spread = np.abs(quotient) * b.radius if a.radius is None else a.radius + np.abs(quotient) * b.radius
+    return _rounded(terms, quotient, np.where(reach > 0, spread / reach, np.inf))
+
+
+def _negative(terms: Contract, a: Ball) -> Ball:
+    return Ball(-a.centre, a.radius, terms)
+
+
+def _absolute(terms: Contract, a: Ball) -> Ball:
+    return Ball(np.abs(a.centre), a.radius, terms)
+
+
+def _square(terms: Contract, a: Ball) -> Ball:
+    radius = None if a.radius is None else a.radius * (2.0 * np.abs(a.centre) + a.radius)
+    return _rounded(terms, np.square(a.centre), radius)
+
+
+def _function(name: str, value: Callable[[Any], Any], spread: Callable[[Any, Any, Any], Any]) -> Callable[..., Ball]:
+    """An elementary function: `spread(c, r, y)` bounds |f(x) - f(c)| over the ball of c."""
+
+    def rule(terms: Contract, a: Ball) -> Ball:
+        y = value(a.centre)
+        radius = None if a.radius is None else spread(a.centre, a.radius, y)
+        return _rounded(terms, y, radius, times=2.0 * terms.functions[name])
+
+    return rule
+
+
+def _sqrt_spread(c: Any, r: Any, y: Any) -> Any:
+    # |√a - √c| <= |a - c| / (√a + √c), and always <= √|a - c|
+    below = np.sqrt(np.maximum(c - r, 0.0))
+    return np.minimum(r / (y + below), np.sqrt(r))
+
+
+def _log_spread(c: Any, r: Any, y: Any) -> Any:
+    return np.where(r < c, -np.log1p(-np.minimum(r / c, 1.0)), np.inf)
+
+
+def _log1p_spread(c: Any, r: Any, y: Any) -> Any:
+    return _log_spread(1.0 + c, r, y)
+
+
+def _tanh_spread(c: Any, r: Any, y: Any) -> Any:
+    nearest = np.maximum(np.abs(c) - r, 0.0)  # the slope 1 - tanh² is largest there
+    return r * (1.0 - np.square(np.tanh(nearest)))
+
+
+def _power(terms: Contract, a: Ball, exponent: float) -> Ball:
+    y = np.power(a.centre, exponent)
+    radius = None
+    if a.radius is not None:
+        low, high = np.maximum(a.centre - a.radius, 0.0), a.centre + a.radius
+        slope = np.maximum(np.power(low, exponent - 1.0), np.power(high, exponent - 1.0))
+        radius = np.where(a.centre > a.radius, abs(exponent) * slope * a.radius, np.inf)
+    return _rounded(terms, y, radius, times=2.0 * terms.functions["power"])
+
+
+def _extreme(choose: Any) -> Callable[..., Ball]:
+    def rule(terms: Contract, a: Ball, b: Ball) -> Ball:
+        return Ball(choose(a.centre, b.centre), _worse(a.radius, b.radius), terms)
+
+    return rule
+
+
+def _worse(a: Any, b: Any) -> Any:
+    if a is None and b is None:
+        return None
+    return np.maximum(0.0 if a is None else a, 0.0 if b is None else b)
+
+
+def _where(terms: Contract, a: Ball, b: Ball, condition: Any) -> Ball:
+    exact = a.radius is None and b.radius is None
+    radius = None if exact else np.where(condition, _radius(a), _radius(b))
+    return Ball(np.where(condition, a.centre, b.centre), radius, terms)
+
+
+def _radius(a: Ball) -> Any:
+    return 0.0 if a.radius is None else a.radius
+
+
+def _sum(terms: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
+    centre = np.sum(a.centre, axis=axes, keepdims=True)
+    terms_added = a.centre.size // max(centre.size, 1)
+    if terms_added <= 1:
+        return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), terms)
+    growth = (terms_added - 1) * (terms.accumulate.unit_roundoff + terms.centre_roundoff) * (1.0 + _SLACK)
+    size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
+    radius = size * growth
+    if a.radius is not None:
+        spread = np.sum(a.radii(), axis=axes, keepdims=True)
+        size = size + spread
+        radius = radius + spread * (1.0 + growth + terms_added * _SLACK)
+    if not np.max(size, initial=0.0) <= terms.accumulate.max:
+        radius = np.where(size <= terms.accumulate.max, radius, np.inf)
+    return Ball(centre, radius, terms)
+
+
+def _max(terms: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
+    radius = None if a.radius is None else np.max(a.radii(), axis=axes, keepdims=True)
+    return Ball(np.max(a.centre, axis=axes, keepdims=True), radius, terms)
+
+
+def _store(terms: Contract, a: Ball) -> Ball:
+    fmt = terms.stores
+    if fmt == terms.accumulate:
+        return a
+    added = fmt.unit_roundoff * (np.abs(a.centre) + a.radii()) + fmt.eta
+    return Ball(a.centre, a.radii() + added, terms)
+
+
+def _moved(move: Callable[..., Any]) -> Callable[..., Ball]:
+    """A structural primitive: centres and radii move alike, exactly."""
+
+    def rule(terms: Contract, a: Ball, **params: Any) -> Ball:
+        radius = None if a.radius is None else move(a.radii(), **params)
+        return Ball(move(a.centre, **params), radius, terms)
+
+    return rule
+
+
+def _concatenate(terms: Contract, *balls: Ball, axis: int) -> Ball:
+    centre = np.concatenate([b.centre for b in balls], axis=axis)
+    if all(b.radius is None for b in balls):
+        return Ball(centre, None, terms)
+    return Ball(centre, np.concatenate([b.radii() for b in balls], axis=axis), terms)
+
+
+def _scatter(terms: Contract, a: Ball, index: Any, shape: tuple[int, ...]) -> Ball:
+    centre = np.zeros(shape, dtype=a.centre.dtype)
+    np.add.at(centre, index, a.centre)
+    hits = np.zeros(shape)
+    np.add.at(hits, index, 1.0)
+    most = float(hits.max(initial=0.0))
+    if most <= 1 and a.radius is None:
+        return Ball(centre, None, terms)
+    spread, size = np.zeros(shape), np.zeros(shape)
+    np.add.at(spread, index, a.radii())
+    np.add.at(size, index, np.abs(a.centre).astype(np.float64))
+    growth = np.maximum(hits - 1.0, 0.0) * (terms.accumulate.unit_roundoff + terms.centre_roundoff)
+    return Ball(centre, spread * (1.0 + _SLACK) + growth * (size + spread), terms)
+
+
+_RULES: dict[str, Callable[..., Ball]] = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "negative": _negative,
+    "absolute": _absolute,
+    "square": _square,
+    "sqrt": _function("sqrt", np.sqrt, _sqrt_spread),
+    "exp": _function("exp", np.exp, lambda c, r, y: y * np.expm1(r)),
+    "expm1": _function("expm1", np.expm1, lambda c, r, y: np.exp(c) * np.expm1(r)),
+    "log": _function("log", np.log, _log_spread),
+    "log1p": _function("log1p", np.log1p, _log1p_spread),
+    "tanh": _function("tanh", np.tanh, _tanh_spread),
+    "power": _power,
+    "maximum": _extreme(np.maximum),
+    "minimum": _extreme(np.minimum),
+    "where": _where,
+    "sum": _sum,
+    "max": _max,
+    "store": _store,
+    "reshape": _moved(lambda x, shape: np.reshape(x, shape)),
+    "transpose": _moved(lambda x, axes: np.transpose(x, axes)),
+    "broadcast": _moved(lambda x, shape: np.broadcast_to(x, shape)),
+    "getitem": _moved(lambda x, index: x[index]),
+    "scatter": _scatter,
+    "concatenate": _concatenate,
+}
+
+
+def balls(function: Callable[..., Any], values: Any, terms: Contract) -> tuple[Ball, ...]:
+    """The rounding reading of a formula at float64 inputs: one ball per output element."""
+    with np.errstate(all="ignore"):
+        outputs = function(*(ball(v, terms) for v in values))
+    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)

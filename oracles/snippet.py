@@ -1,0 +1,93 @@
+"""A failure as a program: plain torch, exact bits, exit status 1 while the fault is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .judgement import Violation
+from .op import Op, Sample, Tensor, dtype_name
+from .transforms import Problem, draw_directions, signature
+
+
+def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id: str) -> str:
+    """A self-contained program for a wrong element of a path; else the command that replays the case."""
+    fault = violation.fault
+    if fault is None or any(step not in ("jvp", "vjp") for step in fault.word):
+        return f"# opassay replay {case_id}"
+    problem = Problem(op, sample.args)
+    with torch.no_grad():
+        primal = problem.subject(op.subjects[subject])(*problem.inputs)
+    own = len(problem.wrt)
+    taken = signature(fault.word, problem.inputs, primal)
+    directions = draw_directions(taken[own:], sample.seed, problem.inputs[0].device)
+    call = ", ".join(f"x{problem.wrt.index(i)}" if i in problem.wrt else _value(a) for i, a in enumerate(sample.args))
+    lines = [
+        "import sys",
+        *_imports(op.subjects[subject]),
+        "",
+        _BITS,
+        *(f"x{i} = {_tensor(t)}" for i, t in enumerate(problem.inputs)),
+        *(f"d{i} = {_tensor(t)}" for i, t in enumerate(directions)),
+        "",
+        f"def f({', '.join(f'x{i}' for i in range(own))}):",
+        f"    out = {_name(op.subjects[subject])}({call})",
+        "    return tuple(y for y in (out if isinstance(out, (tuple, list)) else (out,)) if y is not None)",
+        "",
+        *_path(fault.word, own, len(primal)),
+        f"got = float(outputs[{fault.output}][{', '.join(map(str, fault.index)) or '...'}])",
+        f"exact, bound = {fault.exact!r}, {fault.bound!r}  # of the formula in high precision; of any sensible evaluation",
+        f'print(f"{violation.title.split(":")[0]}: got {{got!r}}, exact {{exact}}, bound {{bound:.3g}}")',
+        "sys.exit(not abs(got - float(exact)) <= bound)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_BITS = '''def bits(text, dtype, *shape):
+    return torch.frombuffer(bytearray.fromhex(text), dtype=dtype).reshape(shape)
+'''
+
+
+def _imports(function: Callable[..., Any]) -> list[str]:
+    module = _name(function).rpartition(".")[0]
+    return ["import torch"] if module.startswith("torch") else ["import torch", f"import {module}"]
+
+
+def _name(function: Callable[..., Any]) -> str:
+    if isinstance(function, torch._ops.OpOverload):
+        return f"torch.ops.{function}"
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    return f"float.fromhex({value.hex()!r})" if isinstance(value, float) else repr(value)
+
+
+def _tensor(t: Tensor) -> str:
+    raw = t.detach().cpu().contiguous()
+    if not raw.numel():
+        return f"torch.empty({tuple(raw.shape)}, dtype={raw.dtype})"
+    text = bytes(raw.reshape(-1).view(torch.uint8).numpy()).hex()
+    return f"bits({text!r}, torch.{dtype_name(t.dtype)}, {', '.join(map(str, raw.shape))})"
+
+
+def _path(word: tuple[str, ...], inputs: int, outputs: int) -> list[str]:
+    """The word spelled out in torch.func."""
+    lines, name, taken = [], "f", inputs
+    for depth, step in enumerate(word):
+        inner, name = name, f"{step}{depth}"
+        lines.append(f"def {name}(*a):")
+        if step == "jvp":
+            lines.append(f"    return torch.func.jvp({inner}, a[:{taken}], a[{taken}:])[1]")
+            taken *= 2
+        else:
+            lines.append(f"    return torch.func.vjp({inner}, *a[:{taken}])[1](tuple(a[{taken}:]))")
+            taken, outputs = taken + outputs, taken
+        lines.append("")
+    given = [f"x{i}" for i in range(inputs)] + [f"d{i}" for i in range(taken - inputs)]
+    lines.append(f"outputs = {name}({', '.join(given)})")
+    return lines

@@ -1,0 +1,35 @@
+"""SPECIAL: NaN, infinities, zeros, subnormals and the largest finite value, at one site of one argument."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from ..reference.formats import FORMATS
+from .judgement import Judgement
+from .op import Sample, Tensor, dtype_name
+from .transforms import Problem
+
+
+def special_values(tensor: Tensor) -> tuple[float, ...]:
+    """The special values of a tensor's format."""
+    fmt = FORMATS[dtype_name(tensor.dtype)]
+    finite = (fmt.max, -fmt.max, fmt.smallest_subnormal, fmt.smallest_normal, 0.0, -0.0)
+    return (math.nan, math.inf, -math.inf, *finite)
+
+
+def specials(j: Judgement, sample: Sample) -> None:
+    """SPECIAL: forward, and reverse mode, with each special value planted in each operand."""
+    rng = np.random.default_rng([sample.seed, 11])
+    for i in Problem(j.op, sample.args).wrt:
+        tensor = sample.args[i]
+        if not tensor.numel():
+            continue
+        for value in special_values(tensor):
+            planted = tensor.clone()
+            planted.view(-1)[int(rng.integers(planted.numel()))] = torch.tensor(value, dtype=tensor.dtype)
+            laced = sample.with_args([*sample.args[:i], planted, *sample.args[i + 1 :]])
+            j.path(laced, ())
+            j.path(laced, ("vjp",), "eager")

@@ -1,0 +1,200 @@
+"""What a judgement says: cells, outcomes, measures, verdicts. Standard library only.
+
+Everything here is plain data, so that a report can be read on a machine without torch.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import math
+import re
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+
+class Outcome(enum.StrEnum):
+    """The closed list of outcomes; each verdict has one and a reason."""
+
+    VERIFIED = "verified"  # the bound held, with enough effort
+    WEAK = "weak"  # held, but too few samples or too many elements not judged
+    FAIL = "fail"  # violated, and violated again when repeated
+    UNSTABLE = "unstable"  # violated, but not at every repetition
+    UNSUPPORTED = "unsupported"  # outside the op's declared contract
+    NOT_RUN = "not run"  # deselected, no device, interrupted
+    CRASH = "crash"  # the process died
+    TIMEOUT = "timeout"  # the process was stopped
+    ERROR = "error"  # the framework or the reference raised
+
+
+#: Outcomes that mean the question was asked and answered.
+CHECKED = frozenset({Outcome.VERIFIED, Outcome.WEAK, Outcome.FAIL, Outcome.UNSTABLE})
+
+
+class Code(enum.StrEnum):
+    """Reason codes; `opassay explain CODE` tells what each means and what to look at."""
+
+    HELD = "OA100"
+    VALUE = "OA101"  # an element outside its accept set
+    SPECIAL = "OA102"  # NaN, infinity or overflow where the exact reading has another value
+    ATTRIBUTE = "OA103"  # dtype, shape, device, number of outputs
+    BITS = "OA104"  # bits differ where they must be equal
+    RAISED = "OA105"  # the subject raised on valid input
+    NOT_RAISED = "OA106"  # the subject accepted documented invalid input, or raised another error
+    MUTATED = "OA107"  # an input, a version counter, memory around a view, or a global changed
+    ALIASED = "OA108"  # an output shares memory that the op did not declare
+    ADJOINT = "OA109"  # <y, Jv> and <J^T y, v> differ by more than both bounds
+    MEMORY = "OA110"  # more saved for backward than declared
+    BIAS = "OA111"  # a systematic error far below one bound width
+    FEW_SAMPLES = "OA201"
+    MOSTLY_NOT_JUDGED = "OA202"
+    NOT_DIFFERENTIABLE = "OA301"
+    DTYPE_OUTSIDE = "OA302"
+    NO_SUBJECT = "OA303"
+    NOT_APPLICABLE = "OA304"
+    NO_DEVICE = "OA401"
+    INTERRUPTED = "OA402"
+    DESELECTED = "OA403"
+    NOT_BUILT = "OA404"
+    CRASHED = "OA501"
+    TIMED_OUT = "OA502"
+    HARNESS = "OA503"
+    READING = "OA504"  # two readings of one formula contradict each other
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One question: op x property x dtype x device x subject."""
+
+    op: str
+    property: str
+    dtype: str
+    device: str
+    subject: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.op}::{self.property}[{self.dtype}-{self.device}-{self.subject}]"
+
+    @property
+    def id(self) -> str:
+        """First 8 hex digits of the SHA-256 of the key: stable across edits of the code."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The judged element with the largest error/bound."""
+
+    where: str  # "d_weight[3]"
+    path: str  # "vjp"
+    computed: str  # hexadecimal float
+    exact: str  # decimal
+    ulp: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How much was judged, and how close it came; errors in ulp of the exact value."""
+
+    samples: int = 0
+    discarded: int = 0
+    judged: int = 0  # elements
+    not_judged: int = 0  # elements outside the domain of the bound
+    max_ulp: float = 0.0
+    max_ratio: float = 0.0  # error / bound
+    detect_median: float = math.nan  # half-width of the accept set, ulp
+    detect_worst: float = math.nan
+    worst: Worst | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A violated promise, with what is needed to see it again."""
+
+    code: Code
+    title: str  # one line: what was violated
+    message: str  # several lines: computed, exact, bound, where
+    case_id: str = ""
+    case: str = ""  # the case file's JSON text
+    snippet: str = ""  # self-contained program; exits 1 while the fault is there
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of a cell."""
+
+    cell: Cell
+    outcome: Outcome
+    code: Code
+    reason: str  # one sentence
+    measure: Measure = field(default_factory=Measure)
+    failure: Failure | None = None
+    seconds: float = 0.0
+    timing: tuple[tuple[str, float], ...] = ()  # ("generate", s), ("reference", s), ("op", s), ...
+    title: str = ""  # the property in words
+
+    def with_seconds(self, seconds: float) -> Verdict:
+        return replace(self, seconds=seconds)
+
+
+# C0 and C1 controls but tab and newline, bidirectional overrides, lone surrogates, terminal escapes
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff"
+    "\ud800-\udfff\ufffe\uffff]"
+)
+
+
+def clean(text: str) -> str:
+    """The text without what a terminal, an XML parser or a reader could be misled by."""
+    return _CONTROL.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))
+
+
+def failure_text(verdict: Verdict) -> str:
+    """What was violated and how to see it again, in lines; the same text in every report."""
+    head = f"{verdict.cell.key}: {verdict.outcome}, {verdict.code}"
+    failure, measure = verdict.failure, verdict.measure
+    lines = [verdict.reason] if failure is None else [failure.title, *failure.message.splitlines()]
+    if measure.samples:
+        lines.append(
+            f"judged    {measure.judged} elements in {measure.samples} samples"
+            f" ({measure.not_judged} not judged)"
+        )
+    if failure is not None and failure.case_id:
+        lines.append(f"replay    opassay replay {failure.case_id}")
+    return clean("\n".join([head, *(f"  {line}" for line in lines if line.strip())]))
+
+
+#: Characters that a text field and a case file or snippet may have in a record.
+MAX_TEXT = 2**16
+MAX_CASE = 2**20
+
+
+def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
+    """JSON-ready data: every float a hexadecimal string, so that NaN and infinities survive.
+
+    A text above its limit is cut; a case or snippet above its limit is left out, for half of it is none.
+    """
+    data: dict[str, Any] = _plain(asdict(verdict))
+    failure = data["failure"]
+    for name in ("case", "snippet") if failure else ():
+        if len(getattr(verdict.failure, name)) > max_case:
+            failure[name] = ""
+    return data
+
+
+_LONG = ("case", "snippet")
+
+
+def _plain(value: Any, limit: int = MAX_TEXT) -> Any:
+    if isinstance(value, float):
+        return float(value).hex()
+    if isinstance(value, str):
+        return str(value)[:limit].encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {key: _plain(item, MAX_CASE if key in _LONG else MAX_TEXT) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value if value is None else int(value)

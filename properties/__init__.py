@@ -1,0 +1,1 @@
+"""What is ASKED, and of which inputs."""

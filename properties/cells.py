@@ -1,0 +1,187 @@
+"""One cell: draw samples, ask the property's question, say the verdict."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import hypothesis
+import torch
+from hypothesis import HealthCheck, Phase
+
+from ..oracles.accept import ReadingError
+from ..oracles.case import case_id, dump_case, load_case
+from ..oracles.judgement import Judgement, Unsupported, Violation
+from ..oracles.op import Op, Sample
+from ..oracles.questions import QUESTIONS, Question
+from ..oracles.rounding import contract
+from ..oracles.snippet import snippet
+from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict
+from ..reference.exact import PrecisionError
+from . import strategies
+from .plan import PROPERTIES, load_op
+
+#: Examples of a property of effort 1.
+EXAMPLES = {"dev": 20, "commit": 40, "nightly": 400}
+#: How often a failing sample is judged again before it is called a failure.
+REPETITIONS = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to ask: the profile, the run's seed, and a cap on the examples per cell."""
+
+    profile: str = "commit"
+    seed: int = 0
+    max_examples: int | None = None
+
+    def examples(self, question: Question) -> int:
+        wanted = max(1, round(EXAMPLES[self.profile] * question.effort))
+        return wanted if self.max_examples is None else min(wanted, self.max_examples)
+
+
+def run_cell(cell: Cell, settings: Settings) -> Verdict:
+    """The verdict of a cell. Faults of the framework become a verdict too ("error"), never an exception."""
+    start = time.perf_counter()
+    verdict = _guarded(cell, lambda: _asked(cell, settings))
+    return replace(verdict, seconds=time.perf_counter() - start, title=PROPERTIES.get(cell.property, ""))
+
+
+def replay_case(text: str) -> Verdict:
+    """Judge the sample of a case file again.
+
+    Raises:
+        CaseError: the text is no case file.
+    """
+    cell, sample = load_case(text)
+    start = time.perf_counter()
+
+    def again() -> Verdict:
+        judgement, question = _open(cell, light=True)
+        return _closed(cell, judgement, 1, lambda: _one(judgement, question, sample, cell), lambda: (sample, None))
+
+    verdict = _guarded(cell, again)
+    return replace(verdict, seconds=time.perf_counter() - start, title=PROPERTIES.get(cell.property, ""))
+
+
+def _guarded(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
+    try:
+        return run()
+    except Unsupported as answer:
+        outcome = Outcome.NOT_RUN if answer.code == Code.NO_DEVICE else Outcome.UNSUPPORTED
+        return Verdict(cell, outcome, answer.code, str(answer))
+    except (ReadingError, PrecisionError) as err:
+        return Verdict(cell, Outcome.ERROR, Code.READING, str(err))
+    except Exception as err:
+        text = "".join(traceback.format_exception(err)[-6:])
+        failure = Failure(Code.HARNESS, f"{type(err).__name__}: {err}", text)
+        return Verdict(cell, Outcome.ERROR, Code.HARNESS, f"{type(err).__name__}: {err}", failure=failure)
+
+
+def _open(cell: Cell, light: bool) -> tuple[Judgement, Question]:
+    if cell.property not in QUESTIONS:
+        raise Unsupported(Code.NOT_BUILT, f"no check is built for {cell.property}")
+    question = QUESTIONS[cell.property]
+    op: Op = load_op(cell.op)
+    if cell.subject not in op.subjects:
+        raise Unsupported(Code.NO_SUBJECT, f"{cell.op} has no subject {cell.subject!r}")
+    if cell.dtype not in question.dtypes:
+        raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
+    if cell.device == "cuda" and not torch.cuda.is_available():
+        raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
+    return Judgement(op, cell.subject, contract(cell.dtype, cell.device), cell.device, light), question
+
+
+def _asked(cell: Cell, settings: Settings) -> Verdict:
+    judgement, question = _open(cell, light=settings.profile != "nightly")
+    examples = settings.examples(question)
+    last: list[tuple[Sample, Violation | None]] = []
+
+    def ask(draft: Any, seed: int) -> None:
+        with judgement.clock("generate"):
+            sample = _on(draft.sample(seed, question.slices), cell.device)
+        last[:] = [(sample, None)]
+        try:
+            _one(judgement, question, sample, cell)
+        except Violation as violation:
+            last[:] = [(sample, violation)]
+            raise
+
+    test = hypothesis.given(draft=judgement.op.samples(cell.dtype, question.kind), seed=strategies.seeds())(ask)
+    test = _hypothesis_settings(examples)(hypothesis.seed(_seed(cell, settings))(test))
+    return _closed(cell, judgement, examples, test, lambda: last[0])
+
+
+def _hypothesis_settings(examples: int) -> hypothesis.settings:
+    # Every field is set: Hypothesis's own profiles, and CI=1, must not change what is drawn.
+    return hypothesis.settings(
+        max_examples=examples, database=None, deadline=None, derandomize=False, print_blob=False,
+        phases=(Phase.generate, Phase.shrink), stateful_step_count=1, report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck), verbosity=hypothesis.Verbosity.quiet, backend="hypothesis",
+    )  # fmt: skip
+
+
+def _seed(cell: Cell, settings: Settings) -> int:
+    digest = hashlib.sha256(f"{cell.key}:{settings.seed}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def _on(sample: Sample, device: str) -> Sample:
+    def move(args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
+
+    if device == "cpu":
+        return sample
+    return replace(sample, args=move(sample.args), slices=tuple(move(args) for args in sample.slices))
+
+
+def _one(judgement: Judgement, question: Question, sample: Sample, cell: Cell) -> None:
+    judgement.ratio_of_sample = 0.0
+    question.check(judgement, sample)
+    judgement.samples += 1
+
+
+def _closed(
+    cell: Cell, judgement: Judgement, examples: int, run: Callable[[], None],
+    last: Callable[[], tuple[Sample, Violation | None]],
+) -> Verdict:  # fmt: skip
+    try:
+        run()
+    except (Violation, hypothesis.errors.Flaky) as err:
+        sample, violation = last()
+        violation = violation or (err if isinstance(err, Violation) else None)
+        return _failed(cell, judgement, sample, violation, err)
+    timing = tuple(judgement.timing.items())
+    measure = judgement.measure()
+    if measure.judged == 0 or measure.not_judged > measure.judged:
+        reason = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"
+        return Verdict(cell, Outcome.WEAK, Code.MOSTLY_NOT_JUDGED, reason, measure, timing=timing)
+    reason = f"held on {measure.samples} samples, {measure.judged} elements"
+    return Verdict(cell, Outcome.VERIFIED, Code.HELD, reason, measure, timing=timing)
+
+
+def _failed(
+    cell: Cell, judgement: Judgement, sample: Sample, violation: Violation | None, err: BaseException
+) -> Verdict:
+    question = QUESTIONS[cell.property]
+    again = 0
+    for _ in range(REPETITIONS):
+        try:
+            _one(Judgement(judgement.op, cell.subject, judgement.terms, cell.device), question, sample, cell)
+        except Violation as repeated:
+            violation, again = repeated, again + 1
+    text = dump_case(cell, sample)
+    if violation is None:
+        failure = Failure(Code.BITS, "a failure that did not repeat", str(err), case_id(cell, text), text)
+    else:
+        lines = snippet(judgement.op, cell.subject, sample, violation, case_id(cell, text))
+        failure = Failure(violation.code, violation.title, violation.message, case_id(cell, text), text, lines)
+    outcome = Outcome.FAIL if again == REPETITIONS else Outcome.UNSTABLE
+    reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
+    return Verdict(
+        cell, outcome, failure.code, reason, judgement.measure(), failure, timing=tuple(judgement.timing.items())
+    )

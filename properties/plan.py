@@ -1,0 +1,138 @@
+"""Which cells there are: names in, cells out. Imports neither torch nor mpmath, so that listing is instant."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from ..oracles.verdict import Cell
+from .catalog import CATALOG
+
+#: code -> the property in words; the order is the order of the report's columns.
+PROPERTIES: dict[str, str] = {
+    "FWD": "forward values",
+    "VJP": "reverse mode, first order",
+    "JVP": "forward mode, first order",
+    "ORD2": "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
+    "ORD3": "third order",
+    "ADJ": "forward and reverse mode are adjoint",
+    "VMAP": "vmap over every in_dims and out_dims",
+    "NEST": "nested transforms",
+    "DUAL": "the primal ignores tangents and requires_grad",
+    "LAW": "metamorphic laws",
+    "DATA": "exact data, bit for bit",
+    "LAYOUT": "strides and views",
+    "SPECIAL": "NaN, infinities, zeros, subnormals, largest",
+    "EMPTY": "zero-size inputs",
+    "ERROR": "documented errors",
+    "PURE": "inputs and globals untouched",
+    "FAKE": "meta and fake tensors",
+    "COMP": "torch.compile and torch.export",
+    "DET": "run to run and thread count",
+    "AUTOCAST": "autocast",
+    "MEM": "tensors saved for backward",
+}
+DTYPES: tuple[str, ...] = ("float64", "float32", "bfloat16", "float16")
+SUBJECTS: tuple[str, ...] = ("opassay", "torch")
+DEVICES: tuple[str, ...] = ("cpu", "cuda")
+ENTRY_POINT_GROUP = "opassay.ops"
+
+
+class SelectionError(ValueError):
+    """A name that is not in its table; the text says which names are."""
+
+
+class PluginError(RuntimeError):
+    """An entry point of group `opassay.ops` that could not be loaded."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which cells to run; an empty tuple means all names of that axis."""
+
+    ops: tuple[str, ...] = ()
+    properties: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ("cpu",)
+    subjects: tuple[str, ...] = ("opassay",)
+
+
+def plugin_entry_points() -> tuple[EntryPoint, ...]:
+    """Installed entry points that declare ops, unless OPASSAY_DISABLE_PLUGIN_AUTOLOAD is set."""
+    if os.environ.get("OPASSAY_DISABLE_PLUGIN_AUTOLOAD"):
+        return ()
+    return tuple(sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name))
+
+
+def op_names() -> tuple[str, ...]:
+    """Names of all known ops: the catalog's first, then those of installed plugins."""
+    plugins = [point.name for point in plugin_entry_points()]
+    taken = [name for name in plugins if name in CATALOG or plugins.count(name) > 1]
+    if taken:
+        raise PluginError(f"plugin op name={taken[0]!r} is already taken; names must be unique")
+    return (*CATALOG, *plugins)
+
+
+def load_op(name: str) -> Any:
+    """The declaration (`opassay.oracles.op.Op`) of a name of `op_names()`."""
+    if name in CATALOG:
+        module = importlib.import_module(f"..catalog.{CATALOG[name]}", __name__)
+        return next(op for op in module.OPS if op.name == name)
+    for point in plugin_entry_points():
+        if point.name == name:
+            return _load_plugin(point)
+    raise SelectionError(_unknown("op", name, op_names()))
+
+
+def plan(selection: Selection) -> list[Cell]:
+    """The cells of a selection, in the report's order.
+
+    Raises:
+        SelectionError: a name that no table has.
+        PluginError: a plugin that cannot be loaded, or takes a name that is taken.
+    """
+    names = op_names()
+    ops = _choose("op", selection.ops, names)
+    properties = _choose("property", [p.upper() for p in selection.properties], tuple(PROPERTIES))
+    dtypes = _choose("dtype", selection.dtypes, DTYPES)
+    devices = _choose("device", selection.devices, DEVICES)
+    subjects = _choose("subject", selection.subjects, SUBJECTS)
+    for name in ops:
+        if name not in CATALOG:
+            load_op(name)  # a plugin that does not load must stop the run before it starts
+    return [
+        Cell(op, code, dtype, device, subject)
+        for op in ops
+        for code in properties
+        for dtype in dtypes
+        for device in devices
+        for subject in subjects
+    ]
+
+
+def _choose(kind: str, wanted: Iterable[str], known: Sequence[str]) -> list[str]:
+    wanted = list(wanted)
+    for name in wanted:
+        if name not in known:
+            raise SelectionError(_unknown(kind, name, known))
+    return [name for name in known if not wanted or name in wanted]
+
+
+def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1)
+    near = [k for k in known if close and k.lower() == close[0]]
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown {kind}: got {kind}={name!r}, need one of {', '.join(known)}{hint}"
+
+
+def _load_plugin(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as err:
+        text = f"plugin {point.name!r} ({point.value}) failed to load: {type(err).__name__}: {err}"
+        raise PluginError(text) from err

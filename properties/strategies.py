@@ -1,0 +1,147 @@
+"""Strategies: Hypothesis draws the structure, NumPy fills the bulk from one seed.
+
+A draw costs the same for ten elements as for ten thousand, and a failure shrinks in structure: fewer rows, fewer
+columns, a simpler regime.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from ..reference.formats import FORMATS, Format, bits_to_float64, round_array
+
+Generator = Any
+Rows = Callable[[Generator, tuple[int, ...], Format], Any]
+
+#: Extents around vector widths, primes and odd ones; small first, so that shrinking ends at 1.
+EXTENTS: tuple[int, ...] = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33)
+LARGE_EXTENTS: tuple[int, ...] = (63, 64, 65, 127, 257, 512, 1000, 1031)
+
+
+def to_dtype(values: Any, dtype: str) -> torch.Tensor:
+    """float64 values as a contiguous tensor of a dtype, rounded once, clipped to its finite range."""
+    fmt = FORMATS[dtype]
+    rounded = round_array(fmt, np.clip(values, -fmt.max, fmt.max))
+    return torch.from_numpy(np.ascontiguousarray(rounded)).to(getattr(torch, dtype))
+
+
+# ---------------------------------------------------------------------------------------------- regimes of rows
+
+
+def _benign(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return rng.standard_normal(shape)
+
+
+def _offset(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Mean far above the spread, up to where half the digits are gone."""
+    size = 2.0 ** rng.uniform(2, fmt.precision / 2)
+    return rng.standard_normal(shape) + size * rng.choice([-1.0, 1.0])
+
+
+def _small_variance(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Variance about 1e-5, the usual eps."""
+    return rng.standard_normal(shape) * 10.0 ** rng.uniform(-3.5, -1.5)
+
+
+def _constant_rows(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return np.broadcast_to(rng.standard_normal((*shape[:-1], 1)), shape)
+
+
+def _outlier(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    values = rng.standard_normal(shape)
+    if values.size:
+        values.flat[rng.integers(values.size)] = 10.0 ** rng.uniform(1, 3)
+    return values
+
+
+def _ties(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return rng.integers(-2, 3, shape).astype(np.float64)
+
+
+def _huge(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Up to where squares, or the values themselves, reach the largest finite value."""
+    return rng.standard_normal(shape) * 2.0 ** rng.uniform(fmt.exponent_max / 4, fmt.exponent_max - 3)
+
+
+def _tiny(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return rng.standard_normal(shape) * 2.0 ** rng.uniform(fmt.exponent_min, fmt.exponent_min / 4)
+
+
+def _subnormal(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return rng.integers(-7, 8, shape) * fmt.smallest_subnormal
+
+
+def _wide(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Magnitudes over many binades in one row."""
+    spread = min(40.0, -fmt.exponent_min / 2)
+    return rng.standard_normal(shape) * 2.0 ** rng.uniform(-spread, spread / 4, shape)
+
+
+def _bit_patterns(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Every finite bit pattern equally likely; for the wide formats, exponents within a quarter of the range."""
+    if fmt.bits > 16:
+        signs = rng.choice([-1.0, 1.0], shape)
+        return signs * (1 + rng.random(shape)) * 2.0 ** rng.uniform(fmt.exponent_min / 4, fmt.exponent_max / 4, shape)
+    values = bits_to_float64(fmt, rng.integers(0, 2**16, shape, dtype=np.uint32))
+    return np.where(np.isfinite(values), values, 1.0)
+
+
+REGIMES: dict[str, Rows] = {
+    "benign": _benign,
+    "large offset": _offset,
+    "small variance": _small_variance,
+    "constant rows": _constant_rows,
+    "one outlier": _outlier,
+    "ties": _ties,
+    "wide": _wide,
+    "tiny": _tiny,
+    "huge": _huge,
+    "subnormal": _subnormal,
+    "bit patterns": _bit_patterns,
+}
+#: Regimes inside the domain of every norm, each listed as often as it should be drawn.
+_WEIGHTED = ("benign",) * 4 + ("large offset", "small variance") * 2 + tuple(REGIMES)
+
+
+def regimes() -> st.SearchStrategy[str]:
+    """Names of input regimes; shrinks towards "benign"."""
+    return st.sampled_from(_WEIGHTED)
+
+
+def integers(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Small integers times one power of two: sums of them are exact in any order."""
+    return rng.integers(-3, 4, shape) * 2.0 ** int(rng.integers(-4, 5))
+
+
+def extents(kind: str) -> st.SearchStrategy[int]:
+    """Extents of one axis; shrinks towards 1 (or 0)."""
+    if kind == "large":
+        return st.sampled_from(LARGE_EXTENTS)
+    return st.sampled_from((0, 1, 3) if kind == "empty" else EXTENTS)
+
+
+@st.composite
+def shapes(draw: st.DrawFn, kind: str, inner_rank: int, outer_rank: int, limit: int) -> tuple[tuple[int, ...], ...]:
+    """(outer extents, inner extents) with at most `limit` elements; "empty" has at least one zero."""
+    inner = [draw(extents(kind)) for _ in range(inner_rank)]
+    outer = [draw(extents(kind)) for _ in range(outer_rank)]
+    if kind == "empty" and 0 not in (*inner, *outer):
+        (outer or inner)[0] = 0
+    while math.prod((*inner, *outer)) > limit:
+        group = max((inner, outer), key=lambda g: max(g, default=0))
+        at = group.index(max(group))
+        group[at] = max(1, group[at] // 2)
+    return tuple(outer), tuple(inner)
+
+
+def seeds() -> st.SearchStrategy[int]:
+    """Seeds of the bulk data; shrinks towards 0."""
+    return st.integers(0, 2**32 - 1)
+
+

@@ -1,0 +1,1 @@
+"""What is TRUE: formulas, formats, exact arithmetic, derivatives. mpmath and NumPy, never torch."""

@@ -1,0 +1,319 @@
+"""The array protocol that gives one formula several readings.
+
+A formula is ordinary NumPy. Run on an `Array`, every NumPy call in it arrives here (NEP 13, NEP 18), is
+reduced to a short list of primitives, and is handed to the operand of the highest level: a derivative
+level (`derivative.py`) or the reading itself (`exact.py`, the rounding reading). A reading is complete
+when it can `apply` the primitives of this page.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+Params = dict[str, Any]
+Operands = tuple[Any, ...]
+
+#: Elementwise primitives, named as NumPy names them; operands broadcast.
+ELEMENTWISE = frozenset(
+    "add subtract multiply divide negative absolute square sqrt exp expm1 log log1p tanh "
+    "power maximum minimum where".split()
+)
+#: Linear primitives that move elements: what they return is exact in every reading.
+#: `scatter` (the adjoint of `getitem`) adds where an index repeats.
+STRUCTURAL = frozenset("reshape transpose broadcast getitem scatter concatenate".split())
+#: Reductions; `store` is a rounding to the format of a stored intermediate.
+OTHER = frozenset("sum max store".split())
+PRIMITIVES = ELEMENTWISE | STRUCTURAL | OTHER
+
+
+class Array(NDArrayOperatorsMixin):
+    """Base of all array kinds: shape, NumPy's protocols, and one method to implement.
+
+    `level` is 0 for a reading and grows with each derivative wrapped around it.
+    """
+
+    level: int = 0
+    __array_priority__: ClassVar[float] = 100.0
+    __hash__ = object.__hash__
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]: ...
+
+    @abstractmethod
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
+        """Evaluate a primitive whose highest-level operand is `self`."""
+
+    @abstractmethod
+    def base(self) -> Array:
+        """The reading under all derivative levels."""
+
+    @abstractmethod
+    def comparable(self) -> Any:
+        """The values as a NumPy array that compares elementwise (on the exact value)."""
+
+    @abstractmethod
+    def lift(self, value: Any) -> Array:
+        """A constant in the same reading."""
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __getitem__(self, index: Any) -> Array:
+        return bind("getitem", (self,), {"index": index})
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or kwargs:
+            return NotImplemented
+        return _call(ufunc, inputs, {})
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return _call(func, args, kwargs)
+
+
+def bind(primitive: str, operands: Operands, params: Params) -> Array:
+    """Evaluate a primitive at the highest level among its operands."""
+    top: Array | None = None
+    for operand in operands:
+        if isinstance(operand, Array) and (top is None or operand.level > top.level):
+            top = operand
+    if top is None:
+        raise TypeError(f"{primitive}: got no opassay array among the operands")
+    return top.apply(primitive, operands, params)
+
+
+def constant(x: Any) -> Any:
+    """`x` with all derivative levels removed: a value through which no derivative flows."""
+    return x.base() if isinstance(x, Array) else x
+
+
+def store(x: Any) -> Any:
+    """`x` as a later step reads it back from memory: rounded to the contract's storage format."""
+    return bind("store", (x,), {}) if isinstance(x, Array) else x
+
+
+def scatter(x: Any, index: Any, shape: Sequence[int]) -> Any:
+    """Zeros of `shape` with `x` added at `index`: the adjoint of `getitem`."""
+    return bind("scatter", (x,), {"index": index, "shape": tuple(shape)})
+
+
+def _call(func: Any, args: Any, kwargs: Any) -> Any:
+    rule = _RULES.get(func)
+    if rule is None:
+        name = getattr(func, "__name__", str(func))
+        raise TypeError(f"no reading of numpy.{name}: got func={name}, need one of array.py's rules")
+    return rule(*args, **kwargs)
+
+
+def _elementwise(primitive: str) -> Callable[..., Array]:
+    def rule(*operands: Any) -> Array:
+        return bind(primitive, operands, {})
+
+    return rule
+
+
+def _compare(ufunc: np.ufunc) -> Callable[..., Any]:
+    def rule(a: Any, b: Any) -> Any:
+        reading = constant(a) if isinstance(a, Array) else constant(b)
+        left, right = (constant(x) if isinstance(x, Array) else reading.lift(x) for x in (a, b))
+        return ufunc(left.comparable(), right.comparable()).astype(bool)
+
+    return rule
+
+
+def _power(x: Any, exponent: Any) -> Array:
+    if isinstance(exponent, Array):
+        raise TypeError("power: got an array exponent, need a constant one")
+    return bind("power", (x,), {"exponent": float(exponent)})
+
+
+def _where(condition: Any, a: Any, b: Any) -> Array:
+    return bind("where", (a, b), {"condition": np.asarray(condition, dtype=bool)})
+
+
+def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """`axis` as NumPy takes it (None, an int, a tuple) as sorted non-negative ints."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    return tuple(sorted(int(a) % ndim for a in axes))
+
+
+def _reduction(primitive: str) -> Callable[..., Array]:
+    def rule(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+        axes = normalize_axes(axis, x.ndim)
+        kept = bind(primitive, (x,), {"axes": axes}) if axes else x
+        if keepdims:
+            return kept
+        return _reshape(kept, tuple(n for i, n in enumerate(kept.shape) if i not in axes))
+
+    return rule
+
+
+_sum = _reduction("sum")
+
+
+def _mean(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+    count = int(np.prod([x.shape[i] for i in normalize_axes(axis, x.ndim)], dtype=np.int64))
+    total: Array = _sum(x, axis, keepdims)
+    return total / count if count != 1 else total
+
+
+def _var(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+    return _mean(np.square(x - _mean(x, axis, True)), axis, keepdims)
+
+
+def _reshape(x: Array, shape: Any) -> Array:
+    wanted = (shape,) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
+    if -1 in wanted:
+        known = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
+        wanted = tuple(x.size // known if n == -1 else n for n in wanted)
+    return x if wanted == x.shape else bind("reshape", (x,), {"shape": wanted})
+
+
+def _transpose(x: Array, axes: Any = None) -> Array:
+    order = tuple(reversed(range(x.ndim))) if axes is None else tuple(a % x.ndim for a in axes)
+    return x if order == tuple(range(x.ndim)) else bind("transpose", (x,), {"axes": order})
+
+
+def _broadcast_to(x: Array, shape: Any) -> Array:
+    wanted = tuple(int(n) for n in shape)
+    return x if wanted == x.shape else bind("broadcast", (x,), {"shape": wanted})
+
+
+def _moveaxis(x: Array, source: int, destination: int) -> Array:
+    order = [i for i in range(x.ndim) if i != source % x.ndim]
+    order.insert(destination % x.ndim, source % x.ndim)
+    return _transpose(x, order)
+
+
+def _swapaxes(x: Array, a: int, b: int) -> Array:
+    order = list(range(x.ndim))
+    order[a], order[b] = order[b], order[a]
+    return _transpose(x, order)
+
+
+def _expand_dims(x: Array, axis: int) -> Array:
+    where = axis % (x.ndim + 1)
+    return _reshape(x, (*x.shape[:where], 1, *x.shape[where:]))
+
+
+def _squeeze(x: Array, axis: Any = None) -> Array:
+    axes = normalize_axes(axis, x.ndim) if axis is not None else range(x.ndim)
+    return _reshape(x, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in axes))
+
+
+def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Array:
+    ndim = next(a.ndim for a in arrays if isinstance(a, Array))
+    return bind("concatenate", tuple(arrays), {"axis": axis % ndim})
+
+
+def _stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+    return _concatenate([np.expand_dims(a, axis) for a in arrays], axis)
+
+
+def _take(x: Array, indices: Any, axis: int) -> Array:
+    return x[(slice(None),) * (axis % x.ndim) + (np.asarray(indices),)]
+
+
+def _take_along_axis(x: Array, indices: Any, axis: int) -> Array:
+    grid = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
+    grid[axis % x.ndim] = np.asarray(indices)
+    return x[tuple(grid)]
+
+
+def _diagonal(x: Array) -> Array:
+    along = np.arange(min(x.shape[-2:]))
+    return x[..., along, along]
+
+
+def _einsum(subscripts: str, a: Any, b: Any) -> Array:
+    """Two-operand einsum as products and one sum: n terms, n roundings, as a dot product has."""
+    inputs, output = subscripts.replace(" ", "").split("->")
+    letters = output + "".join(sorted(set(inputs) - set(output) - {","}))
+
+    def aligned(x: Any, names: str) -> Any:
+        order = [names.index(c) for c in letters if c in names]
+        shape = iter([np.shape(x)[i] for i in order])
+        return np.reshape(np.transpose(x, order), [next(shape) if c in names else 1 for c in letters])
+
+    left, right = inputs.split(",")
+    axes = tuple(range(len(output), len(letters)))
+    product = aligned(a, left) * aligned(b, right)
+    return _sum(product, axes) if axes else product
+
+
+def _matmul(a: Any, b: Any) -> Array:
+    left, right = "ab"[2 - np.ndim(a) :], "bc"[: np.ndim(b)]
+    if np.ndim(a) > 2 or np.ndim(b) > 2:
+        raise TypeError(f"matmul: got ndim={np.ndim(a)}, {np.ndim(b)}, need at most 2; use einsum")
+    return _einsum(f"{left},{right}->{(left + right).replace('b', '')}", a, b)
+
+
+def _zeros_like(x: Array) -> Array:
+    return x.lift(np.zeros(x.shape))
+
+
+_UFUNCS: dict[Any, str] = {
+    np.add: "add",
+    np.subtract: "subtract",
+    np.multiply: "multiply",
+    np.divide: "divide",
+    np.negative: "negative",
+    np.absolute: "absolute",
+    np.square: "square",
+    np.sqrt: "sqrt",
+    np.exp: "exp",
+    np.expm1: "expm1",
+    np.log: "log",
+    np.log1p: "log1p",
+    np.tanh: "tanh",
+    np.maximum: "maximum",
+    np.minimum: "minimum",
+}
+_COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+
+_RULES: dict[Any, Callable[..., Any]] = {
+    **{ufunc: _elementwise(name) for ufunc, name in _UFUNCS.items()},
+    **{ufunc: _compare(ufunc) for ufunc in _COMPARISONS},
+    np.power: _power,
+    np.where: _where,
+    np.sum: _sum,
+    np.max: _reduction("max"),
+    np.mean: _mean,
+    np.var: _var,
+    np.reshape: _reshape,
+    np.ravel: lambda x: _reshape(x, (x.size,)),
+    np.transpose: _transpose,
+    np.broadcast_to: _broadcast_to,
+    np.moveaxis: _moveaxis,
+    np.swapaxes: _swapaxes,
+    np.expand_dims: _expand_dims,
+    np.squeeze: _squeeze,
+    np.concatenate: _concatenate,
+    np.stack: _stack,
+    np.take: _take,
+    np.take_along_axis: _take_along_axis,
+    np.diagonal: _diagonal,
+    np.trace: lambda x: _sum(_diagonal(x), -1),
+    np.einsum: _einsum,
+    np.matmul: _matmul,
+    np.dot: _matmul,
+    np.zeros_like: _zeros_like,
+    np.shape: lambda x: x.shape,
+    np.ndim: lambda x: x.ndim,
+    np.size: lambda x: x.size,
+}

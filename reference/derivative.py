@@ -1,0 +1,279 @@
+"""Derivatives of any formula over any reading, nested to any order.
+
+A derivative level wraps the arrays of the level below: `Tangent` carries (primal, tangent) forward, `Node`
+records a tape that is pulled back. Rules are written in NumPy's words on those arrays, so a rule is itself
+differentiable and `jvp(vjp(f))`, `vjp(vjp(f))`, ... need nothing more (levels as in functorch; Griewank &
+Walther, Evaluating Derivatives, 2nd ed., SIAM 2008, ch. 3).
+
+Each elementwise rule is one linear map per operand. It is diagonal, hence its own transpose: forward mode
+applies it to a tangent, reverse mode to a cotangent, and there is one table for both.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .array import ELEMENTWISE, Array, Operands, Params, bind, constant, scatter
+
+Function = Callable[..., Any]
+Arrays = tuple[Any, ...]
+
+_levels = itertools.count(1)
+
+
+def _first(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    return g
+
+
+def _where_rule(side: int) -> Function:
+    def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+        pair = (g, 0.0) if side == 0 else (0.0, g)
+        return np.where(params["condition"], *pair)
+
+    return rule
+
+
+def _select(compare: np.ufunc) -> Function:
+    def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+        return np.where(compare(xs[0], xs[1]), g, 0.0)
+
+    return rule
+
+
+def _power_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    exponent = params["exponent"]
+    return g * (exponent * np.power(xs[0], exponent - 1.0))
+
+
+#: primitive -> one linear map per operand: (g, y, xs, params) -> g dy/dx_i
+_DIAGONAL: dict[str, tuple[Function, ...]] = {
+    "add": (_first, _first),
+    "subtract": (_first, lambda g, y, xs, p: -g),
+    "multiply": (lambda g, y, xs, p: g * xs[1], lambda g, y, xs, p: g * xs[0]),
+    "divide": (lambda g, y, xs, p: g / xs[1], lambda g, y, xs, p: -(g * y) / xs[1]),
+    "negative": (lambda g, y, xs, p: -g,),
+    "absolute": (lambda g, y, xs, p: np.where(xs[0] >= 0, g, -g),),
+    "square": (lambda g, y, xs, p: g * (2.0 * xs[0]),),
+    "sqrt": (lambda g, y, xs, p: g / (2.0 * y),),
+    "exp": (lambda g, y, xs, p: g * y,),
+    "expm1": (lambda g, y, xs, p: g * np.exp(xs[0]),),
+    "log": (lambda g, y, xs, p: g / xs[0],),
+    "log1p": (lambda g, y, xs, p: g / (1.0 + xs[0]),),
+    "tanh": (lambda g, y, xs, p: g * (1.0 - np.square(y)),),
+    "power": (_power_rule,),
+    "maximum": (_select(np.greater_equal), _select(np.less)),
+    "minimum": (_select(np.less_equal), _select(np.greater)),
+    "where": (_where_rule(0), _where_rule(1)),
+    "store": (_first,),
+}
+
+
+def _max_index(x: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
+    """Index of the first largest element along `axes`, kept as length-1 axes: the selected subgradient."""
+    values = constant(x).comparable()
+    rest = [i for i in range(values.ndim) if i not in axes]
+    flat = np.transpose(values, [*rest, *axes]).reshape([values.shape[i] for i in rest] + [-1])
+    best = np.unravel_index(np.argmax(flat, axis=-1), [values.shape[i] for i in axes])
+    grid = np.ogrid[tuple(slice(values.shape[i]) for i in rest)]
+    index: list[Any] = [None] * values.ndim
+    for axis, where in zip(axes, best, strict=True):
+        index[axis] = np.expand_dims(where, axes)
+    for axis, where in zip(rest, grid, strict=True):
+        index[axis] = np.expand_dims(where, axes)
+    return tuple(index)
+
+
+def _linear(primitive: str, ts: list[Any], xs: Operands, params: Params) -> Any:
+    """Forward mode of the structural primitives and reductions: the same map on the tangents."""
+    if primitive == "max":
+        return ts[0][_max_index(xs[0], params["axes"])]
+    if primitive == "concatenate":
+        ts = [np.zeros(np.shape(x)) if t is None else t for t, x in zip(ts, xs, strict=True)]
+    return bind(primitive, tuple(ts), params)
+
+
+def _transposed(primitive: str, i: int, g: Any, xs: Operands, params: Params) -> Any:
+    """Reverse mode of the structural primitives and reductions: the transposed map on the cotangent."""
+    shape = np.shape(xs[i])
+    match primitive:
+        case "sum":
+            return np.broadcast_to(g, shape)
+        case "max":
+            return scatter(g, _max_index(xs[0], params["axes"]), shape)
+        case "reshape":
+            return np.reshape(g, shape)
+        case "transpose":
+            return np.transpose(g, tuple(int(k) for k in np.argsort(params["axes"])))
+        case "broadcast":
+            return unbroadcast(g, shape)
+        case "getitem":
+            return scatter(g, params["index"], shape)
+        case "scatter":
+            return g[params["index"]]
+        case _:
+            axis = params["axis"]
+            start = sum(np.shape(x)[axis] for x in xs[:i])
+            return g[(slice(None),) * axis + (slice(start, start + shape[axis]),)]
+
+
+def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
+    """Sum of `g` over the axes along which `shape` was broadcast to `g`'s shape: the adjoint of broadcasting."""
+    have = np.shape(g)
+    if have == shape:
+        return g
+    extra = len(have) - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        i + extra for i, n in enumerate(shape) if n == 1 and have[i + extra] != 1
+    )
+    total = np.sum(g, axis=axes, keepdims=True) if axes else g
+    return np.reshape(total, shape)
+
+
+class _Level(Array):
+    """An array of a derivative level: a primal of the level below and what the level carries."""
+
+    __slots__ = ("level", "primal")
+
+    def __init__(self, primal: Any, level: int) -> None:
+        self.primal = primal
+        self.level = level
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.primal.shape  # type: ignore[no-any-return]
+
+    def base(self) -> Array:
+        return self.primal.base()  # type: ignore[no-any-return]
+
+    def comparable(self) -> Any:
+        return self.primal.comparable()
+
+    def lift(self, value: Any) -> Array:
+        return self.primal.lift(value)  # type: ignore[no-any-return]
+
+    def _primals(self, operands: Operands) -> Operands:
+        return tuple(
+            x.primal if isinstance(x, _Level) and x.level == self.level else x for x in operands
+        )
+
+
+class Tangent(_Level):
+    """Forward mode: a primal and its tangent, both of the level below."""
+
+    __slots__ = ("tangent",)
+
+    def __init__(self, primal: Any, tangent: Any, level: int) -> None:
+        super().__init__(primal, level)
+        self.tangent = tangent
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
+        xs = self._primals(operands)
+        y = bind(primitive, xs, params)
+        ts = [
+            x.tangent if isinstance(x, Tangent) and x.level == self.level else None for x in operands
+        ]
+        if primitive in _DIAGONAL:
+            parts = [
+                rule(t, y, xs, params)
+                for rule, t in zip(_DIAGONAL[primitive], ts, strict=True)
+                if t is not None
+            ]
+            tangent = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+            tangent = np.broadcast_to(tangent, y.shape)
+        else:
+            tangent = _linear(primitive, ts, xs, params)
+        return Tangent(y, tangent, self.level)
+
+
+class Node(_Level):
+    """Reverse mode: a primal, and the step of the tape that made it."""
+
+    __slots__ = ("tape",)
+
+    def __init__(self, primal: Any, tape: list[Any], level: int) -> None:
+        super().__init__(primal, level)
+        self.tape = tape
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
+        xs = self._primals(operands)
+        y = bind(primitive, xs, params)
+        out = Node(y, self.tape, self.level)
+        inputs = [
+            (i, x) for i, x in enumerate(operands) if isinstance(x, Node) and x.level == self.level
+        ]
+        self.tape.append((out, primitive, inputs, y, xs, params))
+        return out
+
+
+def _pull(primitive: str, i: int, g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    if primitive in _DIAGONAL:
+        return unbroadcast(_DIAGONAL[primitive][i](g, y, xs, params), np.shape(xs[i]))
+    return _transposed(primitive, i, g, xs, params)
+
+
+def _as_tuple(outputs: Any) -> Arrays:
+    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+
+
+def _zeros(like: Any, shape: tuple[int, ...]) -> Any:
+    return like.lift(np.zeros(shape))
+
+
+def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Arrays, Arrays]:
+    """Outputs of `function` at `primals`, and their tangents along `tangents`.
+
+    Args:
+        function: arrays in, an array or a tuple of arrays out.
+        primals, tangents: as many arrays of equal shapes, of any reading or derivative level.
+    """
+    level = next(_levels)
+    outputs = _as_tuple(
+        function(*(Tangent(p, t, level) for p, t in zip(primals, tangents, strict=True)))
+    )
+    mine = [isinstance(y, Tangent) and y.level == level for y in outputs]
+    values = tuple(y.primal if own else y for y, own in zip(outputs, mine, strict=True))
+    moved = tuple(
+        y.tangent if own else _zeros(primals[0], y.shape)
+        for y, own in zip(outputs, mine, strict=True)
+    )
+    return values, moved
+
+
+def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..., Arrays]]:
+    """Outputs of `function` at `primals`, and the map from output cotangents to input cotangents."""
+    level = next(_levels)
+    tape: list[Any] = []
+    inputs = [Node(p, tape, level) for p in primals]
+    outputs = _as_tuple(function(*inputs))
+    mine = [isinstance(y, Node) and y.level == level for y in outputs]
+    values = tuple(y.primal if own else y for y, own in zip(outputs, mine, strict=True))
+
+    def pullback(*cotangents: Any) -> Arrays:
+        grads: dict[int, Any] = {}
+        for y, own, g in zip(outputs, mine, cotangents, strict=True):
+            if own:
+                _accumulate(grads, y, g)
+        for out, primitive, parents, y, xs, params in reversed(tape):
+            g = grads.pop(id(out), None)
+            if g is None:
+                continue
+            for i, parent in parents:
+                _accumulate(grads, parent, _pull(primitive, i, g, y, xs, params))
+        found = (grads.get(id(node)) for node in inputs)
+        return tuple(
+            _zeros(p, p.shape) if g is None else g for g, p in zip(found, primals, strict=True)
+        )
+
+    return values, pullback
+
+
+def _accumulate(grads: dict[int, Any], node: Node, g: Any) -> None:
+    held = grads.get(id(node))
+    grads[id(node)] = g if held is None else held + g
+
+
+assert frozenset(_DIAGONAL) - {"store"} == ELEMENTWISE

@@ -1,0 +1,329 @@
+"""The exact reading: NumPy's operations on mpmath numbers.
+
+Values are mpmath's raw numbers (`mpf._mpf_`) in object arrays: no attribute look-up and no object per operation,
+half the time of arrays of `mpf`. mpmath has one zero and one NaN; where IEEE 754 has a rule for infinities and
+zero divisors that mpmath raises for, the rule is applied here.
+
+`evaluate` doubles the precision until two precisions agree (Ziv's strategy: A. Ziv, Fast evaluation of elementary
+mathematical functions with correctly rounded last bit, ACM TOMS 17, 1991).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from mpmath import libmp
+
+from .array import Array, Operands, Params
+from .formats import Raw
+
+DEFAULT_PRECISION = 200
+#: Binary64 inputs need up to 2100 bits to add up without rounding; more never helps.
+LARGEST_PRECISION = 12_800
+
+_working = [DEFAULT_PRECISION]
+
+
+class PrecisionError(ArithmeticError):
+    """Two precisions still disagree at the largest precision."""
+
+
+@contextlib.contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Evaluate at `bits` of precision. Garbage collection waits: the numbers are many and have no cycles."""
+    _working.append(bits)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        _working.pop()
+        if enabled:
+            gc.enable()
+
+
+def _sign(x: Raw) -> int:
+    return libmp.mpf_sign(x) or 0  # type: ignore[no-any-return]
+
+
+def _divide(a: Raw, b: Raw, bits: int) -> Raw:
+    if b == libmp.fzero:  # the one zero is +0
+        return {1: libmp.finf, -1: libmp.fninf}.get(_sign(a), libmp.fnan)  # type: ignore[no-any-return]
+    return libmp.mpf_div(a, b, bits, "n")  # type: ignore[no-any-return]
+
+
+def _real(function: Callable[..., Raw], negative: Callable[[Raw], bool]) -> Callable[[Raw, int], Raw]:
+    """`function` with NaN outside its real domain, where mpmath would turn complex."""
+
+    def rule(x: Raw, bits: int) -> Raw:
+        return libmp.fnan if negative(x) else function(x, bits, "n")
+
+    return rule
+
+
+def _log(x: Raw, bits: int) -> Raw:
+    if x == libmp.fzero:
+        return libmp.fninf  # type: ignore[no-any-return]
+    return libmp.fnan if _sign(x) < 0 else libmp.mpf_log(x, bits, "n")
+
+
+def _log1p(x: Raw, bits: int) -> Raw:
+    # 1 + x is exact here, so nothing cancels.
+    return _log(libmp.mpf_add(libmp.fone, x), bits)
+
+
+def _expm1(x: Raw, bits: int) -> Raw:
+    lost = max(0, -(x[2] + x[3])) if x[1] else 0  # leading bits that e^x - 1 cancels
+    return libmp.mpf_sub(libmp.mpf_exp(x, bits + lost + 4, "n"), libmp.fone, bits, "n")  # type: ignore[no-any-return]
+
+
+def _power(x: Raw, exponent: Raw, bits: int) -> Raw:
+    if x == libmp.fzero:
+        return {1: libmp.fzero, 0: libmp.fone, -1: libmp.finf}[_sign(exponent)]  # type: ignore[no-any-return]
+    if x == libmp.finf:
+        return {1: libmp.finf, 0: libmp.fone, -1: libmp.fzero}[_sign(exponent)]  # type: ignore[no-any-return]
+    if _sign(x) < 0 and exponent[2] < 0 or x == libmp.fnan:
+        return libmp.fnan  # type: ignore[no-any-return]
+    return libmp.mpf_pow(x, exponent, bits, "n")  # type: ignore[no-any-return]
+
+
+def _larger(a: Raw, b: Raw) -> Raw:
+    if libmp.fnan in (a, b):
+        return libmp.fnan  # type: ignore[no-any-return]
+    return a if libmp.mpf_ge(a, b) else b
+
+
+def _smaller(a: Raw, b: Raw) -> Raw:
+    if libmp.fnan in (a, b):
+        return libmp.fnan  # type: ignore[no-any-return]
+    return a if libmp.mpf_le(a, b) else b
+
+
+@functools.lru_cache(maxsize=16)
+def _table(bits: int) -> dict[str, Any]:
+    """The elementwise primitives at a precision, as NumPy functions of object arrays."""
+    add, sub, mul = libmp.mpf_add, libmp.mpf_sub, libmp.mpf_mul
+    unary: dict[str, Callable[[Raw], Raw]] = {
+        "negative": libmp.mpf_neg,
+        "absolute": libmp.mpf_abs,
+        "square": lambda x: mul(x, x, bits, "n"),
+        "sqrt": lambda x: libmp.fnan if x[0] else libmp.mpf_sqrt(x, bits, "n"),
+        "exp": lambda x: libmp.mpf_exp(x, bits, "n"),
+        "expm1": lambda x: _expm1(x, bits),
+        "log": lambda x: _log(x, bits),
+        "log1p": lambda x: _log1p(x, bits),
+        "tanh": lambda x: libmp.mpf_tanh(x, bits, "n"),
+    }
+    binary: dict[str, Callable[[Raw, Raw], Raw]] = {
+        "add": lambda a, b: add(a, b, bits, "n"),
+        "subtract": lambda a, b: sub(a, b, bits, "n"),
+        "multiply": lambda a, b: mul(a, b, bits, "n"),
+        "divide": lambda a, b: _divide(a, b, bits),
+        "power": lambda a, b: _power(a, b, bits),
+        "maximum": _larger,
+        "minimum": _smaller,
+    }
+    table = {name: np.frompyfunc(f, 1, 1) for name, f in unary.items()}
+    return table | {name: np.frompyfunc(f, 2, 1) for name, f in binary.items()}
+
+
+def raw_array(values: Any) -> Any:
+    """float64 values (or Python numbers) as an object array of raw numbers, exactly."""
+    array = np.asarray(values)
+    if array.dtype == object:
+        return array
+    flat = [libmp.from_float(x) for x in array.astype(np.float64, copy=False).ravel().tolist()]
+    return _objects(flat, array.shape)
+
+
+def _objects(flat: Sequence[Raw], shape: tuple[int, ...]) -> Any:
+    return np.fromiter(flat, dtype=object, count=len(flat)).reshape(shape)
+
+
+def _boxed(value: Any) -> Any:
+    """NumPy unwraps 0-dimensional object arrays; wrap again."""
+    if isinstance(value, np.ndarray):
+        return value
+    box = np.empty((), dtype=object)
+    box[()] = value
+    return box
+
+
+class Exact(Array):
+    """An array of exact values: mpmath's raw numbers, evaluated at the working precision."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Any) -> None:
+        """`values`: an object array of raw numbers; see `exact` for floats."""
+        self.values = values
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape  # type: ignore[no-any-return]
+
+    def base(self) -> Array:
+        return self
+
+    def comparable(self) -> Any:
+        """Values that compare exactly: mpf objects."""
+        return np.frompyfunc(_Ordered, 1, 1)(self.values) if self.values.ndim else _boxed(_Ordered(self.values[()]))
+
+    def lift(self, value: Any) -> Exact:
+        return exact(value)
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Exact:
+        xs = [x.values if isinstance(x, Exact) else _constant(x) for x in operands]
+        rule = _STRUCTURE.get(primitive)
+        if rule is not None:
+            return Exact(_boxed(rule(*xs, **params)))
+        if primitive == "power":
+            xs.append(_constant(params["exponent"]))
+        return Exact(_boxed(_table(_working[-1])[primitive](*xs)))
+
+
+class _Ordered:
+    """A raw number that compares by value; NaN compares false."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+
+    def __lt__(self, other: _Ordered) -> bool:
+        return bool(libmp.mpf_lt(self.raw, other.raw))
+
+    def __le__(self, other: _Ordered) -> bool:
+        return bool(libmp.mpf_le(self.raw, other.raw))
+
+    def __gt__(self, other: _Ordered) -> bool:
+        return bool(libmp.mpf_gt(self.raw, other.raw))
+
+    def __ge__(self, other: _Ordered) -> bool:
+        return bool(libmp.mpf_ge(self.raw, other.raw))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Ordered) and bool(libmp.mpf_eq(self.raw, other.raw))
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+
+@functools.lru_cache(maxsize=256)
+def _scalar(value: float) -> Any:
+    return _boxed(libmp.from_float(value))
+
+
+def _constant(value: Any) -> Any:
+    return _scalar(float(value)) if isinstance(value, (int, float)) else raw_array(value)
+
+
+def exact(values: Any) -> Exact:
+    """float64 values, a Python number or an object array of raw numbers, as an exact array."""
+    return Exact(raw_array(values))
+
+
+def _along(values: Any, axes: tuple[int, ...], function: Callable[[list[Raw]], Raw]) -> Any:
+    rest = [i for i in range(values.ndim) if i not in axes]
+    kept = tuple(1 if i in axes else n for i, n in enumerate(values.shape))
+    count = int(np.prod([values.shape[i] for i in rest], dtype=np.int64))
+    rows = np.transpose(values, (*rest, *axes)).reshape(count, -1 if values.size else 0)
+    return _objects([function(list(row)) for row in rows], kept)
+
+
+def _sum(values: Any, axes: tuple[int, ...]) -> Any:
+    bits = _working[-1]
+    return _along(values, axes, lambda row: libmp.mpf_sum(row, bits, "n"))
+
+
+def _max(values: Any, axes: tuple[int, ...]) -> Any:
+    return _along(values, axes, lambda row: functools.reduce(_larger, row))
+
+
+def _scatter(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
+    out = raw_array(np.zeros(shape))
+    if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
+        out[index] = values
+        return out
+    places = np.arange(out.size).reshape(shape)[index].ravel()
+    flat = out.reshape(-1)
+    for place, value in zip(places, np.broadcast_to(values, np.shape(out[index])).ravel(), strict=True):
+        flat[place] = libmp.mpf_add(flat[place], value, _working[-1], "n")
+    return flat.reshape(shape)
+
+
+_STRUCTURE: dict[str, Callable[..., Any]] = {
+    "sum": _sum,
+    "max": _max,
+    "store": lambda x: x,
+    "where": lambda a, b, condition: np.where(condition, a, b),
+    "reshape": lambda x, shape: np.reshape(x, shape),
+    "transpose": lambda x, axes: np.transpose(x, axes),
+    "broadcast": lambda x, shape: np.broadcast_to(x, shape),
+    "getitem": lambda x, index: x[index],
+    "scatter": _scatter,
+    "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
+}
+
+
+def agree(a: Raw, b: Raw, bits: int) -> bool:
+    """Whether two numbers differ by at most 2^(-bits/2), relative to the larger."""
+    if a == b:
+        return True
+    if not (a[1] and b[1]):  # a zero, an infinity or a NaN against something else
+        finite = a if a[1] else b
+        return libmp.fzero in (a, b) and finite[2] + finite[3] < -bits
+    difference = libmp.mpf_sub(a, b, 53, "n")
+    return bool(difference[2] + difference[3] <= max(a[2] + a[3], b[2] + b[3]) - bits // 2)
+
+
+def evaluate(
+    function: Callable[..., Any], *values: Any, bits: int = DEFAULT_PRECISION
+) -> tuple[tuple[Exact, ...], int]:
+    """Exact outputs of a formula, evaluated until two precisions agree.
+
+    Args:
+        function: exact arrays in, an exact array or a tuple of them out.
+        values: float64 arrays, each taken exactly.
+        bits: the first precision.
+
+    Returns:
+        The outputs at the lower of the two precisions that agree, and that precision.
+
+    Raises:
+        PrecisionError: no agreement up to `LARGEST_PRECISION` bits.
+    """
+    operands = [exact(v) for v in values]
+    lower = _outputs(function, operands, bits)
+    while bits <= LARGEST_PRECISION:
+        upper = _outputs(function, operands, 2 * bits)
+        if all(agree(a, b, bits) for x, y in zip(lower, upper, strict=True) for a, b in _pairs(x, y)):
+            return lower, bits
+        lower, bits = upper, 2 * bits
+    raise PrecisionError(f"exact reading: got disagreement at bits={bits}, need agreement by {LARGEST_PRECISION}")
+
+
+def _pairs(x: Exact, y: Exact) -> Iterator[tuple[Raw, Raw]]:
+    return zip(x.values.ravel().tolist(), y.values.ravel().tolist(), strict=True)
+
+
+def _outputs(function: Callable[..., Any], operands: Sequence[Exact], bits: int) -> tuple[Exact, ...]:
+    with precision(bits):
+        outputs = function(*operands)
+    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+
+
+def to_float_pair(array: Exact) -> tuple[Any, Any]:
+    """Two float64 arrays whose sum is the array to about 106 bits: the nearest float64, and what it leaves."""
+    flat = array.values.ravel().tolist()
+    high = [libmp.to_float(x, rnd="n") for x in flat]
+    low = [
+        libmp.to_float(libmp.mpf_sub(x, libmp.from_float(h)), rnd="n") if x[1] and abs(h) != np.inf else 0.0
+        for x, h in zip(flat, high, strict=True)
+    ]
+    return np.array(high).reshape(array.shape), np.array(low).reshape(array.shape)
