@@ -1,1 +1,44 @@
-"""opassay: production PyTorch ops that are right under every transform, and the proof."""
+"""opassay: production PyTorch ops that are right under every transform, and the proof.
+
+The ops are in `opassay.impl` and need torch alone. The names here belong to the framework that judges them; they load
+on first use, so that `import opassay` is instant and pulls in neither mpmath nor pytest.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opassay.oracles.op import Draft as Draft
+    from opassay.oracles.op import Law as Law
+    from opassay.oracles.op import Op as Op
+    from opassay.oracles.op import Promises as Promises
+    from opassay.oracles.op import Refusal as Refusal
+    from opassay.oracles.op import Sample as Sample
+    from opassay.oracles.verdict import Cell as Cell
+    from opassay.oracles.verdict import Code as Code
+    from opassay.oracles.verdict import Outcome as Outcome
+    from opassay.oracles.verdict import Verdict as Verdict
+    from opassay.properties.cells import Settings as Settings
+    from opassay.properties.cells import replay_case as replay_case
+    from opassay.properties.cells import run_cell as run_cell
+    from opassay.properties.cells import verify as verify
+
+__version__ = "0.1.0"
+
+_HOME = {
+    **dict.fromkeys(("Draft", "Law", "Op", "Promises", "Refusal", "Sample"), "opassay.oracles.op"),
+    **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdict"),
+    **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.cells"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'opassay' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -32,7 +32,8 @@ class Elements:
         accepted: in the accept set (true where not judged).
         judged: inside the domain of the bound.
         special: the exact value is NaN or infinite, or overflows the format.
-        ulp: |out − y| in ulp. ratio: |out − y| over the bound, at most 1 for accepted elements.
+        ulp: |out − y| in ulp. ratio: |out − y| over the bound, at most 1 for accepted elements. signed: the ratio
+            with the error's sign, zero where there is none.
         width: half-width of the accept set in ulp, the smallest fault that this element can show.
         bound: what |out − y| is measured against. value: the exact value, nearest float64.
     """
@@ -42,6 +43,7 @@ class Elements:
     special: Any
     ulp: Any
     ratio: Any
+    signed: Any
     width: Any
     bound: Any
     value: Any
@@ -122,10 +124,12 @@ def _measured(
     computed: Any, fmt: Format, high: Any, low: Any, delta: Any, accepted: Any, judged: Any, special: Any
 ) -> Elements:
     unit = ulp_array(fmt, high)
-    error = np.abs((computed - high) - low)
+    signed = (computed - high) - low
+    error = np.abs(signed)
     bound = delta + 0.5 * ulp_array(fmt, np.abs(high) + delta)
     plain = judged & ~special & np.isfinite(delta)
     ratio = np.where(plain & np.isfinite(computed), error / bound, np.where(accepted, 0.0, np.inf))
     ulps = np.where(plain & np.isfinite(computed), error / unit, np.where(accepted, 0.0, np.inf))
     width = np.where(plain, (delta + 0.5 * unit) / unit, np.nan)
-    return Elements(accepted, judged, special, ulps, ratio, width, bound, high)
+    bias = np.where(plain & np.isfinite(computed), signed / bound, 0.0)
+    return Elements(accepted, judged, special, ulps, ratio, bias, width, bound, high)

@@ -23,7 +23,9 @@ def autocast(j: Judgement, sample: Sample) -> None:
         with torch.autocast(j.device, dtype=torch.bfloat16):
             need = flat_outputs(j.op.subjects["torch"](*sample.args))[:1]
         if got[0].dtype != need[0].dtype:
-            title = f"{j.op.name} under autocast: got dtype={dtype_name(got[0].dtype)}, need {dtype_name(need[0].dtype)}"
+            title = (
+                f"{j.op.name} under autocast: got dtype={dtype_name(got[0].dtype)}, need {dtype_name(need[0].dtype)}"
+            )
             raise Violation(Code.ATTRIBUTE, title, path="autocast")
     j.path(sample, (), function=under, exactly=False)
     j.path(sample, ("vjp",), "eager", function=under, exactly=False)

@@ -83,7 +83,9 @@ def _encode(value: Any) -> Any:
 
 
 def _encode_tensor(t: Tensor) -> dict[str, Any]:
-    raw = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8) if t.numel() else torch.empty(0, dtype=torch.uint8)
+    raw = (
+        t.detach().cpu().contiguous().reshape(-1).view(torch.uint8) if t.numel() else torch.empty(0, dtype=torch.uint8)
+    )
     return {"dtype": dtype_name(t.dtype), "shape": list(t.shape), "bits": bytes(raw.numpy()).hex()}
 
 

@@ -1,4 +1,4 @@
-"""DET: the same bits run to run, and with one thread and several."""
+"""DET: the same bits run to run; and with one thread and several, where deterministic algorithms are asked for."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ from .purity import require_same
 from .transforms import ENGINES, Problem, along, draw_directions, signature
 
 THREADS = (1, 2, 3)
-RUNS = 2
+RUNS = 3
 
 
 def deterministic(j: Judgement, sample: Sample) -> None:
-    """DET: forward and reverse mode, repeated, with 1, 2 and 3 threads."""
-    first: list[Tensor] | None = None
-    before = torch.get_num_threads()
+    """DET: forward and reverse mode, repeated; then under `torch.use_deterministic_algorithms` with 1, 2 and 3 threads.
+
+    torch's own contract stands behind the split: sums over rows may depend on how many threads share them, unless the
+    user asks for deterministic algorithms.
+    """
+    threads, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     try:
-        for threads in THREADS:
-            torch.set_num_threads(threads)
-            for run in range(RUNS):
-                got = _everything(j, sample)
-                if first is None:
-                    first = got
-                require_same(j, got, first, f"run {run + 1} with {threads} threads")
+        torch.set_num_threads(max(THREADS))
+        first = _everything(j, sample)
+        for run in range(1, RUNS):
+            require_same(j, _everything(j, sample), first, f"run {run + 1} with {max(THREADS)} threads")
+        torch.use_deterministic_algorithms(True)
+        torch.set_num_threads(THREADS[0])
+        first = _everything(j, sample)
+        for count in THREADS[1:]:
+            torch.set_num_threads(count)
+            require_same(j, _everything(j, sample), first, f"{count} threads, deterministic algorithms on")
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(asked)
 
 
 def _everything(j: Judgement, sample: Sample) -> list[Tensor]:

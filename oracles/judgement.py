@@ -48,7 +48,7 @@ class Violation(AssertionError):
         self.message = "\n".join([title, *(f"  {line}" for line in lines)])
 
 
-class Unsupported(Exception):  # noqa: N818 - an answer, not an error
+class Unsupported(Exception):
     """The question does not apply to this op, dtype or subject; the text says why."""
 
     def __init__(self, code: Code, reason: str) -> None:
@@ -81,6 +81,7 @@ class Judgement:
         self.worst: Worst | None = None
         self.timing: dict[str, float] = {}
         self._widths: list[Any] = []
+        self._signed: dict[str, list[float]] = {}
         self._kept = 0
 
     @contextmanager
@@ -113,6 +114,15 @@ class Judgement:
             self.samples, discarded, self.judged, self.not_judged,
             self.max_ulp, self.max_ratio, median, widest, self.worst,
         )  # fmt: skip
+
+    def biases(self) -> dict[str, float]:
+        """Outputs whose mean signed error/bound over the samples is larger than chance allows, and that mean.
+
+        Each sample gives one number in [−1, 1]; by Hoeffding's inequality (JASA 58, 1963) the mean of N independent
+        ones with expectation zero exceeds sqrt(2 ln(2/p) / N) with probability at most p = 1e-12.
+        """
+        found = {name: (float(np.mean(values)), len(values)) for name, values in self._signed.items()}
+        return {name: mean for name, (mean, n) in found.items() if abs(mean) > math.sqrt(2 * math.log(2e12) / n)}
 
     # ------------------------------------------------------------------------------------------------ values
 
@@ -187,6 +197,7 @@ class Judgement:
             self._kept += widths.size
         if not judged:
             return
+        self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(found.signed)))
         at = np.unravel_index(int(np.argmax(found.ratio)), found.ratio.shape)
         ratio = float(found.ratio[at])
         self.ratio_of_sample = max(self.ratio_of_sample, ratio)
@@ -218,9 +229,6 @@ class Judgement:
 
 def _worst(tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str, at: Any) -> Worst:
     computed = float(to_array(tensor)[at])
-    if exact is not None:
-        decimal = libmp.to_str(exact.values[at], 25)
-    else:
-        decimal = repr(float(found.value[at]))
+    decimal = repr(float(found.value[at])) if exact is None else libmp.to_str(exact.values[at], 25)
     where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
     return Worst(where, path, computed.hex(), decimal, float(found.ulp[at]), float(found.ratio[at]))

@@ -17,8 +17,7 @@ LAYOUTS = ("transposed", "stepped", "offset", "expanded", "channels_last")
 
 
 def relaid(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
-    """A tensor of equal values in another layout, and the whole buffer it is a view of, canaries around it.
-    """
+    """A tensor of equal values in another layout, and the whole buffer it is a view of, canaries around it."""
     shape = tuple(tensor.shape)
     if layout == "transposed" and tensor.ndim > 1:
         buffer, view = _framed(tensor, shape[::-1], lambda t: t.permute(*reversed(range(t.ndim))))

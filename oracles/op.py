@@ -119,9 +119,7 @@ class Op:
     def differentiable_positions(self, args: Sequence[Any]) -> tuple[int, ...]:
         """Positions of the arguments that are differentiable and given."""
         names = self.arguments
-        return tuple(
-            i for i, a in enumerate(args) if names[i] in self.differentiable and isinstance(a, Tensor)
-        )
+        return tuple(i for i, a in enumerate(args) if names[i] in self.differentiable and isinstance(a, Tensor))
 
 
 def is_float(value: Any) -> bool:

@@ -67,7 +67,12 @@ def pure(j: Judgement, sample: Sample) -> None:
 
 
 def _modes() -> tuple[Any, ...]:
-    return torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_inference_mode_enabled(), torch.get_num_threads()
+    return (
+        torch.is_grad_enabled(),
+        torch.get_default_dtype(),
+        torch.is_inference_mode_enabled(),
+        torch.get_num_threads(),
+    )
 
 
 def _backward(j: Judgement, problem: Problem, cotangents: Sequence[Tensor]) -> list[Tensor | None]:

@@ -60,7 +60,7 @@ QUESTIONS: dict[str, Question] = {
     "ERROR": Question(refused, effort=0.4),
     "PURE": Question(pure, effort=0.4),
     "FAKE": Question(fakes, effort=0.4),
-    "COMP": Question(compiled, effort=0.02),
+    "COMP": Question(compiled, effort=0.01),
     "DET": Question(deterministic, kind="large", effort=0.12),
     "AUTOCAST": Question(autocast, effort=0.4),
     "MEM": Question(memory, effort=0.4),

@@ -38,16 +38,18 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         "",
         *_path(fault.word, own, len(primal)),
         f"got = float(outputs[{fault.output}][{', '.join(map(str, fault.index)) or '...'}])",
-        f"exact, bound = {fault.exact!r}, {fault.bound!r}  # of the formula in high precision; of any sensible evaluation",
+        f"exact = {fault.exact!r}  # the formula in high precision",
+        f"bound = {fault.bound!r}  # on the error of any sensible evaluation",
         f'print(f"{violation.title.split(":")[0]}: got {{got!r}}, exact {{exact}}, bound {{bound:.3g}}")',
-        "sys.exit(not abs(got - float(exact)) <= bound)",
+        "agrees = got == float(exact) or (got != got and exact == 'nan') or abs(got - float(exact)) <= bound",
+        "sys.exit(not agrees)",
     ]
     return "\n".join(lines) + "\n"
 
 
-_BITS = '''def bits(text, dtype, *shape):
+_BITS = """def bits(text, dtype, *shape):
     return torch.frombuffer(bytearray.fromhex(text), dtype=dtype).reshape(shape)
-'''
+"""
 
 
 def _imports(function: Callable[..., Any]) -> list[str]:

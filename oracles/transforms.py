@@ -111,7 +111,9 @@ class Vmap:
         return tuple(None if i in self.shared else 0 for i in range(count))
 
 
-def along(engine: Engine, word: Word, f: Callable[..., Any], inputs: int, outputs: int) -> Callable[..., tuple[Any, ...]]:
+def along(
+    engine: Engine, word: Word, f: Callable[..., Any], inputs: int, outputs: int
+) -> Callable[..., tuple[Any, ...]]:
     """T(f) for the word T: takes the inputs of `f` and all directions, flat."""
     for step in word:
         if isinstance(step, Vmap):

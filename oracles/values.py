@@ -95,7 +95,11 @@ def adjoint(j: Judgement, sample: Sample) -> None:
         return
     ratio = abs(left - right) / bound if left != right else 0.0
     if not ratio <= 1:
-        lines = [f"⟨ȳ, Jv⟩ = {left!r}", f"⟨Jᵀȳ, v⟩ = {right!r}", f"difference {abs(left - right):.4g}, bound {bound:.4g}"]
+        lines = [
+            f"⟨ȳ, Jv⟩ = {left!r}",
+            f"⟨Jᵀȳ, v⟩ = {right!r}",
+            f"difference {abs(left - right):.4g}, bound {bound:.4g}",
+        ]
         raise Violation(Code.ADJOINT, f"{j.op.name}: jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, "adjoint")
     j.judged += 1
     j.max_ratio = max(j.max_ratio, ratio)

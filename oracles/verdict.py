@@ -5,6 +5,7 @@ Everything here is plain data, so that a report can be read on a machine without
 
 from __future__ import annotations
 
+import builtins
 import enum
 import hashlib
 import math
@@ -72,14 +73,14 @@ class Cell:
     device: str
     subject: str
 
-    @property
+    @builtins.property  # the field `property` hides the builtin here
     def key(self) -> str:
         return f"{self.op}::{self.property}[{self.dtype}-{self.device}-{self.subject}]"
 
-    @property
+    @builtins.property  # the field `property` hides the builtin here
     def id(self) -> str:
         """First 8 hex digits of the SHA-256 of the key: stable across edits of the code."""
-        return hashlib.sha256(self.key.encode()).hexdigest()[:8]
+        return hashlib.sha256(self.key.encode("utf-8", "replace")).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,11 @@ class Failure:
     case: str = ""  # the case file's JSON text
     snippet: str = ""  # self-contained program; exits 1 while the fault is there
 
+    def details(self) -> list[str]:
+        """The message's lines without the title, if it begins with that."""
+        lines = self.message.splitlines()
+        return lines[1:] if lines[:1] == [self.title] else lines
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -142,8 +148,7 @@ class Verdict:
 # C0 and C1 controls but tab and newline, bidirectional overrides, lone surrogates, terminal escapes
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff"
-    "\ud800-\udfff\ufffe\uffff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff\ud800-\udfff\ufffe\uffff]"
 )
 
 
@@ -156,11 +161,10 @@ def failure_text(verdict: Verdict) -> str:
     """What was violated and how to see it again, in lines; the same text in every report."""
     head = f"{verdict.cell.key}: {verdict.outcome}, {verdict.code}"
     failure, measure = verdict.failure, verdict.measure
-    lines = [verdict.reason] if failure is None else [failure.title, *failure.message.splitlines()]
+    lines = [verdict.reason] if failure is None else [failure.title, *failure.details()]
     if measure.samples:
         lines.append(
-            f"judged    {measure.judged} elements in {measure.samples} samples"
-            f" ({measure.not_judged} not judged)"
+            f"judged    {measure.judged} elements in {measure.samples} samples ({measure.not_judged} not judged)"
         )
     if failure is not None and failure.case_id:
         lines.append(f"replay    opassay replay {failure.case_id}")

@@ -1,4 +1,4 @@
-"""VMAP and NEST: vmap over every combination of axes, and transforms of transforms, a different sample in every slice."""
+"""VMAP and NEST: vmap over every combination of axes, transforms of transforms, a different sample in every slice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,12 @@ def _combinations(sample: Sample, tensors: Sequence[int], rng: Any) -> Iterator[
 
 
 def _one(
-    j: Judgement, sample: Sample, tensors: Sequence[int], dims: Sequence[int | None], slices: list[list[Any]], out_dim: int
+    j: Judgement,
+    sample: Sample,
+    tensors: Sequence[int],
+    dims: Sequence[int | None],
+    slices: list[list[Any]],
+    out_dim: int,
 ) -> None:
     what = f"vmap(in_dims={tuple(dims)}, out_dims={out_dim})"
     batched = [

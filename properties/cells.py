@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,10 +23,10 @@ from ..oracles.snippet import snippet
 from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict
 from ..reference.exact import PrecisionError
 from . import strategies
-from .plan import PROPERTIES, load_op
+from .plan import DTYPES, PROPERTIES, load_op
 
 #: Examples of a property of effort 1.
-EXAMPLES = {"dev": 20, "commit": 40, "nightly": 400}
+EXAMPLES = {"dev": 40, "commit": 120, "nightly": 1000}
 #: How often a failing sample is judged again before it is called a failure.
 REPETITIONS = 3
 
@@ -44,10 +44,15 @@ class Settings:
         return wanted if self.max_examples is None else min(wanted, self.max_examples)
 
 
-def run_cell(cell: Cell, settings: Settings) -> Verdict:
-    """The verdict of a cell. Faults of the framework become a verdict too ("error"), never an exception."""
+def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
+    """The verdict of a cell. Faults of the framework become a verdict too ("error"), never an exception.
+
+    Args:
+        cell: what to ask. settings: how much.
+        op: the declaration, where it is not one of the catalog or of a plugin.
+    """
     start = time.perf_counter()
-    verdict = _guarded(cell, lambda: _asked(cell, settings))
+    verdict = _guarded(cell, lambda: _asked(cell, settings, op))
     return replace(verdict, seconds=time.perf_counter() - start, title=PROPERTIES.get(cell.property, ""))
 
 
@@ -82,11 +87,33 @@ def _guarded(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
         return Verdict(cell, Outcome.ERROR, Code.HARNESS, f"{type(err).__name__}: {err}", failure=failure)
 
 
-def _open(cell: Cell, light: bool) -> tuple[Judgement, Question]:
+def verify(
+    op: Op,
+    subject: str = "opassay",
+    properties: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+    device: str = "cpu",
+    settings: Settings | None = None,
+) -> list[Verdict]:
+    """Judge one implementation of an op: a verdict for every property and dtype.
+
+    Args:
+        op: the declaration; `subject` is a name among its `subjects`.
+        properties, dtypes: codes of `PROPERTIES` and torch dtype names; all by default.
+        device: "cpu" or "cuda".
+        settings: profile, seed and examples; profile "commit" by default.
+    """
+    cells = [
+        Cell(op.name, code, dtype, device, subject) for code in properties or PROPERTIES for dtype in dtypes or DTYPES
+    ]
+    return [run_cell(cell, settings or Settings(), op) for cell in cells]
+
+
+def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Question]:
     if cell.property not in QUESTIONS:
         raise Unsupported(Code.NOT_BUILT, f"no check is built for {cell.property}")
     question = QUESTIONS[cell.property]
-    op: Op = load_op(cell.op)
+    op = load_op(cell.op) if op is None else op
     if cell.subject not in op.subjects:
         raise Unsupported(Code.NO_SUBJECT, f"{cell.op} has no subject {cell.subject!r}")
     if cell.dtype not in question.dtypes:
@@ -96,8 +123,26 @@ def _open(cell: Cell, light: bool) -> tuple[Judgement, Question]:
     return Judgement(op, cell.subject, contract(cell.dtype, cell.device), cell.device, light), question
 
 
-def _asked(cell: Cell, settings: Settings) -> Verdict:
-    judgement, question = _open(cell, light=settings.profile != "nightly")
+def _asked(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
+    judgement, question = _open(cell, settings.profile != "nightly", op)
+    verdict = _drawn(cell, judgement, question, settings)
+    biases = judgement.biases() if verdict.outcome == Outcome.VERIFIED else {}
+    if not biases:
+        return verdict
+    # A bias is a statement about chance: it counts only if a fresh draw makes it again.
+    fresh, _ = _open(cell, judgement.light, op)
+    _drawn(cell, fresh, question, replace(settings, seed=settings.seed + 1))
+    again = {name: mean for name, mean in fresh.biases().items() if mean * biases.get(name, 0.0) > 0}
+    if not again:
+        return verdict
+    name, mean = max(again.items(), key=lambda item: abs(item[1]))
+    reason = f"{cell.op} {name}: errors average {mean:+.3g} of their bound, in two independent draws"
+    return replace(
+        verdict, outcome=Outcome.FAIL, code=Code.BIAS, reason=reason, failure=Failure(Code.BIAS, reason, reason)
+    )
+
+
+def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Settings) -> Verdict:
     examples = settings.examples(question)
     last: list[tuple[Sample, Violation | None]] = []
 

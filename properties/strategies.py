@@ -7,7 +7,7 @@ columns, a simpler regime.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,8 +65,9 @@ def _ties(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
 
 
 def _huge(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
-    """Up to where squares, or the values themselves, reach the largest finite value."""
-    return rng.standard_normal(shape) * 2.0 ** rng.uniform(fmt.exponent_max / 4, fmt.exponent_max - 3)
+    """Up to where squares reach the largest finite value, and now and then up to that value itself."""
+    end = fmt.exponent_max - 3 if rng.random() < 0.1 else fmt.exponent_max / 2 - 4
+    return rng.standard_normal(shape) * 2.0 ** rng.uniform(fmt.exponent_max / 4, end)
 
 
 def _tiny(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
@@ -143,5 +144,3 @@ def shapes(draw: st.DrawFn, kind: str, inner_rank: int, outer_rank: int, limit: 
 def seeds() -> st.SearchStrategy[int]:
     """Seeds of the bulk data; shrinks towards 0."""
     return st.integers(0, 2**32 - 1)
-
-

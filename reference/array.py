@@ -20,14 +20,14 @@ Operands = tuple[Any, ...]
 
 #: Elementwise primitives, named as NumPy names them; operands broadcast.
 ELEMENTWISE = frozenset(
-    "add subtract multiply divide negative absolute square sqrt exp expm1 log log1p tanh "
-    "power maximum minimum where".split()
+    {"add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "expm1"}
+    | {"log", "log1p", "tanh", "power", "maximum", "minimum", "where"}
 )
 #: Linear primitives that move elements: what they return is exact in every reading.
 #: `scatter` (the adjoint of `getitem`) adds where an index repeats.
-STRUCTURAL = frozenset("reshape transpose broadcast getitem scatter concatenate".split())
+STRUCTURAL = frozenset(("reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate"))
 #: Reductions; `store` is a rounding to the format of a stored intermediate.
-OTHER = frozenset("sum max store".split())
+OTHER = frozenset(("sum", "max", "store"))
 PRIMITIVES = ELEMENTWISE | STRUCTURAL | OTHER
 
 
@@ -177,7 +177,7 @@ def _var(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 def _reshape(x: Array, shape: Any) -> Array:
-    wanted = (shape,) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
+    wanted: tuple[int, ...] = tuple(int(n) for n in np.ravel(shape))
     if -1 in wanted:
         known = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
         wanted = tuple(x.size // known if n == -1 else n for n in wanted)

@@ -126,9 +126,7 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     if have == shape:
         return g
     extra = len(have) - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        i + extra for i, n in enumerate(shape) if n == 1 and have[i + extra] != 1
-    )
+    axes = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(shape) if n == 1 and have[i + extra] != 1)
     total = np.sum(g, axis=axes, keepdims=True) if axes else g
     return np.reshape(total, shape)
 
@@ -156,9 +154,7 @@ class _Level(Array):
         return self.primal.lift(value)  # type: ignore[no-any-return]
 
     def _primals(self, operands: Operands) -> Operands:
-        return tuple(
-            x.primal if isinstance(x, _Level) and x.level == self.level else x for x in operands
-        )
+        return tuple(x.primal if isinstance(x, _Level) and x.level == self.level else x for x in operands)
 
 
 class Tangent(_Level):
@@ -173,15 +169,9 @@ class Tangent(_Level):
     def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
         xs = self._primals(operands)
         y = bind(primitive, xs, params)
-        ts = [
-            x.tangent if isinstance(x, Tangent) and x.level == self.level else None for x in operands
-        ]
+        ts = [x.tangent if isinstance(x, Tangent) and x.level == self.level else None for x in operands]
         if primitive in _DIAGONAL:
-            parts = [
-                rule(t, y, xs, params)
-                for rule, t in zip(_DIAGONAL[primitive], ts, strict=True)
-                if t is not None
-            ]
+            parts = [rule(t, y, xs, params) for rule, t in zip(_DIAGONAL[primitive], ts, strict=True) if t is not None]
             tangent = parts[0] if len(parts) == 1 else parts[0] + parts[1]
             tangent = np.broadcast_to(tangent, y.shape)
         else:
@@ -202,9 +192,7 @@ class Node(_Level):
         xs = self._primals(operands)
         y = bind(primitive, xs, params)
         out = Node(y, self.tape, self.level)
-        inputs = [
-            (i, x) for i, x in enumerate(operands) if isinstance(x, Node) and x.level == self.level
-        ]
+        inputs = [(i, x) for i, x in enumerate(operands) if isinstance(x, Node) and x.level == self.level]
         self.tape.append((out, primitive, inputs, y, xs, params))
         return out
 
@@ -231,15 +219,10 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
         primals, tangents: as many arrays of equal shapes, of any reading or derivative level.
     """
     level = next(_levels)
-    outputs = _as_tuple(
-        function(*(Tangent(p, t, level) for p, t in zip(primals, tangents, strict=True)))
-    )
+    outputs = _as_tuple(function(*(Tangent(p, t, level) for p, t in zip(primals, tangents, strict=True))))
     mine = [isinstance(y, Tangent) and y.level == level for y in outputs]
     values = tuple(y.primal if own else y for y, own in zip(outputs, mine, strict=True))
-    moved = tuple(
-        y.tangent if own else _zeros(primals[0], y.shape)
-        for y, own in zip(outputs, mine, strict=True)
-    )
+    moved = tuple(y.tangent if own else _zeros(primals[0], y.shape) for y, own in zip(outputs, mine, strict=True))
     return values, moved
 
 
@@ -264,9 +247,7 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
             for i, parent in parents:
                 _accumulate(grads, parent, _pull(primitive, i, g, y, xs, params))
         found = (grads.get(id(node)) for node in inputs)
-        return tuple(
-            _zeros(p, p.shape) if g is None else g for g, p in zip(found, primals, strict=True)
-        )
+        return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(found, primals, strict=True))
 
     return values, pullback
 

@@ -14,13 +14,15 @@ import contextlib
 import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from mpmath import libmp
 
 from .array import Array, Operands, Params
-from .formats import Raw
+
+#: mpmath's raw number, `formats.Raw`; mpmath itself is untyped.
+Raw: TypeAlias = Any
 
 DEFAULT_PRECISION = 200
 #: Binary64 inputs need up to 2100 bits to add up without rounding; more never helps.
@@ -48,27 +50,18 @@ def precision(bits: int) -> Iterator[None]:
 
 
 def _sign(x: Raw) -> int:
-    return libmp.mpf_sign(x) or 0  # type: ignore[no-any-return]
+    return libmp.mpf_sign(x) or 0
 
 
 def _divide(a: Raw, b: Raw, bits: int) -> Raw:
     if b == libmp.fzero:  # the one zero is +0
-        return {1: libmp.finf, -1: libmp.fninf}.get(_sign(a), libmp.fnan)  # type: ignore[no-any-return]
-    return libmp.mpf_div(a, b, bits, "n")  # type: ignore[no-any-return]
-
-
-def _real(function: Callable[..., Raw], negative: Callable[[Raw], bool]) -> Callable[[Raw, int], Raw]:
-    """`function` with NaN outside its real domain, where mpmath would turn complex."""
-
-    def rule(x: Raw, bits: int) -> Raw:
-        return libmp.fnan if negative(x) else function(x, bits, "n")
-
-    return rule
+        return {1: libmp.finf, -1: libmp.fninf}.get(_sign(a), libmp.fnan)
+    return libmp.mpf_div(a, b, bits, "n")
 
 
 def _log(x: Raw, bits: int) -> Raw:
     if x == libmp.fzero:
-        return libmp.fninf  # type: ignore[no-any-return]
+        return libmp.fninf
     return libmp.fnan if _sign(x) < 0 else libmp.mpf_log(x, bits, "n")
 
 
@@ -79,28 +72,28 @@ def _log1p(x: Raw, bits: int) -> Raw:
 
 def _expm1(x: Raw, bits: int) -> Raw:
     lost = max(0, -(x[2] + x[3])) if x[1] else 0  # leading bits that e^x - 1 cancels
-    return libmp.mpf_sub(libmp.mpf_exp(x, bits + lost + 4, "n"), libmp.fone, bits, "n")  # type: ignore[no-any-return]
+    return libmp.mpf_sub(libmp.mpf_exp(x, bits + lost + 4, "n"), libmp.fone, bits, "n")
 
 
 def _power(x: Raw, exponent: Raw, bits: int) -> Raw:
     if x == libmp.fzero:
-        return {1: libmp.fzero, 0: libmp.fone, -1: libmp.finf}[_sign(exponent)]  # type: ignore[no-any-return]
+        return {1: libmp.fzero, 0: libmp.fone, -1: libmp.finf}[_sign(exponent)]
     if x == libmp.finf:
-        return {1: libmp.finf, 0: libmp.fone, -1: libmp.fzero}[_sign(exponent)]  # type: ignore[no-any-return]
-    if _sign(x) < 0 and exponent[2] < 0 or x == libmp.fnan:
-        return libmp.fnan  # type: ignore[no-any-return]
-    return libmp.mpf_pow(x, exponent, bits, "n")  # type: ignore[no-any-return]
+        return {1: libmp.finf, 0: libmp.fone, -1: libmp.fzero}[_sign(exponent)]
+    if (_sign(x) < 0 and exponent[2] < 0) or x == libmp.fnan:
+        return libmp.fnan
+    return libmp.mpf_pow(x, exponent, bits, "n")
 
 
 def _larger(a: Raw, b: Raw) -> Raw:
     if libmp.fnan in (a, b):
-        return libmp.fnan  # type: ignore[no-any-return]
+        return libmp.fnan
     return a if libmp.mpf_ge(a, b) else b
 
 
 def _smaller(a: Raw, b: Raw) -> Raw:
     if libmp.fnan in (a, b):
-        return libmp.fnan  # type: ignore[no-any-return]
+        return libmp.fnan
     return a if libmp.mpf_le(a, b) else b
 
 
@@ -271,15 +264,29 @@ _STRUCTURE: dict[str, Callable[..., Any]] = {
 }
 
 
-def agree(a: Raw, b: Raw, bits: int) -> bool:
-    """Whether two numbers differ by at most 2^(-bits/2), relative to the larger."""
-    if a == b:
+def agree(lower: Raw, upper: Raw, bits: int, scale: int) -> bool:
+    """Whether a value at `bits` and at twice as many confirm each other.
+
+    They do when they differ by at most 2^(-bits/2) of the larger; and when both are residues of an exact zero, about
+    2^-bits and 2^(-2 bits) of the problem's `scale` (its binary exponent), with a quarter of the bits to spare.
+    """
+    if lower == upper:
         return True
-    if not (a[1] and b[1]):  # a zero, an infinity or a NaN against something else
-        finite = a if a[1] else b
-        return libmp.fzero in (a, b) and finite[2] + finite[3] < -bits
-    difference = libmp.mpf_sub(a, b, 53, "n")
-    return bool(difference[2] + difference[3] <= max(a[2] + a[3], b[2] + b[3]) - bits // 2)
+    if not (_is_finite(lower) and _is_finite(upper)):
+        return False
+    if _exponent(lower) <= scale - 3 * bits // 4 and _exponent(upper) <= scale - 7 * bits // 4:
+        return True
+    difference = libmp.mpf_sub(lower, upper, 53, "n")
+    return bool(_exponent(difference) <= max(_exponent(lower), _exponent(upper)) - bits // 2)
+
+
+def _is_finite(x: Raw) -> bool:
+    return bool(x[1]) or x == libmp.fzero
+
+
+def _exponent(x: Raw) -> int:
+    """Binary exponent; that of zero, infinities and NaN lies below every other."""
+    return int(x[2] + x[3]) if x[1] else -(10**9)
 
 
 def evaluate(
@@ -293,7 +300,7 @@ def evaluate(
         bits: the first precision.
 
     Returns:
-        The outputs at the lower of the two precisions that agree, and that precision.
+        The outputs at the higher of the two precisions that agree, and the lower precision.
 
     Raises:
         PrecisionError: no agreement up to `LARGEST_PRECISION` bits.
@@ -302,8 +309,10 @@ def evaluate(
     lower = _outputs(function, operands, bits)
     while bits <= LARGEST_PRECISION:
         upper = _outputs(function, operands, 2 * bits)
-        if all(agree(a, b, bits) for x, y in zip(lower, upper, strict=True) for a, b in _pairs(x, y)):
-            return lower, bits
+        scale = max((_exponent(raw) for x in (*operands, *upper) for raw in x.values.ravel().tolist()), default=0)
+        pairs = (pair for x, y in zip(lower, upper, strict=True) for pair in _pairs(x, y))
+        if all(agree(a, b, bits, scale) for a, b in pairs):
+            return upper, bits
         lower, bits = upper, 2 * bits
     raise PrecisionError(f"exact reading: got disagreement at bits={bits}, need agreement by {LARGEST_PRECISION}")
 

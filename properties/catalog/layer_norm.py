@@ -110,7 +110,7 @@ def _saved(args: Args, wanted: frozenset[int]) -> int:
     x, inner, weight = args[0], args[1], args[2]
     if not wanted & {0, 2}:
         return 0
-    statistics = 2 * math.prod(x.shape[: x.ndim - len(inner)]) * _statistics_dtype(x).itemsize
+    statistics: int = 2 * math.prod(x.shape[: x.ndim - len(inner)]) * _statistics_dtype(x).itemsize
     return _bytes(x) + statistics + (_bytes(weight) if 0 in wanted else 0)
 
 

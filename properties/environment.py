@@ -1,0 +1,76 @@
+"""Where a verdict was reached: versions, processor, threads, GPU. An allow-list; no variables, names or paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pytest", "pytest-xdist", "triton")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of what decides a verdict; torch is not imported."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def environment() -> dict[str, str]:
+    """Versions, platform, CPU, threads, and CUDA, driver and GPU where there are any."""
+    import torch
+
+    found = versions()
+    found["torch"] = str(torch.__version__)
+    found["platform"] = f"{platform.system()} {platform.release()} {platform.machine()}"
+    found["libc"] = " ".join(platform.libc_ver())
+    found["cpu"] = _cpu_name()
+    found["cpu capability"] = torch.backends.cpu.get_cpu_capability()
+    found["cpu count"] = str(len(os.sched_getaffinity(0)))
+    found["torch threads"] = str(torch.get_num_threads())
+    found["mkldnn"] = str(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+    return found | _gpu()
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor() or "unknown"
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def _gpu() -> dict[str, str]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return {"cuda": "not available"}
+    properties = torch.cuda.get_device_properties(0)
+    found = {
+        "cuda": str(torch.version.cuda),
+        "gpu": properties.name,
+        "gpu count": str(torch.cuda.device_count()),
+        "gpu capability": f"sm{properties.major}{properties.minor}",
+        "gpu memory": f"{properties.total_memory / 2**30:.0f} GiB",
+        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+        "tf32 matmul": str(torch.backends.cuda.matmul.allow_tf32),
+        "tf32 cudnn": str(torch.backends.cudnn.allow_tf32),
+    }
+    driver = _driver()
+    return found | ({"nvidia driver": driver} if driver else {})
+
+
+def _driver() -> str:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d[\d.]+)", text)
+    return found[1] if found else ""

@@ -1,0 +1,48 @@
+"""DET finds results that change from run to run or with the number of threads."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from opassay.oracles.determinism import deterministic
+from torch import Tensor
+
+from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, sample, scaled, upward, violation
+
+
+def _every_other_run() -> Subject:
+    calls = itertools.count()
+    # A run calls the op twice: forward, and for its gradient.
+    return lambda x, w: upward((x * w).detach()) + x * w * 0 if next(calls) % 4 == 2 else x * w
+
+
+def _by_threads(x: Tensor, w: Tensor) -> Tensor:
+    return x * w if torch.get_num_threads() < 3 else upward((x * w).detach()) + x * w * 0
+
+
+def _gradient_by_threads(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    d_x, d_w = right_backward(g, x, w)
+    return (d_x, d_w) if torch.get_num_threads() == 1 else (d_x, upward(d_w))
+
+
+FAULTS: dict[str, Subject] = {
+    "every other run": _every_other_run(),
+    "three threads": _by_threads,
+    "gradient by threads": custom(backward=_gradient_by_threads),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    threads = torch.get_num_threads()
+    found = violation(deterministic, declared(FAULTS[name]), sample(1))
+    assert found is not None
+    assert found.code.name == "BITS", found.message
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_the_right_op_passes(dtype: str) -> None:
+    assert judged(deterministic, declared(scaled), sample(1, dtype, (65,), 33), dtype).judged > 0

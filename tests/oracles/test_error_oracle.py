@@ -1,0 +1,73 @@
+"""ERROR finds invalid input that is accepted, refused in other words, or refused too late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from opassay.oracles.errors import refused
+from opassay.oracles.judgement import Judgement, Unsupported
+from opassay.oracles.op import Refusal
+from opassay.oracles.rounding import contract
+from torch import Tensor
+
+from .planted_ops import Subject, declared, judged, sample, scaled, violation
+
+Args = tuple[Any, ...]
+
+
+def _longer_weight(args: Args) -> Args:
+    return args[0], torch.ones(args[1].shape[0] + 1)
+
+
+REFUSALS = (Refusal("weight of another length", _longer_weight, RuntimeError, ("size",)),)
+
+
+def _broadcasts(x: Tensor, w: Tensor) -> Tensor:
+    return x * w[: x.shape[-1]]
+
+
+def _raises(error: Exception) -> Subject:
+    def op(x: Tensor, w: Tensor) -> Tensor:
+        if w.shape[0] != x.shape[-1]:
+            raise error
+        return x * w
+
+    return op
+
+
+def _writes_first(x: Tensor, w: Tensor) -> Tensor:
+    x.mul_(1)
+    return x * w
+
+
+FAULTS: dict[str, tuple[Subject, str, str]] = {
+    "accepts": (_broadcasts, "NOT_RAISED", "accepted weight of another length, need RuntimeError"),
+    "another type": (_raises(ValueError("size")), "NOT_RAISED", "raised ValueError, need RuntimeError"),
+    "another text": (_raises(RuntimeError("no")), "NOT_RAISED", "does not mention 'size'"),
+    "writes before it refuses": (_writes_first, "MUTATED", "wrote before refusing"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    subject, code, text = FAULTS[name]
+    found = violation(refused, declared(subject, refusals=REFUSALS), sample(1))
+    assert found is not None
+    assert found.code.name == code
+    assert text in found.title
+
+
+def test_the_right_op_passes() -> None:
+    assert judged(refused, declared(scaled, refusals=REFUSALS), sample(1)).judged == 1
+
+
+def test_other_subjects_promise_the_type_alone() -> None:
+    op = declared(scaled, subjects={"torch": _raises(RuntimeError("no"))}, refusals=REFUSALS)
+    refused(Judgement(op, "torch", contract("float32")), sample(1))
+
+
+def test_an_op_without_refusals_is_unsupported() -> None:
+    with pytest.raises(Unsupported, match="documents no invalid input"):
+        judged(refused, declared(scaled), sample(1))

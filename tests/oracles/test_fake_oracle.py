@@ -1,0 +1,56 @@
+"""FAKE finds meta and fake outputs that eager tensors do not keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from opassay.oracles.fake import fakes
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .planted_ops import ALL, Subject, declared, judged, sample, scaled, violation
+
+
+def _is_fake(x: Any) -> bool:
+    return isinstance(x, FakeTensor) or x.is_meta
+
+
+def _unless_fake(other: Subject) -> Subject:
+    return lambda x, w: other(x, w) if _is_fake(x) else x * w
+
+
+FAULTS: dict[str, tuple[Subject, str, str]] = {
+    "another shape": (_unless_fake(lambda x, w: (x * w)[:1]), "ATTRIBUTE", "shape: got (1, 5), eager has (4, 5)"),
+    "another dtype": (_unless_fake(lambda x, w: (x * w).double()), "ATTRIBUTE", "dtype: got torch.float64"),
+    "other strides": (_unless_fake(lambda x, w: (x.t().contiguous().t() * w)), "ATTRIBUTE", "stride: got (1, 4)"),
+    "another device": (
+        lambda x, w: (x * w).to("meta") if isinstance(x, FakeTensor) else x * w, "ATTRIBUTE", "device: got meta",
+    ),
+    "one output more": (_unless_fake(lambda x, w: (x * w, x + w)), "ATTRIBUTE", "got 4 outputs, eager has 3"),
+    "reads a value": (lambda x, w: x * w if x.sum().item() < 1e9 else x, "RAISED", "fake tensors"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    subject, code, text = FAULTS[name]
+    found = violation(fakes, declared(subject), sample(1))
+    assert found is not None
+    assert found.code.name == code, found.message
+    assert text in found.message
+
+
+@pytest.mark.parametrize("dtype", ALL)
+@pytest.mark.parametrize("lead", [(), (3,), (0,), (2, 1)])
+def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
+    assert judged(fakes, declared(scaled), sample(1, dtype, lead), dtype).judged == 6
+
+
+def test_strides_of_axes_with_one_element_say_nothing() -> None:
+    def op(x: Tensor, w: Tensor) -> Tensor:
+        y = x * w
+        return torch.as_strided(y, y.shape, (7, 1)) if _is_fake(x) else y
+
+    assert violation(fakes, declared(op), sample(1, lead=(1,))) is None

@@ -1,0 +1,79 @@
+"""LAW finds an op that breaks a declared relation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from opassay.oracles.judgement import Unsupported
+from opassay.oracles.laws import laws
+from opassay.oracles.op import Law, Sample
+from torch import Tensor
+
+from .planted_ops import ALL, Subject, declared, judged, sample, scaled, upward, violation
+
+Args = tuple[Any, ...]
+
+
+def _rolled(args: Args, rng: Any) -> Args:
+    return args[0].roll(1, 0), args[1]
+
+
+def _doubled(args: Args, rng: Any) -> Args:
+    return args[0] * 2, args[1]
+
+
+ROLLED = Law("permutation of the rows", _rolled, lambda out: tuple(y.roll(1, 0) for y in out), exact=True)
+DOUBLED = Law("x -> 2 x", _doubled, lambda out: tuple(2 * y for y in out), exact=True)
+NEVER = Law("does not apply", lambda args, rng: None, lambda out: out, exact=True)
+WITHIN = Law("permutation, within bounds", _rolled, lambda out: tuple(y.roll(1, 0) for y in out), exact=False)
+
+
+def _first_row_apart(x: Tensor, w: Tensor) -> Tensor:
+    y = x * w
+    return torch.cat([upward(y[:1]), y[1:]])
+
+
+def _first_row_of_ones(x: Tensor, w: Tensor) -> Tensor:
+    return torch.cat([torch.ones_like(x[:1]), (x * w)[1:]])
+
+
+FAULTS: dict[str, tuple[Subject, Law, str]] = {
+    "another rounding in the first row": (_first_row_apart, ROLLED, "BITS"),
+    "a constant added": (lambda x, w: x * w + 2.0**-20, DOUBLED, "BITS"),
+    "a value outside both bounds": (_first_row_of_ones, WITHIN, "VALUE"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    subject, law, code = FAULTS[name]
+    found = violation(laws, declared(subject, laws=(NEVER, law)), sample(1))
+    assert found is not None
+    assert found.code.name == code
+    assert code != "BITS" or law.name in found.title
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_the_right_op_passes(dtype: str) -> None:
+    found = judged(laws, declared(scaled, laws=(NEVER, ROLLED, DOUBLED, WITHIN)), sample(1, dtype), dtype)
+    assert found.judged == 3 * 20
+
+
+def test_zeros_of_both_signs_are_one_number() -> None:
+    mirrored = Law("x -> -x", lambda args, rng: (-args[0], args[1]), lambda out: tuple(-y for y in out), exact=True)
+    given = Sample((torch.tensor([[0.0, -0.0, 1.0]]), torch.ones(3)))
+    op = declared(lambda x, w: torch.where(x == 0, 0.0, x * w), laws=(mirrored,))
+    assert judged(laws, op, given).judged == 3
+
+
+def test_results_that_are_not_finite_are_not_judged() -> None:
+    given = Sample((torch.tensor([[float("inf"), 1.0]]), torch.ones(2)))
+    found = judged(laws, declared(scaled, laws=(DOUBLED,)), given)
+    assert (found.judged, found.not_judged) == (0, 2)
+
+
+def test_an_op_without_laws_is_unsupported() -> None:
+    with pytest.raises(Unsupported, match="declares no laws"):
+        judged(laws, declared(scaled), sample(1))

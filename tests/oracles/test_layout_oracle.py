@@ -1,0 +1,93 @@
+"""LAYOUT finds an op that reads its operands' memory instead of their values, or writes where it must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from opassay.oracles.layout import LAYOUTS, layouts, relaid
+from torch import Tensor
+
+from .planted_ops import ALL, Subject, custom, declared, right_backward, sample, scaled, violations
+
+SEEDS = range(12)
+
+
+def in_memory_order(t: Tensor) -> Tensor:
+    """The elements as they lie in memory, whatever the strides say."""
+    strides, step = [], 1
+    for extent in reversed(t.shape):
+        strides.insert(0, step)
+        step *= extent
+    return torch.as_strided(t.detach(), t.shape, strides, t.storage_offset())
+
+
+def _writes_first(x: Tensor, w: Tensor) -> Tensor:
+    if x.stride(0):  # an expanded tensor cannot be written to
+        x.detach()[..., 0] = 0.5
+    return x * w
+
+
+def _writes_before_its_input(x: Tensor, w: Tensor) -> Tensor:
+    torch.as_strided(w.detach(), (1,), (1,), w.storage_offset() - 1).fill_(0.0)
+    return x * w
+
+
+def _writes_between_strides(x: Tensor, w: Tensor) -> Tensor:
+    if w.stride(0) == 2:
+        torch.as_strided(w.detach(), (1,), (1,), w.storage_offset() + 1).fill_(0.0)
+    return x * w
+
+
+def _backward_in_memory_order(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    return right_backward(in_memory_order(g), x, w)
+
+
+FAULTS: dict[str, tuple[Subject, set[str]]] = {
+    "writes into its input": (_writes_first, {"MUTATED"}),
+    "writes before its input": (_writes_before_its_input, {"MUTATED"}),
+    "writes between the elements of its input": (_writes_between_strides, {"MUTATED"}),
+    "ignores the input's strides": (lambda x, w: in_memory_order(x) * w, {"VALUE", "SPECIAL", "RAISED"}),
+    "ignores the weight's strides": (lambda x, w: x * in_memory_order(w), {"VALUE", "SPECIAL", "RAISED"}),
+    "ignores the cotangent's strides": (
+        custom(backward=_backward_in_memory_order), {"VALUE", "SPECIAL", "RAISED"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    subject, codes = FAULTS[name]
+    found = violations(layouts, declared(subject), [sample(seed) for seed in SEEDS])
+    assert set(found) - {"-"} <= codes
+    assert len(found) - found.count("-") >= 2, found
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_the_right_op_passes(dtype: str) -> None:
+    given = [sample(seed, dtype, (2, 3, 4)[: seed % 4], 5) for seed in range(12)]
+    assert set(violations(layouts, declared(scaled), given, dtype)) == {"-"}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4, 5), (0, 3), (1, 3)])
+def test_a_relaid_tensor_has_equal_values_and_canaries_on_both_sides(layout: str, shape: tuple[int, ...]) -> None:
+    tensor = torch.randn(shape, generator=torch.Generator().manual_seed(5))
+    view, buffer = relaid(tensor, layout)
+    assert view.shape == tensor.shape
+    assert torch.equal(view, tensor)
+    assert view.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
+    if layout != "expanded":
+        assert buffer[:5].isnan().all()
+        assert buffer[-5:].isnan().all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_layouts_are_what_their_names_say(layout: str) -> None:
+    tensor: Any = torch.ones(2, 3, 4, 5)
+    view, _ = relaid(tensor, layout)
+    assert view.is_contiguous() is (layout == "offset")
+    assert (view.stride(0) == 0) is (layout == "expanded")
+    assert view.is_contiguous(memory_format=torch.channels_last) is (layout == "channels_last")
+    assert (view.stride(-1) == 2) is (layout == "stepped")

@@ -1,0 +1,193 @@
+"""The rounding reading is attacked: no evaluation in any order and with any rounding may leave its ball."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opassay.oracles.rounding import Ball, Contract, ball, balls, contract
+from opassay.reference.array import PRIMITIVES, Array, Operands, Params, store
+from opassay.reference.derivative import vjp
+from opassay.reference.exact import evaluate, to_float_pair
+from opassay.reference.formats import BINARY32, FORMATS, round_array
+from opassay.reference.normalization import native_layer_norm
+
+
+class Simulated(Array):
+    """A float32 evaluation: every primitive rounded, sums over random trees, quotients by constants either way."""
+
+    def __init__(self, values: Any, rng: Any) -> None:
+        self.values, self.rng = np.asarray(values, dtype=np.float64), rng
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape  # type: ignore[no-any-return]
+
+    def base(self) -> Array:
+        return self
+
+    def comparable(self) -> Any:
+        return self.values
+
+    def lift(self, value: Any) -> Simulated:
+        return Simulated(value, self.rng)
+
+    def _rounded(self, values: Any) -> Simulated:
+        """Rounded once to binary32."""
+        nearest = round_array(BINARY32, values)
+        return Simulated(nearest, self.rng)
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Simulated:
+        xs = [x.values if isinstance(x, Simulated) else round_array(BINARY32, np.float64(x)) for x in operands]
+        with np.errstate(all="ignore"):
+            if primitive == "sum":
+                return Simulated(_tree_sum(xs[0], params["axes"], self.rng), self.rng)
+            if primitive == "max":
+                return Simulated(np.max(xs[0], axis=params["axes"], keepdims=True), self.rng)
+            if primitive in _MOVES:
+                return Simulated(_MOVES[primitive](*xs, **params), self.rng)
+            if primitive == "power":
+                return self._rounded(np.power(xs[0], params["exponent"]))
+            if primitive == "divide" and np.ndim(xs[1]) == 0 and self.rng.random() < 0.5:
+                return self._rounded(xs[0] * round_array(BINARY32, 1.0 / xs[1]))  # by the reciprocal
+            return self._rounded(getattr(np, primitive)(*xs))
+
+
+_MOVES: dict[str, Callable[..., Any]] = {
+    "store": lambda x: x,
+    "where": lambda a, b, condition: np.where(condition, a, b),
+    "reshape": lambda x, shape: np.reshape(x, shape),
+    "transpose": lambda x, axes: np.transpose(x, axes),
+    "broadcast": lambda x, shape: np.broadcast_to(x, shape),
+    "getitem": lambda x, index: x[index],
+    "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
+}
+
+
+def _tree_sum(values: Any, axes: tuple[int, ...], rng: Any) -> Any:
+    """A float32 sum along a random binary tree, in random order."""
+    rest = [i for i in range(values.ndim) if i not in axes]
+    kept = [1 if i in axes else n for i, n in enumerate(values.shape)]
+    terms = list(np.transpose(values, (*axes, *rest)).reshape(-1, *[values.shape[i] for i in rest]))
+    while len(terms) > 1:
+        i, j = rng.choice(len(terms), 2, replace=False)
+        merged = round_array(BINARY32, terms[i] + terms[j])
+        terms = [t for k, t in enumerate(terms) if k not in (i, j)] + [merged]
+    return terms[0].reshape(kept)
+
+
+def _random(rng: Any, shape: tuple[int, ...], positive: bool = False) -> Any:
+    values = round_array(BINARY32, rng.standard_normal(shape) * 10.0 ** rng.uniform(-2, 2))
+    return np.abs(values) + 1e-3 if positive else values
+
+
+def _norm_and_gradient(x: Any, w: Any, g: Any) -> tuple[Any, ...]:
+    outputs, pull = vjp(lambda a, b: native_layer_norm(a, (a.shape[-1],), b, None, 1e-5), (x, w))
+    return (*outputs, *pull(g, np.mean(g, -1, keepdims=True), np.mean(g, -1, keepdims=True)))
+
+
+ATTACKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]] = {
+    "elementary": (lambda a: np.log1p(np.exp(-np.absolute(a))) + np.tanh(a), ((4, 3),), False),
+    "expm1 of log": (lambda a: np.expm1(np.log(a) * 0.1), ((4, 3),), True),
+    "power": (lambda a: np.power(1.0 + a * a, -0.75) * a, ((4, 3),), False),
+    "quotients": (lambda a, b: (a - b) / (np.square(b) + 0.5), ((4, 3), (3,)), False),
+    "softmax": (lambda a: (lambda e: e / np.sum(e, -1, keepdims=True))(np.exp(a - np.max(a, -1, keepdims=True))),
+                ((3, 7),), False),
+    "moves": (lambda a: np.concatenate([np.transpose(a)[1:], np.maximum(np.transpose(a)[:1], 0.5)], 0) @ a,
+              ((3, 4),), False),
+    "layer norm and its gradient": (_norm_and_gradient, ((3, 9), (9,), (3, 9)), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTACKED)
+def test_no_random_evaluation_leaves_the_ball(name: str) -> None:
+    formula, shapes, positive = ATTACKED[name]
+    terms = contract("float32")
+    largest = 0.0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        values = [_random(rng, s, positive) for s in shapes]
+        read = balls(formula, values, terms)
+        for _ in range(3):
+            outputs = formula(*(Simulated(v, rng) for v in values))
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            for got, need in zip(outputs, read, strict=True):
+                radius = need.radii()
+                assert (np.abs(got.values - need.centre) <= radius).all(), f"seed={seed}"
+                judged = np.isfinite(radius) & (radius > 0)
+                ratios = np.abs(got.values - need.centre)[judged] / radius[judged]
+                largest = max(largest, float(ratios.max(initial=0.0)))
+    assert largest > 0.02, f"largest error/bound {largest}: the bound is too loose to see a fault"
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("name", ATTACKED)
+def test_the_exact_value_is_in_the_ball(name: str, dtype: str) -> None:
+    formula, shapes, positive = ATTACKED[name]
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        values = [_random(rng, s, positive) for s in shapes]
+        exact = evaluate(formula, *values)[0]
+        for got, need in zip(exact, balls(formula, values, contract(dtype)), strict=True):
+            high, low = to_float_pair(got)
+            assert (np.abs((need.centre - high) - low) <= need.radii()).all(), f"seed={seed}"
+
+
+def _one(value: float, terms: Contract) -> Ball:
+    return ball(np.array([value]), terms)
+
+
+def test_overflow_and_division_through_zero_are_not_judged() -> None:
+    terms = contract("float32")
+    with np.errstate(all="ignore"):
+        big = _one(2.0**100, terms)
+        assert np.isinf((big * big).radii()).all()
+        assert np.isinf(np.sum(np.concatenate([big, big]) * 2.0**27).radii()).all()
+        uncertain = _one(1.0, terms) / 3.0 - _one(1.0, terms) / 3.0
+        assert np.isinf((1.0 / uncertain).radii()).all()
+        assert np.isinf(np.log(uncertain).radii()).all()
+
+
+def test_powers_of_two_scale_without_rounding() -> None:
+    terms = contract("float32")
+    x = _one(1.5, terms) / 3.0
+    assert (x * 4.0).radii() == 4.0 * x.radii()
+    assert (x / 8.0).radii() == x.radii() / 8.0
+
+
+def test_a_constant_that_the_format_lacks_has_its_rounding() -> None:
+    terms = contract("float32")
+    assert terms.accumulate.unit_roundoff * 1e-5 == ball(np.zeros(1), terms).lift(1e-5).radii()
+    assert ball(np.zeros(1), terms).lift(0.5).radii() == 0
+
+
+def test_a_store_costs_one_rounding_of_its_format() -> None:
+    terms = contract("bfloat16")
+    stored = store(_one(1.0, terms))
+    assert stored.radii() >= 2.0**-8
+    assert store(_one(1.0, contract("float32"))).radii() == 0
+
+
+def test_flushing_costs_the_smallest_normal() -> None:
+    plain = contract("float32")
+    flushing = Contract(plain.accumulate, plain.stores, flush=True)
+    assert (_one(2.0**-60, flushing) * _one(2.0**-70, flushing)).radii() >= 2.0**-126
+
+
+def test_repeated_scatter_counts_as_a_sum() -> None:
+    from opassay.reference.array import scatter
+
+    x = ball(np.array([1.0, 2.0, 3.0]), contract("float32"))
+    y = scatter(x, (np.array([0, 0, 1]),), (3,))
+    assert y.centre.tolist() == [3.0, 3.0, 0.0]
+    assert y.radii()[0] >= 3 * 2.0**-24
+    assert y.radii()[1:].tolist() == [0.0, 0.0]
+
+
+def test_the_reading_has_every_primitive() -> None:
+    from opassay.oracles.rounding import _RULES
+
+    assert set(_RULES) == PRIMITIVES

@@ -1,0 +1,90 @@
+"""The three places of an op exist together, and the tables that name them are complete."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import opassay.impl
+import opassay.properties.catalog as catalog
+import opassay.reference
+from opassay.oracles.op import Op
+from opassay.oracles.questions import QUESTIONS
+from opassay.properties.plan import PROPERTIES, Selection, SelectionError, load_op, op_names, plan
+
+PUBLIC_OPS = [n for n, v in vars(opassay.impl).items() if inspect.isfunction(v)]
+#: Public functions of the formula modules that are no formulas.
+NO_FORMULAS = {"constant", "store", "scatter"}
+
+
+def _formulas() -> set[str]:
+    names: set[str] = set()
+    skipped = {"array", "derivative", "exact", "formats"}
+    for info in pkgutil.iter_modules(opassay.reference.__path__):
+        if info.name not in skipped:
+            module = importlib.import_module(f"opassay.reference.{info.name}")
+            names |= {n for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_")}
+    return names - NO_FORMULAS
+
+
+def test_every_op_has_its_three_places() -> None:
+    assert set(PUBLIC_OPS) == set(catalog.CATALOG) == _formulas()
+
+
+@pytest.mark.parametrize("name", catalog.CATALOG)
+def test_a_declaration_names_what_exists(name: str) -> None:
+    op = load_op(name)
+    assert isinstance(op, Op)
+    assert op.name == name
+    assert op.reference.__name__ == name
+    assert op.subjects["opassay"] is getattr(opassay.impl, name)
+    assert set(op.differentiable) <= set(op.arguments)
+
+
+@pytest.mark.parametrize("name", catalog.CATALOG)
+def test_the_formula_has_the_op_s_signature(name: str) -> None:
+    shipped = inspect.signature(getattr(opassay.impl, name)).parameters
+    formula = inspect.signature(load_op(name).reference).parameters
+    assert list(shipped) == list(formula)
+    assert [p.default for p in shipped.values()] == [p.default for p in formula.values()]
+
+
+def test_every_declared_op_is_in_the_catalog() -> None:
+    modules = {importlib.import_module(f"opassay.properties.catalog.{m}") for m in catalog.CATALOG.values()}
+    assert {op.name for module in modules for op in module.OPS} == set(catalog.CATALOG)
+
+
+def test_every_property_has_a_question_and_the_other_way_round() -> None:
+    assert set(PROPERTIES) == set(QUESTIONS)
+
+
+def test_the_plan_is_the_product_of_its_axes() -> None:
+    cells = plan(Selection(ops=("layer_norm",), properties=("fwd", "VJP"), dtypes=("float32",)))
+    assert [c.key for c in cells] == [
+        "layer_norm::FWD[float32-cpu-opassay]",
+        "layer_norm::VJP[float32-cpu-opassay]",
+    ]
+    assert len({c.id for c in plan(Selection())}) == len(plan(Selection()))
+
+
+@pytest.mark.parametrize(
+    ("selection", "says"),
+    [
+        (Selection(ops=("layer_nrm",)), "did you mean 'layer_norm'"),
+        (Selection(properties=("VPJ",)), "unknown property: got property='VPJ'"),
+        (Selection(dtypes=("float8",)), "unknown dtype"),
+        (Selection(devices=("tpu",)), "unknown device"),
+        (Selection(subjects=("numpy",)), "unknown subject"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_names_there_are(selection: Selection, says: str) -> None:
+    with pytest.raises(SelectionError, match="need one of") as info:
+        plan(selection)
+    assert says in str(info.value)
+
+
+def test_names_are_unique() -> None:
+    assert len(set(op_names())) == len(op_names())

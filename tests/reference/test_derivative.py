@@ -1,0 +1,181 @@
+"""Every derivative rule against central differences of the exact reading at 400 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from mpmath import libmp
+
+from opassay.reference import array, derivative, normalization
+from opassay.reference.exact import Exact, exact, precision
+
+BITS = 400
+STEP = 2.0**-130  # central differences are then right to about 2^-250 of the scale, 75 digits
+AGREE = -200  # bits
+
+
+def _positive(rng: Any, shape: tuple[int, ...]) -> Any:
+    return rng.uniform(0.5, 2.0, shape)
+
+
+def _any(rng: Any, shape: tuple[int, ...]) -> Any:
+    return rng.standard_normal(shape)
+
+
+#: name -> (formula, shapes of its operands, how to draw them)
+FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]] = {
+    "add": (lambda a, b: a + b, ((2, 3), (3,)), _any),
+    "subtract": (lambda a, b: a - b, ((3,), (2, 3)), _any),
+    "multiply": (lambda a, b: a * b, ((2, 1), (2, 3)), _any),
+    "divide": (lambda a, b: a / b, ((2, 3), (3,)), _positive),
+    "divide constant": (lambda a: 2.0 / a + a / 3.0, ((3,),), _positive),
+    "negative": (lambda a: -a, ((3,),), _any),
+    "absolute": (lambda a: np.absolute(a), ((5,),), _any),
+    "square": (lambda a: np.square(a), ((3,),), _any),
+    "sqrt": (lambda a: np.sqrt(a), ((3,),), _positive),
+    "exp": (lambda a: np.exp(a), ((3,),), _any),
+    "expm1": (lambda a: np.expm1(a), ((3,),), _any),
+    "log": (lambda a: np.log(a), ((3,),), _positive),
+    "log1p": (lambda a: np.log1p(a), ((3,),), _positive),
+    "tanh": (lambda a: np.tanh(a), ((3,),), _any),
+    "power": (lambda a: np.power(a, -0.75), ((3,),), _positive),
+    "maximum": (lambda a, b: np.maximum(a, b), ((2, 3), (3,)), _any),
+    "minimum": (lambda a, b: np.minimum(a, b), ((2, 3), (3,)), _any),
+    "where": (lambda a, b: np.where(a > b, a * b, b), ((2, 3), (3,)), _any),
+    "sum": (lambda a: np.sum(a * a, axis=(0, 2)), ((2, 3, 2),), _any),
+    "mean": (lambda a: np.mean(a, axis=-1, keepdims=True) * a, ((2, 3),), _any),
+    "var": (lambda a: np.var(a, axis=0), ((3, 2),), _any),
+    "max": (lambda a: np.max(a, axis=-1), ((2, 5),), _any),
+    "max of two axes": (lambda a: np.max(a, axis=(0, 2), keepdims=True) * a, ((2, 3, 2),), _any),
+    "reshape": (lambda a: np.reshape(a, (3, -1)) * 2.0, ((2, 3),), _any),
+    "transpose": (lambda a: np.transpose(a, (2, 0, 1)) * 3.0, ((2, 3, 4),), _any),
+    "moveaxis": (lambda a: np.moveaxis(a, 0, -1), ((2, 3, 4),), _any),
+    "swapaxes": (lambda a: np.swapaxes(a, 0, 1), ((2, 3),), _any),
+    "broadcast": (lambda a: np.broadcast_to(a, (4, 2, 3)) * 1.5, ((2, 1),), _any),
+    "slicing": (lambda a: a[1:, ::2] * a[:-1, ::2], ((3, 5),), _any),
+    "gather": (lambda a: np.take_along_axis(a, np.array([[0], [2]]), 1), ((2, 3),), _any),
+    "take": (lambda a: np.take(a, [2, 0, 2], 1) * a, ((2, 3),), _any),
+    "scatter": (lambda a: array.scatter(a, (np.array([0, 2, 0]),), (4,)), ((3,),), _any),
+    "concatenate": (lambda a, b: np.concatenate([a, b, a], axis=-1), ((2, 3), (2, 1)), _any),
+    "stack": (lambda a, b: np.stack([a, b], axis=1), ((2, 3), (2, 3)), _any),
+    "expand and squeeze": (lambda a: np.squeeze(np.expand_dims(a, 0), 0) * a, ((3,),), _any),
+    "matmul": (lambda a, b: a @ b, ((2, 3), (3, 4)), _any),
+    "einsum": (lambda a, b: np.einsum("ij,kj->ki", a, b), ((2, 3), (4, 3)), _any),
+    "trace": (lambda a: np.trace(a), ((3, 4),), _any),
+    "store": (lambda a: array.store(a) * a, ((3,),), _any),
+    "layer_norm": (lambda x, w, b: normalization.layer_norm(x, (4,), w, b), ((3, 4), (4,), (4,)), _any),
+    "native_layer_norm": (lambda x: normalization.native_layer_norm(x, (3,), None, None, 1e-3), ((2, 3),), _any),
+}
+
+
+def _flat(outputs: tuple[Any, ...]) -> list[Any]:
+    return [raw for y in outputs for raw in y.values.ravel().tolist()]
+
+
+def _close(a: Any, b: Any) -> bool:
+    """Equal to 200 bits of max(1, |b|)."""
+    difference = libmp.mpf_sub(a, b, 60)
+    if not difference[1]:
+        return True
+    return bool(difference[2] + difference[3] <= AGREE + max(0, b[2] + b[3]))
+
+
+def _outputs(f: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
+    y = f(*args)
+    return y if isinstance(y, tuple) else (y,)
+
+
+def _difference(f: Callable[..., Any], xs: list[Exact], ts: list[Exact]) -> list[Any]:
+    plus = _outputs(f, *(x + t * STEP for x, t in zip(xs, ts, strict=True)))
+    minus = _outputs(f, *(x - t * STEP for x, t in zip(xs, ts, strict=True)))
+    return _flat(tuple((p - m) / (2.0 * STEP) for p, m in zip(plus, minus, strict=True)))
+
+
+def _drawn(name: str, seed: int) -> tuple[Callable[..., Any], list[Exact], list[Exact]]:
+    formula, shapes, draw = FORMULAS[name]
+    rng = np.random.default_rng(seed)
+    xs = [exact(draw(rng, s)) for s in shapes]
+    return formula, xs, [exact(rng.standard_normal(s)) for s in shapes]
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_jvp_is_the_central_difference(name: str) -> None:
+    with precision(BITS):
+        f, xs, ts = _drawn(name, 1)
+        tangents = derivative.jvp(f, xs, ts)[1]
+        assert all(map(_close, _flat(tangents), _difference(f, xs, ts)))
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_vjp_is_the_adjoint_of_jvp(name: str) -> None:
+    with precision(BITS):
+        f, xs, ts = _drawn(name, 2)
+        outputs, tangents = derivative.jvp(f, xs, ts)
+        rng = np.random.default_rng(3)
+        cotangents = [exact(rng.standard_normal(y.shape)) for y in outputs]
+        pulled = derivative.vjp(f, xs)[1](*cotangents)
+        left = sum(np.sum(g * t) for g, t in zip(cotangents, tangents, strict=True))
+        right = sum(np.sum(g * t) for g, t in zip(pulled, ts, strict=True))
+        assert _close(left.values[()], right.values[()])
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_second_order_is_the_difference_of_the_first(name: str) -> None:
+    def pulled(f: Callable[..., Any], count: int) -> Callable[..., Any]:
+        return lambda *a: derivative.vjp(f, a[:count])[1](*a[count:])
+
+    with precision(BITS):
+        f, xs, ts = _drawn(name, 4)
+        rng = np.random.default_rng(5)
+        cotangents = [exact(rng.standard_normal(y.shape)) for y in _outputs(f, *xs)]
+        g = pulled(f, len(xs))
+        args, directions = xs + cotangents, ts + [exact(rng.standard_normal(c.shape)) for c in cotangents]
+        assert all(map(_close, _flat(derivative.jvp(g, args, directions)[1]), _difference(g, args, directions)))
+
+
+def test_every_primitive_is_among_the_formulas() -> None:
+    seen: set[str] = set()
+    original = Exact.apply
+
+    def spy(self: Exact, primitive: str, operands: Any, params: Any) -> Exact:
+        seen.add(primitive)
+        return original(self, primitive, operands, params)
+
+    Exact.apply = spy  # type: ignore[method-assign]
+    try:
+        for name in FORMULAS:
+            f, xs, _ = _drawn(name, 6)
+            f(*xs)
+    finally:
+        Exact.apply = original  # type: ignore[method-assign]
+    assert seen == array.PRIMITIVES
+
+
+def test_a_planted_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {**derivative._DIAGONAL, "sqrt": (lambda g, y, xs, p: g / (2.0 * y) * (1.0 + 2.0**-50),)}
+    monkeypatch.setattr(derivative, "_DIAGONAL", wrong)
+    with precision(BITS):
+        f, xs, ts = _drawn("sqrt", 7)
+        tangents = derivative.jvp(f, xs, ts)[1]
+        assert not all(map(_close, _flat(tangents), _difference(f, xs, ts)))
+
+
+def test_constant_stops_every_level() -> None:
+    with precision(BITS):
+        x = exact(np.array([2.0]))
+
+        def f(a: Any) -> Any:
+            return a * array.constant(a)
+
+        def g(a: Any) -> Any:
+            return derivative.jvp(f, [a], [x])[1][0]
+
+        assert derivative.jvp(g, [x], [x])[1][0].values[0] == libmp.fzero
+
+
+def test_an_unknown_function_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="cumsum"):
+        np.cumsum(exact(np.ones(3)))
