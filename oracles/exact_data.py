@@ -113,9 +113,8 @@ def exact_data(j: Judgement, sample: Sample) -> None:
             if not word
             else j.call(along(ENGINES["eager"], word, f, own, len(primal)), *problem.inputs, *whole, what="vjp")
         )
-        formula, fixed = problem.formula(word, len(primal))
         with j.clock("reference"):
-            read = _read(formula, fixed + [to_array(t) for t in (*problem.inputs, *whole)], j.terms)
+            read = _read(problem.formula(word, len(primal)), problem.arrays(whole), j.terms)
         for name, tensor, ball in zip(output_names(j.op, word, problem.wrt, len(primal)), computed, read, strict=True):
             certain = ball.radii() == 0
             got, need = to_array(tensor), np.asarray(ball.centre, dtype=np.float64)

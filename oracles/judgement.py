@@ -41,6 +41,7 @@ class Violation(AssertionError):
     """A broken promise of the subject; `fault` tells a wrong element."""
 
     fault: Fault | None = None
+    worst: Worst | None = None
 
     def __init__(self, code: Code, title: str, lines: Sequence[str] = (), path: str = "") -> None:
         super().__init__(title)
@@ -57,11 +58,12 @@ class Unsupported(Exception):
 
 
 def batch(problem: Problem, sample: Sample, likes: Sequence[Like]) -> list[Tensor]:
-    """The inputs of a problem with the batch axes that `likes` asks for: a different slice of the sample in each."""
+    """The operands of a problem with the batch axes that `likes` asks for: a different slice of the sample in each."""
     out = []
-    for i, tensor, like in zip(problem.wrt, problem.inputs, likes, strict=True):
+    for i, like in zip((*problem.fixed, *problem.wrt), likes, strict=True):
+        tensor = sample.args[i]
         sizes = like.shape[: len(like.shape) - tensor.ndim]
-        every = [sample.args[i], *(args[i] for args in sample.slices)]
+        every = [tensor, *(args[i] for args in sample.slices)]
         out.append(torch.stack(every[: math.prod(sizes)]).reshape(like.shape) if sizes else tensor)
     return out
 
@@ -131,19 +133,20 @@ class Judgement:
     ) -> tuple[Tensor, ...]:
         """Judge every output of T(subject) at a sample, for the word T; returns the outputs."""
         problem = Problem(self.op, sample.args)
-        f = problem.subject(self.subject if function is None else function)
+        f = problem.operation(self.subject if function is None else function)
         name = f"{word_name(word)} ({engine})" if word else "forward"
         with torch.no_grad():
-            primal = self.call(f, *problem.inputs, what=name)
-        taken = signature(word, problem.inputs, primal)
-        own = len(problem.wrt)
-        operands = [*batch(problem, sample, taken[:own]), *draw_directions(taken[own:], sample.seed, self.device)]
-        transformed = along(ENGINES[engine], word, f, own, len(primal))
+            primal = self.call(f, *problem.passive, *problem.inputs, what=name)
+        passive, own = len(problem.fixed), len(problem.wrt)
+        taken = signature(word, problem.inputs, primal, problem.passive)
+        given, added = taken[: passive + own], taken[passive + own :]
+        operands = [*batch(problem, sample, given), *draw_directions(added, sample.seed, self.device)]
+        transformed = along(ENGINES[engine], word, f, own, len(primal), passive)
         computed = primal if not word else self.call(transformed, *operands, what=name)
         names = output_names(self.op, word, problem.wrt, len(primal))
-        formula, fixed = problem.formula(word, len(primal))
+        formula = problem.formula(word, len(primal))
         try:
-            self.against(formula, fixed + [to_array(t) for t in operands], computed, names, name, len(word), exactly)
+            self.against(formula, [to_array(t) for t in operands], computed, names, name, len(word), exactly)
         except Violation as violation:
             if violation.fault is not None and function is None:
                 violation.fault = replace(violation.fault, word=word)
@@ -224,6 +227,7 @@ class Judgement:
         violation = Violation(code, title, lines, path)
         index = tuple(int(i) for i in at)
         violation.fault = Fault(("?",), output, index, worst.exact, float(found.bound[at]))
+        violation.worst = worst
         return violation
 
 

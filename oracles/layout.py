@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from .judgement import Judgement, Violation
-from .op import Sample, Tensor, is_float, to_array
+from .op import Sample, Tensor, is_float
 from .purity import same_bits
 from .transforms import ENGINES, Problem, along, draw_directions, output_names, signature
 from .verdict import Code
@@ -63,8 +63,7 @@ def layouts(j: Judgement, sample: Sample) -> None:
     cotangents = [lay(g) for g in draw_directions(likes, sample.seed, j.device)]
     transformed = along(ENGINES["eager"], ("vjp",), problem.subject(j.subject), len(problem.wrt), len(primal))
     computed = j.call(transformed, *problem.inputs, *cotangents, what="vjp")
-    formula, fixed = problem.formula(("vjp",), len(primal))
-    operands = fixed + [to_array(t) for t in (*problem.inputs, *cotangents)]
+    formula, operands = problem.formula(("vjp",), len(primal)), problem.arrays(cotangents)
     names = output_names(j.op, ("vjp",), problem.wrt, len(primal))
     j.against(formula, operands, computed, names, "vjp (laid out)", 1, exactly=False)
     for buffer, before in buffers:

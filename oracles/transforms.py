@@ -102,30 +102,31 @@ def engines_of(word: Word) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Vmap:
-    """A step of a word: vmap over axis 0 of every input but the `shared` ones; outputs get the batch at axis 0."""
+    """A step of a word: vmap over axis 0 of all but the `shared` inputs; outputs get the batch at axis 0."""
 
     size: int
     shared: frozenset[int] = frozenset()
 
-    def in_dims(self, count: int) -> tuple[int | None, ...]:
-        return tuple(None if i in self.shared else 0 for i in range(count))
+    def in_dims(self, passive: int, inputs: int) -> tuple[int | None, ...]:
+        return (0,) * passive + tuple(None if i in self.shared else 0 for i in range(inputs))
 
 
 def along(
-    engine: Engine, word: Word, f: Callable[..., Any], inputs: int, outputs: int
+    engine: Engine, word: Word, f: Callable[..., Any], inputs: int, outputs: int, passive: int = 0
 ) -> Callable[..., tuple[Any, ...]]:
-    """T(f) for the word T: takes the inputs of `f` and all directions, flat."""
+    """T(f) for the word T: takes `passive` operands without derivatives, then inputs, then directions."""
     for step in word:
         if isinstance(step, Vmap):
-            f = engine.vmap(f, step.in_dims(inputs))
+            f = engine.vmap(f, step.in_dims(passive, inputs))
             continue
-        f = functools.partial(_split, engine.jvp if step == "jvp" else engine.vjp, f, inputs)
+        f = functools.partial(_split, engine.jvp if step == "jvp" else engine.vjp, f, inputs, passive)
         inputs, outputs = (2 * inputs, outputs) if step == "jvp" else (inputs + outputs, inputs)
     return f
 
 
-def _split(take: Step, f: Callable[..., Any], inputs: int, *args: Any) -> tuple[Any, ...]:
-    return take(f, args[:inputs], args[inputs:])
+def _split(take: Step, f: Callable[..., Any], inputs: int, passive: int, *args: Any) -> tuple[Any, ...]:
+    end = passive + inputs
+    return take(functools.partial(f, *args[:passive]), args[passive:end], args[end:])
 
 
 @dataclass(frozen=True)
@@ -139,20 +140,24 @@ class Like:
         return Like((size, *self.shape), self.dtype)
 
 
-def signature(word: Word, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Like]:
-    """What T(f) takes: the inputs of `f`, batched where the word says so, and then all directions."""
+def signature(
+    word: Word, inputs: Sequence[Tensor], outputs: Sequence[Tensor], passive: Sequence[Tensor] = ()
+) -> list[Like]:
+    """What T(f) takes: passive operands and the inputs of `f`, batched where the word says so, and all directions."""
+    before = [Like(tuple(t.shape), t.dtype) for t in passive]
     ins = [Like(tuple(t.shape), t.dtype) for t in inputs]
     outs = [Like(tuple(t.shape), t.dtype) for t in outputs]
     for step in word:
         if isinstance(step, Vmap):
-            dims = step.in_dims(len(ins))
-            ins = [like if d is None else like.batched(step.size) for like, d in zip(ins, dims, strict=True)]
+            dims = step.in_dims(len(before), len(ins))
+            both = [t if d is None else t.batched(step.size) for t, d in zip(before + ins, dims, strict=True)]
+            before, ins = both[: len(before)], both[len(before) :]
             outs = [like.batched(step.size) for like in outs]
         elif step == "jvp":
             ins = ins + ins
         else:
             ins, outs = ins + outs, ins
-    return ins
+    return before + ins
 
 
 def draw_directions(likes: Sequence[Like], seed: int, device: Any = "cpu") -> list[Tensor]:
@@ -162,12 +167,16 @@ def draw_directions(likes: Sequence[Like], seed: int, device: Any = "cpu") -> li
 
 
 class Problem:
-    """An op with given arguments: its tensors are operands, the rest is closed over."""
+    """An op with given arguments: its floating tensors are operands, the rest is closed over.
 
-    def __init__(self, op: Op, args: Sequence[Any], wrt: Sequence[int] | None = None) -> None:
+    Attributes:
+        wrt: positions of the arguments that derivatives are taken in. fixed: those of the other floating tensors.
+    """
+
+    def __init__(self, op: Op, args: Sequence[Any]) -> None:
         self.op = op
         self.args = tuple(args)
-        self.wrt = tuple(op.differentiable_positions(args)) if wrt is None else tuple(wrt)
+        self.wrt = tuple(op.differentiable_positions(args))
         self.fixed = tuple(i for i, a in enumerate(args) if is_float(a) and i not in self.wrt)
 
     @property
@@ -175,42 +184,37 @@ class Problem:
         """The operands that derivatives are taken in."""
         return [self.args[i] for i in self.wrt]
 
+    @property
+    def passive(self) -> list[Tensor]:
+        """The operands that no derivative is taken in."""
+        return [self.args[i] for i in self.fixed]
+
     def subject(self, function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
         """An implementation as a function of `inputs`."""
+        return functools.partial(self.operation(function), *self.passive)
+
+    def operation(self, function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+        """An implementation, or the formula, as a function of `passive` and then `inputs`."""
 
         def f(*operands: Any) -> tuple[Any, ...]:
-            return flat_outputs(function(*self._filled(self.wrt, operands)))
+            args = list(self.args)
+            for i, operand in zip((*self.fixed, *self.wrt), operands, strict=True):
+                args[i] = operand
+            return flat_outputs(function(*args))
 
         return f
 
-    def formula(self, word: Word, outputs: int) -> tuple[Callable[..., tuple[Any, ...]], list[Any]]:
-        """T(f) as a function of reading arrays, and the float64 values of the operands that come first.
+    def formula(self, word: Word, outputs: int) -> Callable[..., tuple[Any, ...]]:
+        """T(f) for the op's formula, as a function of reading arrays: `passive`, `inputs`, directions."""
 
-        Those are the floating arguments that no derivative is taken in; the inputs and the directions follow.
-        """
-        fixed = len(self.fixed)
+        def plain(*args: Any) -> Any:
+            return self.op.reference(*(a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in args))
 
-        def path(*arrays: Any) -> tuple[Any, ...]:
-            constants, rest = arrays[:fixed], arrays[fixed:]
+        return along(REFERENCE, word, self.operation(plain), len(self.wrt), outputs, len(self.fixed))
 
-            def f(*operands: Any) -> tuple[Any, ...]:
-                filled = self._filled(self.wrt, operands)
-                return flat_outputs(self.op.reference(*self._plain(filled, constants)))
-
-            return along(REFERENCE, word, f, len(self.wrt), outputs)(*rest)
-
-        return path, [to_array(self.args[i]) for i in self.fixed]
-
-    def _filled(self, positions: Sequence[int], operands: Sequence[Any]) -> list[Any]:
-        args = list(self.args)
-        for i, operand in zip(positions, operands, strict=True):
-            args[i] = operand
-        return args
-
-    def _plain(self, args: list[Any], constants: Sequence[Any]) -> list[Any]:
-        for i, value in zip(self.fixed, constants, strict=True):
-            args[i] = value
-        return [a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in args]
+    def arrays(self, directions: Sequence[Tensor] = ()) -> list[Any]:
+        """What `formula` takes, as float64: the operands of the op, and `directions`."""
+        return [to_array(t) for t in (*self.passive, *self.inputs, *directions)]
 
 
 def output_names(op: Op, word: Word, wrt: Sequence[int], outputs: int) -> list[str]:

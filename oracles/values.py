@@ -12,7 +12,7 @@ from ..reference.formats import FORMATS, ulp_array
 from .judgement import Judgement, Violation
 from .op import Sample, Tensor, dtype_name, to_array
 from .rounding import Ball, balls
-from .transforms import ENGINES, SECOND, THIRD, Problem, Word, along, draw_directions, engines_of, signature
+from .transforms import ENGINES, SECOND, THIRD, Problem, Word, along, draw_directions, engines_of, signature, word_name
 from .verdict import Code
 
 
@@ -84,9 +84,11 @@ def adjoint(j: Judgement, sample: Sample) -> None:
     sides = []
     for word, given, against in ((("jvp",), tangents, cotangents), (("vjp",), cotangents, tangents)):
         computed = j.call(along(ENGINES["func"], word, f, k, m), *problem.inputs, *given, what=word[0])
-        formula, fixed = problem.formula(word, m)
         with j.clock("reference"):
-            read = balls(formula, fixed + [to_array(t) for t in (*problem.inputs, *given)], j.terms)
+            read = balls(problem.formula(word, m), problem.arrays(given), j.terms)
+        if len(computed) != len(read):
+            title = f"{j.op.name} {word_name(word)}: got {len(computed)} outputs, need {len(read)}"
+            raise Violation(Code.ATTRIBUTE, title, path=word_name(word))
         sides.append(_product(computed, against, read))
     (left, left_bound), (right, right_bound) = sides
     bound = left_bound + right_bound

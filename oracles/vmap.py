@@ -67,12 +67,14 @@ def _one(
         if y.dtype != one.dtype:
             title = f"{j.op.name} {what}: got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)} as without vmap"
             raise Violation(Code.ATTRIBUTE, title, path=what)
+        if y.ndim != one.ndim + 1 or y.shape[out_dim] != len(slices):
+            title = f"{j.op.name} {what}: got shape={tuple(y.shape)}, need {tuple(one.shape)} and {len(slices)} slices"
+            raise Violation(Code.ATTRIBUTE, title, path=what)
     for k, args in enumerate(slices):
         problem = Problem(j.op, args)
         names = [f"slice {k} {n}" for n in output_names(j.op, (), problem.wrt, len(outputs))]
-        formula, fixed = problem.formula((), len(outputs))
         mine = [y.movedim(out_dim, 0)[k] for y in outputs]
-        j.against(formula, fixed + [to_array(t) for t in problem.inputs], mine, names, what, 0, exactly=False)
+        j.against(problem.formula((), len(outputs)), problem.arrays(), mine, names, what, 0, exactly=False)
 
 
 def nested(j: Judgement, sample: Sample) -> None:
@@ -98,17 +100,16 @@ def jacobians(j: Judgement, sample: Sample, limit: int = 16) -> None:
     with torch.no_grad():
         primal = j.call(f, *problem.inputs, what="forward")
     weights = draw_directions(signature((), primal, ()), sample.seed, j.device)[0]
-    formula, fixed = problem.formula((), len(primal))
-    operands = [*fixed, *(to_array(t) for t in problem.inputs)]
+    formula, operands, at = problem.formula((), len(primal)), problem.arrays(), len(problem.fixed)
 
     def first(t: Tensor) -> Any:
         return f(t, *rest)[0]
 
     for name, transform in (("jacrev", torch.func.jacrev), ("jacfwd", torch.func.jacfwd)):
         computed = j.call(transform(first), x, what=name)
-        read = _jacobian(lambda *a: (formula(*a)[0],), len(fixed))
+        read = _jacobian(lambda *a: (formula(*a)[0],), at)
         j.against(read, operands, [computed], [f"{name}(out)"], name, 1, exactly=False)
-    _hessian(j, f, problem, weights, formula, operands, len(fixed))
+    _hessian(j, f, problem, weights, formula, operands, at)
 
 
 def _hessian(

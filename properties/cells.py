@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,7 +76,9 @@ def replay_case(text: str) -> Verdict:
 
 def _guarded(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
     try:
-        return run()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a subject warns of is not judged, and would drown the log
+            return run()
     except Unsupported as answer:
         outcome = Outcome.NOT_RUN if answer.code == Code.NO_DEVICE else Outcome.UNSUPPORTED
         return Verdict(cell, outcome, answer.code, str(answer))
@@ -227,6 +230,9 @@ def _failed(
         failure = Failure(violation.code, violation.title, violation.message, case_id(cell, text), text, lines)
     outcome = Outcome.FAIL if again == REPETITIONS else Outcome.UNSTABLE
     reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
-    return Verdict(
-        cell, outcome, failure.code, reason, judgement.measure(), failure, timing=tuple(judgement.timing.items())
-    )
+    measure = judgement.measure()
+    if violation is not None and violation.worst is not None:
+        worst = violation.worst
+        ulp, ratio = max(measure.max_ulp, worst.ulp), max(measure.max_ratio, worst.ratio)
+        measure = replace(measure, max_ulp=ulp, max_ratio=ratio, worst=worst)
+    return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=tuple(judgement.timing.items()))

@@ -146,6 +146,8 @@ class CellItem(pytest.Item):
         if verdict.outcome in (Outcome.UNSUPPORTED, Outcome.NOT_RUN):
             pytest.skip(clean(f"{verdict.code}: {verdict.reason}"))
         if verdict.outcome not in (Outcome.VERIFIED, Outcome.WEAK):
+            if self.config.getoption("opassay_log") is None:  # else whoever reads the log keeps the case
+                keep_case(verdict, Path("opassay-report") / "cases")
             raise CellFailed(verdict)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -176,6 +178,15 @@ def run_logged(cell: Cell, config: pytest.Config) -> Verdict:
         log.stopped()
     log.finished(verdict)
     return verdict
+
+
+def keep_case(verdict: Verdict, folder: Path) -> None:
+    """Writes the failure's case where `opassay replay ID` looks for it."""
+    failure = verdict.failure
+    if failure is None or not failure.case or not failure.case_id.replace("-", "").isalnum():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{failure.case_id}.json").write_text(failure.case, encoding="utf-8", errors="replace")
 
 
 def timed(cells: Any, cell: Cell, settings: Any) -> Verdict:

@@ -1,0 +1,1 @@
+"""What is TOLD: records in, files out; never torch."""

@@ -1,0 +1,209 @@
+"""The two files a repository keeps: `known.json`, accepted failures, and `budget.json`, accuracy reached so far.
+
+Both are canonical JSON, one entry per line and sorted, so that reviews and merges work. A budget only
+goes down, unless a raise is allowed by name and with a reason, and never above 1: the bound itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from datetime import date
+from decimal import ROUND_CEILING, Context, Decimal
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from ..oracles.verdict import CHECKED, Cell, Outcome, Verdict
+from .record import RecordError, Run, read_capped
+
+SCHEMA = 1
+CAP = 1.0  # error/bound that no budget may exceed: the contract
+METRIC = "max error/bound"
+_HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
+
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+_Ratio = Annotated[float, msgspec.Meta(ge=0, le=CAP)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class KnownEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A failure, or a loss of coverage, that is accepted for a while."""
+
+    cell: _Text
+    reason: _Text
+    issue: _Text
+    owner: _Text
+    expires: date
+
+
+class BudgetEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The largest error/bound that a cell may show, and how it was found."""
+
+    cell: _Text
+    device_class: _Text
+    metric: str
+    budget: _Ratio
+    kind: str  # "searched": a lower bound of the true maximum
+    profile: str
+    seed: int
+    samples: _Count
+    judged: _Count
+    commit: str
+    date: date
+    raised: str = ""  # why the budget went up, if it did
+
+
+class _KnownFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: int
+    known: list[KnownEntry]
+
+
+class _BudgetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: int
+    budget: list[BudgetEntry]
+
+
+BudgetKey = tuple[str, str]  # cell, device class
+Budget = dict[BudgetKey, BudgetEntry]
+Known = dict[str, KnownEntry]
+_F = TypeVar("_F", _KnownFile, _BudgetFile)
+
+
+def load_known(path: Path) -> Known:
+    """Entries by cell; RecordError for a broken file or a cell twice."""
+    entries = _load(path, _KnownFile).known
+    found = {entry.cell: entry for entry in entries}
+    if len(found) != len(entries):
+        raise RecordError(f"{path.name}: a cell is listed twice")
+    return found
+
+
+def load_budget(path: Path) -> Budget:
+    """Entries by cell and device class; RecordError for a broken or not canonical file, or an entry twice."""
+    entries = _load(path, _BudgetFile).budget
+    found = {(entry.cell, entry.device_class): entry for entry in entries}
+    if len(found) != len(entries):
+        raise RecordError(f"{path.name}: an entry is listed twice")
+    if dump_budget(found) != read_capped(path):
+        raise RecordError(f"{path.name}: not canonical; need one sorted entry per line, as `baseline update` writes")
+    return found
+
+
+def dump_budget(budget: Budget) -> bytes:
+    return _dump("budget", [budget[key] for key in sorted(budget)])
+
+
+def dump_known(known: Known) -> bytes:
+    return _dump("known", [known[key] for key in sorted(known)])
+
+
+def device_class(cell: Cell, environment: Mapping[str, str]) -> str:
+    """`cpu-x86_64`, `sm90`: what an accuracy may depend on beside the code."""
+    if cell.device == "cpu":
+        machine = environment.get("platform", "").split()
+        return f"cpu-{machine[-1]}" if machine else "cpu"
+    return environment.get("gpu capability", cell.device)
+
+
+def measured(verdict: Verdict) -> bool:
+    """Whether a verdict can have a budget: it held, and its largest error/bound is known."""
+    return verdict.outcome in _HELD and math.isfinite(verdict.measure.max_ratio)
+
+
+def update(run: Run, budget: Budget, *, allow_raise: Iterable[str] = (), reason: str = "") -> tuple[Budget, list[str]]:
+    """The budget after a run, and its changes in words.
+
+    Args:
+        run: verdicts that held enter; others leave their entries as they are.
+        budget: before.
+        allow_raise: keys of cells whose budget may go up.
+        reason: why; kept in the entry.
+
+    Raises:
+        ValueError: a raise without a reason, or of a cell that the run does not have.
+    """
+    raises = set(allow_raise)
+    if raises and not reason.strip():
+        raise ValueError("baseline: --allow-raise needs --reason")
+    absent = raises - {verdict.cell.key for verdict in run.verdicts}
+    if absent:
+        raise ValueError(f"baseline: got --allow-raise={min(absent)!r}, which is not in the run")
+    after, changes = dict(budget), []
+    for verdict in run.verdicts:
+        if not measured(verdict):
+            continue
+        entry = _entry(verdict, run, reason if verdict.cell.key in raises else "")
+        key = (entry.cell, entry.device_class)
+        before = after.get(key)
+        said = _change(before, entry, verdict.cell.key in raises)
+        if said:
+            after[key] = entry
+            changes.append(f"{entry.cell}: {said}")
+    return after, changes
+
+
+def prune(run: Run, budget: Budget, known: Known) -> tuple[Budget, Known, list[str]]:
+    """Both without entries that the run's plan does not have, and known failures that have held."""
+    outcomes = {verdict.cell.key: verdict.outcome for verdict in run.verdicts}
+    lost = [key for key in budget if key[0] not in outcomes]
+    healed = [cell for cell in known if cell not in outcomes or outcomes[cell] in _HELD]
+    said = [f"budget {cell}: not in the plan" for cell, _ in lost]
+    said += [f"known {cell}: {'held' if cell in outcomes else 'not in the plan'}" for cell in healed]
+    kept = {key: entry for key, entry in budget.items() if key not in lost}
+    return kept, {cell: entry for cell, entry in known.items() if cell not in healed}, said
+
+
+def is_checked(verdict: Verdict) -> bool:
+    return verdict.outcome in CHECKED
+
+
+def _entry(verdict: Verdict, run: Run, raised: str) -> BudgetEntry:
+    measure = verdict.measure
+    return BudgetEntry(
+        cell=verdict.cell.key,
+        device_class=device_class(verdict.cell, run.environment),
+        metric=METRIC,
+        budget=_round_up(measure.max_ratio),
+        kind="searched",
+        profile=run.profile,
+        seed=run.seed,
+        samples=measure.samples,
+        judged=measure.judged,
+        commit=run.commit,
+        date=date.fromisoformat(run.started[:10]),
+        raised=raised,
+    )
+
+
+def _change(before: BudgetEntry | None, entry: BudgetEntry, may_rise: bool) -> str:
+    if before is None:
+        return f"new, {entry.budget:g}"
+    if entry.budget < before.budget:
+        return f"{before.budget:g} -> {entry.budget:g}"
+    if entry.budget > before.budget and may_rise:
+        return f"{before.budget:g} -> {entry.budget:g}, raised: {entry.raised}"
+    return ""
+
+
+def _round_up(ratio: float) -> float:
+    """Four significant digits, upwards, never above the cap."""
+    return min(CAP, float(Decimal(ratio).normalize(Context(prec=4, rounding=ROUND_CEILING))))
+
+
+def _load(path: Path, kind: type[_F]) -> _F:
+    try:
+        data = msgspec.json.decode(read_capped(path), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise RecordError(f"{path.name}: {err}") from err
+    if data.schema != SCHEMA:
+        raise RecordError(f"{path.name}: got schema={data.schema}, need {SCHEMA}")
+    return data
+
+
+def _dump(name: str, entries: list[Any]) -> bytes:
+    lines = ",\n".join(msgspec.json.encode(entry).decode() for entry in entries)
+    body = f"[\n{lines}\n]" if entries else "[]"
+    return f'{{"schema": {SCHEMA}, {json.dumps(name)}: {body}}}\n'.encode()

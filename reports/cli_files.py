@@ -1,0 +1,116 @@
+"""Commands that read and write files only: list, report, merge, schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..oracles.verdict import Cell
+from ..properties.plan import PluginError, Selection, SelectionError, plan
+from . import exit_codes
+from .cli import Stop
+from .merge import merge
+from .record import RecordError, Run, load, plan_digest, save, schema, write_atomically
+from .text import clean, headline
+
+AXES = ("op", "property", "dtype", "device", "subject")
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def selection_options(command: Any) -> Any:
+    """Adds OPS and --op, --property, --dtype, --device, --subject to a command."""
+    for axis in reversed(AXES):
+        text = f"Only this {axis}; may be repeated."
+        command = click.option(f"--{axis}", multiple=True, metavar=axis.upper(), help=text)(command)
+    return click.argument("ops", nargs=-1)(command)
+
+
+def selection_of(ops: tuple[str, ...], chosen: dict[str, Any]) -> Selection:
+    """The selection that the options name; cpu and opassay where they name no device or subject."""
+    usual = Selection()
+    return Selection(
+        ops=(*ops, *chosen["op"]),
+        properties=chosen["property"],
+        dtypes=chosen["dtype"],
+        devices=chosen["device"] or usual.devices,
+        subjects=chosen["subject"] or usual.subjects,
+    )
+
+
+def planned(selection: Selection) -> list[Cell]:
+    """The cells of a selection; ends the command with 2 for an unknown name or a broken plugin."""
+    try:
+        return plan(selection)
+    except (SelectionError, PluginError) as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+
+
+def load_run(path: Path) -> Run:
+    """The record of a file; ends the command with 2 for one that cannot be read."""
+    try:
+        return load(path)
+    except (RecordError, OSError) as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+
+
+@click.command("list")
+@selection_options
+@click.option("--json", "as_json", is_flag=True, help="Cells and the plan's digest as JSON.")
+def list_command(ops: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
+    """Show which cells a run with the same options would have."""
+    selection = selection_of(ops, chosen)
+    cells = planned(selection)
+    if as_json:
+        click.echo(json.dumps({"plan_digest": plan_digest(cells), "cells": [_data(cell) for cell in cells]}, indent=1))
+    else:
+        for cell in cells:
+            click.echo(f"{cell.id}  {clean(cell.key)}")
+        removed = len(planned(Selection(devices=selection.devices, subjects=selection.subjects))) - len(cells)
+        click.echo(f"{len(cells)} cells; the filters removed {removed}", err=True)
+    return exit_codes.OK if cells else exit_codes.NOTHING
+
+
+@click.command("report")
+@click.argument("record", type=_FILE)
+@click.option("-o", "--output", type=_FILE, default=Path("report.html"), show_default=True)
+@click.option("--junit", type=_FILE, help="Write JUnit XML here, too.")
+def report_command(record: Path, output: Path, junit: Path | None) -> int:
+    """Render a run record as one HTML file."""
+    from .html import render
+    from .junit import to_xml
+
+    run = load_run(record)
+    write_atomically(output, render(run).encode("utf-8", "replace"))
+    if junit is not None:
+        write_atomically(junit, to_xml(run))
+    click.echo(str(output))
+    return exit_codes.OK
+
+
+@click.command("merge")
+@click.argument("records", type=_FILE, nargs=-1, required=True)
+@click.option("-o", "--output", type=_FILE, default=Path("run.json"), show_default=True)
+def merge_command(records: tuple[Path, ...], output: Path) -> int:
+    """Merge the records of one plan; the exit code is that of the whole."""
+    try:
+        run = merge([load_run(path) for path in records])
+    except RecordError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+    save(output, run)
+    click.echo(headline(run.verdicts))
+    click.echo(str(output))
+    return run.exit_code
+
+
+@click.command("schema")
+def schema_command() -> int:
+    """Print the JSON Schema of run.json."""
+    click.echo(json.dumps(schema(), indent=1))
+    return exit_codes.OK
+
+
+def _data(cell: Cell) -> dict[str, str]:
+    return {"id": cell.id, "key": cell.key, **{axis: getattr(cell, axis) for axis in AXES}}

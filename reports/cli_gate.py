@@ -1,0 +1,123 @@
+"""Commands that guard a branch: gate and baseline."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from . import baseline, exit_codes
+from .cli import Stop
+from .cli_files import load_run
+from .gate import Files, Finding, exit_code, finding_line, judge
+from .record import RecordError, write_atomically
+from .text import clean, github_command
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_KNOWN = Path("known.json")
+_BUDGET = Path("budget.json")
+_T = TypeVar("_T")
+
+
+@click.command("gate")
+@click.argument("record", type=_FILE)
+@click.option("--known", type=_FILE, help="Accepted failures; by default known.json, if there is one.")
+@click.option("--budget", type=_FILE, help="Accuracy budgets; by default budget.json, if there is one.")
+@click.option("--base", type=_FILE, help="The budget file of the base branch: budgets may not be raised.")
+@click.option("--partial", is_flag=True, help="The run was of a selection: other cells are no loss.")
+@click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
+@click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
+def gate_command(record: Path, partial: bool, exit_zero: bool, allow_incomplete: bool, **paths: Path | None) -> int:
+    """Compare a run with the known failures and the accuracy budgets; reads files only."""
+    run = load_run(record)
+    files = Files(
+        known=_optional(paths["known"], _KNOWN, baseline.load_known) or {},
+        budget=_optional(paths["budget"], _BUDGET, baseline.load_budget),
+        base=_optional(paths["base"], None, baseline.load_budget),
+    )
+    findings = judge(run, files, partial=partial)
+    for finding in findings:
+        click.echo(finding_line(finding))
+    code = exit_code(findings, exit_zero=exit_zero, allow_incomplete=allow_incomplete)
+    blocking = [finding for finding in findings if finding.code]
+    _annotate(blocking)
+    click.echo(f"gate: {'ok' if code == exit_codes.OK else 'FAIL'} (exit {code}), {len(blocking)} blocking findings")
+    return code
+
+
+@click.group("baseline")
+def baseline_command() -> None:
+    """Show, update or prune budget.json (and prune known.json)."""
+
+
+@baseline_command.command("show")
+@click.option("--budget", type=_FILE, default=_BUDGET, show_default=True)
+@click.option("--known", type=_FILE, default=_KNOWN, show_default=True)
+def show_command(budget: Path, known: Path) -> int:
+    """Show both files."""
+    for entry in (_optional(None, budget, baseline.load_budget) or {}).values():
+        raised = f"  raised: {entry.raised}" if entry.raised else ""
+        click.echo(clean(f"budget {entry.budget:<8g} {entry.cell}  {entry.device_class}  {entry.date}{raised}"))
+    for item in (_optional(None, known, baseline.load_known) or {}).values():
+        click.echo(clean(f"known  {item.cell}  until {item.expires}  {item.issue}  {item.owner}: {item.reason}"))
+    return exit_codes.OK
+
+
+@baseline_command.command("update")
+@click.argument("record", type=_FILE)
+@click.option("--budget", type=_FILE, default=_BUDGET, show_default=True)
+@click.option("--allow-raise", multiple=True, metavar="CELL", help="This cell's budget may go up.")
+@click.option("--reason", default="", help="Why budgets go up.")
+def update_command(record: Path, budget: Path, allow_raise: tuple[str, ...], reason: str) -> int:
+    """Lower budgets to what the run reached; enter new cells."""
+    before = _optional(None, budget, baseline.load_budget) or {}
+    try:
+        after, changes = baseline.update(load_run(record), before, allow_raise=allow_raise, reason=reason)
+    except ValueError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+    write_atomically(budget, baseline.dump_budget(after))
+    _say(changes, f"{len(changes)} changes in {budget}")
+    return exit_codes.OK
+
+
+@baseline_command.command("prune")
+@click.argument("record", type=_FILE)
+@click.option("--budget", type=_FILE, default=_BUDGET, show_default=True)
+@click.option("--known", type=_FILE, default=_KNOWN, show_default=True)
+def prune_command(record: Path, budget: Path, known: Path) -> int:
+    """Remove entries of cells that the plan lacks, and known failures that hold now."""
+    budgets = _optional(None, budget, baseline.load_budget)
+    accepted = _optional(None, known, baseline.load_known)
+    kept, left, said = baseline.prune(load_run(record), budgets or {}, accepted or {})
+    if budgets is not None:
+        write_atomically(budget, baseline.dump_budget(kept))
+    if accepted is not None:
+        write_atomically(known, baseline.dump_known(left))
+    _say(said, f"{len(said)} entries removed")
+    return exit_codes.OK
+
+
+def _optional(path: Path | None, usual: Path | None, read: Callable[[Path], _T]) -> _T | None:
+    """The content of a file that was named, or of the usual one if it exists."""
+    chosen = path if path is not None else usual if usual is not None and usual.exists() else None
+    if chosen is None:
+        return None
+    try:
+        return read(chosen)
+    except (RecordError, OSError) as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+
+
+def _annotate(findings: list[Finding]) -> None:
+    if os.environ.get("GITHUB_ACTIONS"):
+        for finding in findings[:10]:
+            click.echo(github_command("error", f"opassay {finding.kind}", f"{finding.cell}: {finding.text}"))
+
+
+def _say(lines: list[Any], last: str) -> None:
+    for line in lines:
+        click.echo(clean(str(line)))
+    click.echo(last)

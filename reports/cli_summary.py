@@ -1,0 +1,99 @@
+"""The end of a run on the terminal and in the step summary of a CI service."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ..oracles.verdict import Outcome, Verdict
+from .record import Run
+from .text import GLYPHS, clean, counts, duration, headline, markdown, number, one_line, verdict_line
+
+_STYLES = {
+    Outcome.VERIFIED: "green",
+    Outcome.WEAK: "green",
+    Outcome.FAIL: "bold red",
+    Outcome.UNSTABLE: "magenta",
+    Outcome.CRASH: "yellow",
+    Outcome.TIMEOUT: "yellow",
+    Outcome.ERROR: "yellow",
+}
+BAD = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
+_ROWS = 20  # failures listed in a summary; all are in the report
+
+
+def print_summary(console: Console, run: Run) -> None:
+    """One row per op with a count per outcome, then the failures in one line each."""
+    console.print()
+    console.print(_table(run))
+    bad = [verdict for verdict in run.verdicts if verdict.outcome in BAD]
+    for verdict in bad[:_ROWS]:
+        console.print(verdict_line(verdict), style=_STYLES[verdict.outcome], soft_wrap=True)
+    if len(bad) > _ROWS:
+        console.print(f"… and {len(bad) - _ROWS} more in the report", soft_wrap=True)
+    for note in run.notes[:5]:
+        console.print(f"note: {one_line(note)}", soft_wrap=True)
+    console.print(f"{headline(run.verdicts)}; {duration(run.seconds)}", soft_wrap=True)
+
+
+def print_end(console: Console, run: Run, folder: Path) -> None:
+    """The path of the report, and under it why the exit code is not 0."""
+    console.print(f"report  {folder / 'report.html'}", soft_wrap=True)
+    if run.exit_reasons:
+        text = "; ".join(one_line(reason, 300) for reason in run.exit_reasons)
+        console.print(f"exit {run.exit_code}: {text}", soft_wrap=True)
+
+
+def write_step_summary(run: Run) -> None:
+    """Appends to the file that GITHUB_STEP_SUMMARY names, if any."""
+    target = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not target:
+        return
+    try:
+        with Path(target).open("a", encoding="utf-8", errors="replace") as file:
+            file.write(step_summary(run))
+    except OSError:
+        return  # the summary is a courtesy; the report files are written
+
+
+def step_summary(run: Run) -> str:
+    """The run as markdown: the headline, the first failures, counts per op; below 60 000 characters."""
+    word = "verified" if run.exit_code == 0 else f"not verified (exit {run.exit_code})"
+    lines = [f"### opassay: {word}", "", markdown(headline(run.verdicts)), ""]
+    bad = [verdict for verdict in run.verdicts if verdict.outcome in BAD]
+    if bad:
+        lines += ["| outcome | cell | what | replay |", "|---|---|---|---|"]
+        lines += [_markdown_row(verdict) for verdict in bad[:10]]
+        lines += ["", f"{len(bad)} in all; profile {run.profile}, seed {run.seed}.", ""]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(verdict: Verdict) -> str:
+    failure = verdict.failure
+    what = failure.title if failure else verdict.reason
+    again = f"opassay replay {failure.case_id}" if failure and failure.case_id else ""
+    cells = (str(verdict.outcome), verdict.cell.key, what, again)
+    return "| " + " | ".join(markdown(cell) for cell in cells) + " |"
+
+
+def _table(run: Run) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    present = counts(run.verdicts)
+    table.add_column("op")
+    for outcome in present:
+        table.add_column(f"{GLYPHS[outcome]} {outcome}", justify="right", style=_STYLES.get(outcome, ""))
+    table.add_column("error/bound", justify="right")
+    table.add_column("time", justify="right")
+    by_op: dict[str, list[Verdict]] = {}
+    for verdict in run.verdicts:
+        by_op.setdefault(verdict.cell.op, []).append(verdict)
+    for op, mine in by_op.items():
+        found = counts(mine)
+        shown = [str(found[outcome]) if outcome in found else "" for outcome in present]
+        ratios = [v.measure.max_ratio for v in mine if v.measure.judged]
+        worst = number(max(ratios)) if ratios else ""
+        table.add_row(clean(op), *shown, worst, duration(sum(v.seconds for v in mine)))
+    return table

@@ -1,0 +1,57 @@
+"""How a run ends: one exit code for the shell, all reasons for the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..oracles.verdict import CHECKED, Code, Outcome, Verdict
+
+OK = 0
+FAILED = 1  # a verdict is fail or unstable; for a gate: a budget exceeded, coverage lost
+USAGE = 2  # an unknown name, a broken file, a plugin that does not load
+INTERNAL = 3  # the framework itself broke
+INCOMPLETE = 4  # crash, timeout, missing device, interrupted before the end
+NOTHING = 5  # nothing selected, or nothing that was selected could be checked
+INTERRUPT = 130  # Ctrl-C
+
+#: The first of these that has a reason is the exit code.
+PRIORITY: tuple[int, ...] = (INTERRUPT, INTERNAL, USAGE, FAILED, INCOMPLETE, NOTHING)
+
+Reason = tuple[int, str]
+
+_LOST = frozenset({Code.NO_DEVICE, Code.INTERRUPTED})
+
+
+def is_incomplete(verdict: Verdict) -> bool:
+    """The plan required the cell and nothing was learnt; not so if deselected or not built."""
+    if verdict.outcome is Outcome.NOT_RUN:
+        return verdict.code in _LOST
+    return verdict.outcome in (Outcome.CRASH, Outcome.TIMEOUT)
+
+
+def run_reasons(verdicts: Sequence[Verdict]) -> list[Reason]:
+    """Why these verdicts are not a success; empty if they are."""
+    reasons = [
+        *_count(FAILED, "failed", [v for v in verdicts if v.outcome is Outcome.FAIL]),
+        *_count(FAILED, "unstable", [v for v in verdicts if v.outcome is Outcome.UNSTABLE]),
+        *_count(INTERNAL, "error", [v for v in verdicts if v.outcome is Outcome.ERROR]),
+        *_count(INCOMPLETE, "incomplete", [v for v in verdicts if is_incomplete(v)]),
+    ]
+    if not any(v.outcome in CHECKED for v in verdicts) and not reasons:
+        reasons.append((NOTHING, f"no cell was checked ({len(verdicts)} planned)"))
+    return reasons
+
+
+def choose(reasons: Iterable[Reason], *, exit_zero: bool = False, allow_incomplete: bool = False) -> int:
+    """The exit code: the most urgent reason; `exit_zero` forgives 1 and 4, `allow_incomplete` 4."""
+    forgiven = {FAILED, INCOMPLETE} if exit_zero else {INCOMPLETE} if allow_incomplete else set()
+    codes = {code for code, _ in reasons} - forgiven
+    return next((code for code in PRIORITY if code in codes), OK)
+
+
+def _count(code: int, word: str, verdicts: Sequence[Verdict]) -> list[Reason]:
+    if not verdicts:
+        return []
+    shown = ", ".join(verdict.cell.key for verdict in verdicts[:3])
+    more = f" and {len(verdicts) - 3} more" if len(verdicts) > 3 else ""
+    return [(code, f"{len(verdicts)} {word}: {shown}{more}")]

@@ -1,0 +1,180 @@
+"""What each reason code means, what usually causes it, and what to look at."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from ..oracles.verdict import Code, Outcome
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Three sentences about a code."""
+
+    title: str
+    meaning: str
+    look_at: str
+
+
+EXPLANATIONS: dict[Code, Explanation] = {
+    Code.HELD: Explanation(
+        "the promise held",
+        "Every judged element lay in its accept set, with enough samples. Tested, not proved: it speaks of the"
+        " inputs that were drawn, on this device, with these versions.",
+        "Detectability: an error smaller than the half-width of the accept set could not have been seen.",
+    ),
+    Code.VALUE: Explanation(
+        "an element outside its accept set",
+        "The error of at least one element is larger than any sensible evaluation of the formula in this format"
+        " can make. The bound is derived from the formula and the input; it is not a chosen tolerance.",
+        "The worst element: its index, both values, and whether the error is a factor (a wrong term), a power of"
+        " two (a wrong scale) or grows with the reduction length (an accumulation in too narrow a format).",
+    ),
+    Code.SPECIAL: Explanation(
+        "a special value in the wrong place",
+        "The result is NaN, infinite or overflowed where the exact result is not, or the reverse.",
+        "Intermediate overflow (a square, an exponential), 0 * inf, inf - inf, and max or where with NaN operands;"
+        " in a derivative, a `where` that hides the value but not its gradient.",
+    ),
+    Code.ATTRIBUTE: Explanation(
+        "another dtype, shape, device or number of outputs",
+        "The values were not compared, because an output does not have the attributes that the op documents.",
+        "Type promotion, a statistic returned in the accumulation format, a dimension dropped under vmap.",
+    ),
+    Code.BITS: Explanation(
+        "bits differ where they must be equal",
+        "Two results that are equal by construction are not the same bits: a primal with and without a tangent,"
+        " two runs, an exact-data input, a permutation.",
+        "A second code path: another kernel for the transformed op, another reduction order, atomics.",
+    ),
+    Code.RAISED: Explanation(
+        "an exception on valid input",
+        "The subject raised although the input is inside the op's documented domain and the transform is supported.",
+        "The last frame of the trace: a missing batching or forward-mode rule, a check that is too strict, an"
+        " assumption about strides.",
+    ),
+    Code.NOT_RAISED: Explanation(
+        "invalid input accepted, or refused in another way",
+        "A documented invalid input gave a result, or an exception of another type or text.",
+        "Argument checks that only one of several entry points makes; checks that vanish under a transform.",
+    ),
+    Code.MUTATED: Explanation(
+        "something changed that the op does not own",
+        "An input, its version counter, the memory around a view, or a global such as a default dtype or a"
+        " generator state is different after the call.",
+        "In-place operations on an argument or on its view; a buffer reused between calls.",
+    ),
+    Code.ALIASED: Explanation(
+        "an undeclared alias",
+        "An output shares memory with an input or with another output, and the op does not declare it.",
+        "Shortcuts that return the input itself: identity, empty reductions, `contiguous`, `to` of the same dtype.",
+    ),
+    Code.ADJOINT: Explanation(
+        "forward and reverse mode disagree",
+        "The inner products <y, J v> and <J^T y, v> differ by more than the sum of both bounds, so one of the two"
+        " derivatives is not the derivative of the same function.",
+        "The verdicts of VJP and JVP of the same op and dtype; the one that fails is the wrong one.",
+    ),
+    Code.MEMORY: Explanation(
+        "more memory kept than declared",
+        "More bytes are saved for the backward pass than the op's budget allows.",
+        "Intermediate results saved where they could be computed again, and copies in a wider format.",
+    ),
+    Code.BIAS: Explanation(
+        "a systematic error below the bound",
+        "Every single element is inside its accept set, but the errors do not average out: their mean is far"
+        " from zero for their number.",
+        "A truncated constant, a one-sided rounding, a statistic divided by n where n - 1 is meant.",
+    ),
+    Code.FEW_SAMPLES: Explanation(
+        "too few samples",
+        "The promise held, but fewer inputs were judged than the profile asks for.",
+        "The discarded count: a strategy that rejects most of what it draws; a small --max-examples.",
+    ),
+    Code.MOSTLY_NOT_JUDGED: Explanation(
+        "most elements could not be judged",
+        "The promise held for the judged elements, but more than half lay outside the domain of the bound.",
+        "Regimes of the strategy near overflow or cancellation, where the accept set is everything.",
+    ),
+    Code.NOT_DIFFERENTIABLE: Explanation(
+        "not differentiable",
+        "The op has no derivative of this order or in this direction, by its contract.",
+        "The declaration of the op: what it is differentiable in.",
+    ),
+    Code.DTYPE_OUTSIDE: Explanation(
+        "dtype outside the contract",
+        "The op does not document this dtype, or does not document it on this device.",
+        "The dtypes in the op's declaration.",
+    ),
+    Code.NO_SUBJECT: Explanation(
+        "no such implementation",
+        "The op has no implementation by this subject, for example no counterpart in torch.",
+        "The subjects in the op's declaration.",
+    ),
+    Code.NOT_APPLICABLE: Explanation(
+        "the question does not apply",
+        "The property asks for something that this op does not have, and the reason says what.",
+        "The reason of the cell.",
+    ),
+    Code.NO_DEVICE: Explanation(
+        "no such device here",
+        "The plan asks for a device that this machine does not have; nothing was learnt about the cell.",
+        "`opassay doctor`; run the cells on a machine with the device and merge the records.",
+    ),
+    Code.INTERRUPTED: Explanation(
+        "the run ended first",
+        "The run stopped before this cell: Ctrl-C, --maxfail, too many dead workers, or a missing shard.",
+        "The exit reasons of the run.",
+    ),
+    Code.DESELECTED: Explanation(
+        "deselected",
+        "The cell is in the plan but was left out by -k, -m, or because it belongs to another shard.",
+        "The command in the environment section.",
+    ),
+    Code.NOT_BUILT: Explanation(
+        "no check exists yet",
+        "The plan has this property but there is no code that asks it of this op.",
+        "The properties package; the cell counts as a gap, never as a success.",
+    ),
+    Code.CRASHED: Explanation(
+        "the process died",
+        "The worker process ended while this cell ran: a segmentation fault, an abort, out of memory, a signal.",
+        "The stacks on the failure card, the kernel log, and the cell alone with -n 1.",
+    ),
+    Code.TIMED_OUT: Explanation(
+        "stopped after its time limit",
+        "The cell took longer than --timeout seconds and its process was ended.",
+        "The stacks on the failure card: where it waited; a lock, a collective, a compilation.",
+    ),
+    Code.HARNESS: Explanation(
+        "the framework raised",
+        "The check itself broke, so nothing is known about the op. A fault of opassay or of a declaration.",
+        "The exception in the reason; it deserves a report.",
+    ),
+    Code.READING: Explanation(
+        "two readings of the formula contradict each other",
+        "The exact value lies outside the proven interval of the certified reading, so the reference cannot be"
+        " trusted for this input.",
+        "The formula and the rounding rule of the operations it uses; nothing is known about the op.",
+    ),
+}
+
+OUTCOMES: dict[Outcome, str] = {
+    Outcome.VERIFIED: "the bound held, with enough effort",
+    Outcome.WEAK: "held, but on too few samples or too few judged elements",
+    Outcome.FAIL: "violated, and violated again when repeated",
+    Outcome.UNSTABLE: "violated, but not at every repetition",
+    Outcome.UNSUPPORTED: "outside the op's declared contract",
+    Outcome.NOT_RUN: "deselected, no device, or interrupted",
+    Outcome.CRASH: "the process died",
+    Outcome.TIMEOUT: "the process was stopped",
+    Outcome.ERROR: "the framework or the reference raised; says nothing about the op",
+}
+
+
+def explain(code: Code) -> str:
+    """The explanation of a code as lines for a terminal."""
+    found = EXPLANATIONS[code]
+    head = f"{code} {code.name}: {found.title}"
+    return "\n\n".join([head, textwrap.fill(found.meaning, 96), textwrap.fill(f"Look at: {found.look_at}", 96)])

@@ -1,0 +1,168 @@
+"""The gate: a run, the known failures and the budgets in; findings and an exit code out.
+
+Pure: the same run and the same files give the same answer, on any machine and at any time, for the
+date that entries expire against is the date of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+
+from ..oracles.verdict import CHECKED, Outcome, Verdict
+from . import exit_codes
+from .baseline import Budget, BudgetEntry, Known, device_class, measured
+from .record import Run
+from .text import number, one_line
+
+LONGEST_EXPIRY = timedelta(days=180)
+#: Judged elements may vary from run to run; fewer than this share of the budgeted count is a loss.
+LEAST_EFFORT = 0.5
+
+_FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
+_HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing the gate has to say about a cell; blocking if its exit code is not 0."""
+
+    kind: str
+    cell: str
+    text: str
+    code: int = exit_codes.OK
+
+
+@dataclass(frozen=True)
+class Files:
+    """What the repository holds; None: the repository has no such file."""
+
+    known: Known = field(default_factory=dict)
+    budget: Budget | None = None
+    base: Budget | None = None  # the budget file of the base branch
+
+
+def judge(run: Run, files: Files, *, partial: bool = False) -> list[Finding]:
+    """All findings, blocking ones first.
+
+    Args:
+        run: the record.
+        files: known failures and budgets.
+        partial: the run was of a selection, so cells that it does not plan are no loss.
+    """
+    verdicts = {verdict.cell.key: verdict for verdict in run.verdicts}
+    findings = [
+        *_verdicts(run, files.known),
+        *_known(run, files.known, verdicts, partial),
+        *(_budgets(run, files, files.budget, verdicts, partial) if files.budget is not None else ()),
+        *_raises(files),
+    ]
+    if not any(verdict.outcome in CHECKED for verdict in run.verdicts):
+        findings.append(Finding("nothing", "", "no cell was checked", exit_codes.NOTHING))
+    if run.exit_code == exit_codes.INTERRUPT:
+        findings.append(Finding("interrupted", "", "the run was interrupted", exit_codes.INCOMPLETE))
+    return sorted(findings, key=lambda finding: (finding.code == exit_codes.OK, finding.kind, finding.cell))
+
+
+def exit_code(findings: Iterable[Finding], *, exit_zero: bool = False, allow_incomplete: bool = False) -> int:
+    reasons = [(finding.code, finding.text) for finding in findings if finding.code]
+    return exit_codes.choose(reasons, exit_zero=exit_zero, allow_incomplete=allow_incomplete)
+
+
+def finding_line(finding: Finding) -> str:
+    sign = "✕" if finding.code else "·"
+    return one_line(f"{sign} {finding.kind:<9} {finding.cell}  {finding.text}", 400)
+
+
+def _verdicts(run: Run, known: Known) -> Iterator[Finding]:
+    today = _day(run)
+    for verdict in run.verdicts:
+        key = verdict.cell.key
+        listed = known.get(key)
+        if verdict.outcome in _FAILED:
+            if listed is not None and listed.expires >= today:
+                yield Finding("known", key, f"{listed.reason} ({listed.issue})")
+            else:
+                yield Finding("new", key, _failure(verdict), exit_codes.FAILED)
+        elif verdict.outcome is Outcome.ERROR:
+            yield Finding("error", key, verdict.reason, exit_codes.INTERNAL)
+        elif exit_codes.is_incomplete(verdict):
+            yield Finding("incomplete", key, f"{verdict.outcome}: {verdict.reason}", exit_codes.INCOMPLETE)
+
+
+def _known(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) -> Iterator[Finding]:
+    today = _day(run)
+    for key, entry in sorted(known.items()):
+        if entry.expires < today:
+            yield Finding("expired", key, f"the entry expired on {entry.expires}", exit_codes.FAILED)
+        elif entry.expires > today + LONGEST_EXPIRY:
+            text = f"expires on {entry.expires}, more than {LONGEST_EXPIRY.days} days after the run"
+            yield Finding("expiry", key, text, exit_codes.FAILED)
+        if key not in verdicts:
+            if not partial:
+                yield Finding("unknown", key, "known.json lists a cell that the plan lacks", exit_codes.FAILED)
+        elif verdicts[key].outcome in _HELD:
+            strict = run.profile == "commit"  # its inputs are the same every time
+            text = "listed as a known failure, but holds; run `opassay baseline prune`"
+            yield Finding("healed", key, text, exit_codes.FAILED if strict else exit_codes.OK)
+
+
+def _budgets(run: Run, files: Files, budget: Budget, verdicts: dict[str, Verdict], partial: bool) -> Iterator[Finding]:
+    classes = {device_class(verdict.cell, run.environment) for verdict in run.verdicts}
+    for verdict in run.verdicts:
+        entry = budget.get((verdict.cell.key, device_class(verdict.cell, run.environment)))
+        if entry is not None:
+            yield from _against(run, verdict, entry, files.known)
+        elif measured(verdict):
+            text = "no entry in budget.json; run `opassay baseline update`"
+            yield Finding("missing", verdict.cell.key, text, exit_codes.FAILED)
+    for (key, where), _ in sorted(budget.items()):
+        if key not in verdicts and where in classes and not partial and key not in files.known:
+            yield Finding("coverage", key, "no longer in the plan", exit_codes.FAILED)
+
+
+def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> Iterator[Finding]:
+    key, measure = verdict.cell.key, verdict.measure
+    same = (run.profile, run.seed) == (entry.profile, entry.seed)
+    if verdict.outcome not in CHECKED:
+        if key not in known:
+            text = f"was checked, is now {verdict.outcome}: {verdict.reason}"
+            yield Finding("coverage", key, text, exit_codes.FAILED)
+        return
+    if not measured(verdict):
+        return
+    if measure.judged < LEAST_EFFORT * entry.judged and key not in known:
+        text = f"{measure.judged} elements judged, {entry.judged} before"
+        yield Finding("coverage", key, text, exit_codes.FAILED if same else exit_codes.OK)
+    if measure.max_ratio > entry.budget:
+        text = f"error/bound {number(measure.max_ratio, 4)}, budget {number(entry.budget, 4)}"
+        if not same:
+            text += "; other inputs than the budget's, and inside the bound"
+        yield Finding("budget", key, text, exit_codes.FAILED if same else exit_codes.OK)
+    elif measure.max_ratio < 0.5 * entry.budget and same:
+        text = f"error/bound {number(measure.max_ratio)}, budget {number(entry.budget)}; run `opassay baseline update`"
+        yield Finding("improved", key, text)
+
+
+def _raises(files: Files) -> Iterator[Finding]:
+    if files.base is None or files.budget is None:
+        return
+    for key, entry in sorted(files.budget.items()):
+        before = files.base.get(key)
+        explained = entry.raised and before is not None and entry.raised != before.raised
+        if before is not None and entry.budget > before.budget and not explained:
+            text = f"budget raised from {before.budget:g} to {entry.budget:g} without a reason"
+            yield Finding("raise", key[0], text, exit_codes.FAILED)
+
+
+def _failure(verdict: Verdict) -> str:
+    failure = verdict.failure
+    if failure is None:
+        return f"{verdict.outcome}: {verdict.reason}"
+    again = f"; opassay replay {failure.case_id}" if failure.case_id else ""
+    return f"{verdict.outcome}: {failure.title}{again}"
+
+
+def _day(run: Run) -> date:
+    return date.fromisoformat(run.started[:10])

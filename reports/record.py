@@ -1,0 +1,322 @@
+"""The run record: what was asked, what came out, where, and why the run ended as it did.
+
+`Run` is what the reports work with. On disk it is JSON with every float as a hexadecimal string, so
+that NaN and infinities survive; reading is strict: unknown fields, wrong types, oversized or
+contradictory data are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from ..oracles.verdict import (
+    MAX_CASE,
+    MAX_TEXT,
+    Cell,
+    Code,
+    Failure,
+    Measure,
+    Outcome,
+    Verdict,
+    Worst,
+    as_data,
+    clean,
+)
+
+SCHEMA = 1
+MAX_FILE = 64 * 2**20  # bytes
+MAX_CELLS = 1_000_000
+
+_HEX_PATTERN = r"^(-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}|nan|-?inf)$"
+_Hex = Annotated[str, msgspec.Meta(pattern=_HEX_PATTERN, max_length=32)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+_Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+_Long = Annotated[str, msgspec.Meta(max_length=MAX_CASE)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class RecordError(ValueError):
+    """A file that is not a record this version can read."""
+
+
+class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of everything on disk."""
+
+
+class CellData(_Data, frozen=True, forbid_unknown_fields=True):
+    op: _Name
+    property: _Name
+    dtype: _Name
+    device: _Name
+    subject: _Name
+
+
+class WorstData(_Data, frozen=True, forbid_unknown_fields=True):
+    where: _Text
+    path: _Text
+    computed: _Text
+    exact: _Text
+    ulp: _Hex
+    ratio: _Hex
+
+
+class MeasureData(_Data, frozen=True, forbid_unknown_fields=True):
+    samples: _Count
+    discarded: _Count
+    judged: _Count
+    not_judged: _Count
+    max_ulp: _Hex
+    max_ratio: _Hex
+    detect_median: _Hex
+    detect_worst: _Hex
+    worst: WorstData | None
+
+
+class FailureData(_Data, frozen=True, forbid_unknown_fields=True):
+    code: Code
+    title: _Text
+    message: _Text
+    case_id: _Text
+    case: _Long
+    snippet: _Long
+
+
+class VerdictData(_Data, frozen=True, forbid_unknown_fields=True):
+    cell: CellData
+    outcome: Outcome
+    code: Code
+    reason: _Text
+    measure: MeasureData
+    failure: FailureData | None
+    seconds: _Hex
+    timing: Annotated[list[tuple[_Name, _Hex]], msgspec.Meta(max_length=64)]
+    title: _Text
+
+
+class ExitData(_Data, frozen=True, forbid_unknown_fields=True):
+    code: int
+    reasons: list[_Text]
+
+
+class RunData(_Data, frozen=True, forbid_unknown_fields=True):
+    """The published schema of run.json."""
+
+    schema: int
+    tool: _Name
+    version: _Name
+    commit: _Text
+    dirty: bool
+    command: list[_Text]
+    profile: _Name
+    seed: int
+    max_examples: int | None
+    settings: dict[_Name, _Text]
+    environment: dict[_Name, _Text]
+    plan_digest: _Name
+    started: _Name
+    seconds: _Hex
+    verdicts: Annotated[list[VerdictData], msgspec.Meta(max_length=MAX_CELLS)]
+    notes: list[_Text]
+    exit: ExitData
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the suite: a verdict for every planned cell."""
+
+    version: str
+    profile: str
+    seed: int
+    plan_digest: str
+    started: str  # ISO 8601, UTC
+    verdicts: tuple[Verdict, ...]
+    commit: str = ""
+    dirty: bool = False
+    command: tuple[str, ...] = ()
+    max_examples: int | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    exit_code: int = 0
+    exit_reasons: tuple[str, ...] = ()
+
+
+def plan_digest(cells: Iterable[Cell]) -> str:
+    """SHA-256 of the cells' keys, independent of their order."""
+    text = "\n".join(sorted(cell.key for cell in cells))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def encode(run: Run) -> bytes:
+    """The record as indented JSON; above 64 MiB without the cases, which stand in cases/ too."""
+    content = _encode(run, MAX_CASE)
+    return content if len(content) <= MAX_FILE else _encode(run, 0)
+
+
+def decode(content: bytes) -> Run:
+    """The run of a record.
+
+    Raises:
+        RecordError: too large, not JSON, another schema, a field missing, unknown or out of range,
+            a cell twice.
+    """
+    if len(content) > MAX_FILE:
+        raise RecordError(f"run record: got {len(content)} bytes, need at most {MAX_FILE}")
+    try:
+        data = msgspec.json.decode(content, type=RunData)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise RecordError(f"run record: {err}") from err
+    if data.schema != SCHEMA:
+        raise RecordError(f"run record: got schema={data.schema}, need {SCHEMA}")
+    verdicts = tuple(_verdict(item) for item in data.verdicts)
+    keys = {verdict.cell.key for verdict in verdicts}
+    if len(keys) != len(verdicts):
+        raise RecordError("run record: a cell has two verdicts")
+    seconds = _finite("seconds", data.seconds)
+    _moment(data.started)
+    return Run(
+        version=data.version,
+        profile=data.profile,
+        seed=data.seed,
+        plan_digest=data.plan_digest,
+        started=data.started,
+        verdicts=verdicts,
+        commit=data.commit,
+        dirty=data.dirty,
+        command=tuple(data.command),
+        max_examples=data.max_examples,
+        settings=data.settings,
+        environment=data.environment,
+        seconds=seconds,
+        notes=tuple(data.notes),
+        exit_code=data.exit.code,
+        exit_reasons=tuple(data.exit.reasons),
+    )
+
+
+def load(path: Path) -> Run:
+    """The run of a file; see `decode`."""
+    return decode(read_capped(path))
+
+
+def save(path: Path, run: Run) -> None:
+    """Writes run.json in one step: a reader sees the old file or the whole new one."""
+    write_atomically(path, encode(run))
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of the run record."""
+    found = msgspec.json.schema(RunData)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "opassay run", **found}
+
+
+def read_capped(path: Path, limit: int = MAX_FILE) -> bytes:
+    """The file's bytes.
+
+    Raises:
+        RecordError: no such file, not a regular file, or more than `limit` bytes.
+    """
+    if not path.is_file():
+        raise RecordError(f"{path.name}: no such file")
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise RecordError(f"{path.name}: more than {limit} bytes")
+    return content
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes to a temporary name beside `path`, then renames; never leaves half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def verdict_of(data: VerdictData) -> Verdict:
+    """The verdict of its data on disk."""
+    return _verdict(data)
+
+
+def _verdict(data: VerdictData) -> Verdict:
+    seconds = _finite("seconds", data.seconds)
+    return Verdict(
+        cell=Cell(**msgspec.structs.asdict(data.cell)),
+        outcome=data.outcome,
+        code=data.code,
+        reason=data.reason,
+        measure=_measure(data.measure),
+        failure=None if data.failure is None else Failure(**msgspec.structs.asdict(data.failure)),
+        seconds=seconds,
+        timing=tuple((name, _finite(name, value)) for name, value in data.timing),
+        title=data.title,
+    )
+
+
+def _measure(data: MeasureData) -> Measure:
+    hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst")
+    values: dict[str, Any] = msgspec.structs.asdict(data)
+    values.update({name: float.fromhex(values[name]) for name in hexes})
+    if data.worst is not None:
+        worst: dict[str, Any] = msgspec.structs.asdict(data.worst)
+        worst.update(ulp=float.fromhex(data.worst.ulp), ratio=float.fromhex(data.worst.ratio))
+        values["worst"] = Worst(**worst)
+    return Measure(**values)
+
+
+def _finite(name: str, text: str) -> float:
+    value = float.fromhex(text)
+    if not 0 <= value < 1e12:
+        raise RecordError(f"run record: got {name}={value}, need seconds")
+    return value
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as err:
+        raise RecordError(f"run record: got started={text!r}, need an ISO 8601 time") from err
+
+
+def _encode(run: Run, max_case: int) -> bytes:
+    data = {
+        "schema": SCHEMA,
+        "tool": "opassay",
+        "version": run.version,
+        "commit": run.commit,
+        "dirty": run.dirty,
+        "command": [_short(word) for word in run.command],
+        "profile": run.profile,
+        "seed": run.seed,
+        "max_examples": run.max_examples,
+        "settings": {_short(key): _short(value) for key, value in run.settings.items()},
+        "environment": {_short(key): _short(value) for key, value in run.environment.items()},
+        "plan_digest": run.plan_digest,
+        "started": run.started,
+        "seconds": run.seconds.hex(),
+        "verdicts": [as_data(verdict, max_case=max_case) for verdict in run.verdicts],
+        "notes": [_short(note) for note in run.notes],
+        "exit": {"code": run.exit_code, "reasons": [_short(reason) for reason in run.exit_reasons]},
+    }
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
+
+
+def _short(text: str) -> str:
+    return clean(text)[:500]

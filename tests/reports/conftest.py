@@ -1,0 +1,78 @@
+"""Runs and verdicts that the tests of the reports share."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from opassay.oracles.verdict import Cell, Code, Failure, Measure, Outcome, Verdict, Worst
+from opassay.reports.record import Run, plan_digest
+
+HERE = Path(__file__).resolve().parent
+HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m\x00\x07\u202e &amp; 'q\" \ud800 http://evil.example/ ]]>"
+
+MakeRun = Callable[..., Run]
+
+
+def verdict(
+    name: str = "FWD",
+    outcome: Outcome = Outcome.VERIFIED,
+    code: Code = Code.HELD,
+    *,
+    op: str = "softmax",
+    ratio: float = 0.5,
+    judged: int = 100,
+    subject: str = "opassay",
+    reason: str = "held",
+) -> Verdict:
+    cell = Cell(op, name, "float32", "cpu", subject)
+    worst = Worst("out[0]", "vjp", "0x1.8p+1", "3.1", ratio * 4, ratio)
+    measure = Measure(8, 1, judged, 3, ratio * 4, ratio, 4.0, math.inf, worst) if judged else Measure()
+    failure = None
+    if outcome is Outcome.FAIL:
+        failure = Failure(code, "worse than its bound", "line 1\nline 2", f"{cell.id}-0001", '{"op": 1}', "exit(1)")
+    timing = (("op", 0.25), ("reference", 0.5))
+    return Verdict(cell, outcome, code, reason, measure, failure, 0.75, timing, "a property")
+
+
+def failed(name: str = "VJP", **more: float) -> Verdict:
+    return verdict(name, Outcome.FAIL, Code.VALUE, ratio=more.get("ratio", 3.9))
+
+
+def make_run(*verdicts: Verdict, profile: str = "commit", started: str = "2026-03-01T10:00:00+00:00") -> Run:
+    return Run(
+        version="0.1.0",
+        profile=profile,
+        seed=0,
+        plan_digest=plan_digest(item.cell for item in verdicts),
+        started=started,
+        verdicts=verdicts,
+        environment={"torch": "2.13.0", "platform": "Linux 6 x86_64"},
+        command=("opassay", "run"),
+    )
+
+
+@pytest.fixture(name="opassay")
+def _opassay(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command line with the stub suite in a process of its own, in an empty folder."""
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command_line(*words), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return call
+
+
+def command_line(*words: str) -> list[str]:
+    program = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+        "from opassay.reports.cli import main\n"
+        "sys.exit(main(sys.argv[1:], pytest_args=['-p', 'stub_suite']))"
+    )
+    return [sys.executable, "-c", program, *words]

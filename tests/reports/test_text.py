@@ -1,0 +1,134 @@
+"""Words: explanations of every code, and text that nothing can be misled by."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+
+from opassay.oracles.verdict import Cell, Code, Failure, Outcome
+from opassay.reports import exit_codes, text
+from opassay.reports.explain import EXPLANATIONS, OUTCOMES, explain
+from opassay.reports.junit import to_xml
+from opassay.reports.merge import merge
+from opassay.reports.record import RecordError
+from tests.reports.conftest import HOSTILE, failed, make_run, verdict
+
+
+def test_every_code_and_outcome_is_explained() -> None:
+    assert set(EXPLANATIONS) == set(Code)
+    assert set(OUTCOMES) == set(Outcome) == set(text.GLYPHS)
+    for code in Code:
+        found = EXPLANATIONS[code]
+        assert found.title
+        assert found.meaning.endswith(".")
+        assert found.look_at.endswith(".")
+        assert code in explain(code)
+
+
+def test_no_explanation_advises_to_loosen_a_check() -> None:
+    words = " ".join(explain(code).lower() for code in Code)
+    assert not [word for word in ("loosen", "disable the", "increase the tolerance", "ignore this") if word in words]
+
+
+def test_signs_differ() -> None:
+    assert len(set(text.GLYPHS.values())) == len(Outcome)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(math.nan, "–"), (math.inf, "∞"), (-math.inf, "−∞"), (0.0, "0"), (0.12345, "0.123"), (1.44e7, "1.44e7")],
+)
+def test_numbers(value: float, shown: str) -> None:
+    assert text.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.34, "340 ms"), (12.34, "12.3 s"), (843, "14 m 03 s"), (7500, "2 h 05 m")]
+)
+def test_durations(seconds: float, shown: str) -> None:
+    assert text.duration(seconds) == shown
+
+
+def test_a_failure_says_all_in_one_text() -> None:
+    found = text.failure_text(failed())
+    assert found.splitlines() == [
+        "softmax::VJP[float32-cpu-opassay]: fail, OA101",
+        "  worse than its bound",
+        "  line 1",
+        "  line 2",
+        "  judged    100 elements in 8 samples (3 not judged)",
+        f"  replay    opassay replay {failed().cell.id}-0001",
+    ]
+
+
+def test_a_verdict_is_one_line() -> None:
+    assert text.verdict_line(verdict()) == (
+        "■ softmax::FWD[float32-cpu-opassay]  verified  OA100  2 ulp, error/bound 0.5"
+    )
+    hostile = replace(failed(), failure=Failure(Code.VALUE, HOSTILE + "\nsecond line", ""))
+    assert "\n" not in text.verdict_line(hostile)
+
+
+def test_github_commands_cannot_be_injected() -> None:
+    line = text.github_command("error", "a::b,c\nd", "100 %\n::warning::x\r")
+    assert line == "::error title=a%3A%3Ab%2Cc d::100 %25%0A::warning::x"
+
+
+def test_markdown_is_shown_as_it_stands() -> None:
+    shown = text.markdown("<b>@team [x](http://y) `z` | *w*")
+    assert not [sign for sign in ("<b>", "@team", "http://", "[x](") if sign in shown]
+
+
+def test_junit_holds_any_text() -> None:
+    failure = Failure(Code.VALUE, HOSTILE, HOSTILE)
+    item = replace(failed(), cell=Cell(HOSTILE, "FWD", "float32", "cpu", "opassay"), failure=failure)
+    skipped = verdict("ORD2", Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, judged=0, reason=HOSTILE + "\ufffe\x0c")
+    crashed = verdict("JVP", Outcome.CRASH, Code.CRASHED, judged=0)
+    root = ET.fromstring(to_xml(make_run(item, skipped, crashed, verdict())))
+    assert [suite.get("tests") for suite in root.iter("testsuite")] == ["1", "3"]
+    assert [len(list(root.iter(tag))) for tag in ("failure", "error", "skipped")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("codes", "chosen"),
+    [([], 0), ([5], 5), ([5, 4], 4), ([4, 1], 1), ([1, 2], 2), ([2, 3], 3), ([3, 130, 1], 130)],
+)
+def test_the_most_urgent_reason_is_the_exit_code(codes: list[int], chosen: int) -> None:
+    assert exit_codes.choose((code, "") for code in codes) == chosen
+
+
+def test_reasons_of_a_run() -> None:
+    def codes(*items: Outcome) -> list[int]:
+        made = [verdict(f"P{i}", outcome, Code.NO_DEVICE) for i, outcome in enumerate(items)]
+        return [code for code, _ in exit_codes.run_reasons(made)]
+
+    assert codes(Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSUPPORTED) == []
+    assert codes(Outcome.VERIFIED, Outcome.FAIL, Outcome.ERROR, Outcome.CRASH) == [1, 3, 4]
+    assert codes(Outcome.UNSUPPORTED) == [5]
+    assert codes() == [5]
+    assert codes(Outcome.NOT_RUN, Outcome.VERIFIED) == [4]
+    assert exit_codes.choose([(1, ""), (4, "")], exit_zero=True) == 0
+
+
+def test_merge_takes_the_worse_verdict_and_what_ran() -> None:
+    there = verdict("VJP", Outcome.NOT_RUN, Code.DESELECTED, judged=0, reason="in another shard")
+    gone = verdict("JVP", Outcome.NOT_RUN, Code.DESELECTED, judged=0, reason="in another shard")
+    one, two = make_run(verdict(), there, gone), make_run(replace(verdict(), outcome=Outcome.FAIL), failed(), gone)
+    merged = merge([one, two])
+    assert [item.outcome for item in merged.verdicts] == [Outcome.FAIL, Outcome.FAIL, Outcome.NOT_RUN]
+    assert merged.verdicts[2].code is Code.INTERRUPTED
+    assert merged.exit_code == 1
+    assert len(merged.notes) == 1
+    assert merge([make_run(verdict(), failed())]).verdicts == (verdict(), failed())
+
+
+@pytest.mark.parametrize("change", [{"plan_digest": "x"}, {"commit": "x"}, {"seed": 9}, {"version": "1.0"}])
+def test_merge_refuses_what_does_not_belong_together(change: dict[str, object]) -> None:
+    run = make_run(verdict())
+    with pytest.raises(RecordError, match="merge"):
+        merge([run, replace(run, **change)])  # type: ignore[arg-type]
+    with pytest.raises(RecordError):
+        merge([])

@@ -1,0 +1,172 @@
+"""Habits that reviews forget: no chosen tolerances, reasons for skips, short functions, telling names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+CODE = ("api", "reference", "impl", "oracles", "properties", "reports", "tests", "benchmarks")
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".ini", ".txt", ".html", ".css", ".js", ".j2", ".cfg", ".yml", ".yaml"}
+
+LONGEST_FUNCTION = 60  # lines, without the docstring; kernels in a language of their own are exempt
+LONGEST_FILE = 400
+
+#: Comparisons with a tolerance that somebody chose; benchmarks may call them, to be compared with.
+TOLERANCES = {"rtol", "atol", "rel_tol", "abs_tol"}
+COMPARATORS = {"allclose", "isclose", "assert_close", "assert_allclose", "assert_almost_equal", "approx"}
+#: Words about how the repository came to be; its text speaks of the product.
+FOREIGN_WORDS = re.compile(
+    r"shared/|\bprototypes?\b|\bseed 0\d\d\b|\b(design|error_model|style|report_and_gate)\.md\b"
+    r"|\bclaude\b|\banthropic\b|\bchatgpt\b|\bopenai\b|\bLLMs?\b|\bAI[- ](agent|assistant|generated)"
+    r"|\b(sub)?agents?\b|\b(coding|work) session\b|\bTODO\b|\bFIXME\b",
+    re.IGNORECASE,
+)
+
+
+def _sources() -> list[Path]:
+    return sorted(path for folder in CODE for path in (REPOSITORY / folder).rglob("*.py"))
+
+
+def _texts() -> list[Path]:
+    top = [path for path in REPOSITORY.iterdir() if path.is_file() and path.suffix in TEXT_SUFFIXES]
+    below = [path for folder in (*CODE, ".ci") for path in (REPOSITORY / folder).rglob("*")]
+    return sorted(top + [path for path in below if path.suffix in TEXT_SUFFIXES or path.parent.name == ".ci"])
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+# ------------------------------------------------------------------------------------------------- the habits
+
+
+def chosen_tolerances(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.keyword(arg=str(name)) | ast.arg(arg=name) if name in TOLERANCES:
+                yield f"{node.lineno}: {name}="
+            case ast.Attribute(attr=name) | ast.Name(id=name) if name in COMPARATORS:
+                yield f"{node.lineno}: {name}"
+            case ast.ImportFrom(names=aliases):
+                yield from (f"{node.lineno}: {alias.name}" for alias in aliases if alias.name in COMPARATORS)
+
+
+def skips_without_reason(tree: ast.Module) -> Iterator[str]:
+    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or node.attr not in {"skip", "skipif", "xfail"}:
+            continue
+        owner = ast.unparse(node.value)
+        if owner not in {"pytest", "pytest.mark", "mark"}:
+            continue
+        call = calls.get(id(node))
+        positional = owner == "pytest" and call is not None and bool(call.args)
+        if not positional and not (call and any(keyword.arg == "reason" for keyword in call.keywords)):
+            yield f"{node.lineno}: {owner}.{node.attr}"
+
+
+def long_functions(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if any("triton" in ast.unparse(decorator) for decorator in node.decorator_list):
+            continue
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+        if lines > LONGEST_FUNCTION:
+            yield f"{node.lineno}: {node.name} has {lines} lines"
+
+
+def foreign_words(text: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        for found in FOREIGN_WORDS.finditer(line):
+            yield f"{number}: {found.group()}"
+
+
+def _all(check: Callable[[ast.Module], Iterator[str]], paths: list[Path]) -> list[str]:
+    return [f"{_name(path)}:{found}" for path in paths for found in check(ast.parse(path.read_text(), str(path)))]
+
+
+# --------------------------------------------------------------------------------------------- the repository
+
+
+def test_no_tolerance_is_chosen() -> None:
+    judged = [path for path in _sources() if not _name(path).startswith("benchmarks/")]
+    assert _all(chosen_tolerances, judged) == []
+
+
+def test_every_skip_has_a_reason() -> None:
+    assert _all(skips_without_reason, _sources()) == []
+
+
+def test_functions_are_short() -> None:
+    assert _all(long_functions, _sources()) == []
+
+
+def test_files_are_short() -> None:
+    lengths = {_name(path): len(path.read_text().splitlines()) for path in _sources()}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_files_are_named_for_what_they_hold() -> None:
+    vague = {"utils", "util", "helpers", "helper", "misc", "common"}
+    assert [_name(path) for path in _sources() if path.stem.strip("_") in vague] == []
+
+
+def test_packages_only_re_export() -> None:
+    allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    logic = [
+        f"{_name(path)}:{node.lineno}"
+        for path in _sources()
+        if path.name == "__init__.py" and not _name(path).startswith("tests/")
+        for node in ast.parse(path.read_text()).body
+        if not isinstance(node, allowed) and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    ]
+    assert logic == []
+
+
+def test_the_text_speaks_of_the_product_alone() -> None:
+    here = Path(__file__).resolve()
+    texts = [path for path in _texts() if path != here]
+    assert {"README.md", "ARCHITECTURE.md", "pyproject.toml", ".ci/run"} <= {_name(path) for path in texts}
+    assert [f"{_name(path)}:{found}" for path in texts for found in foreign_words(path.read_text())] == []
+
+
+# ---------------------------------------------------------------------------------------------- the habits, tested
+
+
+@pytest.mark.parametrize(
+    ("check", "source", "found"),
+    [
+        (chosen_tolerances, "f(a, b, rtol=1e-3)", ["1: rtol="]),
+        (chosen_tolerances, "def f(a, atol): ...", ["1: atol"]),
+        (chosen_tolerances, "torch.allclose(a, b)", ["1: allclose"]),
+        (chosen_tolerances, "from torch.testing import assert_close", ["1: assert_close"]),
+        (chosen_tolerances, "assert x == pytest.approx(1)", ["1: approx"]),
+        (chosen_tolerances, "'''assert_close would pass'''", []),
+        (skips_without_reason, "pytest.skip()", ["1: pytest.skip"]),
+        (skips_without_reason, "@pytest.mark.skip\ndef test_f(): ...", ["1: pytest.mark.skip"]),
+        (skips_without_reason, "@pytest.mark.xfail(strict=True)\ndef test_f(): ...", ["1: pytest.mark.xfail"]),
+        (skips_without_reason, "pytest.skip('no GPU')\npytest.xfail(reason='known')", []),
+        (skips_without_reason, "reader.skip()", []),
+        (long_functions, "def f():\n" + "    pass\n" * 61, ["1: f has 61 lines"]),
+        (long_functions, "def f():\n    '''" + "\n" * 90 + "'''\n" + "    pass\n" * 60, []),
+        (long_functions, "@triton.jit\ndef f():\n" + "    pass\n" * 99, []),
+    ],
+)
+def test_a_planted_habit_is_found(check: Callable[[ast.Module], Iterator[str]], source: str, found: list[str]) -> None:
+    assert [line.removesuffix("=") for line in check(ast.parse(source))] == [line.removesuffix("=") for line in found]
+
+
+@pytest.mark.parametrize("text", ["see shared/design", "a Prototype of it", "made by an agent", "# TODO later"])
+def test_a_planted_foreign_word_is_found(text: str) -> None:
+    assert len(list(foreign_words(f"first line\n{text}"))) == 1
+
+
+def test_words_of_the_product_are_not_foreign() -> None:
+    assert list(foreign_words("a shared weight; pytest_sessionfinish; the user's session; domain; AIX")) == []

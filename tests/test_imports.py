@@ -1,0 +1,316 @@
+"""Imports run one way: the graph is read from the source, and every module is imported alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGE = "opassay"
+
+#: folder -> what else of ours its modules may import: a folder, or one module of it.
+MAY_IMPORT: dict[str, set[str]] = {
+    "reference": set(),
+    "impl": set(),
+    "oracles": {"reference"},
+    "properties": {"oracles", "reference", "impl"},
+    "reports": {"oracles.verdict"},
+    "api": {"impl", "oracles", "properties", "reference"},
+}
+#: single modules, by pattern of their name, that may import more.
+MAY_ALSO_IMPORT: list[tuple[str, str, set[str]]] = [
+    ("reports", "cli", {"properties"}),  # the command line starts what it reports
+    ("api", "__main__", {"reports"}),  # python -m opassay is the command line
+]
+#: folder -> packages of others that none of its modules may import.
+FORBIDDEN_PACKAGES: dict[str, set[str]] = {
+    "reference": {"torch", "pytest", "hypothesis"},
+    "impl": {"mpmath", "gmpy2", "pytest", "hypothesis", "click", "rich", "jinja2", "msgspec", "junitparser"},
+    "reports": {"torch", "mpmath"},
+}
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One import, from a module of ours to a module of ours (dotted, without the package) or of others."""
+
+    importer: str
+    imported: str
+    ours: bool
+    only_typing: bool
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.imported}"
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Every module of the six folders below a root, as `reference.exact`; a package is named as its folder."""
+    return {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for folder in MAY_IMPORT
+        for path in sorted((root / folder).rglob("*.py"))
+    }
+
+
+def edges(root: Path) -> list[Edge]:
+    known = modules(root)
+    return [edge for name, path in known.items() for edge in _edges_of(name, path, known)]
+
+
+def _edges_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Edge]:
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    # The folder api is the package itself: what it imports by one dot stands beside it.
+    full = PACKAGE if package == "api" else f"{PACKAGE}.{package}"
+    for node, only_typing in _imports(ast.parse(path.read_text(), str(path)), only_typing=False):
+        for target in _targets(node, full):
+            resolved = _resolve(target, known)
+            yield Edge(name, resolved or target.partition(".")[0], resolved is not None, only_typing, node.lineno)
+
+
+def _imports(tree: ast.AST, *, only_typing: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, only_typing
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for branch, typing in ((node.body, True), (node.orelse, only_typing)):
+                yield from _imports(ast.Module(branch, []), only_typing=typing)
+        else:
+            yield from _imports(node, only_typing=only_typing)
+
+
+def _targets(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
+    """Absolute dotted names; a name after `from` may be a module or an attribute, so it is given in full."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    parts = package.split(".")
+    base = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
+    source = ".".join(filter(None, (base, node.module)))
+    yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def _resolve(target: str, known: dict[str, Path]) -> str | None:
+    """The module of ours that a dotted name reaches, or None for a name of others."""
+    parts = target.split(".")
+    if parts[0] != PACKAGE:
+        return None
+    for end in range(len(parts), 1, -1):
+        for name in (".".join(parts[1:end]), ".".join(["api", *parts[1:end]])):
+            if name in known:
+                return name
+    return "api"
+
+
+def violations(root: Path) -> list[str]:
+    """Every forbidden edge, as text; empty when all imports run the declared way."""
+    return [str(edge) for edge in edges(root) if not _allowed(edge)]
+
+
+def _allowed(edge: Edge) -> bool:
+    folder, _, rest = edge.importer.partition(".")
+    if not edge.ours:
+        return edge.imported not in FORBIDDEN_PACKAGES.get(folder, set())
+    if edge.importer == "oracles.verdict":
+        return False  # reports read verdicts where neither torch nor mpmath is installed
+    allowed = {folder, *MAY_IMPORT[folder]}
+    for also_folder, prefix, more in MAY_ALSO_IMPORT:
+        if folder == also_folder and rest.startswith(prefix):
+            allowed |= more
+    return any(edge.imported == name or edge.imported.startswith(name + ".") for name in allowed)
+
+
+def cycle(root: Path) -> list[str]:
+    """Some cycle of imports that run, as a list of modules; empty when there is none.
+
+    Imports inside functions count: an import moved into a function hides a cycle, it does not remove it.
+    """
+    graph: dict[str, set[str]] = defaultdict(set)
+    for edge in edges(root):
+        if edge.ours and not edge.only_typing:
+            graph[edge.importer].add(edge.imported)
+    done: set[str] = set()
+    for start in sorted(graph):
+        found = _cycle_from(start, graph, [], done)
+        if found:
+            return found
+    return []
+
+
+def _cycle_from(name: str, graph: dict[str, set[str]], path: list[str], done: set[str]) -> list[str]:
+    if name in path:
+        return path[path.index(name) :]
+    if name in done:
+        return []
+    for imported in sorted(graph.get(name, set())):
+        found = _cycle_from(imported, graph, [*path, name], done)
+        if found:
+            return found
+    done.add(name)
+    return []
+
+
+# --------------------------------------------------------------------------------------------- the repository
+
+
+def test_no_import_runs_a_forbidden_way() -> None:
+    assert violations(REPOSITORY) == []
+
+
+def test_no_imports_form_a_cycle() -> None:
+    assert cycle(REPOSITORY) == []
+
+
+def test_every_import_of_ours_is_relative_outside_api() -> None:
+    absolute = [
+        f"{name}:{node.lineno}"
+        for name, path in modules(REPOSITORY).items()
+        if not name.startswith("api")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Import) and any(alias.name.split(".")[0] == PACKAGE for alias in node.names))
+        or (isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == PACKAGE)
+    ]
+    assert absolute == []
+
+
+# ------------------------------------------------------------------------------------------ planted violations
+
+
+def _plant(root: Path, **files: str) -> Path:
+    for folder in MAY_IMPORT:
+        (root / folder).mkdir()
+        (root / folder / "__init__.py").write_text("")
+    for name, text in {"oracles__verdict": "import enum", **files}.items():
+        path = root.joinpath(*name.split("__")).with_suffix(".py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_a_tree_that_keeps_the_rules_passes(tmp_path: Path) -> None:
+    root = _plant(
+        tmp_path,
+        reference__exact="import mpmath\nfrom . import formats",
+        reference__formats="import numpy.typing",
+        oracles__accept="from ..reference.exact import Array\nfrom .verdict import Cell",
+        properties__cells="from ..impl import layer_norm\nfrom ..oracles import accept",
+        reports__text="from ..oracles.verdict import Cell",
+        reports__cli_run="from ..properties import cells\nfrom . import text",
+    )
+    assert violations(root) == []
+    assert cycle(root) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("reference__exact", "import numpy\nimport torch.nn", "reference.exact:2 imports torch"),
+        ("reference__exact", "def f():\n    from torch import nn", "reference.exact:2 imports torch"),
+        ("reports__html", "from torch import Tensor", "reports.html:1 imports torch"),
+        ("impl__softmax", "from mpmath import mp", "impl.softmax:1 imports mpmath"),
+        ("impl__softmax", "from ..reference import exact", "impl.softmax:1 imports reference"),
+        ("reference__exact", "from .. import impl", "reference.exact:1 imports impl"),
+        ("oracles__accept", "import opassay.impl", "oracles.accept:1 imports impl"),
+        ("oracles__accept", "from ..reports import text", "oracles.accept:1 imports reports"),
+        ("oracles__verdict", "from . import accept", "oracles.verdict:1 imports oracles"),
+        ("properties__plan", "from opassay.reports import text", "properties.plan:1 imports reports"),
+        ("reports__text", "from ..oracles import accept", "reports.text:1 imports oracles"),
+        ("reports__text", "from ..properties import plan", "reports.text:1 imports properties"),
+        ("impl__deep", "from .. import something", "impl.deep:1 imports api"),
+        (
+            "oracles__op",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..properties import plan",
+            "oracles.op:3 imports properties",
+        ),
+    ],
+)
+def test_a_planted_forbidden_import_is_found(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    assert violations(_plant(tmp_path, **{name: text})) == [expected]
+
+
+def test_planted_cycles_are_found_and_typing_imports_form_none(tmp_path: Path) -> None:
+    typing = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .b import B\n"
+    root = _plant(tmp_path, oracles__a=typing, oracles__b="from .c import C", oracles__c="from . import a")
+    assert cycle(root) == []
+    (root / "oracles" / "a.py").write_text("def late():\n    from .b import B\n")
+    assert cycle(root) == ["oracles.a", "oracles.b", "oracles.c"]
+
+
+# ------------------------------------------------------------------------------------------- modules, imported
+
+#: Imports each named module in a child process of its own, warnings being errors, and prints what went wrong.
+#: Forked after the heavy packages are loaded: a fresh start of torch per module would take a minute.
+_IMPORT_EACH = """
+import importlib, json, os, sys, traceback, warnings
+preload, absent, names = json.loads(sys.argv[1])
+for name in preload:
+    importlib.import_module(name)
+loaded = set(sys.modules)
+for name in names:
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        warnings.simplefilter("error")
+        try:
+            importlib.import_module(name)
+            new = {module.partition(".")[0] for module in set(sys.modules) - loaded}
+            assert not new & set(absent), f"{name} brings {sorted(new & set(absent))}"
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(name)
+"""
+
+
+def _failures(preload: list[str], absent: list[str], names: list[str], folder: Path) -> str:
+    """What the children printed, by name of module and traceback; empty when all is well."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _IMPORT_EACH, json.dumps([preload, absent, names])],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout + done.stderr if done.stdout else ""
+
+
+def _names(*folders: str) -> list[str]:
+    return [
+        f"{PACKAGE}.{name}".replace(f"{PACKAGE}.api", PACKAGE)
+        for name in modules(REPOSITORY)
+        if name.partition(".")[0] in folders and not name.endswith("__main__")
+    ]
+
+
+def test_every_module_imports_alone_and_warns_of_nothing(tmp_path: Path) -> None:
+    names = _names(*MAY_IMPORT)
+    assert len(names) > len(MAY_IMPORT)
+    assert _failures(["torch", "mpmath", "pytest", "hypothesis"], [], names, tmp_path) == ""
+
+
+def test_reference_and_reports_never_load_torch(tmp_path: Path) -> None:
+    assert _failures([], ["torch"], [*_names("reference", "reports"), "opassay.oracles.verdict"], tmp_path) == ""
+
+
+def test_impl_loads_nothing_of_the_verification(tmp_path: Path) -> None:
+    absent = ["mpmath", "sympy", "pytest", "_pytest", "hypothesis", "click", "rich", "jinja2", "msgspec"]
+    assert _failures(["torch"], absent, ["opassay", *_names("impl")], tmp_path) == ""
+
+
+def test_a_module_that_warns_or_brings_too_much_is_found(tmp_path: Path) -> None:
+    (tmp_path / "warns.py").write_text("import warnings\nwarnings.warn('old', DeprecationWarning)\n")
+    (tmp_path / "brings.py").write_text("import colorsys\n")
+    assert "DeprecationWarning: old" in _failures([], [], ["warns"], tmp_path)
+    assert "brings ['colorsys']" in _failures([], ["colorsys"], ["brings"], tmp_path)
+    assert _failures([], [], ["brings"], tmp_path) == ""

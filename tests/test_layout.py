@@ -1,0 +1,116 @@
+"""The map in pyproject.toml and the folders agree, and what is installed is `opassay` alone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+FOLDERS = {"api", "reference", "impl", "oracles", "properties", "reports"}
+NOT_PACKAGED = {"tests", "benchmarks", "build"}
+
+
+def _setuptools() -> dict[str, Any]:
+    tables = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    table = tables["tool"]["setuptools"]
+    assert isinstance(table, dict)
+    return table
+
+
+def _folder(package: str, package_map: dict[str, str]) -> Path:
+    """The folder of a package: that of the longest mapped prefix, and the rest of the name below it."""
+    rest: list[str] = []
+    while package not in package_map:
+        package, _, last = package.rpartition(".")
+        rest.insert(0, last)
+    return REPOSITORY.joinpath(package_map[package], *rest)
+
+
+def _python_folders(top: str) -> set[Path]:
+    return {path.parent for path in (REPOSITORY / top).rglob("*.py") if "__pycache__" not in path.parts}
+
+
+def test_every_top_level_package_is_in_the_map() -> None:
+    found = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} - NOT_PACKAGED
+    assert found == FOLDERS == set(_setuptools()["package-dir"].values())
+
+
+def test_every_listed_package_exists_and_every_python_folder_is_listed() -> None:
+    table = _setuptools()
+    listed = {_folder(package, table["package-dir"]) for package in table["packages"]}
+    assert len(listed) == len(table["packages"])
+    assert listed == set().union(*map(_python_folders, FOLDERS))
+    assert [folder for folder in listed if not (folder / "__init__.py").is_file()] == []
+
+
+def test_every_data_file_is_packaged() -> None:
+    table = _setuptools()
+    packaged = {
+        path
+        for package, patterns in table["package-data"].items()
+        for pattern in patterns
+        for path in _folder(package, table["package-dir"]).glob(pattern)
+    }
+    present = {
+        path
+        for top in FOLDERS
+        for path in (REPOSITORY / top).rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc", ".md"}
+    }
+    assert present == packaged
+
+
+def test_no_folder_shadows_the_package() -> None:
+    assert not (REPOSITORY / "opassay").exists()
+    assert not (REPOSITORY / "src").exists()
+
+
+def test_importing_opassay_does_not_bring_the_folders_as_modules(tmp_path: Path) -> None:
+    code = "import json, sys, opassay; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert "opassay" in loaded
+    assert loaded & FOLDERS == set()
+
+
+def test_the_installed_distribution_has_no_other_top_level() -> None:
+    # Only an installation has a RECORD; a checkout on sys.path has an egg-info that lists the sources.
+    records = [found.read_text("RECORD") for found in importlib.metadata.distributions(name="opassay")]
+    names = [line.split(",")[0] for record in records if record for line in record.splitlines()]
+    assert names
+    modules = [name for name in names if name.endswith(".py") and not name.startswith("__editable__")]
+    assert {Path(name).parts[0] for name in modules} <= {"opassay"}
+
+
+def test_a_wheel_holds_opassay_alone_and_every_source_file(tmp_path: Path) -> None:
+    """Lists what setuptools would copy, without the isolated build: that takes the network and half a minute."""
+    setuptools = pytest.importorskip("setuptools", reason="setuptools is not installed here")
+    table = _setuptools()
+    distribution = setuptools.Distribution(
+        {
+            "script_name": "setup.py",  # distutils asks for its folder
+            "packages": table["packages"],
+            "package_dir": _absolute(table),
+            "package_data": table["package-data"],
+        }
+    )
+    build = distribution.get_command_obj("build_py")
+    build.build_lib = str(tmp_path)
+    build.ensure_finalized()
+    build.run()
+    built = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path.parts[0] for path in built} == {"opassay"}
+    sources = {path for top in FOLDERS for path in (REPOSITORY / top).rglob("*.py")}
+    assert len([path for path in built if path.suffix == ".py"]) == len(sources)
+    assert Path("opassay/py.typed") in built
+
+
+def _absolute(table: dict[str, Any]) -> dict[str, str]:
+    return {package: str(REPOSITORY / folder) for package, folder in table["package-dir"].items()}
