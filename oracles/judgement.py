@@ -83,6 +83,7 @@ class Judgement:
         self.worst: Worst | None = None
         self.timing: dict[str, float] = {}
         self._widths: list[Any] = []
+        self._ulps: list[Any] = []
         self._signed: dict[str, list[float]] = {}
         self._kept = 0
 
@@ -109,12 +110,12 @@ class Judgement:
 
     def measure(self, discarded: int = 0) -> Measure:
         """The measures so far."""
-        widths = np.concatenate(self._widths) if self._widths else np.array([])
-        widths = widths[np.isfinite(widths)]
+        widths, ulps = _finite(self._widths), _finite(self._ulps)
         median, widest = (float(np.median(widths)), float(widths.max())) if widths.size else (math.nan, math.nan)
+        typical, p99 = np.quantile(ulps, (0.5, 0.99)).tolist() if ulps.size else (math.nan, math.nan)
         return Measure(
             self.samples, discarded, self.judged, self.not_judged,
-            self.max_ulp, self.max_ratio, median, widest, self.worst,
+            self.max_ulp, self.max_ratio, median, widest, self.worst, typical, p99,
         )  # fmt: skip
 
     def biases(self) -> dict[str, float]:
@@ -191,12 +192,16 @@ class Judgement:
         self._collect(tensor, found, exact, name, path)
 
     def _collect(self, tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str) -> None:
+        if not found.judged.size:
+            self.judged += 1  # no elements: the shape is what was judged
+            return
         judged = int(np.count_nonzero(found.judged))
         self.judged += judged
         self.not_judged += found.judged.size - judged
         if self._kept < _KEPT_WIDTHS:
             widths = np.ravel(found.width)
             self._widths.append(widths)
+            self._ulps.append(np.ravel(found.ulp)[np.ravel(found.judged & ~found.special)])
             self._kept += widths.size
         if not judged:
             return
@@ -229,6 +234,11 @@ class Judgement:
         violation.fault = Fault(("?",), output, index, worst.exact, float(found.bound[at]))
         violation.worst = worst
         return violation
+
+
+def _finite(parts: Sequence[Any]) -> Any:
+    values = np.concatenate(parts) if parts else np.array([])
+    return values[np.isfinite(values)]
 
 
 def _worst(tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str, at: Any) -> Worst:

@@ -103,11 +103,13 @@ class Measure:
     discarded: int = 0
     judged: int = 0  # elements
     not_judged: int = 0  # elements outside the domain of the bound
-    max_ulp: float = 0.0
+    max_ulp: float = 0.0  # unbounded where the exact value cancels towards zero; see ulp_p99 for the typical error
     max_ratio: float = 0.0  # error / bound
     detect_median: float = math.nan  # half-width of the accept set, ulp
     detect_worst: float = math.nan
     worst: Worst | None = None
+    ulp_median: float = math.nan
+    ulp_p99: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ columns, a simpler regime.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from ..oracles.op import Draft
 from ..reference.formats import FORMATS, Format, bits_to_float64, round_array
 
 Generator = Any
@@ -67,7 +68,7 @@ def _ties(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
 def _huge(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     """Up to where squares reach the largest finite value, and now and then up to that value itself."""
     end = fmt.exponent_max - 3 if rng.random() < 0.1 else fmt.exponent_max / 2 - 4
-    return rng.standard_normal(shape) * 2.0 ** rng.uniform(fmt.exponent_max / 4, end)
+    return rng.standard_normal(shape) * 2.0 ** rng.uniform(fmt.exponent_max / 8, end)
 
 
 def _tiny(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
@@ -144,3 +145,29 @@ def shapes(draw: st.DrawFn, kind: str, inner_rank: int, outer_rank: int, limit: 
 def seeds() -> st.SearchStrategy[int]:
     """Seeds of the bulk data; shrinks towards 0."""
     return st.integers(0, 2**32 - 1)
+
+
+#: Regimes far from overflow and underflow, where the order of a product does not matter.
+MODERATE = ("benign", "large offset", "small variance", "constant rows", "one outlier", "ties")
+
+
+def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., st.SearchStrategy[Draft]]:
+    """Samples of an op of `count` tensors of one shape, for an op's declaration: (dtype name, kind) -> strategy.
+
+    Every tensor has a regime of its own, drawn from `regimes` (names of `REGIMES`). Shrinks towards one benign element.
+    """
+
+    @st.composite
+    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+        outer, inner = draw(shapes(kind, 1, draw(st.sampled_from((1, 0, 2))), 70_000 if kind == "large" else 72))
+        names = ["integers" if kind == "integers" else draw(st.sampled_from(regimes)) for _ in range(count)]
+        fills = [integers if name == "integers" else REGIMES[name] for name in names]
+        shape = (*outer, *inner)
+        rows = (math.prod(outer), math.prod(inner))
+
+        def fill(rng: Generator) -> tuple[torch.Tensor, ...]:
+            return tuple(to_dtype(np.reshape(one(rng, rows, FORMATS[dtype]), shape), dtype) for one in fills)
+
+        return Draft(fill, ", ".join(dict.fromkeys(names)))
+
+    return samples

@@ -20,7 +20,7 @@ from . import exit_codes
 from .exit_codes import Reason
 from .progress import Teller
 
-_ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "", "PYTHONDONTWRITEBYTECODE": "1"}
+_ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,8 @@ class MeasureData(_Data, frozen=True, forbid_unknown_fields=True):
     detect_median: _Hex
     detect_worst: _Hex
     worst: WorstData | None
+    ulp_median: _Hex = "nan"  # records of before these two existed are read too
+    ulp_p99: _Hex = "nan"
 
 
 class FailureData(_Data, frozen=True, forbid_unknown_fields=True):
@@ -271,7 +273,7 @@ def _verdict(data: VerdictData) -> Verdict:
 
 
 def _measure(data: MeasureData) -> Measure:
-    hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst")
+    hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst", "ulp_median", "ulp_p99")
     values: dict[str, Any] = msgspec.structs.asdict(data)
     values.update({name: float.fromhex(values[name]) for name in hexes})
     if data.worst is not None:

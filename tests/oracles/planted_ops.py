@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
 from opassay.oracles.judgement import Judgement, Violation
 from opassay.oracles.op import Op, Promises, Sample
 from opassay.oracles.rounding import contract
 from opassay.reference.formats import FORMATS, round_array
-from torch import Tensor
 
 Subject = Callable[..., Any]
 Check = Callable[[Judgement, Sample], None]
@@ -107,7 +108,7 @@ def custom(
     jvp: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None,
     vmap: Callable[..., tuple[Tensor, int]] | None = None,
 ) -> Subject:
-    """y = x w as an autograd function, with rules of one's own: backward(g, x, w), jvp(x, w, t_x, t_w), vmap(info, ...)."""
+    """y = x w as an autograd function with given rules: backward(g, x, w), jvp(x, w, t_x, t_w), vmap(info, ...)."""
 
     def _forward(x: Tensor, w: Tensor) -> Any:
         return (forward or scaled)(x, w)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mpmath import libmp
+
 from opassay.oracles.accept import Elements, ReadingError, judge
 from opassay.oracles.rounding import Ball, balls, contract
 from opassay.reference.exact import Exact, evaluate
@@ -48,7 +49,9 @@ class Case:
         reach = 2.0 ** rng.uniform(self.fmt.exponent_min / 2, self.fmt.exponent_max / 2, count)
         high = rng.choice([-1.0, 1.0], count) * (1 + rng.random(count)) * reach
         radius = np.abs(high) * self.fmt.unit_roundoff * roundoffs
-        low = np.where(np.arange(count) % 2, rng.uniform(-0.4, 0.4, count) * radius, 0.0) if exactly else np.zeros(count)
+        low = (
+            np.where(np.arange(count) % 2, rng.uniform(-0.4, 0.4, count) * radius, 0.0) if exactly else np.zeros(count)
+        )
         terms = contract(dtype)
         self.ball = Ball(np.asarray(high, dtype=terms.centre_type), radius, terms)
         self.values = _sum(high, low)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from opassay.oracles.values import adjoint
 
 from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, right_jvp, sample, scaled, violation

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from opassay.oracles.autocast import autocast
 from torch import Tensor
+
+from opassay.oracles.autocast import autocast
 
 from .planted_ops import Subject, custom, declared, judged, right_backward, sample, scaled, violation
 

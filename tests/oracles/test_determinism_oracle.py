@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 import torch
-from opassay.oracles.determinism import deterministic
 from torch import Tensor
+
+from opassay.oracles.determinism import deterministic
 
 from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, sample, scaled, upward, violation
 

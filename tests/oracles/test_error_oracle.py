@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from opassay.oracles.errors import refused
 from opassay.oracles.judgement import Judgement, Unsupported
 from opassay.oracles.op import Refusal
 from opassay.oracles.rounding import contract
-from torch import Tensor
 
 from .planted_ops import Subject, declared, judged, sample, scaled, violation
 

@@ -7,22 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from opassay.oracles.exact_data import ExactBall, exact_data, lowest_bit
 from opassay.oracles.op import Op, Sample
 from opassay.oracles.rounding import contract
 from opassay.reference.formats import FORMATS
-from torch import Tensor
 
 from .planted_ops import Subject, declared, judged, violation
 
 
-def _ball(values: Any, dtype: str = "float32") -> ExactBall:
+def _ball(values: Any, dtype: str = "float32") -> Any:
     terms = contract(dtype)
     return ExactBall(np.asarray(values, dtype=terms.centre_type), None, terms)
 
 
 def _credited(array: Any) -> list[bool]:
-    return np.ravel(array.radii() == 0).tolist()
+    return [bool(radius == 0) for radius in np.ravel(array.radii())]
 
 
 # ---------------------------------------------------------------------------------------- credits
@@ -30,8 +31,9 @@ def _credited(array: Any) -> list[bool]:
 
 @pytest.mark.parametrize(
     ("value", "unit"),
-    [(1.0, 1.0), (-1.0, 1.0), (12.0, 4.0), (-12.0, 4.0), (0.75, 0.25), (2.0**-1074, 2.0**-1074), (3 * 2.0**-1074, 2.0**-1074),
-     (-6 * 2.0**-1074, 2.0**-1073), (2.0**1023, 2.0**1023), (1 + 2.0**-52, 2.0**-52), (0.0, np.inf), (-0.0, np.inf)],
+    [(1.0, 1.0), (-1.0, 1.0), (12.0, 4.0), (-12.0, 4.0), (0.75, 0.25), (2.0**1023, 2.0**1023), (1 + 2.0**-52, 2.0**-52),
+     (2.0**-1074, 2.0**-1074), (3 * 2.0**-1074, 2.0**-1074), (-6 * 2.0**-1074, 2.0**-1073), (0.0, np.inf),
+     (-0.0, np.inf)],
 )  # fmt: skip
 def test_the_lowest_bit_divides_its_value(value: float, unit: float) -> None:
     assert float(lowest_bit(value)) == unit
@@ -95,6 +97,13 @@ def test_quotients_and_what_follows_from_them_are_not_credited() -> None:
     assert _credited(np.mean(_ball([[1.0, 2.0, 3.0]]), -1)) == [False]
     assert _credited(np.sqrt(_ball([4.0]))) == [False]
     assert _credited(np.exp(_ball([0.0]))) == [False]
+
+
+@pytest.mark.xfail(strict=True, reason="exact_data.py: a quotient by a power of two keeps its radius of None")
+def test_quotients_by_powers_of_two_are_not_credited_either() -> None:
+    """A running mean divides at every step: over four elements it divides by three, too."""
+    assert _credited(_ball([6.0]) / 2.0) == [False]
+    assert _credited(np.mean(_ball([[1.0, 2.0, 3.0, 4.0]]), -1)) == [False]
 
 
 @pytest.mark.xfail(strict=True, raises=TypeError, reason="rounding.py: np.add(out=) of NumPy scalars in _rounded")
@@ -185,7 +194,7 @@ FAULTS: dict[str, Subject] = {
     "a neighbouring row": lambda x, w: (x.roll(1, 0) * w).sum(-1),
     "the first element twice": lambda x, w: (x * w).sum(-1) + (x * w)[..., 0],
     "by way of a third": _halved_twice,
-    "a row missing in a gradient": lambda x, w: _RowsMissing.apply(x, w),
+    "a row missing in a gradient": lambda x, w: _RowsMissing.apply(x, w),  # type: ignore[no-untyped-call]
 }
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from opassay.oracles.fake import fakes
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+
+from opassay.oracles.fake import fakes
 
 from .planted_ops import ALL, Subject, declared, judged, sample, scaled, violation
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from opassay.oracles.judgement import Unsupported
 from opassay.oracles.laws import laws
 from opassay.oracles.op import Law, Sample
-from torch import Tensor
 
 from .planted_ops import ALL, Subject, declared, judged, sample, scaled, upward, violation
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from opassay.oracles.layout import LAYOUTS, layouts, relaid
 from torch import Tensor
+
+from opassay.oracles.layout import LAYOUTS, layouts, relaid
 
 from .planted_ops import ALL, Subject, custom, declared, right_backward, sample, scaled, violations
 
@@ -16,7 +17,8 @@ SEEDS = range(12)
 
 def in_memory_order(t: Tensor) -> Tensor:
     """The elements as they lie in memory, whatever the strides say."""
-    strides, step = [], 1
+    strides: list[int] = []
+    step = 1
     for extent in reversed(t.shape):
         strides.insert(0, step)
         step *= extent

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
 from opassay.oracles.judgement import Unsupported, Violation
 from opassay.oracles.op import Promises
 from opassay.oracles.purity import dual, memory, pure, same_bits
-from torch import Tensor
-from torch.autograd import forward_ad
 
 from .planted_ops import (
     ALL,

@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
-from opassay.oracles.special import special_values, specials
 from torch import Tensor
+
+from opassay.oracles.special import special_values, specials
 
 from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, sample, scaled, violation
 

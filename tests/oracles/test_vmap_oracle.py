@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from opassay.oracles.vmap import nested, vmapped
 from torch import Tensor
+
+from opassay.oracles.vmap import nested, vmapped
 
 from .planted_ops import ALL, Subject, custom, declared, judged, sample, scaled, upward, violation
 
@@ -95,7 +96,9 @@ def test_nest_passes_the_right_op() -> None:
     assert judged(nested, declared(scaled), sample(1, lead=(2,), n=3, slices=4)).judged > 0
 
 
-@pytest.mark.parametrize("fault", [lambda g, x, w: (g * w, g.sum(0)), lambda g, x, w: (w * g.roll(1, -1), (g * x).sum(0))])
+@pytest.mark.parametrize(
+    "fault", [lambda g, x, w: (g * w, g.sum(0)), lambda g, x, w: (w * g.roll(1, -1), (g * x).sum(0))]
+)
 def test_nest_finds_a_wrong_jacobian(fault: Any) -> None:
     found = violation(nested, declared(custom(backward=fault)), sample(1, lead=(2,), n=3, slices=4))
     assert found is not None

@@ -1,0 +1,304 @@
+"""Derivatives of layer norm up to second order as differentiable torch expressions; higher orders
+follow from autograd.
+
+Letters: one row x of length N (all normalised dims together), mean m, r = 1/sqrt(var + eps), xh =
+(x - m) r, bar = mean over the row, g = dy w, dm and ds the cotangents of the outputs mean and rstd.
+The row's first-order maps are
+
+    d xh = r (dx - bar(dx) - xh bar(dx xh)),   d m = bar(dx),   d r = -r^2 bar(dx xh)
+
+which is differentiating the definition of Ba, Kiros, Hinton, Layer Normalization,
+arXiv:1607.06450, eq. 3-4.
+
+Half-precision operands are taken to float32 on entry and each result is rounded once, on return,
+so no two half-precision contributions are ever added. The statistics are recomputed from x, never
+taken from saved outputs: a saved statistic does not carry its dependence on x to the next order.
+
+Shapes: x and dy are (*batch, *lead, *row) with `batch_ndim` and `row_ndim` dims at the ends; a
+weight is (*row), or (*batch, *row) where each batch dim is full or 1; cotangents and tangents of
+d_weight and d_bias are (*batch, *row).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float32 for the half types, else the dtype itself: the dtype of sums, statistics and derivative formulas."""
+    return torch.float32 if dtype in HALF else dtype
+
+
+def spread(affine: Tensor, batch_ndim: int, row_ndim: int, ndim: int) -> Tensor:
+    """A weight, bias or their cotangent, (*row) or (*batch, *row), viewed to broadcast against `ndim` dims."""
+    if affine.dim() == row_ndim:
+        return affine
+    batch, row = affine.shape[:batch_ndim], affine.shape[batch_ndim:]
+    return affine.reshape(*batch, *(1,) * (ndim - batch_ndim - row_ndim), *row)
+
+
+def sum_lead(t: Tensor, batch_ndim: int, row_ndim: int) -> Tensor:
+    """Sum over the dims between batch and row, in float32 for the half types (not rounded back)."""
+    dims = tuple(range(batch_ndim, t.dim() - row_ndim))
+    dtype = compute_dtype(t.dtype)
+    return t.sum(dims, dtype=dtype) if dims else t.to(dtype)  # sum(()) would sum everything
+
+
+class Row(NamedTuple):
+    """The rows of x and what every formula needs of them; `n` is the row length."""
+
+    dims: tuple[int, ...]
+    n: int
+    xh: Tensor
+    r: Tensor
+
+    def bar(self, t: Tensor) -> Tensor:
+        """Mean over the row, dims kept."""
+        return t.mean(self.dims, keepdim=True)
+
+    def normalize(self, t: Tensor) -> Tensor:
+        """r (t - bar(t) - xh bar(t xh)): the derivative of xh, which is its own adjoint."""
+        return self.r * (t - self.bar(t) - self.xh * self.bar(t * self.xh))
+
+
+def row_statistics(x: Tensor, row_ndim: int, eps: float | None, rstd: Tensor | None) -> Row:
+    """Statistics of x as differentiable functions of x.
+
+    Args:
+        eps: None when only `rstd` is known; then eps = 1/rstd^2 - var, a constant per row.
+    """
+    dims = tuple(range(x.dim() - row_ndim, x.dim()))
+    centred = x - x.mean(dims, keepdim=True)
+    var = (centred * centred).mean(dims, keepdim=True)
+    if eps is not None:
+        r = torch.rsqrt(var + eps)
+    else:
+        assert rstd is not None
+        r = torch.rsqrt(var + (rstd.detach().pow(-2) - var.detach()))
+    n = 1
+    for size in x.shape[x.dim() - row_ndim :]:
+        n *= size
+    return Row(dims, n, centred * r, r)
+
+
+def _up(t: Tensor | None) -> Tensor | None:
+    return None if t is None else t.to(compute_dtype(t.dtype))
+
+
+def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """a + b where None is zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+def _times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """a b where a missing weight (None) is one."""
+    return a if b is None or a is None else a * b
+
+
+def forward_jvp(
+    x: Tensor,
+    weight: Tensor | None,
+    row_ndim: int,
+    eps: float,
+    tangents: tuple[Tensor | None, Tensor | None, Tensor | None],
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Tangents of (out, mean, rstd): (d xh) w + xh tw + tb, bar(tx), -r^2 bar(tx xh)."""
+    tx, tw, tb = map(_up, tangents)
+    out = t_mean = t_rstd = None
+    if tx is not None or tw is not None:
+        row = row_statistics(x.to(compute_dtype(x.dtype)), row_ndim, eps, None)
+        if tx is not None:
+            t_mean, s = row.bar(tx), row.bar(tx * row.xh)
+            t_rstd = -row.r * row.r * s
+            out = _times(row.r * (tx - t_mean - row.xh * s), _up(weight))
+        if tw is not None:
+            out = _plus(out, row.xh * tw)
+    out = _plus(out, tb)
+    zeros = torch.zeros_like(x, memory_format=torch.contiguous_format)
+    if out is None:
+        return zeros, None, None
+    if out.shape != x.shape:  # only a bias tangent: one row for all
+        out = zeros + out
+    return out.to(x.dtype), t_mean, t_rstd
+
+
+class Backward(NamedTuple):
+    """One call of the backward op, as its derivative rules see it.
+
+    A tensor that a rule does not need is None; so is a weight of ones and a missing `grad_rstd`.
+    `weight_dtype` and `bias_dtype` are None where there is no such parameter. `shape` and `dtype`
+    are those of input and grad_out alike.
+    """
+
+    shape: torch.Size
+    dtype: torch.dtype
+    weight_dtype: torch.dtype | None
+    bias_dtype: torch.dtype | None
+    row_ndim: int
+    eps: float | None
+    batch_ndim: int
+    mask: tuple[bool, bool, bool]
+    grad_out: Tensor | None = None
+    grad_rstd: Tensor | None = None
+    x: Tensor | None = None
+    rstd: Tensor | None = None
+    weight: Tensor | None = None
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """The fields that are tensors, in the order of `with_tensors`."""
+        return self.grad_out, self.grad_rstd, self.x, self.rstd, self.weight
+
+    def with_tensors(
+        self,
+        grad_out: Tensor | None = None,
+        grad_rstd: Tensor | None = None,
+        x: Tensor | None = None,
+        rstd: Tensor | None = None,
+        weight: Tensor | None = None,
+    ) -> Backward:
+        """The same call with these tensors and no others."""
+        return self._replace(grad_out=grad_out, grad_rstd=grad_rstd, x=x, rstd=rstd, weight=weight)
+
+    def spread(self, affine: Tensor | None) -> Tensor | None:
+        """`spread` for this op's shapes, in the dtype of the formulas."""
+        up = _up(affine)
+        return None if up is None else spread(up, self.batch_ndim, self.row_ndim, len(self.shape))
+
+    def sum_lead(self, t: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """`sum_lead` rounded to a parameter's dtype; zeros for None."""
+        if t is None:
+            batch, row = self.shape[: self.batch_ndim], self.shape[len(self.shape) - self.row_ndim :]
+            return torch.zeros((*batch, *row), dtype=dtype, device=device)
+        return sum_lead(t.expand(self.shape), self.batch_ndim, self.row_ndim).to(dtype)
+
+    def full(self, t: Tensor | None) -> Tensor | None:
+        """`t` in the input's shape and dtype, contiguous."""
+        return None if t is None else t.to(self.dtype).expand(self.shape).contiguous()
+
+
+def backward_jvp(
+    op: Backward, tangents: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Tangents of (d_input, d_weight, d_bias) for tangents of (dy, dm, ds, x, w).
+
+    With c = bar(g xh) + r ds / N and dx = r (g - bar(g) - xh c) + dm / N:
+        tr = -r^2 bar(tx xh),  tg = tdy w + dy tw,  tc = bar(tg xh + g txh) + (tr ds + r tds) / N
+        tdx = tr (g - bar(g) - xh c) + r (tg - bar(tg) - txh c - xh tc) + tdm / N
+        tdw = sum(tdy xh + dy txh),  tdb = sum(tdy)
+    """
+    tdy, tdm, tds, tx = map(_up, tangents[:4])
+    tw = op.spread(tangents[4])
+    dy, x = _up(op.grad_out), _up(op.x)
+    assert dy is not None
+    assert x is not None
+    row = row_statistics(x, op.row_ndim, op.eps, op.rstd)
+    txh = None if tx is None else row.normalize(tx)
+    d_input = d_weight = d_bias = None
+    if op.mask[0]:
+        d_input = _backward_jvp_input(op, row, dy, (tdy, tdm, tds, tx, tw), txh)
+        d_input = op.full(torch.zeros_like(x) if d_input is None else d_input)
+    if op.mask[1] and op.weight_dtype is not None:
+        product = _plus(_times(tdy, row.xh), None if txh is None else dy * txh)
+        d_weight = op.sum_lead(product, op.weight_dtype, x.device)
+    if op.mask[2] and op.bias_dtype is not None:
+        d_bias = op.sum_lead(tdy, op.bias_dtype, x.device)
+    return d_input, d_weight, d_bias
+
+
+def _backward_jvp_input(
+    op: Backward, row: Row, dy: Tensor, tangents: tuple[Tensor | None, ...], txh: Tensor | None
+) -> Tensor | None:
+    """tdx of `backward_jvp`, or None where every tangent is missing."""
+    tdy, tdm, tds, tx, tw = tangents
+    xh, r, n, ds, w = row.xh, row.r, row.n, op.grad_rstd, op.spread(op.weight)
+    g = dy if w is None else dy * w
+    tg = _plus(_times(tdy, w), None if tw is None else dy * tw)
+    c = row.bar(g * xh)
+    if ds is not None:
+        c = c + r * ds / n
+    inner = tc = out = None
+    if tg is not None:
+        inner = tg - row.bar(tg)
+        tc = row.bar(tg * xh)
+    if tx is not None and txh is not None:
+        tr = -r * r * row.bar(tx * xh)
+        out = tr * (g - row.bar(g) - xh * c)
+        inner = _plus(inner, -txh * c)
+        tc = _plus(tc, row.bar(g * txh))
+        tc = _plus(tc, None if ds is None else tr * ds / n)
+    tc = _plus(tc, None if tds is None else r * tds / n)
+    inner = _plus(inner, None if tc is None else -xh * tc)
+    out = _plus(out, None if inner is None else r * inner)
+    return _plus(out, None if tdm is None else tdm / n)
+
+
+class BackwardGrads(NamedTuple):
+    """Per differentiable operand of the backward op: its cotangent (None for zero), or whether it is needed."""
+
+    grad_out: Any = None
+    grad_mean: Any = None
+    grad_rstd: Any = None
+    x: Any = None
+    weight: Any = None
+
+
+def backward_vjp(op: Backward, needs: BackwardGrads, cotangents: tuple[Tensor | None, ...]) -> BackwardGrads:
+    """Cotangents of (dy, dm, ds, x, w) for cotangents (v, vw, vb) of (d_input, d_weight, d_bias).
+
+    With a = bar(g), c = bar(g xh) + r ds / N, p = bar(v xh), gg = r (v - bar(v) - p xh):
+        X  = -r (v c + p g) + vw dy
+        R  = N (bar(v g) - bar(v) a - p c) - r p ds
+        d_x = r (X - bar(X) - xh (bar(X xh) + r R / N))
+        d_dy = gg w + vw xh + vb,  d_w = sum(gg dy),  d_dm = bar(v),  d_ds = -r^2 p
+    """
+    v, vw, vb = _up(cotangents[0]), op.spread(cotangents[1]), op.spread(cotangents[2])
+    if op.x is None:  # only d_bias was asked for: a sum
+        return BackwardGrads(grad_out=op.full(vb))
+    row = row_statistics(op.x.to(compute_dtype(op.dtype)), op.row_ndim, op.eps, op.rstd)
+    dy, w, xh, r = _up(op.grad_out), op.spread(op.weight), row.xh, row.r
+    gg = None if v is None else row.normalize(v)
+    d_dy = d_dm = d_ds = d_x = d_w = None
+    if needs.grad_out:
+        d_dy = op.full(_plus(_plus(_times(gg, w), None if vw is None else vw * xh), vb))
+    if needs.grad_mean and v is not None:
+        d_dm = row.bar(v)
+    if needs.grad_rstd and v is not None:
+        d_ds = -r * r * row.bar(v * xh)
+    if needs.weight and gg is not None and dy is not None and op.weight is not None:
+        d_w = sum_lead(gg * dy, op.batch_ndim, op.row_ndim)
+        d_w = d_w.sum_to_size(op.weight.shape).to(op.weight.dtype)
+    if needs.x and dy is not None:
+        d_x = op.full(_backward_vjp_input(op, row, dy, w, v, vw))
+    return BackwardGrads(d_dy, d_dm, d_ds, d_x, d_w)
+
+
+def _backward_vjp_input(
+    op: Backward, row: Row, dy: Tensor, w: Tensor | None, v: Tensor | None, vw: Tensor | None
+) -> Tensor | None:
+    """d_x of `backward_vjp`; without v everything but the term vw dy vanishes."""
+    xh, r, n, ds = row.xh, row.r, row.n, op.grad_rstd
+    total = None if vw is None else vw * dy
+    scale = None
+    if v is not None:
+        g = dy if w is None else dy * w
+        c = row.bar(g * xh)
+        if ds is not None:
+            c = c + r * ds / n
+        p = row.bar(v * xh)
+        total = _plus(total, -r * (v * c + p * g))
+        # R / N, kept as means so that nothing grows with N.
+        scale = row.bar(v * g) - row.bar(v) * row.bar(g) - p * c
+        if ds is not None:
+            scale = scale - r * p * ds / n
+    if total is None:
+        return None
+    along = row.bar(total * xh)
+    along = along if scale is None else along + r * scale
+    return r * (total - row.bar(total) - xh * along)

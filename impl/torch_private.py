@@ -1,0 +1,94 @@
+"""Every private torch name this package uses, in one place.
+
+Supported torch: 2.11 to 2.13. The names below exist and behave alike there; they are private, so a
+later torch may move them. Importing this module then fails with an ImportError that says which
+name is missing, and `tests/impl/test_transforms.py` (the transform matrix) tells whether a name
+that still exists still means the same.
+
+| name here | torch name | what for |
+|---|---|---|
+| SingleLevelFunction | torch.autograd.function._SingleLevelFunction | a custom function for one functorch level |
+| single_level_function_enabled | torch._functorch.utils.enable_single_level_autograd_function | apply it |
+| below_autograd | torch._C._AutoDispatchBelowAutograd | re-enter an op below its Autograd kernel |
+| forward_ad_enabled | torch.autograd.forward_ad._set_fwd_grad_enabled | forward AD back on inside a kernel |
+| (used in place) | torch.autograd.forward_ad._current_level | is a dual level open |
+| key_included | torch._C._dispatch_tls_is_dispatch_key_included | is VMAP_MODE on |
+| VMAP_MODE | torch._C._parse_dispatch_key("VmapMode") | the key of torch.autograd.grad(is_grads_batched=True) |
+| transforms_active | torch._C._are_functorch_transforms_active | is a grad, jvp or vmap level open |
+| dispatch_mode_count | torch._C._len_torch_dispatch_stack | is a dispatch mode (fake tensors, tracing, counting) open |
+| top_jvp_level | torch._C._functorch.peek_interpreter_stack, TransformType.Jvp | is the innermost level a jvp |
+| constant_at | torch._C._functorch._unwrap_for_grad, _wrap_for_grad | a primal without its innermost tangent |
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SUPPORTED_TORCH = "2.11 to 2.13"
+
+
+def _private(path: str) -> Any:
+    """The object at dotted `path`; ImportError naming the path and the supported torch range when it is not there."""
+    names = path.split(".")
+    for split in range(len(names) - 1, 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(names[:split]))
+        except ImportError:
+            continue
+        try:
+            for name in names[split:]:
+                found = getattr(found, name)
+        except AttributeError:
+            break
+        return found
+    raise ImportError(
+        f"opassay.impl needs the private name {path}, which torch={torch.__version__} does not have;"
+        f" supported torch: {SUPPORTED_TORCH}."
+    )
+
+
+SingleLevelFunction: Any = _private("torch.autograd.function._SingleLevelFunction")
+single_level_function_enabled: Callable[[], AbstractContextManager[None]] = _private(
+    "torch._functorch.utils.enable_single_level_autograd_function"
+)
+below_autograd: Callable[[], AbstractContextManager[None]] = _private("torch._C._AutoDispatchBelowAutograd")
+forward_ad_enabled: Callable[[bool], AbstractContextManager[None]] = _private(
+    "torch.autograd.forward_ad._set_fwd_grad_enabled"
+)
+transforms_active: Callable[[], bool] = _private("torch._C._are_functorch_transforms_active")
+dispatch_mode_count: Callable[[], int] = _private("torch._C._len_torch_dispatch_stack")
+_private("torch.autograd.forward_ad._current_level")
+key_included: Callable[[Any], bool] = _private("torch._C._dispatch_tls_is_dispatch_key_included")
+VMAP_MODE: Any = _private("torch._C._parse_dispatch_key")("VmapMode")
+_peek: Callable[[], Any] = _private("torch._C._functorch.peek_interpreter_stack")
+_JVP: Any = _private("torch._C._functorch.TransformType.Jvp")
+_unwrap: Callable[[Tensor, int], Tensor] = _private("torch._C._functorch._unwrap_for_grad")
+_wrap: Callable[[Tensor, int], Tensor] = _private("torch._C._functorch._wrap_for_grad")
+
+
+def top_jvp_level() -> int | None:
+    """Level of the innermost functorch transform when it is a jvp, else None."""
+    top = _peek()
+    return top.level() if top is not None and top.key() == _JVP else None
+
+
+def constant_at(tensor: Tensor, level: int) -> Tensor:
+    """`tensor` without the tangent it carries at grad or jvp level `level`; derivatives of outer
+    levels stay.
+
+    The new wrapper matters: inside the kernel of a level, a bare tensor of an outer level would
+    have its own tangent taken for one of this level.
+    """
+    return _wrap(_unwrap(tensor, level), level)
+
+
+def tensor_positions(overload: Any) -> tuple[int, ...]:
+    """Positions of the `Tensor` and `Tensor?` arguments in an overload's schema."""
+    kinds = [str(argument.type) for argument in overload._schema.arguments]
+    return tuple(i for i, kind in enumerate(kinds) if kind in ("Tensor", "Optional[Tensor]"))
