@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -52,13 +53,14 @@ def fastest(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
 
 
 def surroundings() -> dict[str, str]:
-    """Versions, CPU name and date."""
+    """Versions, CPU name, what else it had to do, and date."""
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "mpmath": f"{mpmath.__version__} ({mpmath.libmp.BACKEND})",
         "cpu": _cpu_name(),
+        "load": f"{os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores",
         "threads": str(torch.get_num_threads()),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -3,9 +3,8 @@ large ones.
 
 Run `python benchmarks/op_overhead.py`. Both sides are timed alternately in one process and the
 minimum of all rounds is kept, because on a shared machine the minimum is what the code costs and
-the rest is the neighbours. Outputs of many
-megabytes are kept on the heap: by default glibc maps and unmaps them, and the page faults of that take
-longer than the kernels.
+the rest is the neighbours. Outputs of many megabytes are kept on the heap: by default glibc maps
+and unmaps them, and the page faults of that take longer than the kernels.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from opassay.impl import layer_norm
 LayerNorm = Callable[..., Tensor]
 
 CASES = (
-    (8, 32, torch.float32, 2000),
+    (8, 32, torch.float32, 1000),
     (512, 768, torch.float32, 20),
     (4096, 1024, torch.float32, 3),
     (512, 768, torch.bfloat16, 20),
@@ -30,7 +29,7 @@ CASES = (
 )
 """(rows, row length, dtype, calls per timing)"""
 
-ROUNDS = 25
+ROUNDS = 15
 
 
 def _seconds(call: Callable[[], object], calls: int) -> float:

@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
     found["cpu capability"] = torch.backends.cpu.get_cpu_capability()
     found["cpu count"] = str(len(os.sched_getaffinity(0)))
     found["torch threads"] = str(torch.get_num_threads())
-    found["mkldnn"] = str(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+    found["mkldnn"] = str(torch.backends.mkldnn.is_available())
     return found | _gpu()
 
 
@@ -59,7 +59,7 @@ def _gpu() -> dict[str, str]:
         "gpu count": str(torch.cuda.device_count()),
         "gpu capability": f"sm{properties.major}{properties.minor}",
         "gpu memory": f"{properties.total_memory / 2**30:.0f} GiB",
-        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+        "cudnn": str(torch.backends.cudnn.version()),
         "tf32 matmul": str(torch.backends.cuda.matmul.allow_tf32),
         "tf32 cudnn": str(torch.backends.cudnn.allow_tf32),
     }

@@ -6,27 +6,43 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..oracles.verdict import Cell, Verdict
-from .text import number
+from ..oracles.verdict import Cell, Measure, Verdict
+from .text import has_ulps, number
 
-LEFT, RIGHT, TOP, ROW = 128.0, 30.0, 24.0, 13.0
-WIDTH = 1100.0
-_ZERO_GAP = 68.0  # room left of the axis for exact results, and right of it for errors off the scale
-_LONGEST = 24  # doublings; where a result cancels, its error in ulp has no limit, and the plot would be empty
+LEFT, TOP, FOOT, ROW = 128.0, 24.0, 34.0, 22.0
+WIDTH = 1170.0
+_ZERO_GAP = 72.0  # room left of the axis for exact results
+_OVER_GAP = 172.0  # room right of it for errors off the scale, with their numbers
+_LONGEST = 13  # doublings; where a result cancels, its error in ulp has no limit, and the plot would be empty
 _SHORT = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16"}
-_OFFSETS = (-2.6, 2.6, -5.0, 5.0)  # so that the marks of two subjects in one row stay apart
+_SERIES = 4  # kinds of marks
+#: So that the marks of several subjects in one row stay apart.
+_OFFSETS = {1: (0.0,), 2: (-4.8, 4.8), 3: (-7.0, 0.0, 7.0), 4: (-8.1, -2.7, 2.7, 8.1)}
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where an error stands: "scale", or "zero" for exact, or "over" for more than the scale shows."""
+
+    x: float
+    place: str
 
 
 @dataclass(frozen=True)
 class Mark:
-    x: float
+    """One cell: the 99th percentile, a stem down to the median, and the largest error."""
+
     y: float
-    series: int  # index into Plot.series
-    shape: str  # "dot" inside the scale, "zero" exact, "over" off the scale or infinite
-    bad: bool
+    series: int  # kind of mark, by the place in the list of series
+    p99: Point | None
+    median: Point | None
+    largest: Point
     detect: float | None  # x of the median detectability
+    said: str  # what is off the scale, in numbers
+    bad: bool  # outside its bound
     title: str
     facets: str
+    cell_id: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,6 @@ class Row:
 class Tick:
     x: float
     label: str
-    strong: bool
 
 
 @dataclass(frozen=True)
@@ -50,13 +65,13 @@ class Plot:
 
     width: float
     height: float
+    floor: float  # y of the lower end of the grid
     axis: tuple[float, float]  # x of the ends of the scale
     zero: float  # x of the column of exact results
     over: float  # x of the column of errors off the scale
     rows: tuple[Row, ...]
     ticks: tuple[Tick, ...]
     half: float  # x of 0.5 ulp
-    series: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -64,35 +79,55 @@ class _Scale:
     low: int  # log2 of the left end, ulps
     high: int
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        return LEFT + _ZERO_GAP, WIDTH - _OVER_GAP
+
+    @property
+    def columns(self) -> tuple[float, float]:
+        """x of exact results and of errors off the scale."""
+        left, right = self.ends
+        return left - _ZERO_GAP / 2, right + 16
+
     def x(self, value: float) -> float:
-        left, right = LEFT + _ZERO_GAP, WIDTH - RIGHT - _ZERO_GAP
+        left, right = self.ends
         share = (math.log2(value) - self.low) / (self.high - self.low)
-        return left + min(max(share, 0.0), 1.0) * (right - left)
+        return round(left + min(max(share, 0.0), 1.0) * (right - left), 1)
+
+    def shows(self, value: float) -> bool:
+        return 0 < value <= 2.0**self.high
+
+    def point(self, value: float) -> Point:
+        if self.shows(value):
+            return Point(self.x(value), "scale")
+        zero, over = self.columns
+        return Point(zero, "zero") if value == 0 else Point(over, "over")
 
 
 def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | None:
-    """The plot of one op; None if nothing was measured.
+    """The plot of one op; None if no property of it compares values.
 
     Args:
         verdicts: of one op, in the report's order.
         series: "subject device" in the order of the legend.
     """
-    measured = [verdict for verdict in verdicts if _is_measured(verdict)]
-    if not measured:
+    compared = [verdict for verdict in verdicts if has_ulps(verdict.measure)]
+    if not compared:
         return None
-    scale = _scale(measured)
-    rows = _rows(measured, series, scale)
-    left, right = scale.x(2.0**scale.low), scale.x(2.0**scale.high)
+    scale = _scale([verdict.measure for verdict in compared])
+    rows = _rows(compared, series, scale)
+    zero, over = scale.columns
+    floor = TOP + ROW * len(rows) + 4
     return Plot(
         width=WIDTH,
-        height=TOP + ROW * len(rows) + 34,
-        axis=(left, right),
-        zero=left - _ZERO_GAP / 2,
-        over=right + _ZERO_GAP / 2,
+        height=floor + FOOT,
+        floor=floor,
+        axis=scale.ends,
+        zero=zero,
+        over=over,
         rows=rows,
         ticks=_ticks(scale),
         half=scale.x(0.5),
-        series=tuple(series),
     )
 
 
@@ -104,19 +139,18 @@ def short_dtype(dtype: str) -> str:
     return _SHORT.get(dtype, dtype[:6])
 
 
-def _is_measured(verdict: Verdict) -> bool:
-    measure = verdict.measure
-    return measure.judged > 0 and (measure.max_ulp > 0 or measure.detect_median > 0)
+def _scale(measures: Sequence[Measure]) -> _Scale:
+    """An axis for the percentiles, which are bounded in practice; the largest errors may leave it."""
+    tops = _usable([measure.ulp_p99 for measure in measures]) or _usable([measure.max_ulp for measure in measures])
+    lows = [*tops, *_usable([measure.ulp_median for measure in measures]), 0.25]
+    low = max(math.floor(math.log2(min(lows))), -4)
+    inside = [value for value in tops if value <= 2.0 ** (low + _LONGEST)]
+    high = math.ceil(math.log2(max(inside, default=4.0)))
+    return _Scale(low, max(high, low + 6))
 
 
-def _scale(verdicts: Sequence[Verdict]) -> _Scale:
-    measures = [verdict.measure for verdict in verdicts]
-    values = [m.max_ulp for m in measures] + [m.detect_median for m in measures]
-    usable = [value for value in values if math.isfinite(value) and value > 0]
-    low = math.floor(math.log2(min(usable, default=0.25)))
-    high = math.ceil(math.log2(max(usable, default=4.0)))
-    low, high = max(min(low, -2), -4), max(high, 3)
-    return _Scale(low, min(high, low + _LONGEST))
+def _usable(values: Sequence[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value) and value > 0]
 
 
 def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> tuple[Row, ...]:
@@ -135,40 +169,34 @@ def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> 
 
 def _mark(verdict: Verdict, series: Sequence[str], scale: _Scale, y: float) -> Mark:
     measure, cell = verdict.measure, verdict.cell
-    index = series.index(series_name(cell))
-    value, detect = measure.max_ulp, measure.detect_median
-    shape, x = "dot", 0.0
-    if value == 0:
-        shape = "zero"
-    elif value <= 2.0**scale.high:
-        x = scale.x(value)
-    else:
-        shape = "over"
-    seen = 0 < detect <= 2.0**scale.high
-    title = (
-        f"{cell.property} {cell.dtype} {series_name(cell)}: {verdict.outcome}, max {number(value)} ulp,"
-        f" error/bound {number(measure.max_ratio)}, detectability {number(detect)} ulp"
-    )
+    index = series.index(series_name(cell)) % _SERIES
+    p99, median = (None if math.isnan(v) else scale.point(v) for v in (measure.ulp_p99, measure.ulp_median))
+    largest = scale.point(measure.max_ulp)
+    figures = f"median {number(measure.ulp_median)}, p99 {number(measure.ulp_p99)}, max {number(measure.max_ulp)} ulp"
+    bound = f"error/bound {number(measure.max_ratio)}, detectability {number(measure.detect_median)} ulp"
+    said = number(measure.max_ulp) if largest.place == "over" else ""
+    if p99 is not None and p99.place == "over":
+        said = f"p99 {number(measure.ulp_p99)}, max {said}"
     return Mark(
-        x=round(x, 1),
-        y=round(y + (_OFFSETS[index % 4] if len(series) > 1 else 0.0), 1),
-        series=index % 4,
-        shape=shape,
-        bad=measure.max_ratio > 1 or not math.isfinite(value),
-        detect=round(scale.x(detect), 1) if seen else None,
-        title=title,
+        y=round(y + _OFFSETS[min(len(series), _SERIES)][index], 1),
+        series=index,
+        p99=p99,
+        median=median,
+        largest=largest,
+        detect=scale.x(measure.detect_median) if scale.shows(measure.detect_median) else None,
+        said=said,
+        bad=measure.max_ratio > 1 or not math.isfinite(measure.max_ulp),
+        title=f"{cell.property} {cell.dtype} {series_name(cell)}: {verdict.outcome}; {figures}; {bound}",
         facets=f"{cell.dtype} {cell.subject}",
+        cell_id=cell.id,
     )
 
 
 def _ticks(scale: _Scale) -> tuple[Tick, ...]:
-    span = scale.high - scale.low
-    step = 1 if span <= 14 else 2 if span <= 28 else 4
-    exponents = range(scale.low, scale.high + 1)
-    return tuple(Tick(round(scale.x(2.0**e), 1), _tick_label(e), e == -1) for e in exponents if e % step == 0)
+    return tuple(Tick(scale.x(2.0**e), _tick_label(e)) for e in range(scale.low, scale.high + 1))
 
 
 def _tick_label(exponent: int) -> str:
-    if -4 <= exponent <= 9:
-        return f"{2.0**exponent:g}"
-    return f"2^{exponent}"
+    if exponent < 0:
+        return {-1: "½", -2: "¼", -3: "⅛"}.get(exponent, f"1/{2**-exponent}")
+    return str(2**exponent)

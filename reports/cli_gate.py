@@ -13,7 +13,7 @@ from . import baseline, exit_codes
 from .cli import Stop
 from .cli_files import load_run
 from .gate import Files, Finding, exit_code, finding_line, judge
-from .record import RecordError, write_atomically
+from .record import RecordError, Run, write_atomically
 from .text import clean, github_command
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -28,9 +28,12 @@ _T = TypeVar("_T")
 @click.option("--budget", type=_FILE, help="Accuracy budgets; by default budget.json, if there is one.")
 @click.option("--base", type=_FILE, help="The budget file of the base branch: budgets may not be raised.")
 @click.option("--partial", is_flag=True, help="The run was of a selection: other cells are no loss.")
+@click.option("--report", is_flag=True, help="Write report.html beside the record again, with what the gate found.")
 @click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
 @click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
-def gate_command(record: Path, partial: bool, exit_zero: bool, allow_incomplete: bool, **paths: Path | None) -> int:
+def gate_command(
+    record: Path, partial: bool, report: bool, exit_zero: bool, allow_incomplete: bool, **paths: Path | None
+) -> int:
     """Compare a run with the known failures and the accuracy budgets; reads files only."""
     run = load_run(record)
     files = Files(
@@ -42,6 +45,8 @@ def gate_command(record: Path, partial: bool, exit_zero: bool, allow_incomplete:
     for finding in findings:
         click.echo(finding_line(finding))
     code = exit_code(findings, exit_zero=exit_zero, allow_incomplete=allow_incomplete)
+    if report:
+        _render(run, findings, code, record.parent / "report.html")
     blocking = [finding for finding in findings if finding.code]
     _annotate(blocking)
     click.echo(f"gate: {'ok' if code == exit_codes.OK else 'FAIL'} (exit {code}), {len(blocking)} blocking findings")
@@ -109,6 +114,14 @@ def _optional(path: Path | None, usual: Path | None, read: Callable[[Path], _T])
         return read(chosen)
     except (RecordError, OSError) as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
+
+
+def _render(run: Run, findings: list[Finding], code: int, path: Path) -> None:
+    from .html import render
+    from .matrix import Gated
+
+    page = render(run, Gated(tuple(findings), code))
+    write_atomically(path, page.encode("utf-8", "replace"))
 
 
 def _annotate(findings: list[Finding]) -> None:

@@ -10,7 +10,20 @@ from rich.table import Table
 
 from ..oracles.verdict import Outcome, Verdict
 from .record import Run
-from .text import GLYPHS, clean, counts, duration, headline, markdown, number, one_line, verdict_line
+from .text import (
+    BAD,
+    GLYPHS,
+    clean,
+    complaints,
+    counts,
+    duration,
+    headline,
+    markdown,
+    number,
+    one_line,
+    standings,
+    wrapped,
+)
 
 _STYLES = {
     Outcome.VERIFIED: "green",
@@ -21,22 +34,24 @@ _STYLES = {
     Outcome.TIMEOUT: "yellow",
     Outcome.ERROR: "yellow",
 }
-BAD = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
-_ROWS = 20  # failures listed in a summary; all are in the report
+_TONES = {"good": "bold green", "poor": "bold red", "open": "bold yellow"}
+_ROWS = 10  # failures listed in a summary; all are in the report
 
 
 def print_summary(console: Console, run: Run) -> None:
-    """One row per op with a count per outcome, then the failures in one line each."""
+    """One row per op with a count per outcome, the first failures, then what was found about each subject."""
     console.print()
     console.print(_table(run))
-    bad = [verdict for verdict in run.verdicts if verdict.outcome in BAD]
-    for verdict in bad[:_ROWS]:
-        console.print(verdict_line(verdict), style=_STYLES[verdict.outcome], soft_wrap=True)
-    if len(bad) > _ROWS:
-        console.print(f"… and {len(bad) - _ROWS} more in the report", soft_wrap=True)
+    groups = complaints(run.verdicts)
+    for group in groups[:_ROWS]:
+        _say(console, _complaint_line(group), _STYLES[group[0].outcome])
+    if len(groups) > _ROWS:
+        _say(console, f"… and {len(groups) - _ROWS} more in the report")
     for note in run.notes[:5]:
-        console.print(f"note: {one_line(note)}", soft_wrap=True)
-    console.print(f"{headline(run.verdicts)}; {duration(run.seconds)}", soft_wrap=True)
+        _say(console, f"note: {one_line(note)}")
+    for standing in standings(run.verdicts):
+        _say(console, standing.line, _TONES[standing.tone])
+    _say(console, f"{headline(run.verdicts)}; {duration(run.seconds)}")
 
 
 def print_end(console: Console, run: Run, folder: Path) -> None:
@@ -44,7 +59,21 @@ def print_end(console: Console, run: Run, folder: Path) -> None:
     console.print(f"report  {folder / 'report.html'}", soft_wrap=True)
     if run.exit_reasons:
         text = "; ".join(one_line(reason, 300) for reason in run.exit_reasons)
-        console.print(f"exit {run.exit_code}: {text}", soft_wrap=True)
+        _say(console, f"exit {run.exit_code}: {text}")
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(wrapped(text, console.width), style=style, soft_wrap=True)
+
+
+def _complaint_line(group: list[Verdict]) -> str:
+    """The first of the verdicts of one complaint, the other dtypes, and how to see it again."""
+    first = group[0]
+    what = one_line(first.failure.title if first.failure else first.reason, 200)
+    more = f" and {', '.join(one_line(v.cell.dtype, 20) for v in group[1:])}" if len(group) > 1 else ""
+    again = f"; opassay replay {first.failure.case_id}" if first.failure and first.failure.case_id else ""
+    key = one_line(first.cell.key)
+    return f"{GLYPHS[first.outcome]} {key}{more}: {first.outcome} {first.code}, {what}{one_line(again)}"
 
 
 def write_step_summary(run: Run) -> None:
@@ -62,7 +91,8 @@ def write_step_summary(run: Run) -> None:
 def step_summary(run: Run) -> str:
     """The run as markdown: the headline, the first failures, counts per op; below 60 000 characters."""
     word = "verified" if run.exit_code == 0 else f"not verified (exit {run.exit_code})"
-    lines = [f"### opassay: {word}", "", markdown(headline(run.verdicts)), ""]
+    lines = [f"### opassay: {word}", "", *(f"- {markdown(found.line)}" for found in standings(run.verdicts)), ""]
+    lines += [markdown(headline(run.verdicts)), ""]
     bad = [verdict for verdict in run.verdicts if verdict.outcome in BAD]
     if bad:
         lines += ["| outcome | cell | what | replay |", "|---|---|---|---|"]

@@ -38,8 +38,8 @@ def to_xml(run: Run) -> bytes:
         suites[op].add_testcase(_case(verdict))
     for suite in suites.values():
         document.add_testsuite(suite)
-    document.update_statistics()  # type: ignore[no-untyped-call]
-    content: bytes = document.tostring()  # type: ignore[no-untyped-call]
+    document.update_statistics()
+    content: bytes = document.tostring()
     return content
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .text import clean, github_command, one_line
+from .text import clean, github_command, one_line, wrapped
 
 _EVERY_SECONDS = 10.0
 _EVERY_SHARE = 0.05
@@ -100,7 +100,7 @@ class Teller:
     def _tell_failure(self, report: Any, outcome: str) -> None:
         key = report.nodeid.removeprefix("opassay::")
         text = clean(str(report.longrepr)) if outcome != "crash" else f"{key}: crash\n  the process died"
-        self.console.print(text, style="red", soft_wrap=True)
+        self.console.print(wrapped(text, self.console.width), style="red", soft_wrap=True)
         if self._github:
             self.console.print(github_command("error", one_line(key), text), soft_wrap=True)
 
@@ -110,7 +110,7 @@ class Teller:
             self._bar.update(self._task, completed=done, said=self.said())
             return
         due = done - self._told >= _EVERY_SHARE * self.total or now - self._told_at >= _EVERY_SECONDS
-        if due or done == self.total:
+        if due or done in (1, self.total):
             self._told, self._told_at = done, now
             share = 100 * done / max(self.total, 1)
             self.console.print(f"{done}/{self.total} ({share:.0f} %)  {self.said()}", soft_wrap=True)

@@ -29,7 +29,7 @@
       const keep = matches(item, wanted);
       const square = item.node.classList.contains("k");
       if (square) { squares += 1; shown += keep; item.node.classList.toggle("off", !keep); }
-      else { item.node.hidden = !keep; }
+      else { item.node.toggleAttribute("hidden", !keep); }
       if (keep) { const group = item.node.closest("[data-group]"); if (group) { alive.add(group); } }
     }
     for (const group of groups) { group.hidden = !alive.has(group); }

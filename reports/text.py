@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ..oracles.verdict import CHECKED, Outcome, Verdict, clean, failure_text
+from ..oracles.verdict import CHECKED, Measure, Outcome, Verdict, clean, failure_text
+from .exit_codes import is_incomplete
 
 __all__ = [
+    "BAD",
     "GLYPHS",
+    "Standing",
     "clean",
+    "complaints",
     "counts",
     "duration",
     "failure_text",
     "github_command",
+    "has_ulps",
     "headline",
     "markdown",
     "number",
     "one_line",
+    "standings",
     "verdict_line",
+    "wrapped",
 ]
+
+#: Outcomes that a reader has to look at, in the order of the lists.
+BAD = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.CRASH, Outcome.TIMEOUT, Outcome.ERROR)
 
 #: One sign per outcome, so that colour is never the only one.
 GLYPHS: dict[Outcome, str] = {
@@ -81,6 +93,79 @@ def headline(verdicts: Sequence[Verdict]) -> str:
     checked = sum(verdict.outcome in CHECKED for verdict in verdicts)
     share = f" ({100 * checked / len(verdicts):.1f} %)" if verdicts else ""
     return f"{parts or 'nothing'}; checked {checked} of {len(verdicts)} planned{share}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a run found about one subject."""
+
+    subject: str
+    said: str  # "all 81 verified", "47 findings"
+    rest: str  # the other counts
+    tone: str  # "good"; "poor": a finding; "open": nothing wrong was found, yet not all is decided
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def line(self) -> str:
+        return f"{self.subject}: {self.said}" + (f"; {self.rest}" if self.rest else "")
+
+
+def standings(verdicts: Sequence[Verdict]) -> tuple[Standing, ...]:
+    """One per subject, in the order of the plan, so that a reader sees at once which is not right."""
+    subjects = dict.fromkeys(verdict.cell.subject for verdict in verdicts)
+    return tuple(_standing(name, tuple(v for v in verdicts if v.cell.subject == name)) for name in subjects)
+
+
+def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> Standing:
+    found = counts(verdicts)
+    wrong = found.get(Outcome.FAIL, 0) + found.get(Outcome.UNSTABLE, 0)
+    verified, weak = found.get(Outcome.VERIFIED, 0), found.get(Outcome.WEAK, 0)
+    undecided = sum(verdict.outcome is Outcome.ERROR or is_incomplete(verdict) for verdict in verdicts)
+    tone, told = "good", {Outcome.VERIFIED, Outcome.WEAK}
+    if wrong:
+        tone, told, said = "poor", set(), f"{wrong} finding{'s' if wrong > 1 else ''}"
+    elif undecided:
+        tone, told, said = "open", set(), f"{undecided} of {len(verdicts)} not decided"
+    elif not verified + weak:
+        tone, told, said = "open", set(), "nothing checked"
+    else:
+        said = f"all {verified} verified" if not weak else f"all {verified + weak} held, {weak} of them weakly"
+    rest = ", ".join(f"{count} {outcome}" for outcome, count in found.items() if outcome not in told)
+    return Standing(one_line(subject, 60), said, rest, tone, verdicts)
+
+
+def complaints(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
+    """Bad verdicts, those of one op, property, device, subject and outcome together, the gravest first."""
+    subjects = list(dict.fromkeys(verdict.cell.subject for verdict in verdicts))
+    bad = [verdict for verdict in verdicts if verdict.outcome in BAD]
+    bad.sort(key=lambda verdict: (BAD.index(verdict.outcome), subjects.index(verdict.cell.subject)))
+    groups: dict[tuple[str, ...], list[Verdict]] = {}
+    for verdict in bad:
+        cell = verdict.cell
+        groups.setdefault((verdict.outcome, cell.op, cell.property, cell.device, cell.subject), []).append(verdict)
+    return list(groups.values())
+
+
+def has_ulps(measure: Measure) -> bool:
+    """Whether values were compared with exact ones; else an error of 0 ulp says nothing."""
+    return measure.judged > 0 and (measure.max_ulp > 0 or not math.isnan(measure.ulp_p99))
+
+
+def wrapped(text: str, width: int, indent: str = "    ") -> str:
+    """The lines of a text broken at spaces to a width; what continues a line is indented further."""
+    lines = []
+    for line in clean(text).split("\n"):
+        lead = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line,
+            max(width, 40),
+            subsequent_indent=lead + indent,
+            replace_whitespace=False,
+            drop_whitespace=True,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
 
 
 def verdict_line(verdict: Verdict) -> str:

@@ -5,45 +5,22 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ..oracles.verdict import CHECKED, Code, Failure, Outcome, Verdict
 from .chart import Plot, accuracy_plot, series_name, short_dtype
 from .explain import EXPLANATIONS, Explanation
+from .matrix import Gated, Matrix, Square, make_matrix, make_square
 from .record import Run
-from .text import GLYPHS, clean, counts, duration, number, one_line
+from .text import Standing, clean, complaints, counts, duration, number, one_line, standings
 
-BAD = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.CRASH, Outcome.TIMEOUT, Outcome.ERROR)
 _CARDS = 250  # failure cards on the page
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/
 
 _T = TypeVar("_T")
 _K = TypeVar("_K")
-
-
-@dataclass(frozen=True)
-class Square:
-    """A verdict as the page shows it: square of the matrix and row of a table."""
-
-    verdict: Verdict
-    glyph: str
-    kind: str  # CSS class: the outcome
-    facets: str  # words the filters look at
-    title: str  # one line for hovering
-
-    @property
-    def anchor(self) -> str:
-        return f"c-{self.verdict.cell.id}"
-
-
-@dataclass(frozen=True)
-class Group:
-    """The mini-grid of one op and property: one line per subject and device, one square per dtype."""
-
-    lines: tuple[tuple[Square | None, ...], ...]
-    worst: str
 
 
 @dataclass(frozen=True)
@@ -68,6 +45,7 @@ class Card:
     again: str  # the command that runs this cell alone
     case: str
     case_cut: bool
+    program: str  # shows the failure without opassay; empty where there is none
 
 
 @dataclass(frozen=True)
@@ -101,11 +79,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class Share:
-    """The bar of one subject: outcome, cells, left end and width in percent."""
+    """What was found about one subject, and its bar: outcome, cells, left end and width in percent."""
 
-    subject: str
-    total: int
-    bad: int
+    standing: Standing
     pieces: tuple[tuple[Outcome, int, float, float], ...]
 
 
@@ -116,112 +92,62 @@ class View:
     counts: tuple[tuple[Outcome, int], ...]
     shares: tuple[Share, ...]
     checked: int
-    dtypes: tuple[str, ...]
+    devices: tuple[str, ...]
     subjects: tuple[str, ...]
-    series: tuple[str, ...]
-    properties: tuple[tuple[str, str], ...]  # code, words
-    matrix: tuple[tuple[str, tuple[Group | None, ...]], ...]
+    matrix: Matrix
     ops: tuple[OpPart, ...]
     complaints: tuple[Complaint, ...]
     cards: tuple[Card, ...]
-    carded: frozenset[str]  # ids of the cells that have a card
     uncarded: int
     gaps: tuple[Gap, ...]
     op_times: tuple[Bar, ...]
     splits: tuple[Bar, ...]
     slowest: tuple[Square, ...]
+    ids: Mapping[str, str]  # cell key -> where a link to it leads
 
 
-def make_view(run: Run) -> View:
-    """The page of a run."""
-    squares = tuple(_square(verdict) for verdict in run.verdicts)
-    dtypes = _unique(square.verdict.cell.dtype for square in squares)
-    series = _unique(series_name(square.verdict.cell) for square in squares)
-    titles: dict[str, str] = {}
-    for square in squares:
-        cell = square.verdict.cell
-        titles[cell.property] = titles.get(cell.property) or clean(square.verdict.title)
-    by_op = _grouped(squares, lambda square: square.verdict.cell.op)
-    subjects = _unique(square.verdict.cell.subject for square in squares)
-    bad = [square for square in squares if square.verdict.outcome in BAD]
-    bad.sort(key=lambda square: (BAD.index(square.verdict.outcome), subjects.index(square.verdict.cell.subject)))
-    slow = sorted(squares, key=lambda square: -square.verdict.seconds)
+def make_view(run: Run, gated: Gated | None = None) -> View:
+    """The page of a run, with the marks of a gate if there was one."""
+    groups = complaints(run.verdicts)
+    bad = [verdict.cell.key for group in groups for verdict in group]
+    shown = {verdict.cell.id for group in groups for verdict in group if verdict.cell.key in set(bad[:_CARDS])}
+    marks = gated.marks() if gated else {}
+    by_key = {verdict.cell.key: make_square(verdict, shown, marks) for verdict in run.verdicts}
+    squares = tuple(by_key.values())
+    cells = [verdict.cell for verdict in run.verdicts]
+    series = _unique(series_name(cell) for cell in cells)
+    by_op = _grouped(squares, lambda item: item.verdict.cell.op)
+    slow = sorted(squares, key=lambda item: -item.verdict.seconds)
     return View(
         counts=tuple(counts(run.verdicts).items()),
-        shares=_shares(run.verdicts),
+        shares=tuple(_share(standing) for standing in standings(run.verdicts)),
         checked=sum(verdict.outcome in CHECKED for verdict in run.verdicts),
-        dtypes=dtypes,
-        subjects=subjects,
-        series=series,
-        properties=tuple(titles.items()),
-        matrix=tuple((op, _groups(mine, tuple(titles), series, dtypes)) for op, mine in by_op.items()),
+        devices=_unique(cell.device for cell in cells),
+        subjects=_unique(cell.subject for cell in cells),
+        matrix=make_matrix(squares, tuple(by_op)),
         ops=tuple(_op_part(op, i, mine, series, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
-        complaints=_complaints(bad),
-        cards=tuple(_card(square) for square in bad[:_CARDS]),
-        carded=frozenset(square.verdict.cell.id for square in bad[:_CARDS]),
+        complaints=tuple(_complaint(group, by_key) for group in groups),
+        cards=tuple(_card(by_key[key]) for key in bad[:_CARDS]),
         uncarded=max(0, len(bad) - _CARDS),
         gaps=_gaps(squares),
         op_times=_bars((op, sum(s.verdict.seconds for s in mine)) for op, mine in by_op.items()),
         splits=_splits(squares),
-        slowest=tuple(square for square in slow[:10] if square.verdict.seconds > 0),
+        slowest=tuple(item for item in slow[:10] if item.verdict.seconds > 0),
+        ids={key: item.target for key, item in by_key.items()},
     )
 
 
-def _shares(verdicts: Sequence[Verdict]) -> tuple[Share, ...]:
-    shares = []
-    for subject, mine in _grouped(verdicts, lambda verdict: verdict.cell.subject).items():
-        left, pieces = 0.0, []
-        for outcome, count in counts(mine).items():
-            width = round(100 * count / len(mine), 3)
-            pieces.append((outcome, count, round(left, 3), width))
-            left += width
-        bad = sum(verdict.outcome in BAD for verdict in mine)
-        shares.append(Share(subject, len(mine), bad, tuple(pieces)))
-    return tuple(shares)
+def _share(standing: Standing) -> Share:
+    left, pieces = 0.0, []
+    for outcome, count in counts(standing.verdicts).items():
+        width = round(100 * count / len(standing.verdicts), 3)
+        pieces.append((outcome, count, round(left, 3), width))
+        left += width
+    return Share(standing, tuple(pieces))
 
 
-def _square(verdict: Verdict) -> Square:
-    cell, measure = verdict.cell, verdict.measure
-    where = (cell.op, cell.property, cell.dtype, cell.device, cell.subject)
-    group = "bad" if verdict.outcome in BAD else "ok" if verdict.outcome in CHECKED else "gap"
-    words = " ".join((*where, str(verdict.outcome), str(verdict.code)))
-    said = verdict.reason
-    if measure.judged:
-        said = (
-            f"max {number(measure.max_ulp)} ulp, error/bound {number(measure.max_ratio)},"
-            f" {measure.judged} elements in {measure.samples} samples"
-        )
-    return Square(
-        verdict=verdict,
-        glyph=GLYPHS[verdict.outcome],
-        kind=str(verdict.outcome).replace(" ", "-"),
-        facets="|".join((group, cell.dtype, cell.subject, words.lower())),
-        title=one_line(f"{' '.join(where)}: {verdict.outcome} {verdict.code}. {said}", 300),
-    )
-
-
-def _complaints(bad: Sequence[Square]) -> tuple[Complaint, ...]:
-    def key(square: Square) -> tuple[Outcome, str, str, str]:
-        cell = square.verdict.cell
-        return square.verdict.outcome, cell.op, cell.property, series_name(cell)
-
-    return tuple(Complaint(which[0], tuple(mine)) for which, mine in _grouped(bad, key).items())
-
-
-def _groups(
-    squares: Sequence[Square], properties: Sequence[str], series: Sequence[str], dtypes: Sequence[str]
-) -> tuple[Group | None, ...]:
-    place = {}
-    for square in squares:
-        cell = square.verdict.cell
-        place[cell.property, series_name(cell), cell.dtype] = square
-    groups: list[Group | None] = []
-    for name in properties:
-        lines = tuple(tuple(place.get((name, line, dtype)) for dtype in dtypes) for line in series)
-        present = [square for line in lines for square in line if square is not None]
-        bad = [square for square in present if square.verdict.outcome in BAD]
-        groups.append(Group(lines, bad[0].kind if bad else "") if present else None)
-    return tuple(groups)
+def _complaint(group: Sequence[Verdict], squares: Mapping[str, Square]) -> Complaint:
+    return Complaint(group[0].outcome, tuple(squares[verdict.cell.key] for verdict in group))
 
 
 def _op_part(op: str, index: int, squares: Sequence[Square], series: Sequence[str], ops: int) -> OpPart:
@@ -246,10 +172,22 @@ def _card(square: Square) -> Card:
     failure = square.verdict.failure
     case = clean(failure.case) if failure else ""
     code = failure.code if failure else square.verdict.code
-    details = textwrap.dedent("\n".join(failure.details())) if failure else ""
     return Card(
-        square, failure, EXPLANATIONS[code], details, _again(square), case[:_SHOWN_CASE], len(case) > _SHOWN_CASE
+        square=square,
+        failure=failure,
+        explanation=EXPLANATIONS[code],
+        details=textwrap.dedent("\n".join(failure.details())) if failure else "",
+        again=_again(square),
+        case=case[:_SHOWN_CASE],
+        case_cut=len(case) > _SHOWN_CASE,
+        program=_program(failure.snippet) if failure else "",
     )
+
+
+def _program(snippet: str) -> str:
+    """The whole program, for half of it shows nothing; none if it only names the command that replays."""
+    code = [line for line in snippet.splitlines() if line.strip() and not line.startswith("#")]
+    return clean(snippet) if code else ""
 
 
 def _again(square: Square) -> str:

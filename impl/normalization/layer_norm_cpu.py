@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .layer_norm_formulas import HALF, spread, sum_lead
+from .layer_norm_formulas import HALF, compute_dtype, spread, sum_lead
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
@@ -19,6 +19,8 @@ MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
     """(out, mean, rstd) with statistics in float32 for the half types."""
     row = x.shape[-row_ndim:]
+    if row.numel() == 1:
+        return _forward_single(x, weight, bias, eps)
     if x.dtype in HALF:
         # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds
         # them to half.
@@ -28,6 +30,20 @@ def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int
     if 0 in row:
         mean.fill_(torch.nan)  # the mean of nothing; ATen says 0
     return out, mean, rstd
+
+
+def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Outputs:
+    """Rows of one element, centred before they are scaled: zero exactly, or NaN.
+
+    ATen computes x rstd − mean rstd, which leaves the rounding error of both products.
+    """
+    mean = x.to(compute_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
+    centred = mean - mean
+    rstd = centred.square().add_(eps).sqrt_().reciprocal_()
+    out = centred.mul_(rstd)
+    out = out if weight is None else out.mul_(weight)
+    out = out if bias is None else out.add_(bias)
+    return out.to(x.dtype), mean, rstd
 
 
 def forward_with_statistics(
@@ -107,6 +123,8 @@ def _backward_aten(
     row = x.shape[-row_ndim:]
     if weight is not None and weight.dtype is not x.dtype:
         weight = weight.to(x.dtype)
+    if row.numel() == 1:
+        return _backward_single(grad_out, x, mean, rstd, weight, row_ndim, mask)
     if torch.are_deterministic_algorithms_enabled() and (mask[1] or mask[2]):
         d_input = None
         if mask[0]:
@@ -119,6 +137,24 @@ def _backward_aten(
     return _aten_backward(  # type: ignore[no-any-return]
         grad_out, x, row, mean.contiguous(), rstd.contiguous(), weight, bias, mask
     )
+
+
+def _backward_single(
+    grad_out: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    row_ndim: int,
+    mask: tuple[bool, bool, bool],
+) -> MaskedOutputs:
+    """Rows of one element, centred before they are scaled, as `_forward_single`."""
+    d_input = None
+    if mask[0]:
+        normalized = (x - mean).mul_(rstd)
+        g = grad_out if weight is None else grad_out * weight
+        d_input = (g - g).sub_(normalized * g * normalized).mul_(rstd)
+    return d_input, *_parameter_sums(grad_out, x, mean, rstd, row_ndim, 0, mask)
 
 
 def _backward_half(

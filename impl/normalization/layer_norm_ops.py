@@ -32,21 +32,24 @@ def _forward_fake(
 
 
 def _forward_save(args: dispatch.Args, outputs: dispatch.Args, needs: Needs) -> Any:
-    """Input, weight and statistics; nothing at all when only the bias needs a gradient."""
+    """Input and statistics, and the weight for the input's gradient; nothing where only the bias needs one."""
     x, weight, bias, row_ndim, eps = args
-    extras = (None if bias is None else bias.dtype, row_ndim, eps)
-    return ((x, weight, *outputs[1:]) if needs[0] or needs[1] else ()), extras
+    dtypes = tuple(None if t is None else t.dtype for t in (weight, bias))
+    tensors = (x, weight if needs[0] else None, *outputs[1:]) if needs[0] or needs[1] else ()
+    return tensors, (*dtypes, row_ndim, eps)
 
 
 def _forward_backward(tensors: Any, extras: dispatch.Args, needs: Needs, cotangents: dispatch.Args) -> dispatch.Grads:
     """One call of the backward op; a bias gradient alone is a sum."""
-    bias_dtype, row_ndim, eps = extras
+    weight_dtype, bias_dtype, row_ndim, eps = extras
     grad_out, grad_mean, grad_rstd = cotangents
     if not tensors:
         if grad_out is None or not needs[2]:
             return (None,) * 5
         return None, None, formulas.sum_lead(grad_out, 0, row_ndim).to(bias_dtype), None, None
     x, weight, mean, rstd = tensors
+    if weight is None and weight_dtype is not None:  # d_weight needs no more than its shape and dtype
+        weight = x.new_zeros(x.shape[-row_ndim:], dtype=weight_dtype)
     if grad_out is None:  # only the statistics have cotangents
         grad_out = torch.zeros_like(x, memory_format=torch.contiguous_format)
     d_input, d_weight, d_bias = backward(

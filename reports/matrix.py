@@ -1,0 +1,154 @@
+"""The matrix of a report: one square per cell, one mini-grid per op and property, in the plan's order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..oracles.verdict import CHECKED, Cell, Verdict
+from . import exit_codes
+from .chart import series_name
+from .gate import Finding
+from .text import BAD, GLYPHS, clean, has_ulps, number, one_line
+
+_SPREAD = 3  # ops; up to so many, each op shows large labelled grids
+#: Kinds of findings that mark a square: sign, CSS class.
+_MARKS = {"new": ("✕", "new"), "known": ("●", "known"), "budget": ("▲", "budget")}
+
+
+@dataclass(frozen=True)
+class Square:
+    """A verdict as the page shows it: square of the matrix and row of a table."""
+
+    verdict: Verdict
+    glyph: str
+    kind: str  # CSS classes: the outcome, and what the gate says
+    facets: str  # words the filters look at
+    title: str  # one line for hovering
+    carded: bool  # there is a failure card
+
+    @property
+    def anchor(self) -> str:
+        return f"c-{self.verdict.cell.id}"
+
+    @property
+    def target(self) -> str:
+        """Where a click leads: to the failure card, else to the row of the table."""
+        return f"f-{self.verdict.cell.id}" if self.carded else self.anchor
+
+
+@dataclass(frozen=True)
+class Group:
+    """The mini-grid of one op and property: one line per subject and device, one square per dtype."""
+
+    property: str
+    words: str
+    lines: tuple[tuple[Square | None, ...], ...]
+    flag: bool
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    op: str
+    anchor: str
+    groups: tuple[Group | None, ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    properties: tuple[tuple[str, str], ...]  # code, words
+    dtypes: tuple[str, ...]
+    labels: tuple[str, ...]  # of the lines of every mini-grid
+    rows: tuple[MatrixRow, ...]
+    spread: bool  # few ops: large labelled grids instead of a table
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What the gate said about a run."""
+
+    findings: tuple[Finding, ...]
+    code: int
+
+    @property
+    def kinds(self) -> tuple[tuple[str, int, bool], ...]:
+        """Kind, findings, whether they block."""
+        found = Counter((finding.kind, finding.code != exit_codes.OK) for finding in self.findings)
+        return tuple((kind, count, blocks) for (kind, blocks), count in found.items())
+
+    def marks(self) -> dict[str, str]:
+        """Cell key -> kind of finding."""
+        return {finding.cell: finding.kind for finding in self.findings if finding.kind in _MARKS}
+
+
+def make_square(verdict: Verdict, carded: Container[str], marks: Mapping[str, str]) -> Square:
+    """The square of a verdict.
+
+    Args:
+        carded: ids of the cells that have a failure card.
+        marks: cell key -> kind of the gate's finding.
+    """
+    cell, measure = verdict.cell, verdict.measure
+    where = (cell.op, cell.property, cell.dtype, cell.device, cell.subject)
+    group = "bad" if verdict.outcome in BAD else "ok" if verdict.outcome in CHECKED else "gap"
+    mark = marks.get(cell.key, "")
+    glyph, extra = _MARKS.get(mark, (GLYPHS[verdict.outcome], ""))
+    words = " ".join((*where, str(verdict.outcome), str(verdict.code), mark))
+    said = verdict.failure.title if verdict.failure else verdict.reason
+    if has_ulps(measure):
+        figures = f"p99 {number(measure.ulp_p99)}, max {number(measure.max_ulp)} ulp"
+        said = f"{said}; {figures}, error/bound {number(measure.max_ratio)}"
+    noted = f" ({mark})" if mark else ""
+    return Square(
+        verdict=verdict,
+        glyph=glyph,
+        kind=f"{str(verdict.outcome).replace(' ', '-')} {extra}".strip(),
+        facets="|".join((group, cell.dtype, cell.subject, words.lower())),
+        title=one_line(f"{' '.join(where)}: {verdict.outcome}{noted} {verdict.code}. {said}", 300),
+        carded=cell.id in carded,
+    )
+
+
+def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
+    """The matrix of all squares; `ops` in the order of the page."""
+    titles: dict[str, str] = {}
+    for item in squares:
+        name = item.verdict.cell.property
+        titles[name] = titles.get(name) or clean(item.verdict.title)
+    cells = [item.verdict.cell for item in squares]
+    dtypes = tuple(dict.fromkeys(cell.dtype for cell in cells))
+    series = tuple(dict.fromkeys(series_name(cell) for cell in cells))
+    place = {_place(item.verdict.cell): item for item in squares}
+    rows = tuple(
+        MatrixRow(
+            op, f"op-{index}", tuple(_group(op, name, words, place, series, dtypes) for name, words in titles.items())
+        )
+        for index, op in enumerate(ops)
+    )
+    return Matrix(tuple(titles.items()), dtypes, labels(cells), rows, len(ops) <= _SPREAD)
+
+
+def labels(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """Names of the series, in order: the subject alone where there is one device."""
+    cells = list(cells)
+    one = len({cell.device for cell in cells}) == 1
+    return tuple(dict.fromkeys(cell.subject if one else series_name(cell) for cell in cells))
+
+
+def _place(cell: Cell) -> tuple[str, str, str, str]:
+    return cell.op, cell.property, series_name(cell), cell.dtype
+
+
+def _group(
+    op: str,
+    name: str,
+    words: str,
+    place: Mapping[tuple[str, str, str, str], Square],
+    series: Sequence[str],
+    dtypes: Sequence[str],
+) -> Group | None:
+    lines = tuple(tuple(place.get((op, name, line, dtype)) for dtype in dtypes) for line in series)
+    present = [item for line in lines for item in line if item is not None]
+    bad = any(item.verdict.outcome in BAD for item in present)
+    return Group(name, words, lines, bad) if present else None
