@@ -14,7 +14,7 @@ import numpy as np
 from mpmath import libmp
 
 from ..reference.exact import Exact, to_float_pair
-from ..reference.formats import Format, round_array, round_to, ulp_array
+from ..reference.formats import BINARY64, Format, round_array, round_to, ulp_array
 from .rounding import Ball
 
 _SLACK = 2.0**-50
@@ -69,9 +69,9 @@ def judge(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_in
         finite_bound = np.isfinite(delta)
         finite = np.isfinite(high)
         accepted, open_ = _inside(computed, fmt, high, low, delta)
-        if exact is not None:
-            for i in np.argwhere(open_ & finite & finite_bound):
-                accepted[tuple(i)] = _decide(computed[tuple(i)], fmt, exact.values[tuple(i)], float(delta[tuple(i)]))
+        for i in map(tuple, np.argwhere(open_ & finite & finite_bound)):
+            value = exact.values[i] if exact is not None else _pair(high[i], low[i])
+            accepted[i] = _decide(computed[i], fmt, value, float(delta[i]))
         must_match = ~finite & (exact is not None and not finite_inputs)
         judged = (finite & finite_bound) | must_match
         same = (computed == high) | (np.isnan(computed) & np.isnan(high))
@@ -104,11 +104,22 @@ def _upward(values: Any) -> Any:
 
 def _inside(computed: Any, fmt: Format, high: Any, low: Any, delta: Any) -> tuple[Any, Any]:
     """Accepted for sure, and undecided: the float64 filter."""
-    slack = (np.abs(high) + delta) * _SLACK + 5e-324
-    upper, lower = high + (low + delta), high + (low - delta)
-    surely = (round_array(fmt, lower + slack) <= computed) & (computed <= round_array(fmt, upper - slack))
-    possibly = (round_array(fmt, lower - slack) <= computed) & (computed <= round_array(fmt, upper + slack))
+    # For binary64 `high + t` is its only rounding, and t's own need slack; the other formats round a second time.
+    slack = (np.abs(low) + delta) * _SLACK + 5e-324
+    if fmt != BINARY64:
+        slack = slack + np.abs(high) * _SLACK
+    lower, upper = low - delta, low + delta
+    surely = (round_array(fmt, high + (lower + slack)) <= computed) & (
+        computed <= round_array(fmt, high + (upper - slack))
+    )
+    possibly = (round_array(fmt, high + (lower - slack)) <= computed) & (
+        computed <= round_array(fmt, high + (upper + slack))
+    )
     return surely | possibly, possibly & ~surely
+
+
+def _pair(high: float, low: float) -> Any:
+    return libmp.mpf_add(libmp.from_float(float(high)), libmp.from_float(float(low)))
 
 
 def _decide(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
@@ -129,6 +140,7 @@ def _measured(
     bound = delta + 0.5 * ulp_array(fmt, np.abs(high) + delta)
     plain = judged & ~special & np.isfinite(delta)
     ratio = np.where(plain & np.isfinite(computed), error / bound, np.where(accepted, 0.0, np.inf))
+    ratio = np.where(accepted, np.minimum(ratio, 1.0), ratio)  # its own roundings may lift it an ulp above
     ulps = np.where(plain & np.isfinite(computed), error / unit, np.where(accepted, 0.0, np.inf))
     width = np.where(plain, (delta + 0.5 * unit) / unit, np.nan)
     bias = np.where(plain & np.isfinite(computed), signed / bound, 0.0)

@@ -52,7 +52,7 @@ def load_case(text: str) -> tuple[Cell, Sample]:
         raise CaseError(f"case file: got {len(text)} characters, need at most {LARGEST_TEXT}")
     try:
         body = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as err:
+    except (ValueError, RecursionError) as err:
         raise CaseError(f"case file: not JSON ({err})") from err
     if not isinstance(body, dict) or body.get("schema") != SCHEMA:
         found = body.get("schema") if isinstance(body, dict) else type(body).__name__
@@ -61,10 +61,13 @@ def load_case(text: str) -> tuple[Cell, Sample]:
         cell = Cell(**{k: str(v) for k, v in body["cell"].items()})
         args = tuple(_decode(a) for a in body["args"])
         slices = tuple(tuple(_decode(a) for a in row) for row in body["slices"])
-        return cell, Sample(args, int(body["seed"]), str(body["regime"]), {}, slices)
+        seed = int(body["seed"])
+        if seed < 0:
+            raise CaseError(f"case file: got seed={seed}, need at least 0")
+        return cell, Sample(args, seed, str(body["regime"]), {}, slices)
     except CaseError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as err:
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as err:
         raise CaseError(f"case file: broken field ({type(err).__name__}: {err})") from err
 
 

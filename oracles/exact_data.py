@@ -43,6 +43,8 @@ class ExactBall(Ball):
     def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
         out = super().apply(primitive, operands, params)
         rule = _CREDIT.get(primitive)
+        if primitive == "divide":
+            return ExactBall(out.centre, np.maximum(out.radii(), self.contract.underflow), out.contract)
         if rule is None or out.radius is None:
             return _credited(out)
         read = [x if isinstance(x, Ball) else super(ExactBall, self).lift(x) for x in operands]

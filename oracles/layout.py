@@ -54,13 +54,16 @@ def layouts(j: Judgement, sample: Sample) -> None:
         buffers.append((buffer, buffer.clone()))
         return view
 
-    given = sample.args if rng.random() < 0.7 else _repeated(sample.args)
+    # Operands that no derivative is taken in belong to the others' values (saved statistics): those stay as they are.
+    repeat = not Problem(j.op, sample.args).fixed and rng.random() < 0.3
+    given = _repeated(sample.args) if repeat else sample.args
     args = tuple(lay(a) if is_float(a) else a for a in given)
     laid = sample.with_args(args)
     problem = Problem(j.op, args)
     primal = j.path(laid, (), exactly=False)
     likes = signature(("vjp",), problem.inputs, primal)[len(problem.wrt) :]
-    cotangents = [lay(g) for g in draw_directions(likes, sample.seed, j.device)]
+    drawn = tuple(draw_directions(likes, sample.seed, j.device))
+    cotangents = [lay(g) for g in (_repeated(drawn) if rng.random() < 0.3 else drawn)]
     transformed = along(ENGINES["eager"], ("vjp",), problem.subject(j.subject), len(problem.wrt), len(primal))
     computed = j.call(transformed, *problem.inputs, *cotangents, what="vjp")
     formula, operands = problem.formula(("vjp",), len(primal)), problem.arrays(cotangents)

@@ -51,19 +51,26 @@ def pure(j: Judgement, sample: Sample) -> None:
     before = [(t.clone(), t._version) for t in tensors]
     state, modes = torch.random.get_rng_state(), _modes()
     outputs = flat_outputs(j.call(j.subject, *sample.args, what="forward"))
+    _untouched(j, tensors, before, state, modes, "forward")
     problem = Problem(j.op, sample.args)
     primal = [t.detach() for t in outputs]
     cotangents = draw_directions(signature(("vjp",), problem.inputs, primal)[len(problem.wrt) :], sample.seed, j.device)
     kept = [g.clone() for g in cotangents]
     _backward(j, problem, cotangents)
-    for i, (t, (copy, version)) in enumerate(zip(tensors, before, strict=True)):
-        if not same_bits(t, copy) or t._version != version:
-            raise Violation(Code.MUTATED, f"{j.op.name}: wrote to its input tensor {i}", path="forward + vjp")
+    _untouched(j, tensors, before, state, modes, "forward + vjp")
     require_same(j, cotangents, kept, "cotangents after backward", Code.MUTATED)
-    if not torch.equal(torch.random.get_rng_state(), state) or _modes() != modes:
-        raise Violation(Code.MUTATED, f"{j.op.name}: changed the random state or a global mode", path="forward + vjp")
     _no_aliases(j, outputs, tensors)
     _schema(j, sample)
+
+
+def _untouched(
+    j: Judgement, tensors: Sequence[Tensor], before: Sequence[tuple[Tensor, int]], state: Tensor, modes: Any, path: str
+) -> None:
+    for i, (t, (copy, version)) in enumerate(zip(tensors, before, strict=True)):
+        if not same_bits(t, copy) or t._version != version:
+            raise Violation(Code.MUTATED, f"{j.op.name}: wrote to its input tensor {i}", path=path)
+    if not torch.equal(torch.random.get_rng_state(), state) or _modes() != modes:
+        raise Violation(Code.MUTATED, f"{j.op.name}: changed the random state or a global mode", path=path)
 
 
 def _modes() -> tuple[Any, ...]:
@@ -146,11 +153,15 @@ def memory(j: Judgement, sample: Sample) -> None:
 
 
 def _saved_bytes(j: Judgement, args: Sequence[Any]) -> int:
+    given = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor)}
     storages: dict[int, int] = {}
 
     def pack(t: Tensor) -> Tensor:
         if t.numel():
-            storages[t.untyped_storage().data_ptr()] = t.numel() * t.element_size()
+            storage = t.untyped_storage()
+            # An argument's memory lives anyway, as much of it as the saved view shows; any other is kept alive whole.
+            size = t.numel() * t.element_size() if storage.data_ptr() in given else storage.nbytes()
+            storages[storage.data_ptr()] = max(size, storages.get(storage.data_ptr(), 0))
         return t
 
     with saved_tensors_hooks(pack, lambda t: t):

@@ -131,25 +131,25 @@ def _constant(value: Any, terms: Contract) -> Ball:
     return Ball(np.asarray(value, dtype=terms.centre_type), None, terms)
 
 
-def _rounded(terms: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
-    """The ball after `times` roundings of the evaluation and one of the centre. Owns and reuses `radius`."""
-    u = terms.accumulate.unit_roundoff * times
+def _size(centre: Any) -> Any:
+    """|c| as a new array for a radius: float64, for `_SLACK` covers what a wider centre loses by it."""
     size = np.abs(centre)
-    limit = terms.accumulate.max
-    largest = size.max(initial=0.0)
-    if radius is None:
-        overflow = not largest <= limit
-        out = size * (u + terms.centre_roundoff)
-    else:
-        overflow = not largest + np.max(radius, initial=0.0) <= limit
-        out = radius * (1.0 + u + _SLACK)
-        size *= u + terms.centre_roundoff
-        out = out + size if np.shape(out) != np.shape(size) else np.add(out, size, out=out)
+    return size if size.dtype == np.float64 else size.astype(np.float64)
+
+
+def _rounded(terms: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
+    """The ball after `times` roundings of the evaluation and one of the centre. Overwrites `radius`."""
+    u, limit = terms.accumulate.unit_roundoff * times, terms.accumulate.max
+    out = _size(centre)
+    largest = out.max(initial=0.0) + (0.0 if radius is None else np.max(radius, initial=0.0))
+    inside = None if largest <= limit else out + (0.0 if radius is None else radius) <= limit
+    out *= (u + terms.centre_roundoff) * (1.0 + _SLACK)
+    if radius is not None:
+        radius *= 1.0 + u + _SLACK
+        out += radius
     if eta:
         out += terms.underflow
-    if overflow:
-        out = np.where(np.abs(centre) + (0.0 if radius is None else radius) <= limit, out, np.inf)
-    return Ball(centre, out, terms)
+    return Ball(centre, out if inside is None else np.where(inside, out, np.inf), terms)
 
 
 def _is_power_of_two(x: Ball) -> bool:
@@ -190,9 +190,9 @@ def _multiply(terms: Contract, a: Ball, b: Ball) -> Ball:
         return _scaled(b, a.centre)
     radius = None
     if b.radius is not None:
-        radius = np.abs(a.centre) * b.radius
+        radius = _size(a.centre) * b.radius
     if a.radius is not None:
-        reach = np.abs(b.centre)
+        reach = _size(b.centre)
         reach = reach + b.radius if b.radius is not None else reach
         part = a.radius * reach
         radius = part if radius is None else radius + part
@@ -206,10 +206,10 @@ def _divide(terms: Contract, a: Ball, b: Ball) -> Ball:
     if b.radius is None:
         # Dividing by a constant may be done by multiplying with its rounded reciprocal: two roundings.
         times = 2.0 if b.centre.ndim == 0 else 1.0
-        radius = None if a.radius is None else a.radius / np.abs(b.centre)
+        radius = None if a.radius is None else a.radius / _size(b.centre)
         return _rounded(terms, quotient, radius, times)
-    reach = np.abs(b.centre) - b.radius
-    spread = np.abs(quotient) * b.radius if a.radius is None else a.radius + np.abs(quotient) * b.radius
+    reach = _size(b.centre) - b.radius
+    spread = _size(quotient) * b.radius if a.radius is None else a.radius + _size(quotient) * b.radius
     return _rounded(terms, quotient, np.where(reach > 0, spread / reach, np.inf))
 
 
@@ -222,7 +222,7 @@ def _absolute(terms: Contract, a: Ball) -> Ball:
 
 
 def _square(terms: Contract, a: Ball) -> Ball:
-    radius = None if a.radius is None else a.radius * (2.0 * np.abs(a.centre) + a.radius)
+    radius = None if a.radius is None else a.radius * (2.0 * _size(a.centre) + a.radius)
     return _rounded(terms, np.square(a.centre), radius)
 
 
@@ -231,7 +231,7 @@ def _function(name: str, value: Callable[[Any], Any], spread: Callable[[Any, Any
 
     def rule(terms: Contract, a: Ball) -> Ball:
         y = value(a.centre)
-        radius = None if a.radius is None else spread(a.centre, a.radius, y)
+        radius = None if a.radius is None else np.array(spread(a.centre, a.radius, y), dtype=np.float64)
         return _rounded(terms, y, radius, times=2.0 * terms.functions[name])
 
     return rule
@@ -262,7 +262,7 @@ def _power(terms: Contract, a: Ball, exponent: float) -> Ball:
     if a.radius is not None:
         low, high = np.maximum(a.centre - a.radius, 0.0), a.centre + a.radius
         slope = np.maximum(np.power(low, exponent - 1.0), np.power(high, exponent - 1.0))
-        radius = np.where(a.centre > a.radius, abs(exponent) * slope * a.radius, np.inf)
+        radius = np.where(a.centre > a.radius, abs(exponent) * slope * a.radius, np.inf).astype(np.float64)
     return _rounded(terms, y, radius, times=2.0 * terms.functions["power"])
 
 
@@ -294,8 +294,8 @@ def _sum(terms: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     terms_added = a.centre.size // max(centre.size, 1)
     if terms_added <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), terms)
-    growth = (terms_added - 1) * (terms.accumulate.unit_roundoff + terms.centre_roundoff) * (1.0 + _SLACK)
-    size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
+    growth = (terms_added - 1) * (terms.accumulate.unit_roundoff + terms.centre_roundoff) * (1.0 + terms_added * _SLACK)
+    size = np.sum(_size(a.centre), axis=axes, keepdims=True)
     radius = size * growth
     if a.radius is not None:
         spread = np.sum(a.radii(), axis=axes, keepdims=True)

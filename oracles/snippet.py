@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,8 @@ from .transforms import Problem, draw_directions, signature
 def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id: str) -> str:
     """A self-contained program for a wrong element of a path; else the command that replays the case."""
     fault = violation.fault
-    if fault is None or any(step not in ("jvp", "vjp") for step in fault.word):
+    unknown = fault is None or any(step not in ("jvp", "vjp") for step in fault.word)
+    if fault is None or unknown or not _importable(op.subjects[subject]):
         return f"# opassay replay {case_id}"
     problem = Problem(op, sample.args)
     with torch.no_grad():
@@ -39,7 +41,7 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         *_path(fault.word, own, len(primal)),
         f"got = float(outputs[{fault.output}][{', '.join(map(str, fault.index)) or '...'}])",
         f"exact = {fault.exact!r}  # the formula in high precision",
-        f"bound = {fault.bound!r}  # on the error of any sensible evaluation",
+        f"bound = float({str(fault.bound)!r})  # on the error of any sensible evaluation",
         f'print(f"{violation.title.split(":")[0]}: got {{got!r}}, exact {{exact}}, bound {{bound:.3g}}")',
         "agrees = got == float(exact) or (got != got and exact == 'nan') or abs(got - float(exact)) <= bound",
         "sys.exit(not agrees)",
@@ -61,6 +63,14 @@ def _name(function: Callable[..., Any]) -> str:
     if isinstance(function, torch._ops.OpOverload):
         return f"torch.ops.{function}"
     return f"{function.__module__}.{function.__qualname__}"
+
+
+def _importable(function: Callable[..., Any]) -> bool:
+    """Whether the program can name the subject: an overload, or a function at the top of an imported module."""
+    if isinstance(function, torch._ops.OpOverload):
+        return True
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    return getattr(module, getattr(function, "__qualname__", ""), None) is function
 
 
 def _value(value: Any) -> str:

@@ -110,20 +110,24 @@ def _markdown_row(verdict: Verdict) -> str:
 
 
 def _table(run: Run) -> Table:
+    """One row per op; per op and subject where there are several."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     present = counts(run.verdicts)
-    table.add_column("op")
+    several = len({verdict.cell.subject for verdict in run.verdicts}) > 1
+    for name in ("op", "subject") if several else ("op",):
+        table.add_column(name)
     for outcome in present:
         table.add_column(f"{GLYPHS[outcome]} {outcome}", justify="right", style=_STYLES.get(outcome, ""))
     table.add_column("error/bound", justify="right")
     table.add_column("time", justify="right")
-    by_op: dict[str, list[Verdict]] = {}
+    rows: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in run.verdicts:
-        by_op.setdefault(verdict.cell.op, []).append(verdict)
-    for op, mine in by_op.items():
+        rows.setdefault((verdict.cell.op, verdict.cell.subject), []).append(verdict)
+    for (op, subject), mine in rows.items():
         found = counts(mine)
         shown = [str(found[outcome]) if outcome in found else "" for outcome in present]
         ratios = [v.measure.max_ratio for v in mine if v.measure.judged]
         worst = number(max(ratios)) if ratios else ""
-        table.add_row(clean(op), *shown, worst, duration(sum(v.seconds for v in mine)))
+        names = (clean(op), clean(subject)) if several else (clean(op),)
+        table.add_row(*names, *shown, worst, duration(sum(v.seconds for v in mine)))
     return table

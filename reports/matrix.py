@@ -45,7 +45,6 @@ class Group:
     property: str
     words: str
     lines: tuple[tuple[Square | None, ...], ...]
-    flag: bool
 
 
 @dataclass(frozen=True)
@@ -149,6 +148,4 @@ def _group(
     dtypes: Sequence[str],
 ) -> Group | None:
     lines = tuple(tuple(place.get((op, name, line, dtype)) for dtype in dtypes) for line in series)
-    present = [item for line in lines for item in line if item is not None]
-    bad = any(item.verdict.outcome in BAD for item in present)
-    return Group(name, words, lines, bad) if present else None
+    return Group(name, words, lines) if any(item is not None for line in lines for item in line) else None

@@ -119,13 +119,17 @@ def test_files_are_named_for_what_they_hold() -> None:
 
 
 def test_packages_only_re_export() -> None:
+    # `opassay` itself loads its names on first use (PEP 562), so that importing it pulls in nothing.
     allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    lazy = {"__getattr__", "__dir__"}
     logic = [
         f"{_name(path)}:{node.lineno}"
         for path in _sources()
         if path.name == "__init__.py" and not _name(path).startswith("tests/")
         for node in ast.parse(path.read_text()).body
-        if not isinstance(node, allowed) and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        if not isinstance(node, allowed)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        and not (_name(path) == "api/__init__.py" and (getattr(node, "name", "") in lazy or isinstance(node, ast.If)))
     ]
     assert logic == []
 

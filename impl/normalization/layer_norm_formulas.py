@@ -73,13 +73,14 @@ def row_statistics(x: Tensor, row_ndim: int, eps: float | None, rstd: Tensor | N
         eps: None when only `rstd` is known; then eps = 1/rstd^2 - var, a constant per row.
     """
     dims = tuple(range(x.dim() - row_ndim, x.dim()))
+    # sqrt and reciprocal, not rsqrt: torch differentiates rsqrt by way of r^3, which underflows long before r does.
     centred = x - x.mean(dims, keepdim=True)
     var = (centred * centred).mean(dims, keepdim=True)
     if eps is not None:
-        r = torch.rsqrt(var + eps)
+        r = (var + eps).sqrt().reciprocal()
     else:
         assert rstd is not None
-        r = torch.rsqrt(var + (rstd.detach().pow(-2) - var.detach()))
+        r = (var + (rstd.detach().pow(-2) - var.detach())).sqrt().reciprocal()
     n = 1
     for size in x.shape[x.dim() - row_ndim :]:
         n *= size

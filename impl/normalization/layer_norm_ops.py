@@ -93,8 +93,10 @@ def _forward_vmap(op: Any, info: Any, in_dims: Any, *args: Any) -> tuple[Any, An
         if dim is not None:
             parameter = formulas.spread(parameter.movedim(dim, 0), 1, row_ndim, ndim)
         out = apply(out, parameter)
-    statistics_dim = None if x_dim is None else 0
-    return (out.to(x.dtype), mean, rstd), (0, statistics_dim, statistics_dim)
+    if x_dim is None:
+        # Batched although equal: torch's vmap reads beyond the sizes of an unbatched output for out_dims=-1.
+        mean, rstd = (t.expand(info.batch_size, *t.shape) for t in (mean, rstd))
+    return (out.to(x.dtype), mean, rstd), (0, 0, 0)
 
 
 def _backward_fake(

@@ -18,7 +18,7 @@ from .. import strategies
 
 Args = tuple[Any, ...]
 HALF = ("bfloat16", "float16")
-EPS = (1e-5, 1e-5, 1e-3, 1e-12, 0.0)
+EPS = (1e-5, 1e-5, 1e-5, 1e-3, 1e-8, 1e-12, 0.0)
 
 
 @st.composite

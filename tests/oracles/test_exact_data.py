@@ -99,14 +99,12 @@ def test_quotients_and_what_follows_from_them_are_not_credited() -> None:
     assert _credited(np.exp(_ball([0.0]))) == [False]
 
 
-@pytest.mark.xfail(strict=True, reason="exact_data.py: a quotient by a power of two keeps its radius of None")
 def test_quotients_by_powers_of_two_are_not_credited_either() -> None:
     """A running mean divides at every step: over four elements it divides by three, too."""
     assert _credited(_ball([6.0]) / 2.0) == [False]
     assert _credited(np.mean(_ball([[1.0, 2.0, 3.0, 4.0]]), -1)) == [False]
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="rounding.py: np.add(out=) of NumPy scalars in _rounded")
 def test_reductions_to_no_axis_are_read() -> None:
     assert _credited(np.mean(_ball([1.0, 2.0, 3.0]))) == [False]
 

@@ -32,7 +32,8 @@ def verdict(
 ) -> Verdict:
     cell = Cell(op, name, "float32", "cpu", subject)
     worst = Worst("out[0]", "vjp", "0x1.8p+1", "3.1", ratio * 4, ratio)
-    measure = Measure(8, 1, judged, 3, ratio * 4, ratio, 4.0, math.inf, worst) if judged else Measure()
+    figures = (ratio * 4, ratio, 4.0, math.inf, worst, 0.25, ratio * 2)
+    measure = Measure(8, 1, judged, 3, *figures) if judged else Measure()
     failure = None
     if outcome is Outcome.FAIL:
         failure = Failure(code, "worse than its bound", "line 1\nline 2", f"{cell.id}-0001", '{"op": 1}', "exit(1)")

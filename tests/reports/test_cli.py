@@ -193,6 +193,10 @@ def test_gate_and_baseline_on_files(opassay: Call, tmp_path: Path) -> None:
     done = opassay("gate", "run.json")
     assert done.returncode == 1
     assert [line.split()[1] for line in done.stdout.splitlines()[:-1]] == ["budget", "coverage", "new"]
+    assert opassay("gate", "run.json", "--report").returncode == 1
+    page = (tmp_path / "report.html").read_text()
+    assert 'class="k verified budget"' in page
+    assert 'class="k fail new"' in page
     assert opassay("baseline", "show").stdout.count("budget") == 2
     assert opassay("baseline", "prune", "run.json").returncode == 0
     assert opassay("baseline", "show").stdout.count("budget") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from dataclasses import replace
@@ -11,7 +12,9 @@ import pytest
 
 from opassay.oracles.verdict import Cell, Code, Failure, Measure, Outcome, Verdict
 from opassay.reports.chart import accuracy_plot
+from opassay.reports.gate import Finding
 from opassay.reports.html import render
+from opassay.reports.matrix import Gated
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
 
 VOID = {"meta", "input", "br", "img", "link"}
@@ -130,26 +133,125 @@ def test_small_runs(count: int) -> None:
     assert f"Checked {count} of {count} planned" in page.text
 
 
-def test_strange_measures_keep_the_plot_inside() -> None:
-    values = (0.0, math.nan, math.inf, 1e-300, 1e300, 0.5)
-    items = [
+def _op(name: str, *figures: tuple[float, float, float], detect: float = 0.5, subject: str = "torch") -> list[Verdict]:
+    """One cell per (median, p99, largest) in ulp."""
+    return [
         Verdict(
-            Cell("op", f"P{i}", "float16", "cpu", "torch"),
+            Cell(name, f"P{i}", "float16", "cpu", subject),
             Outcome.VERIFIED,
             Code.HELD,
             "held",
-            Measure(1, 0, 1, 0, value, value, detect, detect),
+            Measure(1, 0, 1, 0, largest, 0.5, detect, detect, None, median, p99),
         )
-        for i, (value, detect) in enumerate((v, d) for v in values for d in values)
+        for i, (median, p99, largest) in enumerate(figures)
     ]
+
+
+def test_strange_measures_keep_the_plot_inside() -> None:
+    values = (0.0, math.nan, math.inf, 1e-300, 1e300, 0.5)
+    figures = [(median, p99, largest) for median in values for p99 in values for largest in values]
+    items = [item for detect in values for item in _op("op", *figures, detect=detect)]
     plot = accuracy_plot(items, ["torch cpu"])
     assert plot is not None
     marks = [mark for row in plot.rows for mark in row.marks]
-    assert {mark.shape for mark in marks} == {"dot", "zero", "over"}
-    assert all(0 <= mark.x <= plot.width and 0 <= mark.y <= plot.height for mark in marks)
-    assert all(plot.axis[0] <= mark.x <= plot.axis[1] for mark in marks if mark.shape == "dot")
-    Page(render(make_run(*items)))
+    points = [point for mark in marks for point in (mark.p99, mark.median, mark.largest) if point is not None]
+    assert {point.place for point in points} == {"scale", "zero", "over"}
+    assert all(0 <= point.x <= plot.width for point in points)
+    assert all(0 <= mark.y <= plot.height for mark in marks)
+    assert all(plot.axis[0] <= point.x <= plot.axis[1] for point in points if point.place == "scale")
+    Page(render(make_run(*_op("op", *figures))))
 
 
-def test_nothing_measured_has_no_plot() -> None:
+def test_the_axis_fits_the_percentiles_not_the_largest() -> None:
+    plot = accuracy_plot(_op("op", (0.25, 0.5, 0.5), (0.5, 100.0, 1e37)), ["torch cpu"])
+    assert plot is not None
+    assert [tick.label for tick in plot.ticks] == ["¼", "½", "1", "2", "4", "8", "16", "32", "64", "128"]
+    first, second = (row.marks[0] for row in plot.rows)
+    assert (first.p99, first.largest.place, first.said) == (first.largest, "scale", "")
+    assert second.p99 is not None
+    assert (second.p99.place, second.largest.place, second.said) == ("scale", "over", "1e37")
+    assert plot.half == first.largest.x
+
+
+def test_a_percentile_beyond_every_axis_does_not_stretch_it() -> None:
+    plot = accuracy_plot(_op("op", (0.25, 0.5, 0.5), (0.5, 1e30, 1e37)), ["torch cpu"])
+    assert plot is not None
+    assert len(plot.ticks) <= 14
+    assert plot.rows[1].marks[0].said == "p99 1e30, max 1e37"
+
+
+def test_one_row_per_property_and_dtype_subjects_side_by_side() -> None:
+    items = _op("op", (0.2, 0.5, 1.0)) + _op("op", (0.2, 0.5, 2.0), subject="opassay")
+    plot = accuracy_plot(items, ["opassay cpu", "torch cpu"])
+    assert plot is not None
+    assert [[mark.series for mark in row.marks] for row in plot.rows] == [[1, 0]]
+    assert len({mark.y for mark in plot.rows[0].marks}) == 2
+
+
+def test_what_compares_no_values_has_no_plot() -> None:
     assert accuracy_plot([verdict(judged=0)], ["opassay cpu"]) is None
+    bits = replace(verdict(), measure=Measure(8, 0, 100, 0))
+    assert accuracy_plot([bits], ["opassay cpu"]) is None
+
+
+def _hrefs(page: Page) -> list[str]:
+    return [value for name, value in page.attributes if name == "href"]
+
+
+@pytest.mark.parametrize("ops", [1, 8])
+def test_the_matrix_stands_first_and_its_squares_lead_on(ops: int) -> None:
+    items = [item for i in range(ops) for item in (verdict("FWD", op=f"op{i}"), verdict("VJP", op=f"op{i}"))]
+    bad = failed("JVP")
+    text = render(make_run(*items, bad))
+    assert text.index('id="matrix"') < text.index('id="failures"') < text.index('id="ops"')
+    page = Page(text)
+    assert f"#f-{bad.cell.id}" in _hrefs(page)
+    assert all(f"#c-{item.cell.id}" in _hrefs(page) for item in items)
+    titles = [value for name, value in page.attributes if name == "title"]
+    assert any(
+        value.startswith("softmax JVP float32 cpu opassay: fail OA101. worse than its bound;") for value in titles
+    )
+    assert "a property" in titles or "FWD: a property" in titles
+
+
+def test_the_headline_says_which_subject_is_not_right() -> None:
+    torch = replace(failed("FWD"), cell=replace(verdict().cell, subject="torch"))
+    page = Page(render(replace(make_run(verdict(), torch), exit_code=1)))
+    assert "opassay: all 1 verified torch: 1 finding" in page.text
+    assert "exit 1" in page.text
+    assert "The exit code concerns all of them, of opassay and torch together." in page.text
+
+
+def test_the_gate_is_shown_if_there_was_one() -> None:
+    known, over, new = failed("VJP"), verdict("FWD"), failed("JVP")
+    findings = (
+        Finding("new", new.cell.key, "fail: worse", 1),
+        Finding("budget", over.cell.key, "error/bound 0.5, budget 0.4", 1),
+        Finding("known", known.cell.key, "upstream (http://example.org/1)"),
+        Finding("unknown", HOSTILE, "known.json lists a cell that the plan lacks", 1),
+    )
+    page = Page(render(make_run(over, known, new), Gated(findings, 1)))
+    classes = [value for name, value in page.attributes if name == "class"]
+    assert {"k fail known", "k verified budget", "k fail new"} <= set(classes)
+    assert "gate exit 1" in page.text
+    assert "1 known (not blocking)" in page.text
+    assert f"#f-{known.cell.id}" in _hrefs(page)
+    assert 'id="gate"' not in render(make_run(over))
+
+
+def test_programs_are_whole_and_only_where_there_are_any() -> None:
+    lines = "\n".join(f"x{i} = bits('{'0' * 2000}')" for i in range(400))
+    long = Failure(Code.VALUE, "t", "m", "id-1", "{}", lines)
+    text = render(make_run(replace(failed(), failure=long)))
+    assert html.escape(lines, quote=False) in html.unescape(text)
+    none = Failure(Code.VALUE, "t", "m", "id-1", "{}", "# opassay replay id-1")
+    assert '<pre class="program">' in text
+    assert '<pre class="program">' not in render(make_run(replace(failed(), failure=none)))
+
+
+def test_a_record_without_percentiles_still_has_a_page() -> None:
+    old = replace(verdict(), measure=replace(verdict().measure, ulp_median=math.nan, ulp_p99=math.nan))
+    plot = accuracy_plot([old], ["opassay cpu"])
+    assert plot is not None
+    assert plot.rows[0].marks[0].p99 is None
+    Page(render(make_run(old)))

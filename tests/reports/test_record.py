@@ -29,10 +29,10 @@ def test_a_run_survives_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 5e-324, 0.1, 1.7976931348623157e308])
 def test_every_float_survives(value: float) -> None:
-    measure = Measure(1, 0, 1, 0, value, value, value, value, Worst("x", "vjp", "0", "0", value, value))
+    measure = Measure(1, 0, 1, 0, value, value, value, value, Worst("x", "vjp", "0", "0", value, value), value, value)
     back = decode(encode(make_run(replace(verdict(), measure=measure)))).verdicts[0].measure
     floats = [item.name for item in fields(Measure) if item.type == "float"]
-    assert len(floats) == 4
+    assert len(floats) == 6
     assert all(_same(getattr(back, name), value) for name in floats)
     assert back.worst is not None
     assert _same(back.worst.ulp, value)
@@ -81,12 +81,26 @@ def _changed(path: list[Any], value: Any) -> bytes:
         (["verdicts", 0, "measure", "max_ulp"], None),
         (["verdicts", 0, "measure", "max_ulp"], "0x1.8p+1; rm"),
         (["verdicts", 0, "measure", "samples"], -1),
+        (["verdicts", 0, "measure", "ulp_p99"], None),
+        (["verdicts", 0, "measure", "ulp_p99"], 1.5),
+        (["verdicts", 0, "measure", "ulp_median"], "0x1"),
+        (["verdicts", 0, "measure", "ulp_p98"], "0x0.0p+0"),
         (["verdicts", 0, "cell", "property"], "VJP"),
     ],
 )
 def test_what_does_not_belong_is_refused(path: list[Any], value: Any) -> None:
     with pytest.raises(RecordError):
         decode(_changed(path, value))
+
+
+def test_records_of_before_the_percentiles_are_read() -> None:
+    data = json.loads(encode(make_run(verdict())))
+    for name in ("ulp_median", "ulp_p99"):
+        del data["verdicts"][0]["measure"][name]
+    measure = decode(json.dumps(data).encode()).verdicts[0].measure
+    assert math.isnan(measure.ulp_median)
+    assert math.isnan(measure.ulp_p99)
+    assert measure.max_ulp == verdict().measure.max_ulp
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null", b'{"schema": NaN}'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -10,9 +11,11 @@ import pytest
 
 from opassay.oracles.verdict import Cell, Code, Failure, Outcome
 from opassay.reports import exit_codes, text
+from opassay.reports.cli_summary import print_summary, step_summary
 from opassay.reports.explain import EXPLANATIONS, OUTCOMES, explain
 from opassay.reports.junit import to_xml
 from opassay.reports.merge import merge
+from opassay.reports.progress import make_console
 from opassay.reports.record import RecordError
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
 
@@ -70,6 +73,61 @@ def test_a_verdict_is_one_line() -> None:
     )
     hostile = replace(failed(), failure=Failure(Code.VALUE, HOSTILE + "\nsecond line", ""))
     assert "\n" not in text.verdict_line(hostile)
+
+
+def test_each_subject_has_its_own_line() -> None:
+    skipped = verdict("ORD3", Outcome.UNSUPPORTED, Code.DTYPE_OUTSIDE, judged=0)
+    theirs = [replace(item, cell=replace(item.cell, subject="torch")) for item in (failed(), failed("JVP"), verdict())]
+    lines = [found.line for found in text.standings([verdict(), skipped, *theirs])]
+    assert lines == ["opassay: all 1 verified; 1 unsupported", "torch: 2 findings; 1 verified, 2 fail"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "line", "tone"),
+    [
+        ((Outcome.VERIFIED, Outcome.VERIFIED), "opassay: all 2 verified", "good"),
+        ((Outcome.VERIFIED, Outcome.WEAK), "opassay: all 2 held, 1 of them weakly", "good"),
+        ((Outcome.VERIFIED, Outcome.UNSTABLE), "opassay: 1 finding; 1 verified, 1 unstable", "poor"),
+        ((Outcome.VERIFIED, Outcome.CRASH), "opassay: 1 of 2 not decided; 1 verified, 1 crash", "open"),
+        ((Outcome.VERIFIED, Outcome.ERROR), "opassay: 1 of 2 not decided; 1 verified, 1 error", "open"),
+        ((Outcome.VERIFIED, Outcome.NOT_RUN), "opassay: 1 of 2 not decided; 1 verified, 1 not run", "open"),
+        ((Outcome.UNSUPPORTED,), "opassay: nothing checked; 1 unsupported", "open"),
+    ],
+)
+def test_nothing_is_called_verified_that_is_not(outcomes: tuple[Outcome, ...], line: str, tone: str) -> None:
+    items = [verdict(f"P{i}", outcome, Code.INTERRUPTED) for i, outcome in enumerate(outcomes)]
+    assert [(found.line, found.tone) for found in text.standings(items)] == [(line, tone)]
+
+
+def test_complaints_are_one_per_property() -> None:
+    other = replace(failed(), cell=replace(failed().cell, dtype="float16"))
+    crashed = verdict("JVP", Outcome.CRASH, Code.CRASHED)
+    groups = text.complaints([verdict(), crashed, failed(), other])
+    assert [[item.cell.key for item in group] for group in groups] == [
+        [failed().cell.key, other.cell.key],
+        [crashed.cell.key],
+    ]
+
+
+def test_long_lines_are_wrapped_whole_words_stay() -> None:
+    word = "0x" + "f" * 100
+    shown = text.wrapped(f"  got {'word ' * 20}{word}\n\nlast", 60)
+    assert all(len(line) <= 60 or line.strip() == word for line in shown.splitlines())
+    assert shown.split() == f"got {'word ' * 20}{word} last".split()
+    assert shown.splitlines()[1].startswith("      word")
+    assert shown.splitlines()[-2:] == ["", "last"]
+
+
+def test_a_summary_lists_ten_failures() -> None:
+    items = [failed(f"P{i}") for i in range(13)]
+    stream = io.StringIO()
+    print_summary(make_console(stream), replace(make_run(verdict(), *items), exit_code=1))
+    shown = stream.getvalue().splitlines()
+    assert sum(line.startswith("✕ softmax::P") for line in shown) == 10
+    assert "… and 3 more in the report" in shown
+    assert "opassay: 13 findings; 1 verified, 13 fail" in shown
+    assert all(len(line) <= 120 for line in shown)
+    assert "opassay: 13 findings" in step_summary(make_run(verdict(), *items)).replace("\\", "")
 
 
 def test_github_commands_cannot_be_injected() -> None:
