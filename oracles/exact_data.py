@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..reference.array import Array, Operands, Params
+from ..reference.formats import FORMATS, round_array
 from .judgement import Judgement, Violation
-from .op import Sample, to_array
+from .op import Sample, dtype_name, to_array
 from .rounding import Ball, Contract
 from .transforms import ENGINES, Problem, along, draw_directions, output_names, signature, word_name
 from .verdict import Code
@@ -119,7 +120,8 @@ def exact_data(j: Judgement, sample: Sample) -> None:
             read = _read(problem.formula(word, len(primal)), problem.arrays(whole), j.terms)
         for name, tensor, ball in zip(output_names(j.op, word, problem.wrt, len(primal)), computed, read, strict=True):
             certain = ball.radii() == 0
-            got, need = to_array(tensor), np.asarray(ball.centre, dtype=np.float64)
+            got, fmt = to_array(tensor), FORMATS[dtype_name(tensor.dtype)]
+            need = round_array(fmt, np.asarray(ball.centre, dtype=np.float64))
             wrong = certain & (got != need)
             j.judged += int(certain.sum())
             if wrong.any():

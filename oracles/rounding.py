@@ -44,12 +44,15 @@ class Contract:
         stores: format of stored intermediates (`reference.array.store`).
         functions: largest error of each elementary function, in ulps.
         flush: whether subnormal results may become zero.
+        scaling: how far an evaluation may scale an intermediate on its way (n x − Σx for x − mean, a product in
+            another order): so much closer to the formula come overflow, beyond which nothing is judged, and underflow.
     """
 
     accumulate: Format
     stores: Format
     functions: Mapping[str, float] = field(default_factory=lambda: CPU_FUNCTIONS)
     flush: bool = False
+    scaling: float = 2.0**12
 
     @functools.cached_property
     def centre_type(self) -> Any:
@@ -62,7 +65,12 @@ class Contract:
 
     @functools.cached_property
     def underflow(self) -> float:
-        return self.accumulate.smallest_normal if self.flush else self.accumulate.eta
+        return (self.accumulate.smallest_normal if self.flush else self.accumulate.eta) * self.scaling
+
+    @functools.cached_property
+    def limit(self) -> float:
+        """The largest intermediate that no evaluation turns into an infinity."""
+        return self.accumulate.max / self.scaling
 
 
 @functools.lru_cache(maxsize=64)
@@ -139,7 +147,7 @@ def _size(centre: Any) -> Any:
 
 def _rounded(terms: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
     """The ball after `times` roundings of the evaluation and one of the centre. Overwrites `radius`."""
-    u, limit = terms.accumulate.unit_roundoff * times, terms.accumulate.max
+    u, limit = terms.accumulate.unit_roundoff * times, terms.limit
     out = _size(centre)
     largest = out.max(initial=0.0) + (0.0 if radius is None else np.max(radius, initial=0.0))
     inside = None if largest <= limit else out + (0.0 if radius is None else radius) <= limit
@@ -178,8 +186,8 @@ def _scaled(x: Ball, factor: Any) -> Ball:
     terms = x.contract
     if factor < 1.0 and np.min(np.abs(centre), initial=np.inf) < terms.accumulate.smallest_normal:
         radius = terms.underflow if radius is None else radius + terms.underflow
-    if not np.max(np.abs(centre), initial=0.0) <= terms.accumulate.max:
-        radius = np.where(np.abs(centre) <= terms.accumulate.max, 0.0 if radius is None else radius, np.inf)
+    if not np.max(np.abs(centre), initial=0.0) <= terms.limit:
+        radius = np.where(np.abs(centre) <= terms.limit, 0.0 if radius is None else radius, np.inf)
     return Ball(centre, radius, terms)
 
 
@@ -289,6 +297,12 @@ def _radius(a: Ball) -> Any:
     return 0.0 if a.radius is None else a.radius
 
 
+def _attach(terms: Contract, a: Ball, b: Ball) -> Ball:
+    """The given value; an evaluation may use it, or compute it again as `b` says."""
+    radius = _radius(a) + _radius(b) + _size(a.centre - b.centre)
+    return Ball(np.broadcast_to(a.centre, np.shape(radius)), radius, terms)
+
+
 def _sum(terms: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     centre = np.sum(a.centre, axis=axes, keepdims=True)
     terms_added = a.centre.size // max(centre.size, 1)
@@ -301,8 +315,8 @@ def _sum(terms: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
         spread = np.sum(a.radii(), axis=axes, keepdims=True)
         size = size + spread
         radius = radius + spread * (1.0 + growth + terms_added * _SLACK)
-    if not np.max(size, initial=0.0) <= terms.accumulate.max:
-        radius = np.where(size <= terms.accumulate.max, radius, np.inf)
+    if not np.max(size, initial=0.0) <= terms.limit:
+        radius = np.where(size <= terms.limit, radius, np.inf)
     return Ball(centre, radius, terms)
 
 
@@ -369,6 +383,7 @@ _RULES: dict[str, Callable[..., Ball]] = {
     "maximum": _extreme(np.maximum),
     "minimum": _extreme(np.minimum),
     "where": _where,
+    "attach": _attach,
     "sum": _sum,
     "max": _max,
     "store": _store,

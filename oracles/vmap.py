@@ -29,7 +29,8 @@ def vmapped(j: Judgement, sample: Sample) -> None:
         for i, dim in zip(tensors, dims, strict=True):
             for row in mixed:
                 row[i] = row[i] if dim is not None else sample.args[i]
-        _one(j, sample, tensors, dims, mixed, last=bool(rng.integers(2)))
+        # torch 2.13 misplaces the batch of an output that is not batched: only where every input is, ask for the end.
+        _one(j, sample, tensors, dims, mixed, last=None not in dims and bool(rng.integers(2)))
 
 
 def _combinations(sample: Sample, tensors: Sequence[int], rng: Any) -> Iterator[tuple[int | None, ...]]:
@@ -60,7 +61,6 @@ def _one(
 
     with torch.no_grad():
         alone = j.call(f, *(slices[0][i] for i in tensors), what="forward")
-        # The last axis by its number: torch 2.13 reads beyond the sizes of an unbatched output for out_dims=-1.
         out_dims = tuple(one.ndim if last else 0 for one in alone)
         what = f"vmap(in_dims={tuple(dims)}, out_dims={out_dims})"
         outputs = j.call(torch.func.vmap(f, in_dims=tuple(dims), out_dims=out_dims), *batched, what=what)
@@ -87,8 +87,10 @@ def _attributes(
 
 def nested(j: Judgement, sample: Sample) -> None:
     """NEST: vmap of vmap, vmap of every path, every path of vmap, per-sample gradients, jacobians, hessian."""
-    last = len(Problem(j.op, sample.args).wrt) - 1
-    shared = Vmap(2, frozenset({last})) if last > 0 else Vmap(2)
+    # Per-sample gradients: the last differentiable argument (weights come last) is shared by all slices.
+    wrt = [j.op.arguments[i] for i in Problem(j.op, sample.args).wrt]
+    last = [i for i, name in enumerate(wrt) if i > 0 and name == j.op.differentiable[-1]]
+    shared = Vmap(2, frozenset(last))
     words: list[tuple[Any, ...]] = [(Vmap(2), Vmap(2))]
     words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
     words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]

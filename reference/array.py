@@ -21,7 +21,7 @@ Operands = tuple[Any, ...]
 #: Elementwise primitives, named as NumPy names them; operands broadcast.
 ELEMENTWISE = frozenset(
     {"add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "expm1"}
-    | {"log", "log1p", "tanh", "power", "maximum", "minimum", "where"}
+    | {"log", "log1p", "tanh", "power", "maximum", "minimum", "where", "attach"}
 )
 #: Linear primitives that move elements: what they return is exact in every reading.
 #: `scatter` (the adjoint of `getitem`) adds where an index repeats.
@@ -98,6 +98,12 @@ def bind(primitive: str, operands: Operands, params: Params) -> Array:
 def constant(x: Any) -> Any:
     """`x` with all derivative levels removed: a value through which no derivative flows."""
     return x.base() if isinstance(x, Array) else x
+
+
+def attach(value: Any, slope: Any) -> Any:
+    """The value of `value` with the derivatives of `slope`: a result that was saved, as a function of its inputs."""
+    fixed = constant(value)
+    return bind("attach", (fixed, slope), {}) if isinstance(slope, Array) else fixed
 
 
 def store(x: Any) -> Any:

@@ -68,6 +68,7 @@ _DIAGONAL: dict[str, tuple[Function, ...]] = {
     "maximum": (_select(np.greater_equal), _select(np.less)),
     "minimum": (_select(np.less_equal), _select(np.greater)),
     "where": (_where_rule(0), _where_rule(1)),
+    "attach": (lambda g, y, xs, p: g * 0.0, _first),
     "store": (_first,),
 }
 

@@ -118,6 +118,7 @@ def _table(bits: int) -> dict[str, Any]:
         "multiply": lambda a, b: mul(a, b, bits, "n"),
         "divide": lambda a, b: _divide(a, b, bits),
         "power": lambda a, b: _power(a, b, bits),
+        "attach": lambda a, b: a,
         "maximum": _larger,
         "minimum": _smaller,
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .array import constant
+from .array import attach, constant
 
 Array = Any
 
@@ -69,10 +69,9 @@ def native_layer_norm_backward(
     axes = _row_axes(normalized_shape)
     mu = np.mean(input, axis=axes, keepdims=True)
     variance = np.mean(np.square(input - mu), axis=axes, keepdims=True)
-    # Value mean, derivative that of μ; value rstd, derivative that of 1/√(σ² + ε).
-    mu = constant(mean) + (mu - constant(mu))
-    r = 1.0 / np.sqrt(variance + constant(1.0 / np.square(rstd) - variance))
-    normalized = (input - mu) * r
+    eps = constant(1.0 / np.square(rstd) - variance)
+    r = attach(rstd, 1.0 / np.sqrt(variance + eps))
+    normalized = (input - attach(mean, mu)) * r
     g = grad_out if weight is None else grad_out * weight
     slope = np.mean(g * normalized, axis=axes, keepdims=True)
     d_input = r * (g - np.mean(g, axis=axes, keepdims=True) - normalized * slope)

@@ -41,7 +41,6 @@ class Mark:
     said: str  # what is off the scale, in numbers
     bad: bool  # outside its bound
     title: str
-    facets: str
     cell_id: str
 
 
@@ -185,9 +184,8 @@ def _mark(verdict: Verdict, series: Sequence[str], scale: _Scale, y: float) -> M
         largest=largest,
         detect=scale.x(measure.detect_median) if scale.shows(measure.detect_median) else None,
         said=said,
-        bad=measure.max_ratio > 1 or not math.isfinite(measure.max_ulp),
+        bad=measure.max_ratio > 1,
         title=f"{cell.property} {cell.dtype} {series_name(cell)}: {verdict.outcome}; {figures}; {bound}",
-        facets=f"{cell.dtype} {cell.subject}",
         cell_id=cell.id,
     )
 

@@ -97,7 +97,7 @@ def _case_file(case: str, report_dir: Path) -> Path:
         raise Stop(
             exit_codes.USAGE, f"case {case!r}: {len(found)} cases begin so: {', '.join(p.stem for p in found[:5])}"
         )
-    raise Stop(exit_codes.USAGE, f"case {case!r}: no such file, and no such id in {folder}")
+    raise Stop(exit_codes.USAGE, f"case {case!r}: no such file, and no such id in {folder} (see --report-dir)")
 
 
 def _origin(point: EntryPoint) -> str:

@@ -24,7 +24,7 @@ _BOUNDED = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
 
 
 def render(run: Run, gated: Gated | None = None) -> str:
-    """The page; about 1.2 KiB per cell. What a gate said stands on it if it is given."""
+    """The page, with what a gate said; about 1.3 KiB per cell, and a few KiB per failure card."""
     style, script = _source("report.css"), _source("report.js")
     return (
         _environment()

@@ -13,6 +13,8 @@ from .gate import Finding
 from .text import BAD, GLYPHS, clean, has_ulps, number, one_line
 
 _SPREAD = 3  # ops; up to so many, each op shows large labelled grids
+#: Kinds of findings that stand first in the list; the others follow as the gate sorts them.
+_FIRST = ("new", "error", "incomplete", "coverage", "budget")
 #: Kinds of findings that mark a square: sign, CSS class.
 _MARKS = {"new": ("✕", "new"), "known": ("●", "known"), "budget": ("▲", "budget")}
 
@@ -71,9 +73,19 @@ class Gated:
     code: int
 
     @property
+    def listed(self) -> tuple[Finding, ...]:
+        """Blocking findings first, and among them the new failures."""
+
+        def place(finding: Finding) -> tuple[bool, int]:
+            kind = finding.kind
+            return finding.code == exit_codes.OK, _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
+
+        return tuple(sorted(self.findings, key=place))
+
+    @property
     def kinds(self) -> tuple[tuple[str, int, bool], ...]:
         """Kind, findings, whether they block."""
-        found = Counter((finding.kind, finding.code != exit_codes.OK) for finding in self.findings)
+        found = Counter((finding.kind, finding.code != exit_codes.OK) for finding in self.listed)
         return tuple((kind, count, blocks) for (kind, blocks), count in found.items())
 
     def marks(self) -> dict[str, str]:

@@ -83,6 +83,7 @@ class Share:
 
     standing: Standing
     pieces: tuple[tuple[Outcome, int, float, float], ...]
+    known: int  # failures that the gate accepts
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class View:
     splits: tuple[Bar, ...]
     slowest: tuple[Square, ...]
     ids: Mapping[str, str]  # cell key -> where a link to it leads
+    facets: Mapping[str, str]  # cell id -> words the filters look at
 
 
 def make_view(run: Run, gated: Gated | None = None) -> View:
@@ -120,7 +122,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
     slow = sorted(squares, key=lambda item: -item.verdict.seconds)
     return View(
         counts=tuple(counts(run.verdicts).items()),
-        shares=tuple(_share(standing) for standing in standings(run.verdicts)),
+        shares=tuple(_share(standing, marks) for standing in standings(run.verdicts)),
         checked=sum(verdict.outcome in CHECKED for verdict in run.verdicts),
         devices=_unique(cell.device for cell in cells),
         subjects=_unique(cell.subject for cell in cells),
@@ -134,16 +136,18 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
         splits=_splits(squares),
         slowest=tuple(item for item in slow[:10] if item.verdict.seconds > 0),
         ids={key: item.target for key, item in by_key.items()},
+        facets={item.verdict.cell.id: item.facets for item in squares},
     )
 
 
-def _share(standing: Standing) -> Share:
+def _share(standing: Standing, marks: Mapping[str, str]) -> Share:
     left, pieces = 0.0, []
     for outcome, count in counts(standing.verdicts).items():
         width = round(100 * count / len(standing.verdicts), 3)
         pieces.append((outcome, count, round(left, 3), width))
         left += width
-    return Share(standing, tuple(pieces))
+    known = sum(marks.get(verdict.cell.key) == "known" for verdict in standing.verdicts)
+    return Share(standing, tuple(pieces), known)
 
 
 def _complaint(group: Sequence[Verdict], squares: Mapping[str, Square]) -> Complaint:

@@ -63,7 +63,12 @@ class Row(NamedTuple):
 
     def normalize(self, t: Tensor) -> Tensor:
         """r (t - bar(t) - xh bar(t xh)): the derivative of xh, which is its own adjoint."""
-        return self.r * (t - self.bar(t) - self.xh * self.bar(t * self.xh))
+        centred = t - self.bar(t)
+        return self.r * (centred - self.xh * self.bar(centred * self.xh))
+
+    def slope(self, t: Tensor) -> Tensor:
+        """-r^2 bar(t xh): the derivative of r. t is centred first, for the rows of xh sum to zero only nearly."""
+        return -self.r * self.r * self.bar((t - self.bar(t)) * self.xh)
 
 
 def row_statistics(x: Tensor, row_ndim: int, eps: float | None, rstd: Tensor | None) -> Row:
@@ -116,9 +121,8 @@ def forward_jvp(
     if tx is not None or tw is not None:
         row = row_statistics(x.to(compute_dtype(x.dtype)), row_ndim, eps, None)
         if tx is not None:
-            t_mean, s = row.bar(tx), row.bar(tx * row.xh)
-            t_rstd = -row.r * row.r * s
-            out = _times(row.r * (tx - t_mean - row.xh * s), _up(weight))
+            t_mean, t_rstd = row.bar(tx), row.slope(tx)
+            out = _times(row.normalize(tx), _up(weight))
         if tw is not None:
             out = _plus(out, row.xh * tw)
     out = _plus(out, tb)
@@ -229,7 +233,7 @@ def _backward_jvp_input(
         inner = tg - row.bar(tg)
         tc = row.bar(tg * xh)
     if tx is not None and txh is not None:
-        tr = -r * r * row.bar(tx * xh)
+        tr = row.slope(tx)
         out = tr * (g - row.bar(g) - xh * c)
         inner = _plus(inner, -txh * c)
         tc = _plus(tc, row.bar(g * txh))

@@ -65,6 +65,7 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "matmul": (lambda a, b: a @ b, ((2, 3), (3, 4)), _any),
     "einsum": (lambda a, b: np.einsum("ij,kj->ki", a, b), ((2, 3), (4, 3)), _any),
     "trace": (lambda a: np.trace(a), ((3, 4),), _any),
+    "attach": (lambda a, b: array.attach(a, a) * b, ((3,), (3,)), _any),
     "store": (lambda a: array.store(a) * a, ((3,),), _any),
     "layer_norm": (lambda x, w, b: normalization.layer_norm(x, (4,), w, b), ((3, 4), (4,), (4,)), _any),
     "native_layer_norm": (lambda x: normalization.native_layer_norm(x, (3,), None, None, 1e-3), ((2, 3),), _any),

@@ -238,6 +238,20 @@ def test_nothing_heavy_is_imported_to_read_files(words: tuple[str, ...], tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+def test_the_controller_leaves_torch_to_its_workers(tmp_path: Path) -> None:
+    program = (
+        "import sys; from opassay.reports.cli import main; main(sys.argv[1:])\n"
+        "sys.exit(str([name for name in ('torch', 'mpmath', 'hypothesis') if name in sys.modules]))"
+    )
+    words = ("run", *_properties("ERROR"), "-n", "1", "--max-examples", "1")
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stderr.strip() == "[]"
+    assert _run(tmp_path).environment["torch threads"] == "1"
+
+
 def test_the_module_runs_as_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "opassay", "--version"], cwd=HERE, capture_output=True, text=True, check=False

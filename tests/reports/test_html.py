@@ -235,6 +235,9 @@ def test_the_gate_is_shown_if_there_was_one() -> None:
     assert {"k fail known", "k verified budget", "k fail new"} <= set(classes)
     assert "gate exit 1" in page.text
     assert "1 known (not blocking)" in page.text
+    assert "1 ● of them known" in page.text
+    kinds = ["new", "budget", "unknown", "known"]
+    assert [finding.kind for finding in Gated(findings, 1).listed] == kinds
     assert f"#f-{known.cell.id}" in _hrefs(page)
     assert 'id="gate"' not in render(make_run(over))
 
