@@ -49,7 +49,9 @@ class Elements:
     value: Any
 
 
-def judge(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool = True) -> Elements:
+def judge(
+    computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool = True, order: int = 0
+) -> Elements:
     """Place a computed output in its accept set.
 
     Args:
@@ -60,6 +62,8 @@ def judge(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_in
             the radius, and elements whose centre is not finite are not judged.
         finite_inputs: whether all operands were finite. Only then is a NaN or infinite exact value a singularity of
             the formula, which a rounded evaluation may miss by a hair: not judged.
+        order: of the derivative. A value must be the very NaN or infinity of the exact reading. A derivative at an
+            infinite argument is a limit, NaN or infinite by the order of evaluation: it must only not be finite.
 
     Raises:
         ReadingError: an exact value outside its ball.
@@ -72,9 +76,11 @@ def judge(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_in
         for i in map(tuple, np.argwhere(open_ & finite & finite_bound)):
             value = exact.values[i] if exact is not None else _pair(high[i], low[i])
             accepted[i] = _decide(computed[i], fmt, value, float(delta[i]))
-        must_match = ~finite & (exact is not None and not finite_inputs)
+        must_match = ~finite & (exact is not None and not finite_inputs) & (ball.radii() == 0)
         judged = (finite & finite_bound) | must_match
         same = (computed == high) | (np.isnan(computed) & np.isnan(high))
+        if order:
+            same = ~np.isfinite(computed)
         accepted = np.where(judged, np.where(finite, accepted, same), True)
         special = ~finite | np.isinf(round_array(fmt, np.where(finite, high, 0.0)))
         return _measured(computed, fmt, high, low, delta, accepted, judged, special)

@@ -38,10 +38,11 @@ class Fault:
 
 
 class Violation(AssertionError):
-    """A broken promise of the subject; `fault` tells a wrong element."""
+    """A broken promise of the subject; `fault` tells a wrong element, `sample` the input that showed it."""
 
     fault: Fault | None = None
     worst: Worst | None = None
+    sample: Sample | None = None
 
     def __init__(self, code: Code, title: str, lines: Sequence[str] = (), path: str = "") -> None:
         super().__init__(title)
@@ -149,6 +150,7 @@ class Judgement:
         try:
             self.against(formula, [to_array(t) for t in operands], computed, names, name, len(word), exactly)
         except Violation as violation:
+            violation.sample = sample
             if violation.fault is not None and function is None:
                 violation.fault = replace(violation.fault, word=word)
             raise
@@ -170,10 +172,18 @@ class Judgement:
         for i, (tensor, ball, name) in enumerate(zip(computed, rounded, names, strict=True)):
             with self.clock("compare"):
                 read = None if exact is None else exact[i]
-                self.output(tensor, ball, read, name, path, finite, (formula, operands, i))
+                self.output(tensor, ball, read, name, path, finite, order, (formula, operands, i))
 
     def output(
-        self, tensor: Tensor, ball: Ball, exact: Exact | None, name: str, path: str, finite: bool, again: Any = None
+        self,
+        tensor: Tensor,
+        ball: Ball,
+        exact: Exact | None,
+        name: str,
+        path: str,
+        finite: bool,
+        order: int = 0,
+        again: Any = None,
     ) -> None:
         """Judge one output; `again` = (formula, operands, index) lets a failure be told in exact values."""
         if tuple(tensor.shape) != ball.shape:
@@ -181,12 +191,12 @@ class Judgement:
             raise Violation(Code.ATTRIBUTE, f"{self.op.name} {path}: shape of {name}", lines, path)
         computed = to_array(tensor)
         fmt = FORMATS[dtype_name(tensor.dtype)]
-        found = accept.judge(computed, fmt, ball, exact, finite)
+        found = accept.judge(computed, fmt, ball, exact, finite, order + self.op.promises.order)
         if not np.all(found.accepted):
             if exact is None and again is not None:
                 formula, operands, i = again
                 exact = evaluate(formula, *operands)[0][i]
-                found = accept.judge(computed, fmt, ball, exact, finite)
+                found = accept.judge(computed, fmt, ball, exact, finite, order + self.op.promises.order)
             if not np.all(found.accepted):
                 raise self._violation(tensor, found, exact, name, path, 0 if again is None else again[2])
         self._collect(tensor, found, exact, name, path)

@@ -83,10 +83,12 @@ class Promises:
     Attributes:
         dtypes: (args) -> the dtype of every output that is not None.
         saved: (args, indices of arguments that require grad) -> bytes kept for backward, inputs included.
+        order: of the derivative that the op itself is; 1 for a backward op.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
     saved: Callable[[tuple[Any, ...], frozenset[int]], int] | None = None
+    order: int = 0
 
 
 @dataclass(frozen=True)

@@ -82,14 +82,19 @@ def contract(dtype: str, device: str = "cpu") -> Contract:
 
 
 class Ball(Array):
-    """Centres, radii (None: exactly zero) and the contract they were computed under."""
+    """Centres, radii (None: exactly zero) and the contract they were computed under.
 
-    __slots__ = ("centre", "contract", "radius")
+    A NaN or infinite centre has radius 0 where every evaluation gives just that, and NaN where one may not
+    (∞ times what may be zero). `special` tells whether any element, or one it came from, is not finite.
+    """
 
-    def __init__(self, centre: Any, radius: Any, terms: Contract) -> None:
+    __slots__ = ("centre", "contract", "radius", "special")
+
+    def __init__(self, centre: Any, radius: Any, terms: Contract, special: bool = False) -> None:
         self.centre = centre
         self.radius = radius
         self.contract = terms
+        self.special = special
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -107,7 +112,10 @@ class Ball(Array):
     def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
         terms = self.contract
         balls = [x if isinstance(x, Ball) else _constant(x, terms) for x in operands]
-        return _RULES[primitive](terms, *balls, **params)
+        out = _RULES[primitive](terms, *balls, **params)
+        if any(x.special for x in balls) or not np.isfinite(out.centre).all():
+            out = Ball(out.centre, _settled(primitive, out, balls, params), terms, True)
+        return out
 
     def radii(self) -> Any:
         """The radius of every element."""
@@ -116,7 +124,30 @@ class Ball(Array):
 
 def ball(values: Any, terms: Contract) -> Ball:
     """float64 inputs, held exactly by the dtype under test."""
-    return Ball(np.asarray(values, dtype=terms.centre_type), None, terms)
+    centre = np.asarray(values, dtype=terms.centre_type)
+    if np.max(np.abs(centre), initial=0.0) <= terms.limit:
+        return Ball(centre, None, terms)
+    finite = np.isfinite(centre)
+    beyond = finite & (np.abs(centre) > terms.limit)  # an evaluation may scale inputs as well
+    return Ball(centre, np.where(beyond, np.inf, 0.0), terms, not finite.all())
+
+
+def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
+    """The radii of a result, where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
+    if primitive not in _COMPUTED:
+        return out.radius  # elements are moved or chosen, with the radii they have
+    axes = params.get("axes", ())
+    sure: Any = True
+    touched = ~np.isfinite(out.centre)
+    for x in operands:
+        finite, radius = np.isfinite(x.centre), x.radii()
+        sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
+        touched = touched | np.any(~finite, axis=axes, keepdims=True)
+    if primitive == "multiply":
+        for x, y in (operands, operands[::-1]):
+            maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
+            sure = sure & ~(np.isinf(x.centre) & maybe_zero)
+    return np.where(touched, np.where(sure, 0.0, np.nan), out.radii())
 
 
 @functools.lru_cache(maxsize=512)
@@ -394,6 +425,11 @@ _RULES: dict[str, Callable[..., Ball]] = {
     "scatter": _scatter,
     "concatenate": _concatenate,
 }
+
+
+_COMPUTED = frozenset(
+    {"add", "subtract", "multiply", "divide", "square", "sqrt", "exp", "expm1", "log", "log1p", "tanh", "power", "sum"}
+)
 
 
 def balls(function: Callable[..., Any], values: Any, terms: Contract) -> tuple[Ball, ...]:

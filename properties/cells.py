@@ -226,7 +226,7 @@ def _failed(
     if violation is None:
         failure = Failure(Code.BITS, "a failure that did not repeat", str(err), case_id(cell, text), text)
     else:
-        lines = snippet(judgement.op, cell.subject, sample, violation, case_id(cell, text))
+        lines = snippet(judgement.op, cell.subject, violation.sample or sample, violation, case_id(cell, text))
         failure = Failure(violation.code, violation.title, violation.message, case_id(cell, text), text, lines)
     outcome = Outcome.FAIL if again == REPETITIONS else Outcome.UNSTABLE
     reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"

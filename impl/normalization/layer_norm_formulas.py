@@ -275,7 +275,7 @@ def backward_vjp(op: Backward, needs: BackwardGrads, cotangents: tuple[Tensor | 
     if needs.grad_mean and v is not None:
         d_dm = row.bar(v)
     if needs.grad_rstd and v is not None:
-        d_ds = -r * r * row.bar(v * xh)
+        d_ds = row.slope(v)
     if needs.weight and gg is not None and dy is not None and op.weight is not None:
         d_w = sum_lead(gg * dy, op.batch_ndim, op.row_ndim)
         d_w = d_w.sum_to_size(op.weight.shape).to(op.weight.dtype)
@@ -296,10 +296,11 @@ def _backward_vjp_input(
         c = row.bar(g * xh)
         if ds is not None:
             c = c + r * ds / n
+        v = v - row.bar(v)  # changes nothing in exact arithmetic, and cancels before the products round
         p = row.bar(v * xh)
         total = _plus(total, -r * (v * c + p * g))
         # R / N, kept as means so that nothing grows with N.
-        scale = row.bar(v * g) - row.bar(v) * row.bar(g) - p * c
+        scale = row.bar(v * g) - p * c
         if ds is not None:
             scale = scale - r * p * ds / n
     if total is None:

@@ -226,7 +226,7 @@ OPS: tuple[Op, ...] = (
         },
         samples=_backward,
         differentiable=("grad_out", "input", "weight"),  # mean and rstd count as functions of the input
-        promises=Promises(dtypes=_backward_dtypes),
+        promises=Promises(dtypes=_backward_dtypes, order=1),
         refusals=_refusals(1, 2, 5),
     ),
 )
