@@ -72,9 +72,10 @@ def native_layer_norm_backward(
     eps = constant(1.0 / np.square(rstd) - variance)
     r = attach(rstd, 1.0 / np.sqrt(variance + eps))
     normalized = (input - attach(mean, mu)) * r
-    g = grad_out if weight is None else grad_out * weight
+    # rstd first, as reverse mode on the definition has it: the bound is that of the order with the larger error.
+    g = (grad_out if weight is None else grad_out * weight) * r
     slope = np.mean(g * normalized, axis=axes, keepdims=True)
-    d_input = r * (g - np.mean(g, axis=axes, keepdims=True) - normalized * slope)
+    d_input = g - np.mean(g, axis=axes, keepdims=True) - normalized * slope
     rows = tuple(range(np.ndim(input) - len(normalized_shape)))
     d_weight = np.sum(grad_out * normalized, axis=rows)
     d_bias = np.sum(grad_out, axis=rows)

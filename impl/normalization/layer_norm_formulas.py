@@ -61,14 +61,20 @@ class Row(NamedTuple):
         """Mean over the row, dims kept."""
         return t.mean(self.dims, keepdim=True)
 
+    def centre(self, t: Tensor) -> Tensor:
+        """t - bar(t). The view is a node of its own: in reverse mode the two terms' cotangents, which nearly cancel,
+        meet there before any other cotangent of t is added to them."""
+        t = t.view_as(t)
+        return t - self.bar(t)
+
     def normalize(self, t: Tensor) -> Tensor:
         """r (t - bar(t) - xh bar(t xh)): the derivative of xh, which is its own adjoint."""
-        centred = t - self.bar(t)
+        centred = self.centre(t)
         return self.r * (centred - self.xh * self.bar(centred * self.xh))
 
     def slope(self, t: Tensor) -> Tensor:
         """-r^2 bar(t xh): the derivative of r. t is centred first, for the rows of xh sum to zero only nearly."""
-        return -self.r * self.r * self.bar((t - self.bar(t)) * self.xh)
+        return -self.r * self.r * self.bar(self.centre(t) * self.xh)
 
 
 def row_statistics(x: Tensor, row_ndim: int, eps: float | None, rstd: Tensor | None) -> Row:
@@ -185,7 +191,8 @@ class Backward(NamedTuple):
 
     def full(self, t: Tensor | None) -> Tensor | None:
         """`t` in the input's shape and dtype, contiguous."""
-        return None if t is None else t.to(self.dtype).expand(self.shape).contiguous()
+        # Expanded before it is rounded: the derivative then sums before it rounds, too.
+        return None if t is None else t.expand(self.shape).to(self.dtype).contiguous()
 
 
 def backward_jvp(
@@ -230,11 +237,11 @@ def _backward_jvp_input(
         c = c + r * ds / n
     inner = tc = out = None
     if tg is not None:
-        inner = tg - row.bar(tg)
+        inner = row.centre(tg)
         tc = row.bar(tg * xh)
     if tx is not None and txh is not None:
         tr = row.slope(tx)
-        out = tr * (g - row.bar(g) - xh * c)
+        out = tr * (row.centre(g) - xh * c)
         inner = _plus(inner, -txh * c)
         tc = _plus(tc, row.bar(g * txh))
         tc = _plus(tc, None if ds is None else tr * ds / n)
@@ -296,7 +303,7 @@ def _backward_vjp_input(
         c = row.bar(g * xh)
         if ds is not None:
             c = c + r * ds / n
-        v = v - row.bar(v)  # changes nothing in exact arithmetic, and cancels before the products round
+        v = row.centre(v)  # changes nothing in exact arithmetic, and cancels before the products round
         p = row.bar(v * xh)
         total = _plus(total, -r * (v * c + p * g))
         # R / N, kept as means so that nothing grows with N.
