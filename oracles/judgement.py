@@ -17,8 +17,19 @@ from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
 from . import accept
 from .op import Op, Sample, Subject, Tensor, dtype_name, to_array
-from .rounding import Ball, Contract, balls
-from .transforms import ENGINES, Like, Problem, Word, along, draw_directions, output_names, signature, word_name
+from .rounding import Ball, Contract, balls, contract
+from .transforms import (
+    ENGINES,
+    Like,
+    Problem,
+    Word,
+    along,
+    derivative_order,
+    draw_directions,
+    output_names,
+    signature,
+    word_name,
+)
 from .verdict import Code, Measure, Worst
 
 #: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself.
@@ -97,6 +108,10 @@ class Judgement:
         finally:
             self.timing[part] = self.timing.get(part, 0.0) + time.perf_counter() - start
 
+    def terms_of(self, order: int) -> Contract:
+        """The contract of a path with `order` derivative steps, on top of those that the op itself is."""
+        return contract(self.terms.stores.name, self.device, order + self.op.promises.order)
+
     def call(self, function: Callable[..., Any], *args: Any, what: str = "") -> Any:
         """Run the subject; an exception on valid input is a violation."""
         with self.clock("op"):
@@ -148,7 +163,9 @@ class Judgement:
         names = output_names(self.op, word, problem.wrt, len(primal))
         formula = problem.formula(word, len(primal))
         try:
-            self.against(formula, [to_array(t) for t in operands], computed, names, name, len(word), exactly)
+            self.against(
+                formula, [to_array(t) for t in operands], computed, names, name, derivative_order(word), exactly
+            )
         except Violation as violation:
             violation.sample = sample
             if violation.fault is not None and function is None:
@@ -163,7 +180,7 @@ class Judgement:
         """Judge computed outputs against a formula at float64 operands."""
         cost = sum(np.size(o) for o in operands) * 4**order
         with self.clock("reference"):
-            rounded = balls(formula, operands, self.terms)
+            rounded = balls(formula, operands, self.terms_of(order))
             exact = evaluate(formula, *operands)[0] if exactly and cost <= EXACT_BUDGET else None
         finite = all(np.isfinite(o).all() for o in operands)
         if len(rounded) != len(computed):

@@ -41,7 +41,7 @@ def _half_widths(j: Judgement, args: Sequence[Any], outputs: Sequence[Tensor]) -
     """Half-width of the accept set of every output element of a call, from the rounding reading."""
     problem = Problem(j.op, args)
     with j.clock("reference"):
-        read = balls(problem.formula((), len(outputs)), problem.arrays(), j.terms)
+        read = balls(problem.formula((), len(outputs)), problem.arrays(), j.terms_of(0))
     widths = []
     for ball, y in zip(read, outputs, strict=True):
         radius = np.asarray(ball.radii(), dtype=np.float64)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..reference.array import Array, Operands, Params
+from ..reference.array import Array, Operands, Params, algorithms
 from ..reference.formats import BINARY32, BINARY64, FORMATS, Format
 
 #: Radii are computed in floating point themselves; this relative excess per operation covers their roundings.
@@ -46,6 +46,9 @@ class Contract:
         flush: whether subnormal results may become zero.
         scaling: how far an evaluation may scale an intermediate on its way (n x − Σx for x − mean, a product in
             another order): so much closer to the formula come overflow, beyond which nothing is judged, and underflow.
+        roundings: of an evaluation per operation of the reading. Values and first derivatives are evaluated as the
+            formula and its reverse or forward mode read, one for one. Higher orders are evaluated from closed forms,
+            whose product rules repeat factors: twice as many with each order.
     """
 
     accumulate: Format
@@ -53,6 +56,12 @@ class Contract:
     functions: Mapping[str, float] = field(default_factory=lambda: CPU_FUNCTIONS)
     flush: bool = False
     scaling: float = 2.0**12
+    roundings: float = 1.0
+
+    @functools.cached_property
+    def roundoff(self) -> float:
+        """The relative error that an operation may add."""
+        return self.accumulate.unit_roundoff * self.roundings
 
     @functools.cached_property
     def centre_type(self) -> Any:
@@ -74,11 +83,15 @@ class Contract:
 
 
 @functools.lru_cache(maxsize=64)
-def contract(dtype: str, device: str = "cpu") -> Contract:
-    """The contract of a dtype (torch's name): half types accumulate in binary32, as torch's opmath does."""
+def contract(dtype: str, device: str = "cpu", order: int = 0) -> Contract:
+    """The contract of a dtype (torch's name) and an order of derivatives; half types accumulate in binary32.
+
+    That is torch's own rule for them (opmath).
+    """
     stores = FORMATS[dtype]
     accumulate = stores if stores.precision >= BINARY32.precision else BINARY32
-    return Contract(accumulate, stores, CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS)
+    functions = CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS
+    return Contract(accumulate, stores, functions, roundings=2.0 ** max(order - 1, 0))
 
 
 class Ball(Array):
@@ -178,7 +191,7 @@ def _size(centre: Any) -> Any:
 
 def _rounded(terms: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
     """The ball after `times` roundings of the evaluation and one of the centre. Overwrites `radius`."""
-    u, limit = terms.accumulate.unit_roundoff * times, terms.limit
+    u, limit = terms.roundoff * times, terms.limit
     out = _size(centre)
     largest = out.max(initial=0.0) + (0.0 if radius is None else np.max(radius, initial=0.0))
     inside = None if largest <= limit else out + (0.0 if radius is None else radius) <= limit
@@ -339,7 +352,7 @@ def _sum(terms: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     terms_added = a.centre.size // max(centre.size, 1)
     if terms_added <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), terms)
-    growth = (terms_added - 1) * (terms.accumulate.unit_roundoff + terms.centre_roundoff) * (1.0 + terms_added * _SLACK)
+    growth = (terms_added - 1) * (terms.roundoff + terms.centre_roundoff) * (1.0 + terms_added * _SLACK)
     size = np.sum(_size(a.centre), axis=axes, keepdims=True)
     radius = size * growth
     if a.radius is not None:
@@ -392,7 +405,7 @@ def _scatter(terms: Contract, a: Ball, index: Any, shape: tuple[int, ...]) -> Ba
     spread, size = np.zeros(shape), np.zeros(shape)
     np.add.at(spread, index, a.radii())
     np.add.at(size, index, np.abs(a.centre).astype(np.float64))
-    growth = np.maximum(hits - 1.0, 0.0) * (terms.accumulate.unit_roundoff + terms.centre_roundoff)
+    growth = np.maximum(hits - 1.0, 0.0) * (terms.roundoff + terms.centre_roundoff)
     return Ball(centre, spread * (1.0 + _SLACK) + growth * (size + spread), terms)
 
 
@@ -433,7 +446,22 @@ _COMPUTED = frozenset(
 
 
 def balls(function: Callable[..., Any], values: Any, terms: Contract) -> tuple[Ball, ...]:
-    """The rounding reading of a formula at float64 inputs: one ball per output element."""
+    """The rounding reading of a formula, its other algorithms included, at float64 inputs: a ball per element."""
+    first = _outputs(function, values, terms)
+    for other in algorithms(function):
+        first = tuple(_hull(a, b) for a, b in zip(first, _outputs(other, values, terms), strict=True))
+    return first
+
+
+def _outputs(function: Callable[..., Any], values: Any, terms: Contract) -> tuple[Ball, ...]:
     with np.errstate(all="ignore"):
         outputs = function(*(ball(v, terms) for v in values))
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+
+
+def _hull(a: Ball, b: Ball) -> Ball:
+    """A ball around a's centre that holds both."""
+    with np.errstate(all="ignore"):
+        same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
+        reach = np.where(same, 0.0, _size(a.centre - b.centre)) + b.radii()
+    return Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)

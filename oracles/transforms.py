@@ -17,6 +17,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ..reference import derivative
+from ..reference.array import algorithm_of, algorithms
 from .op import Op, Tensor, flat_outputs, is_float, to_array
 
 Word = tuple[Any, ...]  # of "jvp", "vjp" and Vmap steps, innermost first
@@ -30,6 +31,11 @@ THIRD: tuple[Word, ...] = (("vjp", "vjp", "vjp"), ("jvp", "vjp", "jvp"))
 def word_name(word: Word) -> str:
     """The word as a composition, outermost first: ("vjp", "jvp") is "jvp∘vjp"."""
     return "∘".join("vmap" if isinstance(step, Vmap) else step for step in reversed(word)) or "forward"
+
+
+def derivative_order(word: Word) -> int:
+    """How many steps of a word differentiate."""
+    return sum(not isinstance(step, Vmap) for step in word)
 
 
 @dataclass(frozen=True)
@@ -166,6 +172,15 @@ def draw_directions(likes: Sequence[Like], seed: int, device: Any = "cpu") -> li
     return [torch.from_numpy(np.asarray(rng.standard_normal(t.shape))).to(device, t.dtype) for t in likes]
 
 
+def _plain(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula that takes tensors, of integers say, as NumPy arrays."""
+
+    def plain(*args: Any) -> Any:
+        return formula(*(a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in args))
+
+    return plain
+
+
 class Problem:
     """An op with given arguments: its floating tensors are operands, the rest is closed over.
 
@@ -207,10 +222,17 @@ class Problem:
     def formula(self, word: Word, outputs: int) -> Callable[..., tuple[Any, ...]]:
         """T(f) for the op's formula, as a function of reading arrays: `passive`, `inputs`, directions."""
 
-        def plain(*args: Any) -> Any:
-            return self.op.reference(*(a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in args))
+        first, *others = (
+            along(REFERENCE, word, self.operation(_plain(algorithm)), len(self.wrt), outputs, len(self.fixed))
+            for algorithm in (self.op.reference, *algorithms(self.op.reference))
+        )
 
-        return along(REFERENCE, word, self.operation(plain), len(self.wrt), outputs, len(self.fixed))
+        def path(*arrays: Any) -> tuple[Any, ...]:
+            return first(*arrays)
+
+        for other in others:
+            algorithm_of(path)(other)
+        return path
 
     def arrays(self, directions: Sequence[Tensor] = ()) -> list[Any]:
         """What `formula` takes, as float64: the operands of the op, and `directions`."""

@@ -85,7 +85,7 @@ def adjoint(j: Judgement, sample: Sample) -> None:
     for word, given, against in ((("jvp",), tangents, cotangents), (("vjp",), cotangents, tangents)):
         computed = j.call(along(ENGINES["func"], word, f, k, m), *problem.inputs, *given, what=word[0])
         with j.clock("reference"):
-            read = balls(problem.formula(word, m), problem.arrays(given), j.terms)
+            read = balls(problem.formula(word, m), problem.arrays(given), j.terms_of(1))
         if len(computed) != len(read):
             title = f"{j.op.name} {word_name(word)}: got {len(computed)} outputs, need {len(read)}"
             raise Violation(Code.ATTRIBUTE, title, path=word_name(word))

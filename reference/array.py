@@ -106,6 +106,24 @@ def attach(value: Any, slope: Any) -> Any:
     return bind("attach", (fixed, slope), {}) if isinstance(slope, Array) else fixed
 
 
+def algorithm_of(formula: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare another algorithm for a formula: equal in exact arithmetic, evaluated in another order.
+
+    What an implementation may return is bounded by the largest error over a formula's algorithms.
+    """
+
+    def declare(algorithm: Callable[..., Any]) -> Callable[..., Any]:
+        formula.algorithms = (*algorithms(formula), algorithm)  # type: ignore[attr-defined]
+        return algorithm
+
+    return declare
+
+
+def algorithms(formula: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
+    """The other algorithms of a formula."""
+    return getattr(formula, "algorithms", ())
+
+
 def store(x: Any) -> Any:
     """`x` as a later step reads it back from memory: rounded to the contract's storage format."""
     return bind("store", (x,), {}) if isinstance(x, Array) else x

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .array import attach, constant
+from .array import algorithm_of, attach, constant
 
 Array = Any
 
@@ -66,16 +66,44 @@ def native_layer_norm_backward(
     The values of `mean` and `rstd` are those given; their derivatives are those of the statistics of
     `input`, with ε = 1/rstd² − σ² held constant.
     """
+    return _backward(grad_out, input, normalized_shape, mean, rstd, weight, output_mask, rstd_first=False)
+
+
+@algorithm_of(native_layer_norm_backward)
+def _rstd_first(
+    grad_out: Array,
+    input: Array,
+    normalized_shape: Sequence[int],
+    mean: Array,
+    rstd: Array,
+    weight: Array | None,
+    bias: Array | None,
+    output_mask: Sequence[bool],
+) -> tuple[Array | None, Array | None, Array | None]:
+    return _backward(grad_out, input, normalized_shape, mean, rstd, weight, output_mask, rstd_first=True)
+
+
+def _backward(
+    grad_out: Array,
+    input: Array,
+    normalized_shape: Sequence[int],
+    mean: Array,
+    rstd: Array,
+    weight: Array | None,
+    output_mask: Sequence[bool],
+    rstd_first: bool,
+) -> tuple[Array | None, Array | None, Array | None]:
     axes = _row_axes(normalized_shape)
     mu = np.mean(input, axis=axes, keepdims=True)
     variance = np.mean(np.square(input - mu), axis=axes, keepdims=True)
     eps = constant(1.0 / np.square(rstd) - variance)
     r = attach(rstd, 1.0 / np.sqrt(variance + eps))
     normalized = (input - attach(mean, mu)) * r
-    # rstd first, as reverse mode on the definition has it: the bound is that of the order with the larger error.
-    g = (grad_out if weight is None else grad_out * weight) * r
+    g = grad_out if weight is None else grad_out * weight
+    g = g * r if rstd_first else g
     slope = np.mean(g * normalized, axis=axes, keepdims=True)
-    d_input = g - np.mean(g, axis=axes, keepdims=True) - normalized * slope
+    projected = g - np.mean(g, axis=axes, keepdims=True) - normalized * slope
+    d_input = projected if rstd_first else r * projected
     rows = tuple(range(np.ndim(input) - len(normalized_shape)))
     d_weight = np.sum(grad_out * normalized, axis=rows)
     d_bias = np.sum(grad_out, axis=rows)

@@ -230,7 +230,7 @@ def _backward_jvp_input(
     """tdx of `backward_jvp`, or None where every tangent is missing."""
     tdy, tdm, tds, tx, tw = tangents
     xh, r, n, ds, w = row.xh, row.r, row.n, op.grad_rstd, op.spread(op.weight)
-    g = dy if w is None else dy * w
+    g = row.centre(dy if w is None else dy * w)
     tg = _plus(_times(tdy, w), None if tw is None else dy * tw)
     c = row.bar(g * xh)
     if ds is not None:
@@ -238,10 +238,10 @@ def _backward_jvp_input(
     inner = tc = out = None
     if tg is not None:
         inner = row.centre(tg)
-        tc = row.bar(tg * xh)
+        tc = row.bar(inner * xh)
     if tx is not None and txh is not None:
         tr = row.slope(tx)
-        out = tr * (row.centre(g) - xh * c)
+        out = tr * (g - xh * c)
         inner = _plus(inner, -txh * c)
         tc = _plus(tc, row.bar(g * txh))
         tc = _plus(tc, None if ds is None else tr * ds / n)
@@ -274,7 +274,7 @@ def backward_vjp(op: Backward, needs: BackwardGrads, cotangents: tuple[Tensor | 
     if op.x is None:  # only d_bias was asked for: a sum
         return BackwardGrads(grad_out=op.full(vb))
     row = row_statistics(op.x.to(compute_dtype(op.dtype)), op.row_ndim, op.eps, op.rstd)
-    dy, w, xh, r = _up(op.grad_out), op.spread(op.weight), row.xh, row.r
+    dy, w, xh = _up(op.grad_out), op.spread(op.weight), row.xh
     gg = None if v is None else row.normalize(v)
     d_dy = d_dm = d_ds = d_x = d_w = None
     if needs.grad_out:
@@ -299,11 +299,12 @@ def _backward_vjp_input(
     total = None if vw is None else vw * dy
     scale = None
     if v is not None:
-        g = dy if w is None else dy * w
+        # Centring g and v changes nothing in exact arithmetic, and cancels before the products round.
+        g = row.centre(dy if w is None else dy * w)
         c = row.bar(g * xh)
         if ds is not None:
             c = c + r * ds / n
-        v = row.centre(v)  # changes nothing in exact arithmetic, and cancels before the products round
+        v = row.centre(v)
         p = row.bar(v * xh)
         total = _plus(total, -r * (v * c + p * g))
         # R / N, kept as means so that nothing grows with N.

@@ -17,7 +17,7 @@ from opassay.properties.plan import PROPERTIES, Selection, SelectionError, load_
 
 PUBLIC_OPS = [n for n, v in vars(opassay.impl).items() if inspect.isfunction(v)]
 #: Public functions of the formula modules that are no formulas.
-NO_FORMULAS = {"attach", "constant", "store", "scatter"}
+NO_FORMULAS = {"algorithm_of", "attach", "constant", "store", "scatter"}
 
 
 def _formulas() -> set[str]:
