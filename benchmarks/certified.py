@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from measurement import Row, at_least, fastest, line
 
-from opassay.oracles.rounding import balls, contract
+from opassay.oracles.contract import contract
+from opassay.oracles.rounding import balls
 from opassay.reference.derivative import vjp
 from opassay.reference.normalization import layer_norm
 

@@ -16,8 +16,9 @@ from mpmath import libmp
 from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
 from . import accept
+from .contract import Contract, contract
 from .op import Op, Sample, Subject, Tensor, dtype_name, to_array
-from .rounding import Ball, Contract, balls, contract
+from .rounding import Ball, balls
 from .transforms import (
     ENGINES,
     Like,

@@ -14,84 +14,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..reference.array import Array, Operands, Params, algorithms
-from ..reference.formats import BINARY32, BINARY64, FORMATS, Format
+from ..reference.formats import Format
+from .contract import Contract
 
 #: Radii are computed in floating point themselves; this relative excess per operation covers their roundings.
 _SLACK = 2.0**-50
-#: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and
-#: CUDA's single precision tables (CUDA C++ Programming Guide, mathematical functions).
-CPU_FUNCTIONS: Mapping[str, float] = {
-    "sqrt": 0.5, "exp": 1.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 1.0, "power": 1.0,
-}  # fmt: skip
-CUDA_FUNCTIONS: Mapping[str, float] = {
-    "sqrt": 1.5, "exp": 2.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 2.0, "power": 4.0,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class Contract:
-    """What an evaluation may do: the format it accumulates in, and how well its functions are known.
-
-    Attributes:
-        accumulate: format of every intermediate.
-        stores: format of stored intermediates (`reference.array.store`).
-        functions: largest error of each elementary function, in ulps.
-        flush: whether subnormal results may become zero.
-        scaling: how far an evaluation may scale an intermediate on its way (n x − Σx for x − mean, a product in
-            another order): so much closer to the formula come overflow, beyond which nothing is judged, and underflow.
-        roundings: of an evaluation per operation of the reading. Values and first derivatives are evaluated as the
-            formula and its reverse or forward mode read, one for one. Higher orders are evaluated from closed forms,
-            whose product rules repeat factors: twice as many with each order.
-    """
-
-    accumulate: Format
-    stores: Format
-    functions: Mapping[str, float] = field(default_factory=lambda: CPU_FUNCTIONS)
-    flush: bool = False
-    scaling: float = 2.0**12
-    roundings: float = 1.0
-
-    @functools.cached_property
-    def roundoff(self) -> float:
-        """The relative error that an operation may add."""
-        return self.accumulate.unit_roundoff * self.roundings
-
-    @functools.cached_property
-    def centre_type(self) -> Any:
-        """float64 below binary64; for binary64 the machine's widest float, so that centres cost little there."""
-        return np.longdouble if self.accumulate.precision >= BINARY64.precision else np.float64
-
-    @functools.cached_property
-    def centre_roundoff(self) -> float:
-        return float(np.finfo(self.centre_type).eps) / 2
-
-    @functools.cached_property
-    def underflow(self) -> float:
-        return (self.accumulate.smallest_normal if self.flush else self.accumulate.eta) * self.scaling
-
-    @functools.cached_property
-    def limit(self) -> float:
-        """The largest intermediate that no evaluation turns into an infinity."""
-        return self.accumulate.max / self.scaling
-
-
-@functools.lru_cache(maxsize=64)
-def contract(dtype: str, device: str = "cpu", order: int = 0) -> Contract:
-    """The contract of a dtype (torch's name) and an order of derivatives; half types accumulate in binary32.
-
-    That is torch's own rule for them (opmath).
-    """
-    stores = FORMATS[dtype]
-    accumulate = stores if stores.precision >= BINARY32.precision else BINARY32
-    functions = CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS
-    return Contract(accumulate, stores, functions, roundings=2.0 ** max(order - 1, 0))
 
 
 class Ball(Array):
@@ -151,13 +84,15 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
         return out.radius  # elements are moved or chosen, with the radii they have
     axes = params.get("axes", ())
     sure: Any = True
-    touched = ~np.isfinite(out.centre)
+    given: Any = False  # whether an operand is not finite
     for x in operands:
         finite, radius = np.isfinite(x.centre), x.radii()
         sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
-        touched = touched | np.any(~finite, axis=axes, keepdims=True)
-    if primitive == "multiply":
-        for x, y in (operands, operands[::-1]):
+        given = given | np.any(~finite, axis=axes, keepdims=True)
+    sure = sure & (given | np.isfinite(out.radii()))  # else a singularity of finite operands
+    touched = given | ~np.isfinite(out.centre)
+    if primitive in ("multiply", "divide"):
+        for x, y in (operands, operands[::-1])[: 2 if primitive == "multiply" else 1]:
             maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
             sure = sure & ~(np.isinf(x.centre) & maybe_zero)
     return np.where(touched, np.where(sure, 0.0, np.nan), out.radii())
@@ -263,14 +198,6 @@ def _divide(terms: Contract, a: Ball, b: Ball) -> Ball:
     reach = _size(b.centre) - b.radius
     spread = _size(quotient) * b.radius if a.radius is None else a.radius + _size(quotient) * b.radius
     return _rounded(terms, quotient, np.where(reach > 0, spread / reach, np.inf))
-
-
-def _negative(terms: Contract, a: Ball) -> Ball:
-    return Ball(-a.centre, a.radius, terms)
-
-
-def _absolute(terms: Contract, a: Ball) -> Ball:
-    return Ball(np.abs(a.centre), a.radius, terms)
 
 
 def _square(terms: Contract, a: Ball) -> Ball:
@@ -414,8 +341,8 @@ _RULES: dict[str, Callable[..., Ball]] = {
     "subtract": _subtract,
     "multiply": _multiply,
     "divide": _divide,
-    "negative": _negative,
-    "absolute": _absolute,
+    "negative": lambda terms, a: Ball(-a.centre, a.radius, terms),
+    "absolute": lambda terms, a: Ball(np.abs(a.centre), a.radius, terms),
     "square": _square,
     "sqrt": _function("sqrt", np.sqrt, _sqrt_spread),
     "exp": _function("exp", np.exp, lambda c, r, y: y * np.expm1(r)),

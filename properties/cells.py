@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, Phase
 
 from ..oracles.accept import ReadingError
 from ..oracles.case import case_id, dump_case, load_case
+from ..oracles.contract import contract
 from ..oracles.judgement import Judgement, Unsupported, Violation
 from ..oracles.op import Op, Sample
 from ..oracles.questions import QUESTIONS, Question
-from ..oracles.rounding import contract
 from ..oracles.snippet import snippet
 from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict
 from ..reference.exact import PrecisionError

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from opassay.oracles.contract import contract
 from opassay.oracles.judgement import Judgement, Violation
 from opassay.oracles.op import Op, Promises, Sample
-from opassay.oracles.rounding import contract
 from opassay.reference.formats import FORMATS, round_array
 
 Subject = Callable[..., Any]

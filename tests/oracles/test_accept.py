@@ -9,7 +9,8 @@ import pytest
 from mpmath import libmp
 
 from opassay.oracles.accept import Elements, ReadingError, judge
-from opassay.oracles.rounding import Ball, balls, contract
+from opassay.oracles.contract import contract
+from opassay.oracles.rounding import Ball, balls
 from opassay.reference.exact import Exact, evaluate
 from opassay.reference.exact import exact as exact_array
 from opassay.reference.formats import BINARY16, BINARY32, FORMATS, Format, neighbours, round_array, round_to, ulp_array
@@ -229,7 +230,7 @@ _SPECIAL = {np.nan: libmp.fnan, np.inf: libmp.finf, -np.inf: libmp.fninf}
 def _special(value: float) -> tuple[Ball, Exact]:
     raws = np.empty(1, dtype=object)
     raws[0] = _SPECIAL[value]
-    return Ball(np.array([value]), np.array([np.nan]), contract("float32")), Exact(raws)
+    return Ball(np.array([value]), np.array([0.0]), contract("float32"), True), Exact(raws)
 
 
 @pytest.mark.parametrize("value", list(_SPECIAL))
@@ -242,6 +243,21 @@ def test_special_values_must_match_where_an_operand_was_special(value: float, co
     assert found.special.all()
     assert found.accepted.all() == same
     assert found.ratio[0] == (0.0 if same else np.inf)
+
+
+@pytest.mark.parametrize("value", list(_SPECIAL))
+def test_a_special_value_that_another_evaluation_may_miss_is_not_judged(value: float) -> None:
+    ball, exact = _special(value)
+    unsure = Ball(ball.centre, np.array([np.nan]), ball.contract, True)
+    assert not judge(np.array([1.0]), BINARY32, unsure, exact, finite_inputs=False).judged.any()
+
+
+@pytest.mark.parametrize("value", list(_SPECIAL))
+@pytest.mark.parametrize("computed", [np.nan, np.inf, -np.inf, 1.0])
+def test_a_derivative_at_infinity_must_only_not_be_finite(value: float, computed: float) -> None:
+    ball, exact = _special(value)
+    found = judge(np.array([computed]), BINARY32, ball, exact, finite_inputs=False, order=1)
+    assert found.accepted.all() == (not np.isfinite(computed))
 
 
 @pytest.mark.parametrize("value", list(_SPECIAL))

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from opassay.oracles.contract import contract
 from opassay.oracles.errors import refused
 from opassay.oracles.judgement import Judgement, Unsupported
 from opassay.oracles.op import Refusal
-from opassay.oracles.rounding import contract
 
 from .planted_ops import Subject, declared, judged, sample, scaled, violation
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from opassay.oracles.contract import contract
 from opassay.oracles.exact_data import ExactBall, exact_data, lowest_bit
 from opassay.oracles.op import Op, Sample
-from opassay.oracles.rounding import contract
 from opassay.reference.formats import FORMATS
 
 from .planted_ops import Subject, declared, judged, violation

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.oracles.rounding import Ball, Contract, ball, balls, contract
+from opassay.oracles.contract import Contract, contract
+from opassay.oracles.rounding import Ball, ball, balls
 from opassay.reference.array import PRIMITIVES, Array, Operands, Params, store
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
@@ -147,8 +148,24 @@ def test_overflow_and_division_through_zero_are_not_judged() -> None:
         assert np.isinf((big * big).radii()).all()
         assert np.isinf(np.sum(np.concatenate([big, big]) * 2.0**27).radii()).all()
         uncertain = _one(1.0, terms) / 3.0 - _one(1.0, terms) / 3.0
-        assert np.isinf((1.0 / uncertain).radii()).all()
-        assert np.isinf(np.log(uncertain).radii()).all()
+        assert not np.isfinite((1.0 / uncertain).radii()).any()
+        assert not np.isfinite(np.log(uncertain).radii()).any()
+
+
+def test_a_special_value_is_sure_unless_zero_may_meet_infinity() -> None:
+    terms = contract("float32")
+    with np.errstate(all="ignore"):
+        infinity = _one(np.inf, terms)
+        nearly_zero = _one(1.0, terms) / 3.0 - _one(1.0, terms) / 3.0
+        sure = (infinity * 2.5, infinity * 0.0, infinity - infinity, infinity + nearly_zero, np.exp(-infinity))
+        unsure = (infinity * nearly_zero, infinity / nearly_zero)
+    assert all(x.radii() == 0 for x in sure)
+    assert all(np.isnan(x.radii()) for x in unsure)
+
+
+def test_higher_orders_may_round_more_often() -> None:
+    one, two = (contract("float32", "cpu", order) for order in (1, 2))
+    assert (_one(1.5, two) + _one(0.3, two)).radii() > 1.9 * (_one(1.5, one) + _one(0.3, one)).radii()
 
 
 def test_powers_of_two_scale_without_rounding() -> None:

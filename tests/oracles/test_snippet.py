@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from opassay.oracles.contract import contract
 from opassay.oracles.judgement import Fault, Judgement, Violation
 from opassay.oracles.op import Op, Sample
-from opassay.oracles.rounding import contract
 from opassay.oracles.snippet import snippet
 from opassay.oracles.verdict import Code
 from opassay.properties.plan import load_op

@@ -1,0 +1,80 @@
+"""The contract of an evaluation: what an implementation may do, and so how far its outputs may be off."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..reference.formats import BINARY32, BINARY64, FORMATS, Format
+
+#: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and
+#: CUDA's single precision tables (CUDA C++ Programming Guide, mathematical functions).
+CPU_FUNCTIONS: Mapping[str, float] = {
+    "sqrt": 0.5, "exp": 1.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 1.0, "power": 1.0,
+}  # fmt: skip
+CUDA_FUNCTIONS: Mapping[str, float] = {
+    "sqrt": 1.5, "exp": 2.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 2.0, "power": 4.0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Contract:
+    """What an evaluation may do: the format it accumulates in, and how well its functions are known.
+
+    Attributes:
+        accumulate: format of every intermediate.
+        stores: format of stored intermediates (`reference.array.store`).
+        functions: largest error of each elementary function, in ulps.
+        flush: whether subnormal results may become zero.
+        scaling: how far an evaluation may scale an intermediate on its way (n x − Σx for x − mean, a product in
+            another order): so much closer to the formula come overflow, beyond which nothing is judged, and underflow.
+        roundings: of an evaluation per operation of the reading. Values and first derivatives are evaluated as the
+            formula and its reverse or forward mode read, one for one. Higher orders are evaluated from closed forms,
+            whose product rules repeat factors: twice as many with each order.
+    """
+
+    accumulate: Format
+    stores: Format
+    functions: Mapping[str, float] = field(default_factory=lambda: CPU_FUNCTIONS)
+    flush: bool = False
+    scaling: float = 2.0**12
+    roundings: float = 1.0
+
+    @functools.cached_property
+    def roundoff(self) -> float:
+        """The relative error that an operation may add."""
+        return self.accumulate.unit_roundoff * self.roundings
+
+    @functools.cached_property
+    def centre_type(self) -> Any:
+        """float64 below binary64; for binary64 the machine's widest float, so that centres cost little there."""
+        return np.longdouble if self.accumulate.precision >= BINARY64.precision else np.float64
+
+    @functools.cached_property
+    def centre_roundoff(self) -> float:
+        return float(np.finfo(self.centre_type).eps) / 2
+
+    @functools.cached_property
+    def underflow(self) -> float:
+        return (self.accumulate.smallest_normal if self.flush else self.accumulate.eta) * self.scaling
+
+    @functools.cached_property
+    def limit(self) -> float:
+        """The largest intermediate that no evaluation turns into an infinity."""
+        return self.accumulate.max / self.scaling
+
+
+@functools.lru_cache(maxsize=64)
+def contract(dtype: str, device: str = "cpu", order: int = 0) -> Contract:
+    """The contract of a dtype (torch's name) and an order of derivatives; half types accumulate in binary32.
+
+    That is torch's own rule for them (opmath).
+    """
+    stores = FORMATS[dtype]
+    accumulate = stores if stores.precision >= BINARY32.precision else BINARY32
+    functions = CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS
+    return Contract(accumulate, stores, functions, roundings=2.0 ** max(order - 1, 0))
