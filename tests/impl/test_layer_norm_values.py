@@ -49,14 +49,14 @@ def test_half_is_rounded_once(dtype: torch.dtype, affine: str) -> None:
     second = torch.autograd.grad(grads, (x, w, dy), cotangents)
     tangents = tuple(t.detach().cos() for t in (x, w, b))
     detached = tuple(t.detach() for t in (x, w, b))
-    _, tangent = torch.func.jvp(lambda *a: layer_norm(a[0], (length,), *a[1:]), detached, tangents)
+    tangent = torch.func.jvp(lambda *a: layer_norm(a[0], (length,), *a[1:]), detached, tangents)[1]
 
     exact_x, exact_w, exact_b, exact_dy = (t.detach().double().requires_grad_() for t in (x, w, b, dy))
     leaves = (exact_x, exact_w, exact_b)
     exact_out = composite(*leaves)
     exact_grads = torch.autograd.grad(exact_out, leaves, exact_dy, create_graph=True)
     exact_second = torch.autograd.grad(exact_grads, (exact_x, exact_w, exact_dy), [t.double() for t in cotangents])
-    _, exact_tangent = torch.func.jvp(
+    _, exact_tangent = torch.func.jvp(  # type: ignore[misc]
         composite,
         tuple(t.detach() for t in leaves),
         tuple(t.double() for t in tangents),
@@ -163,7 +163,7 @@ def test_no_gradient_to_the_given_statistics() -> None:
     mean, rstd = (torch.rand(3, 1, requires_grad=True) for _ in range(2))
     dx = native_layer_norm_backward(x, x, (5,), mean, rstd, w, w, [True, False, False])[0]
     assert dx is not None
-    got = torch.autograd.grad(dx.sum(), (x, mean, rstd), allow_unused=True)
+    got: tuple[Tensor | None, ...] = torch.autograd.grad(dx.sum(), (x, mean, rstd), allow_unused=True)
     assert got[0] is not None
     assert got[1:] == (None, None)
 

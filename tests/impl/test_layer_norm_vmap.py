@@ -32,7 +32,7 @@ class CountKernels(TorchDispatchMode):
     """Counts the calls of this package's ops that reach the kernels."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

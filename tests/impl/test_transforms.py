@@ -128,7 +128,8 @@ opaque_op = dispatch.define(
 
 
 def our_opaque(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return opaque_op(x, w.expand(x.shape), 2.0) * opaque_op(x, None, 0.5) + b
+    out: Tensor = opaque_op(x, w.expand(x.shape), 2.0) * opaque_op(x, None, 0.5) + b
+    return out
 
 
 def composite_opaque(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
@@ -157,7 +158,8 @@ def _jvp_path(f: Callable[..., Tensor], order: int) -> Callable[..., Tensor]:
 
     def path(*args: Tensor) -> Tensor:
         tangents = tuple((t * (0.3 + order)).cos() for t in args)
-        return jvp(f, args, tangents)[1]
+        tangent: Tensor = jvp(f, args, tangents)[1]
+        return tangent
 
     return path
 
@@ -166,7 +168,8 @@ def _vjp_path(f: Callable[..., Tensor], order: int) -> Callable[..., Tensor]:
     """The three cotangents for a cotangent that depends on the output, as one tensor."""
 
     def path(*args: Tensor) -> Tensor:
-        out, pullback = vjp(f, *args)
+        taken: Any = vjp(f, *args)
+        out, pullback = taken
         cotangents: Any = pullback((out * (0.2 + order)).sin())
         dx, dw, db = cotangents
         total: Tensor = dx + dw.sum() + db

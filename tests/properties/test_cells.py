@@ -10,7 +10,7 @@ import torch
 
 from opassay import Cell, Code, Op, Outcome, Settings, replay_case, run_cell, verify
 from opassay.impl import layer_norm
-from opassay.oracles import judgement
+from opassay.oracles import accept, judgement
 from opassay.oracles.accept import ReadingError
 from opassay.oracles.case import CaseError, load_case
 from opassay.properties.plan import load_op
@@ -23,7 +23,8 @@ def cell(code: str, dtype: str = "float32", subject: str = "mine", device: str =
 
 
 def declared(subject: Any) -> Op:
-    return dataclasses.replace(load_op("layer_norm"), subjects={"mine": subject})
+    op: Op = load_op("layer_norm")
+    return dataclasses.replace(op, subjects={"mine": subject})
 
 
 def doubled(x: Any, shape: Any, w: Any, b: Any, eps: float) -> Any:
@@ -113,7 +114,7 @@ def test_contradicting_readings_are_an_error_not_a_failure(monkeypatch: pytest.M
     def contradict(*args: Any, **kwargs: Any) -> Any:
         raise ReadingError("exact value outside its ball")
 
-    monkeypatch.setattr(judgement.accept, "judge", contradict)
+    monkeypatch.setattr(accept, "judge", contradict)
     verdict = run_cell(cell("FWD"), FEW, declared(layer_norm))
     assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.READING)
 

@@ -76,7 +76,7 @@ class _Affine(torch.autograd.Function):
         ctx.fault = inputs[3]
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> Any:
         y, w = ctx.saved_tensors
         rows = (-1, *w.shape)
         if ctx.fault == "bf16 sum":
@@ -178,7 +178,7 @@ def test_a_bias_inside_every_accept_set_is_caught() -> None:
         return Draft(lambda rng: tuple(torch.from_numpy(rng.standard_normal((2, n))).float()), "benign")
 
     promises = Promises(dtypes=lambda args: (args[0].dtype,))
-    subjects = {"nearest": torch.mul, "faulty": upwards}
+    subjects: dict[str, Callable[..., Any]] = {"nearest": torch.mul, "faulty": upwards}
     op = Op("product", lambda x, w: x * w, subjects, samples, ("x", "w"), promises)
     for name, code in (("faulty", Code.BIAS), ("nearest", Code.HELD)):
         verdict = run_cell(Cell("product", "FWD", "float32", "cpu", name), Settings("nightly", max_examples=600), op)

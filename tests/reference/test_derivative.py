@@ -179,4 +179,4 @@ def test_constant_stops_every_level() -> None:
 
 def test_an_unknown_function_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match="cumsum"):
-        np.cumsum(exact(np.ones(3)))
+        np.cumsum(exact(np.ones(3)))  # type: ignore[call-overload]
