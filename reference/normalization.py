@@ -66,21 +66,12 @@ def native_layer_norm_backward(
     The values of `mean` and `rstd` are those given; their derivatives are those of the statistics of
     `input`, with ε = 1/rstd² − σ² held constant.
     """
-    return _backward(grad_out, input, normalized_shape, mean, rstd, weight, output_mask, rstd_first=False)
+    return _backward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, rstd_first=False)
 
 
 @algorithm_of(native_layer_norm_backward)
-def _rstd_first(
-    grad_out: Array,
-    input: Array,
-    normalized_shape: Sequence[int],
-    mean: Array,
-    rstd: Array,
-    weight: Array | None,
-    bias: Array | None,
-    output_mask: Sequence[bool],
-) -> tuple[Array | None, Array | None, Array | None]:
-    return _backward(grad_out, input, normalized_shape, mean, rstd, weight, output_mask, rstd_first=True)
+def _rstd_first(*args: Any) -> tuple[Array | None, Array | None, Array | None]:
+    return _backward(*args, rstd_first=True)
 
 
 def _backward(
@@ -90,6 +81,7 @@ def _backward(
     mean: Array,
     rstd: Array,
     weight: Array | None,
+    bias: Array | None,
     output_mask: Sequence[bool],
     rstd_first: bool,
 ) -> tuple[Array | None, Array | None, Array | None]:

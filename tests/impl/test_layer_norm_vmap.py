@@ -164,3 +164,19 @@ def test_nested_with_mixed_batches() -> None:
     assert counter.calls == {"native_layer_norm.default": 1}
     for i, j in itertools.product(range(BATCH), repeat=2):
         assert_equals_loop(batched[i, j], f(x[j], w[i], b[i, j]))
+
+
+@pytest.mark.parametrize("out_dims", [0, 1, -1])
+def test_statistics_are_batched_even_where_the_input_is_not(out_dims: int) -> None:
+    """torch's vmap misplaces the batch of an output that a rule leaves unbatched; these rules leave none."""
+    x, bias = torch.randn(2, 5), torch.randn(3, 5)
+
+    def call(b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return native_layer_norm(x, (5,), None, b, 1e-5)
+
+    out, mean, rstd = torch.func.vmap(call, out_dims=out_dims)(bias)
+    expected = call(bias[0])[1]
+    assert out.movedim(out_dims, 0).shape == (3, 2, 5)
+    for statistic in (mean, rstd):
+        assert statistic.movedim(out_dims, 0).shape == (3, 2, 1)
+    assert torch.equal(mean.movedim(out_dims, 0)[2], expected)
