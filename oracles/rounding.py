@@ -163,7 +163,7 @@ def _scaled(x: Ball, factor: Any) -> Ball:
     radius = None if x.radius is None else x.radius * abs(factor)
     centre = x.centre * factor
     terms = x.contract
-    if factor < 1.0 and np.min(np.abs(centre), initial=np.inf) < terms.accumulate.smallest_normal:
+    if factor < 1.0 and not np.min(np.abs(centre), initial=np.inf) >= terms.accumulate.smallest_normal:  # or a NaN
         radius = terms.underflow if radius is None else radius + terms.underflow
     if not np.max(np.abs(centre), initial=0.0) <= terms.limit:
         radius = np.where(np.abs(centre) <= terms.limit, 0.0 if radius is None else radius, np.inf)

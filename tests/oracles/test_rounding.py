@@ -176,6 +176,13 @@ def test_powers_of_two_scale_without_rounding() -> None:
     assert (x / 8.0).radii() == x.radii() / 8.0
 
 
+def test_underflow_is_counted_beside_a_nan() -> None:
+    terms = contract("float64")
+    with np.errstate(all="ignore"):
+        halved = ball(np.array([5e-324, np.nan]), terms) / 2.0
+    assert halved.radii()[0] >= 5e-324
+
+
 def test_a_constant_that_the_format_lacks_has_its_rounding() -> None:
     terms = contract("float32")
     assert terms.accumulate.unit_roundoff * 1e-5 == ball(np.zeros(1), terms).lift(1e-5).radii()
