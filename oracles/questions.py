@@ -49,7 +49,7 @@ QUESTIONS: dict[str, Question] = {
     "ORD2": Question(second, effort=0.25),
     "ORD3": Question(third, effort=0.2, dtypes=("float64",)),
     "ADJ": Question(adjoint),
-    "VMAP": Question(vmapped, slices=SLICES, effort=0.12),
+    "VMAP": Question(vmapped, slices=SLICES, effort=0.25),
     "NEST": Question(nested, slices=4, effort=0.06),
     "DUAL": Question(dual),
     "LAW": Question(laws, effort=1.5),
