@@ -83,6 +83,7 @@ def _backward(
     weight: Array | None,
     bias: Array | None,
     output_mask: Sequence[bool],
+    *,
     rstd_first: bool,
 ) -> tuple[Array | None, Array | None, Array | None]:
     axes = _row_axes(normalized_shape)
