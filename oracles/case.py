@@ -64,7 +64,7 @@ def load_case(text: str) -> tuple[Cell, Sample]:
         seed = int(body["seed"])
         if seed < 0:
             raise CaseError(f"case file: got seed={seed}, need at least 0")
-        return cell, Sample(args, seed, str(body["regime"]), {}, slices)
+        return cell, Sample(args, seed, str(body["regime"]), slices)
     except CaseError:
         raise
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as err:

@@ -151,6 +151,8 @@ class Judgement:
     ) -> tuple[Tensor, ...]:
         """Judge every output of T(subject) at a sample, for the word T; returns the outputs."""
         problem = Problem(self.op, sample.args)
+        if derivative_order(word) and not problem.wrt:
+            raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{self.op.name} declares no differentiable argument")
         f = problem.operation(self.subject if function is None else function)
         name = f"{word_name(word)} ({engine})" if word else "forward"
         with torch.no_grad():

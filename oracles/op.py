@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,12 @@ class Sample:
         args: tensors, numbers, tuples and None.
         seed: of the bulk data; tangents and cotangents are drawn from it.
         regime: name of the input regime.
-        choices: plain JSON values that a property drew (in_dims, layout, path, ...).
         slices: further arguments of the same structure, one per slice of a batch.
     """
 
     args: tuple[Any, ...]
     seed: int = 0
     regime: str = "benign"
-    choices: Mapping[str, Any] = field(default_factory=dict)
     slices: tuple[tuple[Any, ...], ...] = ()
 
     def with_args(self, args: Sequence[Any]) -> Sample:
@@ -43,10 +41,10 @@ class Draft:
     fill: Callable[[Any], tuple[Any, ...]]
     regime: str
 
-    def sample(self, seed: int, slices: int = 0, choices: Mapping[str, Any] | None = None) -> Sample:
+    def sample(self, seed: int, slices: int = 0) -> Sample:
         """The sample of a seed; slice i is filled from (seed, i + 1)."""
         args, *rest = (self.fill(np.random.default_rng([seed, i])) for i in range(slices + 1))
-        return Sample(args, seed, self.regime, choices or {}, tuple(rest))
+        return Sample(args, seed, self.regime, tuple(rest))
 
 
 @dataclass(frozen=True)

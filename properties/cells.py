@@ -147,6 +147,7 @@ def _asked(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
 
 def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Settings) -> Verdict:
     examples = settings.examples(question)
+    steered = settings.profile != "commit"  # towards the worst input; in commit, examples are drawn alike
     last: list[tuple[Sample, Violation | None]] = []
 
     def ask(draft: Any, seed: int) -> None:
@@ -158,17 +159,20 @@ def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Setti
         except Violation as violation:
             last[:] = [(sample, violation)]
             raise
+        if steered:
+            hypothesis.target(judgement.ratio_of_sample, label="error / bound")
 
     test = hypothesis.given(draft=judgement.op.samples(cell.dtype, question.kind), seed=strategies.seeds())(ask)
-    test = _hypothesis_settings(examples)(hypothesis.seed(_seed(cell, settings))(test))
+    test = _hypothesis_settings(examples, steered)(hypothesis.seed(_seed(cell, settings))(test))
     return _closed(cell, judgement, examples, test, lambda: last[0])
 
 
-def _hypothesis_settings(examples: int) -> hypothesis.settings:
+def _hypothesis_settings(examples: int, steered: bool) -> hypothesis.settings:
+    phases = (Phase.generate, Phase.target, Phase.shrink) if steered else (Phase.generate, Phase.shrink)
     # Every field is set: Hypothesis's own profiles, and CI=1, must not change what is drawn.
     return hypothesis.settings(
         max_examples=examples, database=None, deadline=None, derandomize=False, print_blob=False,
-        phases=(Phase.generate, Phase.shrink), stateful_step_count=1, report_multiple_bugs=False,
+        phases=phases, stateful_step_count=1, report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck), verbosity=hypothesis.Verbosity.quiet, backend="hypothesis",
     )  # fmt: skip
 
@@ -205,6 +209,8 @@ def _closed(
         return _failed(cell, judgement, sample, violation, err)
     timing = tuple(judgement.timing.items())
     measure = judgement.measure()
+    if measure.samples == 0:
+        return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
     if measure.judged == 0 or measure.not_judged > measure.judged:
         reason = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"
         return Verdict(cell, Outcome.WEAK, Code.MOSTLY_NOT_JUDGED, reason, measure, timing=timing)

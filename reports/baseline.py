@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ..oracles.verdict import CHECKED, Cell, Outcome, Verdict
+from ..oracles.verdict import Cell, Outcome, Verdict
 from .record import RecordError, Run, read_capped
 
 SCHEMA = 1
@@ -154,10 +154,6 @@ def prune(run: Run, budget: Budget, known: Known) -> tuple[Budget, Known, list[s
     said += [f"known {cell}: {'held' if cell in outcomes else 'not in the plan'}" for cell in healed]
     kept = {key: entry for key, entry in budget.items() if key not in lost}
     return kept, {cell: entry for cell, entry in known.items() if cell not in healed}, said
-
-
-def is_checked(verdict: Verdict) -> bool:
-    return verdict.outcome in CHECKED
 
 
 def _entry(verdict: Verdict, run: Run, raised: str) -> BudgetEntry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -187,13 +187,6 @@ def _refusals(x: int, shape: int, weight: int) -> tuple[Refusal, ...]:
         Refusal("integer input", _with(x, lambda t, a: t.to(torch.int64)), RuntimeError, ("input",)),
         Refusal("input is not a tensor", _with(x, lambda t, a: t.tolist()), TypeError, ("input",)),
     )
-
-
-def _torch_native(function: Any) -> Callable[..., Any]:
-    def call(input: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
-        return function(input, normalized_shape, weight, bias, eps)
-
-    return call
 
 
 OPS: tuple[Op, ...] = (

@@ -92,7 +92,7 @@ def test_every_other_value_comes_back(value: Any) -> None:
 
 
 def test_slices_come_back() -> None:
-    sample = Sample((torch.ones(2), 1), 3, "benign", {}, ((torch.zeros(2), 2), (torch.full((2,), 5.0), 3)))
+    sample = Sample((torch.ones(2), 1), 3, "benign", ((torch.zeros(2), 2), (torch.full((2,), 5.0), 3)))
     _, back = load_case(dump_case(CELL, sample))
     assert [[float(args[0][0]), args[1]] for args in back.slices] == [[0.0, 2], [5.0, 3]]
 

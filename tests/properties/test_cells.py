@@ -148,3 +148,15 @@ def _overflowing(dtype: str, kind: str) -> Any:
 def test_verify_gives_a_verdict_for_every_property_and_dtype() -> None:
     verdicts = verify(load_op("layer_norm"), properties=("FWD", "ADJ"), dtypes=("float32", "bfloat16"), settings=FEW)
     assert [v.outcome for v in verdicts] == [Outcome.VERIFIED] * 4
+
+
+def test_an_op_without_differentiable_arguments_has_no_derivative_to_ask_for() -> None:
+    op = dataclasses.replace(declared(layer_norm), differentiable=())
+    verdict = run_cell(cell("VJP"), FEW, op)
+    assert (verdict.outcome, verdict.code) == (Outcome.UNSUPPORTED, Code.NOT_DIFFERENTIABLE)
+
+
+def test_a_long_profile_is_steered_towards_the_worst_input() -> None:
+    verdict = run_cell(cell("FWD"), Settings("nightly", 3, 40), declared(layer_norm))
+    assert verdict.outcome == Outcome.VERIFIED
+    assert verdict.measure.samples >= 40
