@@ -90,7 +90,7 @@ class Judgement:
 
     def __init__(self, op: Op, subject_name: str, terms: Contract, device: str = "cpu", light: bool = True) -> None:
         self.op, self.subject_name, self.terms, self.device, self.light = op, subject_name, terms, device, light
-        self.subject: Subject = op.subjects[subject_name]
+        self.subject: Subject = op.functional(op.subjects[subject_name])
         self.samples = self.judged = self.not_judged = 0
         self.max_ulp = self.max_ratio = self.ratio_of_sample = 0.0
         self.worst: Worst | None = None

@@ -49,19 +49,38 @@ class Draft:
 
 @dataclass(frozen=True)
 class Law:
-    """A metamorphic relation: two calls whose results must agree.
+    """A metamorphic relation: calls of the op, or of a derivative of it, whose results must agree.
 
     Attributes:
         name: the relation in a few words.
-        transform: (args, rng) -> args of the second call, or None where the law does not apply.
-        relate: (outputs of the first call) -> what the second call must return.
-        exact: whether the outputs must be equal bit for bit; else within the sum of both bounds.
+        calls: (args of the sample, rng) -> args of every call to make, or None where the law does not apply.
+        relate: (args of the sample, *outputs of each call) -> the two sides that must be equal, as tuples of tensors.
+            Where the law is not exact, `relate` gets float64 and must be linear in the outputs.
+        exact: whether the sides must be equal bit for bit; else within what the calls' bounds allow together.
+        word: the derivative that is called, "jvp" and "vjp" steps innermost first; every call gets equal directions.
     """
 
     name: str
-    transform: Callable[[tuple[Any, ...], Any], tuple[Any, ...] | None]
-    relate: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    calls: Callable[[tuple[Any, ...], Any], Sequence[tuple[Any, ...]] | None]
+    relate: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
     exact: bool
+    word: tuple[str, ...] = ()
+
+    @classmethod
+    def pair(
+        cls,
+        name: str,
+        transform: Callable[[tuple[Any, ...], Any], tuple[Any, ...] | None],
+        relate: Callable[[tuple[Any, ...]], tuple[Any, ...]],
+        exact: bool,
+    ) -> Law:
+        """The relation of two calls: f(transform(args)) = relate(f(args)); no law where `transform` gives None."""
+
+        def calls(args: tuple[Any, ...], rng: Any) -> Sequence[tuple[Any, ...]] | None:
+            changed = transform(args, rng)
+            return None if changed is None else (args, changed)
+
+        return cls(name, calls, lambda args, first, second: (second, relate(first)), exact)
 
 
 @dataclass(frozen=True)
@@ -100,6 +119,8 @@ class Op:
         samples: (dtype name, kind) -> strategy of `Draft`s; kinds are "ordinary", "empty", "integers" and "large".
         differentiable: names of the arguments that the op is differentiable in.
         laws, refusals, promises: see those records.
+        mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function
+            that copies them, calls the subject, and returns the copies after its outputs; so does the formula.
     """
 
     name: str
@@ -110,6 +131,7 @@ class Op:
     promises: Promises
     laws: tuple[Law, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    mutates: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -120,6 +142,22 @@ class Op:
         """Positions of the arguments that are differentiable and given."""
         names = self.arguments
         return tuple(i for i, a in enumerate(args) if names[i] in self.differentiable and isinstance(a, Tensor))
+
+    def functional(self, subject: Subject) -> Subject:
+        """A subject as a function that writes none of its arguments: what it would have written comes as outputs."""
+        if not self.mutates:
+            return subject
+        written = [i for i, name in enumerate(self.arguments) if name in self.mutates]
+
+        def call(*args: Any) -> tuple[Any, ...]:
+            given = list(args)
+            for i in written:
+                given[i] = None if args[i] is None else args[i].clone()
+            outputs = subject(*given)
+            outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+            return (*outputs, *(given[i] for i in written))
+
+        return call
 
 
 def is_float(value: Any) -> bool:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..precision import FLOATING, HALF, compute_dtype
 from . import layer_norm_ops as ops
-from .layer_norm_formulas import HALF, compute_dtype
-
-_FLOATING = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16))
 
 
 def layer_norm(
@@ -127,7 +125,7 @@ def _fits(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor |
     if not isinstance(x, Tensor) or not isinstance(shape, tuple) or type(eps) is not float:
         return False
     dtype = x.dtype
-    if not shape or dtype not in _FLOATING or x.shape[-len(shape) :] != shape:
+    if not shape or dtype not in FLOATING or x.shape[-len(shape) :] != shape:
         return False
     for size in shape:  # 4.0 == 4, and torch takes no floats here
         if type(size) is not int:
@@ -156,7 +154,7 @@ def _check(
     _check_types(name, {"input": x, "weight": weight, "bias": bias}, shape, eps)
     if not shape:
         raise RuntimeError(f"{name}: got normalized_shape={list(shape)}, need at least one dim.")
-    if x.dtype not in _FLOATING:
+    if x.dtype not in FLOATING:
         raise NotImplementedError(f"{name}: got input of dtype={x.dtype}, need float64, float32, bfloat16 or float16.")
     if tuple(x.shape[-len(shape) :]) != tuple(shape):
         raise RuntimeError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .layer_norm_formulas import HALF, compute_dtype, spread, sum_lead
+from ..precision import HALF, compute_dtype
+from .layer_norm_formulas import spread, sum_lead
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""

@@ -26,12 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-HALF = (torch.bfloat16, torch.float16)
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float32 for the half types, else the dtype itself: the dtype of sums, statistics and derivative formulas."""
-    return torch.float32 if dtype in HALF else dtype
+from ..precision import compute_dtype
 
 
 def spread(affine: Tensor, batch_ndim: int, row_ndim: int, ndim: int) -> Tensor:

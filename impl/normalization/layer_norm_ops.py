@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from .. import dispatch
+from ..precision import compute_dtype
 from . import layer_norm_cpu as cpu
 from . import layer_norm_cuda as cuda
 from . import layer_norm_formulas as formulas
-from .layer_norm_formulas import Backward, BackwardGrads, compute_dtype
+from .layer_norm_formulas import Backward, BackwardGrads
 
 Needs = tuple[bool, ...]
 

@@ -151,9 +151,9 @@ def _mirrored(args: Args, rng: Any) -> Args | None:
 
 
 LAWS = (
-    Law("scale by 2^k with eps by 4^k", _scaled, lambda out: out, exact=True),
-    Law("permutation of the batch", _rolled, lambda out: tuple(y.roll(1, 0) for y in out), exact=True),
-    Law("mirror x and bias", _mirrored, lambda out: tuple(-y for y in out), exact=True),
+    Law.pair("scale by 2^k with eps by 4^k", _scaled, lambda out: out, exact=True),
+    Law.pair("permutation of the batch", _rolled, lambda out: tuple(y.roll(1, 0) for y in out), exact=True),
+    Law.pair("mirror x and bias", _mirrored, lambda out: tuple(-y for y in out), exact=True),
 )
 BATCH_LAW = LAWS[1:2]
 

@@ -25,10 +25,10 @@ def _doubled(args: Args, rng: Any) -> Args:
     return args[0] * 2, args[1]
 
 
-ROLLED = Law("permutation of the rows", _rolled, lambda out: tuple(y.roll(1, 0) for y in out), exact=True)
-DOUBLED = Law("x -> 2 x", _doubled, lambda out: tuple(2 * y for y in out), exact=True)
-NEVER = Law("does not apply", lambda args, rng: None, lambda out: out, exact=True)
-WITHIN = Law("permutation, within bounds", _rolled, lambda out: tuple(y.roll(1, 0) for y in out), exact=False)
+ROLLED = Law.pair("permutation of the rows", _rolled, lambda out: tuple(y.roll(1, 0) for y in out), exact=True)
+DOUBLED = Law.pair("x -> 2 x", _doubled, lambda out: tuple(2 * y for y in out), exact=True)
+NEVER = Law.pair("does not apply", lambda args, rng: None, lambda out: out, exact=True)
+WITHIN = Law.pair("permutation, within bounds", _rolled, lambda out: tuple(y.roll(1, 0) for y in out), exact=False)
 
 
 def _first_row_apart(x: Tensor, w: Tensor) -> Tensor:
@@ -63,7 +63,9 @@ def test_the_right_op_passes(dtype: str) -> None:
 
 
 def test_zeros_of_both_signs_are_one_number() -> None:
-    mirrored = Law("x -> -x", lambda args, rng: (-args[0], args[1]), lambda out: tuple(-y for y in out), exact=True)
+    mirrored = Law.pair(
+        "x -> -x", lambda args, rng: (-args[0], args[1]), lambda out: tuple(-y for y in out), exact=True
+    )
     given = Sample((torch.tensor([[0.0, -0.0, 1.0]]), torch.ones(3)))
     op = declared(lambda x, w: torch.where(x == 0, 0.0, x * w), laws=(mirrored,))
     assert judged(laws, op, given).judged == 3

@@ -1,168 +1,57 @@
-"""Sensitivity: faults planted in a correct layer_norm, each caught by the cells it should be caught by.
+"""Sensitivity: faults of the kinds real libraries had, planted in correct ops, each caught by the cell it should be.
 
 Run with `-s` to see the table.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import importlib
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import strategies as st
 
-from opassay import Cell, Code, Draft, Op, Outcome, Promises, Settings, Verdict, run_cell
-from opassay.impl import layer_norm
+from opassay import Cell, Code, Draft, Op, Outcome, Promises, Settings, run_cell
 from opassay.properties.plan import load_op
 
+from .planted.fault import Fault, judged
+
 Tensor = torch.Tensor
-Shape = tuple[int, ...]
-
-
-def _dims(shape: Shape) -> tuple[int, ...]:
-    return tuple(range(-len(shape), 0))
-
-
-def _affine(y: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
-    y = y if w is None else y * w
-    return y if b is None else y + b
-
-
-def _moments(x: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
-    centred = x - x.mean(_dims(shape), keepdim=True)
-    return centred, centred.square().mean(_dims(shape), keepdim=True)
-
-
-def eps_off_by_one_percent(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-    return layer_norm(x, shape, w, b, eps * 1.01)
-
-
-def weight_off_by_a_millionth(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-    return layer_norm(x, shape, None if w is None else w * (1 + 1e-6), b, eps)
-
-
-def variance_over_n_minus_one(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-    centred, variance = _moments(x, shape)
-    n = max(int(torch.Size(shape).numel()), 2)
-    return _affine(centred / (variance * (n / (n - 1)) + eps).sqrt(), w, b)
-
-
-def eps_outside_the_root(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-    centred, variance = _moments(x, shape)
-    return _affine(centred / (variance.sqrt() + eps), w, b)
-
-
-def mean_detached(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-    centred = x - x.mean(_dims(shape), keepdim=True).detach()
-    return _affine(centred / (centred.square().mean(_dims(shape), keepdim=True) + eps).sqrt(), w, b)
-
-
-def nan_becomes_zero(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-    return torch.nan_to_num(layer_norm(x, shape, w, b, eps), nan=0.0, posinf=torch.inf, neginf=-torch.inf)
-
-
-class _Affine(torch.autograd.Function):
-    """y w + b with hand-written gradients: the place for faults of d_weight and d_bias."""
-
-    @staticmethod
-    def forward(y: Tensor, w: Tensor, b: Tensor, fault: str) -> Tensor:
-        return (y.float() * w.float() + b.float()).to(y.dtype) if y.dtype.itemsize == 2 else y * w + b
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs[:2])
-        ctx.fault = inputs[3]
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        y, w = ctx.saved_tensors
-        rows = (-1, *w.shape)
-        if ctx.fault == "bf16 sum":
-            d_w = torch.zeros_like(w)
-            for row in (g * y).reshape(rows):
-                d_w = d_w + row  # rounds to the half type at every step
-        else:
-            d_w = (g.float() * y.float()).reshape(rows).sum(0).to(w.dtype)
-        g_rows = g.reshape(rows)
-        if ctx.fault == "neighbour" and g_rows.shape[0] > 1:
-            g_rows = torch.cat([g_rows[:-1], g_rows[-2:-1]])
-        return g * w, d_w, g_rows.sum(0, dtype=torch.float32).to(w.dtype), None
-
-
-def _through(fault: str) -> Callable[..., Tensor]:
-    def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-        if w is None or b is None or w.dtype != x.dtype:
-            return layer_norm(x, shape, w, b, eps)
-        applied: Tensor = _Affine.apply(layer_norm(x, shape, None, None, eps), w, b, fault)  # type: ignore[no-untyped-call]
-        return applied
-
-    return op
-
-
-class _SwapUnderVmap(torch.autograd.Function):
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor) -> Any:
-        return x.movedim(in_dims[0], 0).flip(0), 0
-
-
-def slices_swapped_under_vmap(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-    out: Tensor = _SwapUnderVmap.apply(layer_norm(x, shape, w, b, eps))  # type: ignore[no-untyped-call]
-    return out
-
-
-def statistics_constant_in_second_order(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-    """First derivatives right: rstd is its own linearisation, so that its second derivative is lost."""
-    centred, variance = _moments(x, shape)
-    r = (1.0 / (variance + eps).sqrt()).detach()
-    slope = (-(r**3) * centred / torch.Size(shape).numel()).detach()
-    linear = r + ((x - x.detach()) * slope).sum(_dims(shape), keepdim=True)
-    return _affine(centred * linear, w, b)
-
-
-#: fault -> (subject, property that must catch it, dtype)
-FAULTS: dict[str, tuple[Callable[..., Tensor], str, str]] = {
-    "eps 1.01e-5 for 1e-5": (eps_off_by_one_percent, "FWD", "float32"),
-    "weight x (1 + 1e-6)": (weight_off_by_a_millionth, "FWD", "float32"),
-    "variance over n - 1": (variance_over_n_minus_one, "FWD", "float32"),
-    "eps outside the root": (eps_outside_the_root, "FWD", "float32"),
-    "mean detached in the gradient": (mean_detached, "VJP", "float32"),
-    "batch slices swapped under vmap": (slices_swapped_under_vmap, "VMAP", "float32"),
-    "bf16 accumulation of d_weight": (_through("bf16 sum"), "VJP", "bfloat16"),
-    "d_bias from a neighbouring row": (_through("neighbour"), "VJP", "float32"),
-    "statistics constant in second order": (statistics_constant_in_second_order, "ORD2", "float32"),
-    "NaN turned into 0": (nan_becomes_zero, "SPECIAL", "float32"),
+#: Families of ops: the modules of `planted/`.
+FAMILIES = sorted(
+    p.stem for p in (Path(__file__).parent / "planted").glob("*.py") if p.stem not in ("fault", "__init__")
+)
+FAULTS: dict[str, tuple[Fault, ...]] = {
+    family: importlib.import_module(f".planted.{family}", __package__).FAULTS for family in FAMILIES
 }
+EVERY = [fault for family in FAMILIES for fault in FAULTS[family]]
 
 
-def judged(subject: Callable[..., Any], code: str, dtype: str) -> Verdict:
-    op = dataclasses.replace(load_op("layer_norm"), subjects={"faulty": subject})
-    return run_cell(Cell("layer_norm", code, dtype, "cpu", "faulty"), Settings("commit"), op)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_fault_is_caught(fault: str) -> None:
-    subject, code, dtype = FAULTS[fault]
-    verdict = judged(subject, code, dtype)
-    print(f"\n{fault:38s} {code:8s} {dtype:9s} {verdict.outcome:8s} {verdict.reason}")
+@pytest.mark.parametrize("fault", EVERY, ids=lambda fault: f"{fault.op}: {fault.name}")
+def test_fault_is_caught(fault: Fault) -> None:
+    verdict = fault.verdict()
+    print(
+        f"\n{fault.op:28s} {fault.name:42s} {fault.property:8s} {fault.dtype:9s} {verdict.outcome:8s} {verdict.reason}"
+    )
     assert verdict.outcome == Outcome.FAIL, verdict.reason
-    assert verdict.code in (Code.VALUE, Code.SPECIAL, Code.BITS), "caught for another reason than the planted one"
+    assert verdict.code in fault.codes, "caught for another reason than the planted one"
     assert verdict.failure is not None
     assert verdict.failure.case
 
 
-@pytest.mark.parametrize("code", sorted({code for _, code, _ in FAULTS.values()}))
-def test_the_correct_op_passes_the_same_cells(code: str) -> None:
-    verdict = judged(layer_norm, code, "float32")
+@pytest.mark.parametrize(("op", "code", "dtype"), sorted({(f.op, f.property, f.dtype) for f in EVERY}))
+def test_the_correct_op_passes_the_same_cell(op: str, code: str, dtype: str) -> None:
+    verdict = judged(op, load_op(op).subjects["opassay"], code, dtype)
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+
+
+def test_every_family_has_at_least_five_faults_with_names_of_their_own() -> None:
+    assert {family: len(faults) for family, faults in FAULTS.items() if len(faults) < 5} == {}
+    assert max(Counter((fault.op, fault.name) for fault in EVERY).values()) == 1
 
 
 def test_a_bias_inside_every_accept_set_is_caught() -> None:

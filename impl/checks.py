@@ -1,0 +1,37 @@
+"""Checks of arguments that all ops share, with their messages: what was given, and the rule it broke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .precision import FLOATING
+
+
+def require_tensor(op: str, label: str, value: Any) -> None:
+    """TypeError unless `value` is a Tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{op}: got {label}={value!r}, need a Tensor.")
+
+
+def require_floating(op: str, label: str, tensor: Tensor) -> None:
+    """NotImplementedError (a RuntimeError) unless `tensor` is of a dtype that the ops take."""
+    if tensor.dtype not in FLOATING:
+        raise NotImplementedError(
+            f"{op}: got {label} of dtype={tensor.dtype}, need float64, float32, bfloat16 or float16."
+        )
+
+
+def require_device(op: str, label: str, tensor: Tensor, other_label: str, other: Tensor) -> None:
+    """RuntimeError unless both tensors are on one device."""
+    if tensor.device != other.device:
+        raise RuntimeError(
+            f"{op}: got {label} on device={tensor.device} and {other_label} on device={other.device}, need one device."
+        )
+
+
+def require_shape(op: str, label: str, tensor: Tensor, shape: Any, rule: str) -> None:
+    """RuntimeError unless `tensor` has `shape`; `rule` says where that shape comes from."""
+    if tuple(tensor.shape) != tuple(shape):
+        raise RuntimeError(f"{op}: got {label} of shape={list(tensor.shape)}, need {rule}={list(shape)}.")

@@ -1,0 +1,40 @@
+"""A planted fault: a wrong implementation of an op, and the cell that must catch it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from opassay import Cell, Code, Settings, Verdict, run_cell
+from opassay.properties.plan import load_op
+
+#: Codes of a wrong value: the usual way to be caught.
+WRONG = (Code.VALUE, Code.SPECIAL, Code.BITS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        op: name of the op. name: the fault in a few words. subject: the faulty implementation.
+        property, dtype: of the cell that must catch it. codes: the verdicts' codes that name the fault's kind.
+    """
+
+    op: str
+    name: str
+    subject: Callable[..., Any]
+    property: str
+    dtype: str = "float32"
+    codes: tuple[Code, ...] = WRONG
+
+    def verdict(self) -> Verdict:
+        """The cell's verdict on the faulty implementation, in the commit profile."""
+        return judged(self.op, self.subject, self.property, self.dtype)
+
+
+def judged(op: str, subject: Callable[..., Any], code: str, dtype: str) -> Verdict:
+    """The verdict of one cell of an op on any implementation of it."""
+    declared = dataclasses.replace(load_op(op), subjects={"faulty": subject})
+    return run_cell(Cell(op, code, dtype, "cpu", "faulty"), Settings("commit"), declared)
