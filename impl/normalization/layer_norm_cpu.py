@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..precision import HALF, compute_dtype
-from .layer_norm_formulas import spread, sum_lead
+from .formulas import Rows
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
@@ -211,7 +211,7 @@ def _backward_sliced(
     if mask[0]:
         g = grad_out
         if weight is not None:
-            g = g * spread(weight.to(x.dtype), batch_ndim, row_ndim, x.dim())
+            g = g * Rows(row_ndim, batch_ndim).spread(weight.to(x.dtype), x.dim())
         d_input = _backward_aten(g, x, mean, rstd, None, row_ndim, (True, False, False))[0]
     return d_input, *_parameter_sums(grad_out, x, mean, rstd, row_ndim, batch_ndim, mask)
 
@@ -229,9 +229,9 @@ def _parameter_sums(
     d_weight = d_bias = None
     if mask[1]:
         product = (x - mean).mul_(rstd).mul_(grad_out)
-        d_weight = sum_lead(product, batch_ndim, row_ndim)
+        d_weight = Rows(row_ndim, batch_ndim).collect(product)
     if mask[2]:
-        d_bias = sum_lead(grad_out, batch_ndim, row_ndim)
+        d_bias = Rows(row_ndim, batch_ndim).collect(grad_out)
         if d_bias is grad_out:  # nothing to sum over, and outputs alias no input
             d_bias = grad_out.clone(memory_format=torch.contiguous_format)
     return d_weight, d_bias

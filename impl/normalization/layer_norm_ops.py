@@ -14,10 +14,10 @@ from torch import Tensor
 
 from .. import dispatch
 from ..precision import compute_dtype
+from . import formulas
 from . import layer_norm_cpu as cpu
 from . import layer_norm_cuda as cuda
-from . import layer_norm_formulas as formulas
-from .layer_norm_formulas import Backward, BackwardGrads
+from .formulas import Backward, BackwardGrads, Rows
 
 Needs = tuple[bool, ...]
 
@@ -47,7 +47,7 @@ def _forward_backward(tensors: Any, extras: dispatch.Args, needs: Needs, cotange
     if not tensors:
         if grad_out is None or not needs[2]:
             return (None,) * 5
-        return None, None, formulas.sum_lead(grad_out, 0, row_ndim).to(bias_dtype), None, None
+        return None, None, Rows(row_ndim).collect(grad_out).to(bias_dtype), None, None
     x, weight, mean, rstd = tensors
     if weight is None and weight_dtype is not None:  # d_weight needs no more than its shape and dtype
         weight = x.new_zeros(x.shape[-row_ndim:], dtype=weight_dtype)
@@ -62,7 +62,7 @@ def _forward_backward(tensors: Any, extras: dispatch.Args, needs: Needs, cotange
 
 def _forward_jvp(statistics: bool, args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grads:
     x, weight, _, row_ndim, eps = args
-    out, mean, rstd = formulas.forward_jvp(x, weight, row_ndim, eps, tangents[:3])
+    out, mean, rstd = formulas.forward_jvp(x, weight, Rows(row_ndim), eps, tangents[:3])
     if not statistics:
         return out, None, None
     if mean is None or rstd is None:  # they depend on x alone
@@ -92,7 +92,7 @@ def _forward_vmap(op: Any, info: Any, in_dims: Any, *args: Any) -> tuple[Any, An
             continue
         parameter = parameter.to(up.dtype)
         if dim is not None:
-            parameter = formulas.spread(parameter.movedim(dim, 0), 1, row_ndim, ndim)
+            parameter = Rows(row_ndim, 1).spread(parameter.movedim(dim, 0), ndim)
         out = apply(out, parameter)
     if x_dim is None:
         # Batched although equal: torch's vmap reads beyond the sizes of an unbatched output for out_dims=-1.
@@ -128,7 +128,7 @@ def _operands(args: dispatch.Args) -> Backward:
     grad_out, _, grad_rstd, x, _, rstd, weight, bias_dtype, row_ndim, eps, batch_ndim, mask = args
     return Backward(
         x.shape, x.dtype, None if weight is None else weight.dtype, bias_dtype,
-        row_ndim, eps, batch_ndim, (mask[0], mask[1], mask[2]),
+        Rows(row_ndim, batch_ndim), eps, (mask[0], mask[1], mask[2]),
         grad_out, grad_rstd, x, rstd if eps is None else None, weight,
     )  # fmt: skip
 

@@ -1,27 +1,23 @@
-"""Derivatives of layer norm up to second order as differentiable torch expressions; higher orders
-follow from autograd.
+"""Derivatives of the norms up to second order as differentiable torch expressions; higher orders follow from autograd.
 
-Letters: one row x of length N (all normalised dims together), mean m, r = 1/sqrt(var + eps), xh =
-(x - m) r, bar = mean over the row, g = dy w, dm and ds the cotangents of the outputs mean and rstd.
-The row's first-order maps are
+One set of formulas for all of them: layer, group and batch norm differ in which dims share statistics and which share
+an affine parameter, and `Layout` says that.
+
+Letters: N elements x that share statistics (a row), mean m, r = 1/sqrt(var + eps), xh = (x - m) r, bar = mean over the
+row, g = dy w, dm and ds the cotangents of the outputs mean and rstd. The row's first-order maps are
 
     d xh = r (dx - bar(dx) - xh bar(dx xh)),   d m = bar(dx),   d r = -r^2 bar(dx xh)
 
-which is differentiating the definition of Ba, Kiros, Hinton, Layer Normalization,
-arXiv:1607.06450, eq. 3-4.
+which is differentiating the definition of Ba, Kiros, Hinton, Layer Normalization, arXiv:1607.06450, eq. 3-4.
 
-Half-precision operands are taken to float32 on entry and each result is rounded once, on return,
-so no two half-precision contributions are ever added. The statistics are recomputed from x, never
-taken from saved outputs: a saved statistic does not carry its dependence on x to the next order.
-
-Shapes: x and dy are (*batch, *lead, *row) with `batch_ndim` and `row_ndim` dims at the ends; a
-weight is (*row), or (*batch, *row) where each batch dim is full or 1; cotangents and tangents of
-d_weight and d_bias are (*batch, *row).
+Half-precision operands are taken to float32 on entry and each result is rounded once, on return, so no two
+half-precision contributions are ever added. The statistics are recomputed from x, never taken from saved outputs: a
+saved statistic does not carry its dependence on x to the next order.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -29,17 +25,72 @@ from torch import Tensor
 from ..precision import compute_dtype
 
 
-def spread(affine: Tensor, batch_ndim: int, row_ndim: int, ndim: int) -> Tensor:
-    """A weight, bias or their cotangent, (*row) or (*batch, *row), viewed to broadcast against `ndim` dims."""
-    if affine.dim() == row_ndim:
-        return affine
-    batch, row = affine.shape[:batch_ndim], affine.shape[batch_ndim:]
-    return affine.reshape(*batch, *(1,) * (ndim - batch_ndim - row_ndim), *row)
+class Layout(Protocol):
+    """Which elements of x share statistics, and which share an element of the affine parameters."""
+
+    def dims(self, ndim: int) -> tuple[int, ...]:
+        """The dims of x that statistics are taken over."""
+        ...
+
+    def affine_shape(self, shape: torch.Size) -> tuple[int, ...]:
+        """The shape of d_weight and d_bias for x of `shape`."""
+        ...
+
+    def spread(self, affine: Tensor, ndim: int) -> Tensor:
+        """A weight, a bias or a cotangent of theirs, viewed to broadcast against x of `ndim` dims."""
+        ...
+
+    def collect(self, t: Tensor) -> Tensor:
+        """The adjoint of `spread`: t, shaped as x, summed to `affine_shape`; float32 for the half types."""
+        ...
 
 
-def sum_lead(t: Tensor, batch_ndim: int, row_ndim: int) -> Tensor:
-    """Sum over the dims between batch and row, in float32 for the half types (not rounded back)."""
-    dims = tuple(range(batch_ndim, t.dim() - row_ndim))
+class Rows(NamedTuple):
+    """Layer norm: x is (*batch, *lead, *row), a weight (*row), or (*batch, *row) where each batch dim is full or 1."""
+
+    row_ndim: int
+    batch_ndim: int = 0
+
+    def dims(self, ndim: int) -> tuple[int, ...]:
+        return tuple(range(ndim - self.row_ndim, ndim))
+
+    def affine_shape(self, shape: torch.Size) -> tuple[int, ...]:
+        return (*shape[: self.batch_ndim], *shape[len(shape) - self.row_ndim :])
+
+    def spread(self, affine: Tensor, ndim: int) -> Tensor:
+        if affine.dim() == self.row_ndim:
+            return affine
+        batch, row = affine.shape[: self.batch_ndim], affine.shape[self.batch_ndim :]
+        return affine.reshape(*batch, *(1,) * (ndim - self.batch_ndim - self.row_ndim), *row)
+
+    def collect(self, t: Tensor) -> Tensor:
+        return _sum(t, tuple(range(self.batch_ndim, t.dim() - self.row_ndim)))
+
+
+class Channels(NamedTuple):
+    """Group and batch norm: x is viewed as (N, groups, channels per group, positions), a weight is (channels,).
+
+    Statistics are taken over channels of a group and positions, and over N as well where `across_batch`.
+    """
+
+    groups: int
+    across_batch: bool
+
+    def dims(self, ndim: int) -> tuple[int, ...]:
+        return (0, 2, 3) if self.across_batch else (2, 3)
+
+    def affine_shape(self, shape: torch.Size) -> tuple[int, ...]:
+        return (shape[1] * shape[2],)
+
+    def spread(self, affine: Tensor, ndim: int) -> Tensor:
+        # unflatten, not reshape with -1: zero channels have a shape, too
+        return affine.unflatten(0, (self.groups, affine.shape[0] // max(self.groups, 1))).unsqueeze(-1)
+
+    def collect(self, t: Tensor) -> Tensor:
+        return _sum(t, (0, 3)).flatten()
+
+
+def _sum(t: Tensor, dims: tuple[int, ...]) -> Tensor:
     dtype = compute_dtype(t.dtype)
     return t.sum(dims, dtype=dtype) if dims else t.to(dtype)  # sum(()) would sum everything
 
@@ -72,13 +123,12 @@ class Row(NamedTuple):
         return -self.r * self.r * self.bar(self.centre(t) * self.xh)
 
 
-def row_statistics(x: Tensor, row_ndim: int, eps: float | None, rstd: Tensor | None) -> Row:
-    """Statistics of x as differentiable functions of x.
+def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Tensor | None) -> Row:
+    """Statistics of x over `dims` as differentiable functions of x.
 
     Args:
         eps: None when only `rstd` is known; then eps = 1/rstd^2 - var, a constant per row.
     """
-    dims = tuple(range(x.dim() - row_ndim, x.dim()))
     # sqrt and reciprocal, not rsqrt: torch differentiates rsqrt by way of r^3, which underflows long before r does.
     centred = x - x.mean(dims, keepdim=True)
     var = (centred * centred).mean(dims, keepdim=True)
@@ -88,8 +138,8 @@ def row_statistics(x: Tensor, row_ndim: int, eps: float | None, rstd: Tensor | N
         assert rstd is not None
         r = (var + (rstd.detach().pow(-2) - var.detach())).sqrt().reciprocal()
     n = 1
-    for size in x.shape[x.dim() - row_ndim :]:
-        n *= size
+    for dim in dims:
+        n *= x.shape[dim]
     return Row(dims, n, centred * r, r)
 
 
@@ -112,7 +162,7 @@ def _times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 def forward_jvp(
     x: Tensor,
     weight: Tensor | None,
-    row_ndim: int,
+    layout: Layout,
     eps: float,
     tangents: tuple[Tensor | None, Tensor | None, Tensor | None],
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -120,13 +170,14 @@ def forward_jvp(
     tx, tw, tb = map(_up, tangents)
     out = t_mean = t_rstd = None
     if tx is not None or tw is not None:
-        row = row_statistics(x.to(compute_dtype(x.dtype)), row_ndim, eps, None)
+        row = row_statistics(x.to(compute_dtype(x.dtype)), layout.dims(x.dim()), eps, None)
         if tx is not None:
+            w = _up(weight)
             t_mean, t_rstd = row.bar(tx), row.slope(tx)
-            out = _times(row.normalize(tx), _up(weight))
+            out = _times(row.normalize(tx), None if w is None else layout.spread(w, x.dim()))
         if tw is not None:
-            out = _plus(out, row.xh * tw)
-    out = _plus(out, tb)
+            out = _plus(out, row.xh * layout.spread(tw, x.dim()))
+    out = _plus(out, None if tb is None else layout.spread(tb, x.dim()))
     zeros = torch.zeros_like(x, memory_format=torch.contiguous_format)
     if out is None:
         return zeros, None, None
@@ -147,9 +198,8 @@ class Backward(NamedTuple):
     dtype: torch.dtype
     weight_dtype: torch.dtype | None
     bias_dtype: torch.dtype | None
-    row_ndim: int
+    layout: Layout
     eps: float | None
-    batch_ndim: int
     mask: tuple[bool, bool, bool]
     grad_out: Tensor | None = None
     grad_rstd: Tensor | None = None
@@ -173,16 +223,15 @@ class Backward(NamedTuple):
         return self._replace(grad_out=grad_out, grad_rstd=grad_rstd, x=x, rstd=rstd, weight=weight)
 
     def spread(self, affine: Tensor | None) -> Tensor | None:
-        """`spread` for this op's shapes, in the dtype of the formulas."""
+        """`Layout.spread` for this op's shapes, in the dtype of the formulas."""
         up = _up(affine)
-        return None if up is None else spread(up, self.batch_ndim, self.row_ndim, len(self.shape))
+        return None if up is None else self.layout.spread(up, len(self.shape))
 
-    def sum_lead(self, t: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """`sum_lead` rounded to a parameter's dtype; zeros for None."""
+    def collect(self, t: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """`Layout.collect` rounded to a parameter's dtype; zeros for None."""
         if t is None:
-            batch, row = self.shape[: self.batch_ndim], self.shape[len(self.shape) - self.row_ndim :]
-            return torch.zeros((*batch, *row), dtype=dtype, device=device)
-        return sum_lead(t.expand(self.shape), self.batch_ndim, self.row_ndim).to(dtype)
+            return torch.zeros(self.layout.affine_shape(self.shape), dtype=dtype, device=device)
+        return self.layout.collect(t.expand(self.shape)).to(dtype)
 
     def full(self, t: Tensor | None) -> Tensor | None:
         """`t` in the input's shape and dtype, contiguous."""
@@ -205,7 +254,7 @@ def backward_jvp(
     dy, x = _up(op.grad_out), _up(op.x)
     assert dy is not None
     assert x is not None
-    row = row_statistics(x, op.row_ndim, op.eps, op.rstd)
+    row = row_statistics(x, op.layout.dims(x.dim()), op.eps, op.rstd)
     txh = None if tx is None else row.normalize(tx)
     d_input = d_weight = d_bias = None
     if op.mask[0]:
@@ -213,9 +262,9 @@ def backward_jvp(
         d_input = op.full(torch.zeros_like(x) if d_input is None else d_input)
     if op.mask[1] and op.weight_dtype is not None:
         product = _plus(_times(tdy, row.xh), None if txh is None else dy * txh)
-        d_weight = op.sum_lead(product, op.weight_dtype, x.device)
+        d_weight = op.collect(product, op.weight_dtype, x.device)
     if op.mask[2] and op.bias_dtype is not None:
-        d_bias = op.sum_lead(tdy, op.bias_dtype, x.device)
+        d_bias = op.collect(tdy, op.bias_dtype, x.device)
     return d_input, d_weight, d_bias
 
 
@@ -268,7 +317,8 @@ def backward_vjp(op: Backward, needs: BackwardGrads, cotangents: tuple[Tensor | 
     v, vw, vb = _up(cotangents[0]), op.spread(cotangents[1]), op.spread(cotangents[2])
     if op.x is None:  # only d_bias was asked for: a sum
         return BackwardGrads(grad_out=op.full(vb))
-    row = row_statistics(op.x.to(compute_dtype(op.dtype)), op.row_ndim, op.eps, op.rstd)
+    dims = op.layout.dims(op.x.dim())
+    row = row_statistics(op.x.to(compute_dtype(op.dtype)), dims, op.eps, op.rstd)
     dy, w, xh = _up(op.grad_out), op.spread(op.weight), row.xh
     gg = None if v is None else row.normalize(v)
     d_dy = d_dm = d_ds = d_x = d_w = None
@@ -279,7 +329,7 @@ def backward_vjp(op: Backward, needs: BackwardGrads, cotangents: tuple[Tensor | 
     if needs.grad_rstd and v is not None:
         d_ds = row.slope(v)
     if needs.weight and gg is not None and dy is not None and op.weight is not None:
-        d_w = sum_lead(gg * dy, op.batch_ndim, op.row_ndim)
+        d_w = op.layout.collect(gg * dy)
         d_w = d_w.sum_to_size(op.weight.shape).to(op.weight.dtype)
     if needs.x and dy is not None:
         d_x = op.full(_backward_vjp_input(op, row, dy, w, v, vw))
