@@ -81,6 +81,13 @@ def batch(problem: Problem, sample: Sample, likes: Sequence[Like]) -> list[Tenso
     return out
 
 
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as inductor compiles it, for the shapes of its next call; a graph break is an error."""
+    torch._dynamo.reset()  # nothing compiled before, for other closures of the same code, may answer
+    compile_: Callable[..., Callable[..., Any]] = torch.compile
+    return compile_(function, fullgraph=True, dynamic=False)
+
+
 class Judgement:
     """Collects measures over the samples of one cell.
 
@@ -90,7 +97,8 @@ class Judgement:
 
     def __init__(self, op: Op, subject_name: str, terms: Contract, device: str = "cpu", light: bool = True) -> None:
         self.op, self.subject_name, self.terms, self.device, self.light = op, subject_name, terms, device, light
-        self.subject: Subject = op.functional(op.subjects[subject_name])
+        self.subject: Subject = op.subject(subject_name)
+        self.compiled = op.is_compiled(subject_name)
         self.samples = self.judged = self.not_judged = 0
         self.max_ulp = self.max_ratio = self.ratio_of_sample = 0.0
         self.worst: Worst | None = None
@@ -157,12 +165,16 @@ class Judgement:
         name = f"{word_name(word)} ({engine})" if word else "forward"
         with torch.no_grad():
             primal = self.call(f, *problem.passive, *problem.inputs, what=name)
+        if self.compiled and engine == "eager":
+            f = compiled(f)
         passive, own = len(problem.fixed), len(problem.wrt)
         taken = signature(word, problem.inputs, primal, problem.passive)
         given, added = taken[: passive + own], taken[passive + own :]
         operands = [*batch(problem, sample, given), *draw_directions(added, sample.seed, self.device)]
         transformed = along(ENGINES[engine], word, f, own, len(primal), passive)
-        computed = primal if not word else self.call(transformed, *operands, what=name)
+        if self.compiled and engine == "func":
+            transformed = compiled(transformed)
+        computed = primal if not word and not self.compiled else self.call(transformed, *operands, what=name)
         names = output_names(self.op, word, problem.wrt, len(primal))
         formula = problem.formula(word, len(primal))
         try:

@@ -12,6 +12,7 @@ import torch
 
 Tensor = torch.Tensor
 Subject = Callable[..., Any]
+COMPILED = "compiled"
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ class Op:
     Attributes:
         name: the public name.
         reference: the formula; its signature is the op's, in NumPy arrays.
-        subjects: implementations by name; "opassay" is the production op.
+        subjects: implementations by name; "opassay" is the production op. Where there is a "torch", there is also
+            "compiled": what torch.compile with inductor makes of it.
         samples: (dtype name, kind) -> strategy of `Draft`s; kinds are "ordinary", "empty", "integers" and "large".
         differentiable: names of the arguments that the op is differentiable in.
         laws, refusals, promises: see those records.
@@ -142,6 +144,17 @@ class Op:
         """Positions of the arguments that are differentiable and given."""
         names = self.arguments
         return tuple(i for i, a in enumerate(args) if names[i] in self.differentiable and isinstance(a, Tensor))
+
+    def has_subject(self, name: str) -> bool:
+        return name in self.subjects or (name == COMPILED and "torch" in self.subjects)
+
+    def subject(self, name: str) -> Subject:
+        """The implementation of that name, `functional`; for "compiled", what is to be compiled."""
+        return self.functional(self.subjects["torch" if self.is_compiled(name) else name])
+
+    def is_compiled(self, name: str) -> bool:
+        """Whether every path of the subject is compiled before it is judged."""
+        return name == COMPILED and name not in self.subjects
 
     def functional(self, subject: Subject) -> Subject:
         """A subject as a function that writes none of its arguments: what it would have written comes as outputs."""

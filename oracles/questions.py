@@ -33,6 +33,7 @@ class Question:
         slices: how many further samples of the same structure it needs for batches.
         effort: examples, relative to a forward check.
         dtypes: those it applies to.
+        compiles: whether it judges paths only (`Judgement.path`), so that it can be asked of compiled code.
     """
 
     check: Callable[[Judgement, Sample], None]
@@ -40,13 +41,14 @@ class Question:
     slices: int = 0
     effort: float = 1.0
     dtypes: tuple[str, ...] = ALL
+    compiles: bool = False
 
 
 QUESTIONS: dict[str, Question] = {
-    "FWD": Question(forward, effort=1.5),
-    "VJP": Question(reverse),
-    "JVP": Question(tangent),
-    "ORD2": Question(second, effort=0.25),
+    "FWD": Question(forward, effort=1.5, compiles=True),
+    "VJP": Question(reverse, compiles=True),
+    "JVP": Question(tangent, compiles=True),
+    "ORD2": Question(second, effort=0.25, compiles=True),
     "ORD3": Question(third, effort=0.2, dtypes=("float64",)),
     "ADJ": Question(adjoint),
     "VMAP": Question(vmapped, slices=SLICES, effort=0.25),
@@ -55,8 +57,8 @@ QUESTIONS: dict[str, Question] = {
     "LAW": Question(laws, effort=1.5),
     "DATA": Question(exact_data, kind="integers"),
     "LAYOUT": Question(layouts),
-    "SPECIAL": Question(specials, effort=0.12),
-    "EMPTY": Question(forward_and_reverse, kind="empty", effort=0.3),
+    "SPECIAL": Question(specials, effort=0.12, compiles=True),
+    "EMPTY": Question(forward_and_reverse, kind="empty", effort=0.3, compiles=True),
     "ERROR": Question(refused, effort=0.4),
     "PURE": Question(pure, effort=0.4),
     "FAKE": Question(fakes, effort=0.4),

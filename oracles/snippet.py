@@ -17,7 +17,7 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
     """A self-contained program for a wrong element of a path; else the command that replays the case."""
     fault = violation.fault
     unknown = fault is None or any(step not in ("jvp", "vjp") for step in fault.word)
-    if fault is None or unknown or not _importable(op.subjects[subject]):
+    if fault is None or unknown or op.is_compiled(subject) or not _importable(op.subjects[subject]):
         return f"# opassay replay {case_id}"
     problem = Problem(op, sample.args)
     with torch.no_grad():

@@ -28,6 +28,8 @@ from .plan import DTYPES, PROPERTIES, load_op
 
 #: Examples of a property of effort 1.
 EXAMPLES = {"dev": 40, "commit": 120, "nightly": 1000}
+#: Examples per cell of compiled code at most: each path of each is compiled anew, which takes seconds.
+COMPILED_EXAMPLES = {"dev": 1, "commit": 2, "nightly": 10}
 #: How often a failing sample is judged again before it is called a failure.
 REPETITIONS = 3
 
@@ -40,8 +42,10 @@ class Settings:
     seed: int = 0
     max_examples: int | None = None
 
-    def examples(self, question: Question) -> int:
+    def examples(self, question: Question, compiled: bool = False) -> int:
         wanted = max(1, round(EXAMPLES[self.profile] * question.effort))
+        if compiled:
+            wanted = min(wanted, COMPILED_EXAMPLES[self.profile])
         return wanted if self.max_examples is None else min(wanted, self.max_examples)
 
 
@@ -117,8 +121,11 @@ def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Que
         raise Unsupported(Code.NOT_BUILT, f"no check is built for {cell.property}")
     question = QUESTIONS[cell.property]
     op = load_op(cell.op) if op is None else op
-    if cell.subject not in op.subjects:
+    if not op.has_subject(cell.subject):
         raise Unsupported(Code.NO_SUBJECT, f"{cell.op} has no subject {cell.subject!r}")
+    if op.is_compiled(cell.subject) and not question.compiles:
+        asked = ", ".join(code for code, other in QUESTIONS.items() if other.compiles)
+        raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is not asked of compiled code; asked are {asked}")
     if cell.dtype not in question.dtypes:
         raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
     if cell.device == "cuda" and not torch.cuda.is_available():
@@ -146,7 +153,7 @@ def _asked(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
 
 
 def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Settings) -> Verdict:
-    examples = settings.examples(question)
+    examples = settings.examples(question, judgement.compiled)
     steered = settings.profile != "commit"  # towards the worst input; in commit, examples are drawn alike
     last: list[tuple[Sample, Violation | None]] = []
 

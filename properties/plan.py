@@ -38,7 +38,7 @@ PROPERTIES: dict[str, str] = {
     "MEM": "tensors saved for backward",
 }
 DTYPES: tuple[str, ...] = ("float64", "float32", "bfloat16", "float16")
-SUBJECTS: tuple[str, ...] = ("opassay", "torch")
+SUBJECTS: tuple[str, ...] = ("opassay", "torch", "decomposition", "compiled")
 DEVICES: tuple[str, ...] = ("cpu", "cuda")
 ENTRY_POINT_GROUP = "opassay.ops"
 

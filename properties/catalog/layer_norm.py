@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._decomp.decompositions
+import torch._refs.nn.functional
 from hypothesis import strategies as st
 
 from ... import impl
@@ -193,7 +195,11 @@ OPS: tuple[Op, ...] = (
     Op(
         name="layer_norm",
         reference=formulas.layer_norm,
-        subjects={"opassay": impl.layer_norm, "torch": torch.nn.functional.layer_norm},
+        subjects={
+            "opassay": impl.layer_norm,
+            "torch": torch.nn.functional.layer_norm,
+            "decomposition": torch._refs.nn.functional.layer_norm,
+        },
         samples=_forward,
         differentiable=("input", "weight", "bias"),
         promises=Promises(dtypes=lambda args: (args[0].dtype,), saved=_saved),
@@ -203,7 +209,11 @@ OPS: tuple[Op, ...] = (
     Op(
         name="native_layer_norm",
         reference=formulas.native_layer_norm,
-        subjects={"opassay": impl.native_layer_norm, "torch": torch.ops.aten.native_layer_norm.default},
+        subjects={
+            "opassay": impl.native_layer_norm,
+            "torch": torch.ops.aten.native_layer_norm.default,
+            "decomposition": torch._refs.native_layer_norm,
+        },
         samples=_forward,
         differentiable=("input", "weight", "bias"),
         promises=Promises(dtypes=lambda args: (args[0].dtype, *(_statistics_dtype(args[0]),) * 2), saved=_saved),
@@ -216,6 +226,7 @@ OPS: tuple[Op, ...] = (
         subjects={
             "opassay": impl.native_layer_norm_backward,
             "torch": torch.ops.aten.native_layer_norm_backward.default,
+            "decomposition": torch._decomp.decompositions.native_layer_norm_backward,
         },
         samples=_backward,
         differentiable=("grad_out", "input", "weight"),  # mean and rstd count as functions of the input
