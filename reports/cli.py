@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": (".cli_files", "Show the plan: which cells there are."),
     "run": (".cli_run", "Run cells and write the report."),
     "report": (".cli_files", "Render a run record as one HTML file."),
+    "accuracy": (".cli_files", "Print the measured accuracy of each op as a table."),
     "merge": (".cli_files", "Merge the records of several shards."),
     "gate": (".cli_gate", "Compare a run with known failures and accuracy budgets."),
     "baseline": (".cli_gate", "Show, update or prune the budget file."),

@@ -90,6 +90,16 @@ def report_command(record: Path, output: Path, junit: Path | None) -> int:
     return exit_codes.OK
 
 
+@click.command("accuracy")
+@click.argument("record", type=_FILE)
+def accuracy_command(record: Path) -> int:
+    """Print the measured accuracy of each op of a run record, as a table in markdown."""
+    from .accuracy import accuracy, markdown_table
+
+    click.echo(markdown_table(accuracy(load_run(record).verdicts)), nl=False)
+    return exit_codes.OK
+
+
 @click.command("merge")
 @click.argument("records", type=_FILE, nargs=-1, required=True)
 @click.option("-o", "--output", type=_FILE, default=Path("run.json"), show_default=True)

@@ -17,7 +17,7 @@ from .chart import short_dtype
 from .explain import EXPLANATIONS, OUTCOMES
 from .matrix import Gated
 from .record import Run
-from .text import GLYPHS, clean, duration, has_ulps, number, one_line
+from .text import GLYPHS, clean, duration, grouped, has_ulps, number, one_line
 from .view import make_view
 
 _BOUNDED = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
@@ -64,7 +64,7 @@ def _environment() -> jinja2.Environment:
         "ratio": _ratio,
         "hex": lambda text: re.sub(r"\.?0+p", "p", clean(text)),
         "kind": lambda outcome: str(outcome).replace(" ", "-"),
-        "grouped": lambda value: f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}"),
+        "grouped": grouped,
     }
     return environment
 

@@ -146,6 +146,11 @@ def complaints(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     return list(groups.values())
 
 
+def grouped(value: int) -> str:
+    """A count for reading: digits in groups of three."""
+    return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
 def has_ulps(measure: Measure) -> bool:
     """Whether values were compared with exact ones; else an error of 0 ulp says nothing."""
     return measure.judged > 0 and (measure.max_ulp > 0 or not math.isnan(measure.ulp_p99))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..oracles.verdict import CHECKED, Code, Failure, Outcome, Verdict
+from .accuracy import Line, accuracy
 from .chart import Plot, accuracy_plot, series_name, short_dtype
 from .explain import EXPLANATIONS, Explanation
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
@@ -96,6 +97,7 @@ class View:
     devices: tuple[str, ...]
     subjects: tuple[str, ...]
     matrix: Matrix
+    accuracy: tuple[Line, ...]
     ops: tuple[OpPart, ...]
     complaints: tuple[Complaint, ...]
     cards: tuple[Card, ...]
@@ -127,6 +129,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
         devices=_unique(cell.device for cell in cells),
         subjects=_unique(cell.subject for cell in cells),
         matrix=make_matrix(squares, tuple(by_op)),
+        accuracy=accuracy(run.verdicts),
         ops=tuple(_op_part(op, i, mine, series, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
         complaints=tuple(_complaint(group, by_key) for group in groups),
         cards=tuple(_card(by_key[key]) for key in bad[:_CARDS]),

@@ -1,0 +1,49 @@
+"""The accuracy table: one line per op and subject, the largest of all ratios, medians of what could be seen."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from opassay.oracles.verdict import Code, Outcome, Verdict
+from opassay.reports.accuracy import accuracy, markdown_table
+from opassay.reports.html import render
+from tests.reports.conftest import failed, make_run, verdict
+
+
+def _measured(item: Verdict, p99: float, detect: float) -> Verdict:
+    return dataclasses.replace(item, measure=dataclasses.replace(item.measure, ulp_p99=p99, detect_median=detect))
+
+
+VERDICTS = (
+    _measured(verdict("FWD", ratio=0.25), 0.75, 4.0),
+    _measured(verdict("VJP", ratio=0.5), 1.5, 16.0),
+    _measured(verdict("JVP", ratio=0.125), 2.5, 8.0),
+    verdict("COMP", Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, judged=0),
+    failed("FWD2"),
+    verdict("FWD", op="trace", subject="torch"),
+)
+
+
+def test_a_line_has_the_largest_ratio_and_the_median_detectability() -> None:
+    first, second = accuracy(VERDICTS)
+    assert (first.op, first.held, first.checked, first.ratio) == ("softmax", 3, 4, "3.9")
+    assert first.worst is VERDICTS[4]
+    (figure,) = first.figures
+    assert figure.p99 == ("0.75", "1.5")
+    assert figure.detects == "6"  # the median of 4, 16, 8 and 4
+    assert (second.op, second.checked) == ("trace", 1)
+
+
+def test_the_markdown_table_has_a_row_per_line() -> None:
+    rows = markdown_table(accuracy(VERDICTS)).splitlines()
+    assert len(rows) == 4
+    assert len({row.count("|") for row in rows}) == 1
+    assert "| `softmax` | opassay | 3 of 4 |" in rows[2]
+    assert " subject |" not in markdown_table(accuracy(VERDICTS[:3])).splitlines()[0]
+
+
+def test_the_report_shows_it() -> None:
+    page = render(make_run(*VERDICTS))
+    assert "largest error/bound" in page
+    assert "detects, ulp" in page
+    assert page.count('id="accuracy"') == 1
