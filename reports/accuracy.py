@@ -17,10 +17,10 @@ _GOOD = (Outcome.VERIFIED, Outcome.WEAK)
 
 @dataclass(frozen=True)
 class Figure:
-    """One dtype: 99 % of the errors of each listed property are at most this, and what could have been seen; in ulp."""
+    """One dtype: the median error of each listed property, and the smallest error that could be seen; in ulp."""
 
     dtype: str
-    p99: tuple[str, ...]  # one per property of LISTED
+    median: tuple[str, ...]  # one per property of LISTED; no percentile says more where results cancel
     detects: str  # median over the cells of their median detectability
 
 
@@ -70,7 +70,7 @@ def _figure(dtype: str, verdicts: Sequence[Verdict]) -> Figure:
     seen = [m.detect_median for m in mine.values() if m.detect_median == m.detect_median]
     return Figure(
         dtype=dtype,
-        p99=tuple(number(mine[name].ulp_p99, 2) if name in mine else "–" for name in LISTED),
+        median=tuple(number(mine[name].ulp_median, 2) if name in mine else "–" for name in LISTED),
         detects=number(statistics.median(seen), 2) if seen else "–",
     )
 
@@ -81,13 +81,13 @@ def markdown_table(lines: Sequence[Line]) -> str:
     dtypes = tuple(dict.fromkeys(figure.dtype for line in lines for figure in line.figures))
     short = ", ".join(short_dtype(name) for name in dtypes)
     head = ["op", *(["subject"] if several else []), "cells held", "elements judged", "largest error/bound"]
-    head += [*(f"{name} p99, ulp: {short}" for name in LISTED), f"detects, ulp: {short}"]
+    head += [*(f"{name} median, ulp: {short}" for name in LISTED), f"detects, ulp: {short}"]
     rows = [head, ["---"] * len(head)]
     for line in lines:
         by = {figure.dtype: figure for figure in line.figures}
         found = [by.get(name, Figure(name, ("–",) * len(LISTED), "–")) for name in dtypes]
         row = [f"`{line.op}`", *([markdown(line.series)] if several else []), f"{line.held} of {line.checked}"]
         row += [grouped(line.judged), line.ratio]
-        row += [", ".join(figure.p99[i] for figure in found) for i in range(len(LISTED))]
+        row += [", ".join(figure.median[i] for figure in found) for i in range(len(LISTED))]
         rows.append([*row, ", ".join(figure.detects for figure in found)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"

@@ -10,8 +10,8 @@ from opassay.reports.html import render
 from tests.reports.conftest import failed, make_run, verdict
 
 
-def _measured(item: Verdict, p99: float, detect: float) -> Verdict:
-    return dataclasses.replace(item, measure=dataclasses.replace(item.measure, ulp_p99=p99, detect_median=detect))
+def _measured(item: Verdict, median: float, detect: float) -> Verdict:
+    return dataclasses.replace(item, measure=dataclasses.replace(item.measure, ulp_median=median, detect_median=detect))
 
 
 VERDICTS = (
@@ -29,7 +29,7 @@ def test_a_line_has_the_largest_ratio_and_the_median_detectability() -> None:
     assert (first.op, first.held, first.checked, first.ratio) == ("softmax", 3, 4, "3.9")
     assert first.worst is VERDICTS[4]
     (figure,) = first.figures
-    assert figure.p99 == ("0.75", "1.5")
+    assert figure.median == ("0.75", "1.5")
     assert figure.detects == "6"  # the median of 4, 16, 8 and 4
     assert (second.op, second.checked) == ("trace", 1)
 
