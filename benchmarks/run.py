@@ -17,6 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import against_torch
 import certified
 import exact_vjp
 import op_overhead
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Row]]] = {
     "exact_vjp": exact_vjp.rows,
     "certified": certified.rows,
     "suite": suite.rows,
+    "against_torch": against_torch.rows,
 }
 OVERHEAD = "op_overhead"
 
