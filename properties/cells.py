@@ -25,11 +25,8 @@ from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict
 from ..reference.exact import PrecisionError
 from . import strategies
 from .plan import DTYPES, PROPERTIES, load_op
+from .profiles import PROFILES
 
-#: Examples of a property of effort 1.
-EXAMPLES = {"dev": 40, "commit": 120, "nightly": 1000}
-#: Examples per cell of compiled code at most: each path of each is compiled anew, which takes seconds.
-COMPILED_EXAMPLES = {"dev": 1, "commit": 2, "nightly": 10}
 #: How often a failing sample is judged again before it is called a failure.
 REPETITIONS = 3
 
@@ -43,9 +40,11 @@ class Settings:
     max_examples: int | None = None
 
     def examples(self, question: Question, compiled: bool = False) -> int:
-        wanted = max(1, round(EXAMPLES[self.profile] * question.effort))
+        profile = PROFILES[self.profile]
+        wanted = max(1, round(profile.examples * question.effort))
         if compiled:
-            wanted = min(wanted, COMPILED_EXAMPLES[self.profile])
+            # Each path of each example is compiled anew, which takes seconds.
+            wanted = min(wanted, profile.compiled)
         return wanted if self.max_examples is None else min(wanted, self.max_examples)
 
 
@@ -134,7 +133,7 @@ def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Que
 
 
 def _asked(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
-    judgement, question = _open(cell, settings.profile != "nightly", op)
+    judgement, question = _open(cell, not PROFILES[settings.profile].inductor, op)
     verdict = _drawn(cell, judgement, question, settings)
     biases = judgement.biases() if verdict.outcome == Outcome.VERIFIED else {}
     if not biases:
@@ -154,7 +153,7 @@ def _asked(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
 
 def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Settings) -> Verdict:
     examples = settings.examples(question, judgement.compiled)
-    steered = settings.profile != "commit"  # towards the worst input; in commit, examples are drawn alike
+    steered = not PROFILES[settings.profile].fixed  # towards the worst input; else examples are drawn alike
     last: list[tuple[Sample, Violation | None]] = []
 
     def ask(draft: Any, seed: int) -> None:

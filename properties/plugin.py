@@ -20,8 +20,8 @@ import pytest
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, clean, failure_text
 from .events import EventLog
 from .plan import PluginError, Selection, SelectionError, plan
+from .profiles import PROFILES
 
-PROFILES: tuple[str, ...] = ("dev", "commit", "nightly")
 _AXES = ("op", "property", "dtype", "device", "subject")
 _LOG = pytest.StashKey[EventLog]()
 _SESSION_LOGGED = pytest.StashKey[bool]()
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for axis in _AXES:
         text = f"only this {axis}; may be repeated"
         add(f"--opassay-{axis}", action="append", default=[], metavar=axis.upper(), help=text)
-    add("--opassay-profile", choices=PROFILES, default="commit", help="effort and seeds (default commit)")
+    add("--opassay-profile", choices=tuple(PROFILES), default="commit", help="effort and seeds (default commit)")
     add("--opassay-seed", type=int, default=None, help="base seed (default: 0 for commit, else random)")
     add("--opassay-max-examples", type=int, default=None, help="samples per cell")
     add("--opassay-log", default=None, metavar="DIR", help="write events-WORKER.ndjson here")
@@ -120,7 +120,7 @@ def in_shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
 
 def default_seed(profile: str) -> int:
     """Base seed of a profile: 0 for commit, so that runs can be compared; else random."""
-    return 0 if profile == "commit" else secrets.randbits(32)
+    return 0 if PROFILES[profile].fixed else secrets.randbits(32)
 
 
 class CellCollector(pytest.Collector):

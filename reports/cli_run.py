@@ -16,7 +16,8 @@ import click
 from ..oracles.verdict import Cell
 from ..properties import environment as surroundings
 from ..properties.plan import Selection, SelectionError
-from ..properties.plugin import PROFILES, default_seed
+from ..properties.plugin import default_seed
+from ..properties.profiles import PROFILES
 from . import exit_codes
 from .cli import Host, Stop
 from .cli_files import planned, selection_of, selection_options
@@ -31,7 +32,7 @@ from .text import one_line
 
 @click.command("run")
 @selection_options
-@click.option("--profile", type=click.Choice(PROFILES), default="commit", show_default=True)
+@click.option("--profile", type=click.Choice(tuple(PROFILES)), default="commit", show_default=True)
 @click.option("--seed", type=int, help="Base seed; by default 0 for commit, else random.")
 @click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell.")
 @click.option("-n", "--workers", default="auto", show_default=True, metavar="N", help="Processes; 0: this one.")

@@ -14,6 +14,7 @@ from opassay.oracles import accept, judgement
 from opassay.oracles.accept import ReadingError
 from opassay.oracles.case import CaseError, load_case
 from opassay.properties.plan import load_op
+from opassay.properties.profiles import PROFILES
 
 FEW = Settings("commit", max_examples=8)
 
@@ -160,3 +161,18 @@ def test_a_long_profile_is_steered_towards_the_worst_input() -> None:
     verdict = run_cell(cell("FWD"), Settings("nightly", 3, 40), declared(layer_norm))
     assert verdict.outcome == Outcome.VERIFIED
     assert verdict.measure.samples >= 40
+
+
+def test_a_smaller_profile_asks_the_same_questions_of_fewer_samples() -> None:
+    few = run_cell(cell("VJP"), Settings("brief"), declared(layer_norm))
+    assert few.outcome == Outcome.VERIFIED
+    assert few.measure.samples == PROFILES["brief"].examples < PROFILES["commit"].examples
+
+
+def test_compiled_code_is_judged_where_torch_s_own_op_is_declared() -> None:
+    op = dataclasses.replace(declared(layer_norm), subjects={"torch": torch.nn.functional.layer_norm})
+    held = run_cell(dataclasses.replace(cell("FWD"), subject="compiled"), Settings("brief"), op)
+    assert held.outcome == Outcome.VERIFIED, held.reason
+    unasked = run_cell(dataclasses.replace(cell("LAW"), subject="compiled"), Settings("brief"), op)
+    assert unasked.outcome == Outcome.UNSUPPORTED
+    assert "not asked of compiled code" in unasked.reason

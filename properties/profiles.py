@@ -1,0 +1,30 @@
+"""How much is asked: named profiles. Imports nothing, so that the command line lists them at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One profile.
+
+    Attributes:
+        examples: per cell of a property of effort 1. compiled: at most, per cell of compiled code.
+        fixed: whether the same commit always asks the same; else each run draws a seed, and Hypothesis steers towards
+            the largest error/bound.
+        inductor: whether COMP compiles with inductor, not with the light backend.
+    """
+
+    examples: int
+    compiled: int
+    fixed: bool
+    inductor: bool = False
+
+
+PROFILES: dict[str, Profile] = {
+    "brief": Profile(30, 1, fixed=True),
+    "dev": Profile(40, 1, fixed=False),
+    "commit": Profile(120, 2, fixed=True),
+    "nightly": Profile(1000, 10, fixed=False, inductor=True),
+}
