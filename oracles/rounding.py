@@ -216,6 +216,11 @@ def _function(name: str, value: Callable[[Any], Any], spread: Callable[[Any, Any
     return rule
 
 
+def _exp_spread(c: Any, r: Any, y: Any) -> Any:
+    # e^(c + r) - e^c; for a large r, where e^r may overflow, at most e^(c + r), its exponent rounded up
+    return np.where(r < 1.0, y * np.expm1(r), np.exp(c + r + (np.abs(c) + r) * _SLACK))
+
+
 def _sqrt_spread(c: Any, r: Any, y: Any) -> Any:
     # |√a - √c| <= |a - c| / (√a + √c), and always <= √|a - c|
     below = np.sqrt(np.maximum(c - r, 0.0))
@@ -224,10 +229,6 @@ def _sqrt_spread(c: Any, r: Any, y: Any) -> Any:
 
 def _log_spread(c: Any, r: Any, y: Any) -> Any:
     return np.where(r < c, -np.log1p(-np.minimum(r / c, 1.0)), np.inf)
-
-
-def _log1p_spread(c: Any, r: Any, y: Any) -> Any:
-    return _log_spread(1.0 + c, r, y)
 
 
 def _tanh_spread(c: Any, r: Any, y: Any) -> Any:
@@ -242,6 +243,10 @@ def _power(terms: Contract, a: Ball, exponent: float) -> Ball:
         low, high = np.maximum(a.centre - a.radius, 0.0), a.centre + a.radius
         slope = np.maximum(np.power(low, exponent - 1.0), np.power(high, exponent - 1.0))
         radius = np.where(a.centre > a.radius, abs(exponent) * slope * a.radius, np.inf).astype(np.float64)
+    if not _holds(terms.accumulate, exponent):  # an evaluation takes it rounded: x^d more, with |d| <= u |exponent|
+        growth = np.expm1(np.abs(np.log(a.centre)) * (abs(exponent) * terms.accumulate.unit_roundoff))
+        extra = np.where(np.isfinite(growth), _size(y) * growth, 0.0)
+        radius = extra if radius is None else radius * (1.0 + growth) + extra
     return _rounded(terms, y, radius, times=2.0 * terms.functions["power"])
 
 
@@ -268,10 +273,10 @@ def _radius(a: Ball) -> Any:
     return 0.0 if a.radius is None else a.radius
 
 
-def _attach(terms: Contract, a: Ball, b: Ball) -> Ball:
-    """The given value; an evaluation may use it, or compute it again as `b` says."""
-    radius = _radius(a) + _radius(b) + _size(a.centre - b.centre)
-    return Ball(np.broadcast_to(a.centre, np.shape(radius)), radius, terms)
+def _attach(terms: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
+    """The given value; unless it is `kept`, an evaluation may compute it again as `b` says."""
+    radius = _radius(a) + (0.0 if kept else _radius(b) + _size(a.centre - b.centre))
+    return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), terms)
 
 
 def _sum(terms: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
@@ -345,10 +350,10 @@ _RULES: dict[str, Callable[..., Ball]] = {
     "absolute": lambda terms, a: Ball(np.abs(a.centre), a.radius, terms),
     "square": _square,
     "sqrt": _function("sqrt", np.sqrt, _sqrt_spread),
-    "exp": _function("exp", np.exp, lambda c, r, y: y * np.expm1(r)),
-    "expm1": _function("expm1", np.expm1, lambda c, r, y: np.exp(c) * np.expm1(r)),
+    "exp": _function("exp", np.exp, _exp_spread),
+    "expm1": _function("expm1", np.expm1, lambda c, r, y: _exp_spread(c, r, np.exp(c))),
     "log": _function("log", np.log, _log_spread),
-    "log1p": _function("log1p", np.log1p, _log1p_spread),
+    "log1p": _function("log1p", np.log1p, lambda c, r, y: _log_spread(1.0 + c, r, y)),
     "tanh": _function("tanh", np.tanh, _tanh_spread),
     "power": _power,
     "maximum": _extreme(np.maximum),

@@ -100,10 +100,13 @@ def constant(x: Any) -> Any:
     return x.base() if isinstance(x, Array) else x
 
 
-def attach(value: Any, slope: Any) -> Any:
-    """The value of `value` with the derivatives of `slope`: a result that was saved, as a function of its inputs."""
+def attach(value: Any, slope: Any, *, kept: bool = False) -> Any:
+    """The value of `value` with the derivatives of `slope`: a result that was saved, as a function of its inputs.
+
+    An evaluation may use the value, or compute it again as `slope` says; unless it is `kept`: then it uses the value.
+    """
     fixed = constant(value)
-    return bind("attach", (fixed, slope), {}) if isinstance(slope, Array) else fixed
+    return bind("attach", (fixed, slope), {"kept": kept}) if isinstance(slope, Array) else fixed
 
 
 def algorithm_of(formula: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -161,6 +164,9 @@ def _compare(ufunc: np.ufunc) -> Callable[..., Any]:
 def _power(x: Any, exponent: Any) -> Array:
     if isinstance(exponent, Array):
         raise TypeError("power: got an array exponent, need a constant one")
+    if exponent in (0.0, 1.0):  # x^0 is the constant 1 and x^1 is x: no rounding, and no singularity of a derivative
+        power: Array = x if exponent else x.lift(np.ones(x.shape))
+        return power
     return bind("power", (x,), {"exponent": float(exponent)})
 
 

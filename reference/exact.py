@@ -66,6 +66,8 @@ def _log(x: Raw, bits: int) -> Raw:
 
 
 def _log1p(x: Raw, bits: int) -> Raw:
+    if x[1] and x[2] + x[3] < -3 * bits:  # x - x²/2, where 1 + x would have as many bits as x's exponent says
+        return libmp.mpf_sub(x, libmp.mpf_shift(libmp.mpf_mul(x, x), -1), bits, "n")
     # 1 + x is exact here, so nothing cancels.
     return _log(libmp.mpf_add(libmp.fone, x), bits)
 
@@ -244,9 +246,9 @@ def _scatter(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
     if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
         out[index] = values
         return out
-    places = np.arange(out.size).reshape(shape)[index].ravel()
+    places = np.arange(out.size).reshape(shape)[index]
     flat = out.reshape(-1)
-    for place, value in zip(places, np.broadcast_to(values, np.shape(out[index])).ravel(), strict=True):
+    for place, value in zip(np.ravel(places), np.broadcast_to(values, np.shape(places)).ravel(), strict=True):
         flat[place] = libmp.mpf_add(flat[place], value, _working[-1], "n")
     return flat.reshape(shape)
 
@@ -293,7 +295,7 @@ def _exponent(x: Raw) -> int:
 def evaluate(
     function: Callable[..., Any], *values: Any, bits: int = DEFAULT_PRECISION
 ) -> tuple[tuple[Exact, ...], int]:
-    """Exact outputs of a formula, evaluated until two precisions agree.
+    """Exact outputs of a formula, each element evaluated until two precisions agree.
 
     Args:
         function: exact arrays in, an exact array or a tuple of them out.
@@ -301,21 +303,37 @@ def evaluate(
         bits: the first precision.
 
     Returns:
-        The outputs at the higher of the two precisions that agree, and the lower precision.
+        The outputs, each element at the higher of the two precisions that agreed on it, and the lower precision of
+        the element that took most.
 
     Raises:
         PrecisionError: no agreement up to `LARGEST_PRECISION` bits.
     """
     operands = [exact(v) for v in values]
     lower = _outputs(function, operands, bits)
+    agreed: dict[int, Raw] = {}  # by position among the elements of all outputs
     while bits <= LARGEST_PRECISION:
         upper = _outputs(function, operands, 2 * bits)
         scale = max((_exponent(raw) for x in (*operands, *upper) for raw in x.values.ravel().tolist()), default=0)
-        pairs = (pair for x, y in zip(lower, upper, strict=True) for pair in _pairs(x, y))
-        if all(agree(a, b, bits, scale) for a, b in pairs):
-            return upper, bits
+        pairs = [pair for x, y in zip(lower, upper, strict=True) for pair in _pairs(x, y)]
+        # One by one: a residue that shrinks with every precision, and a tiny value that only a high one resolves, agree
+        # at precisions that need not overlap.
+        for i, (a, b) in enumerate(pairs):
+            if i not in agreed and agree(a, b, bits, scale):
+                agreed[i] = b
+        if len(agreed) == len(pairs):
+            return _filled(upper, agreed), bits
         lower, bits = upper, 2 * bits
     raise PrecisionError(f"exact reading: got disagreement at bits={bits}, need agreement by {LARGEST_PRECISION}")
+
+
+def _filled(outputs: Sequence[Exact], values: dict[int, Raw]) -> tuple[Exact, ...]:
+    """Arrays of the shapes of `outputs` with `values` by position among the elements of all."""
+    filled, start = [], 0
+    for y in outputs:
+        filled.append(Exact(_objects([values[start + i] for i in range(y.size)], y.shape)))
+        start += y.size
+    return tuple(filled)
 
 
 def _pairs(x: Exact, y: Exact) -> Iterator[tuple[Raw, Raw]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from opassay.oracles.contract import Contract, contract
 from opassay.oracles.rounding import Ball, ball, balls
-from opassay.reference.array import PRIMITIVES, Array, Operands, Params, store
+from opassay.reference.array import PRIMITIVES, Array, Operands, Params, attach, store
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
@@ -216,3 +217,40 @@ def test_the_reading_has_every_primitive() -> None:
     from opassay.oracles.rounding import _RULES
 
     assert set(_RULES) == PRIMITIVES
+
+
+def test_exp_far_below_underflow_is_judged() -> None:
+    """The exponent's own error is large there, and e^(c + r) is nothing still."""
+    terms = contract("float32")
+    (y,) = balls(lambda x: np.exp(x * 3.0), [np.array([-1e30, -1e5, -200.0, -1.0])], terms)
+    assert np.all(np.isfinite(y.radii()))
+    assert np.all(y.radii()[:3] <= 2 * terms.underflow)
+
+
+def test_a_kept_value_has_no_error_but_its_own() -> None:
+    x = ball(np.array([1.0, 2.0]), contract("float32"))
+    slope = x * 3.0
+    assert np.all(attach(x, slope, kept=True).radii() == 0)
+    assert np.all(attach(x, slope).radii() > 0)
+
+
+def test_an_exponent_that_the_format_lacks_has_its_rounding() -> None:
+    terms = contract("float32")
+    for value in (1e30, 1e-30, 1.5):
+        exact = balls(lambda x: np.power(x, -0.25), [np.array([value])], terms)[0].radii()
+        rounded, read = (
+            np.float64(np.float32(-0.3)),
+            balls(lambda x: np.power(x, -0.3), [np.array([value])], terms)[0],
+        )
+        assert abs(value**rounded - value**-0.3) <= read.radii()[0]
+        assert read.radii()[0] / read.centre[0] > exact[0] / value**-0.25 or value == 1.5
+
+
+def test_powers_0_and_1_round_nothing_and_are_smooth_at_zero() -> None:
+    x = np.array([0.0, 2.0])
+    for exponent, value, slope in ((0.0, [1.0, 1.0], [0.0, 0.0]), (1.0, [0.0, 2.0], [1.0, 1.0])):
+        power = functools.partial(lambda e, x: np.power(x, e) * 1.0 + 0.0 * x, exponent)
+        (exact,), _ = evaluate(lambda x, f=power: f(x), x)
+        assert to_float_pair(exact)[0].tolist() == value
+        (pulled,), _ = evaluate(lambda x, g, f=power: vjp(f, [x])[1](g), x, np.ones(2))
+        assert to_float_pair(pulled)[0].tolist() == slope

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mpmath import libmp
 
-from opassay.reference import array, derivative, normalization
+from opassay.reference import activations, array, derivative, losses, normalization, softmax
 from opassay.reference.exact import Exact, exact, precision
 
 BITS = 400
@@ -59,6 +59,7 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "gather": (lambda a: np.take_along_axis(a, np.array([[0], [2]]), 1), ((2, 3),), _any),
     "take": (lambda a: np.take(a, [2, 0, 2], 1) * a, ((2, 3),), _any),
     "scatter": (lambda a: array.scatter(a, (np.array([0, 2, 0]),), (4,)), ((3,),), _any),
+    "scatter to one element": (lambda a: array.scatter(a * a, (np.array(2),), (4,)), ((),), _any),
     "concatenate": (lambda a, b: np.concatenate([a, b, a], axis=-1), ((2, 3), (2, 1)), _any),
     "stack": (lambda a, b: np.stack([a, b], axis=1), ((2, 3), (2, 3)), _any),
     "expand and squeeze": (lambda a: np.squeeze(np.expand_dims(a, 0), 0) * a, ((3,),), _any),
@@ -66,8 +67,18 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "einsum": (lambda a, b: np.einsum("ij,kj->ki", a, b), ((2, 3), (4, 3)), _any),
     "trace": (lambda a: np.trace(a), ((3, 4),), _any),
     "attach": (lambda a, b: array.attach(a, a) * b, ((3,), (3,)), _any),
+    "attach, kept": (lambda a, b: array.attach(a, a, kept=True) * b, ((3,), (3,)), _any),
     "store": (lambda a: array.store(a) * a, ((3,),), _any),
     "layer_norm": (lambda x, w, b: normalization.layer_norm(x, (4,), w, b), ((3, 4), (4,), (4,)), _any),
+    "softmax": (lambda x: softmax.softmax(x, 0), ((4, 2),), _any),
+    "log_softmax": (lambda x: softmax.log_softmax(x, -1), ((2, 4),), _any),
+    "log_sigmoid": (activations.log_sigmoid, ((5,),), _any),
+    "nll_loss": (lambda x, w: losses.nll_loss(x, np.array([0, 2, -100]), w), ((3, 3), (3,)), _any),
+    "cross_entropy": (
+        lambda x, w: losses.cross_entropy(x, np.array([0, 2, -100]), w, -100, "mean", 0.25),
+        ((3, 3), (3,)),
+        _positive,
+    ),
     "native_layer_norm": (lambda x: normalization.native_layer_norm(x, (3,), None, None, 1e-3), ((2, 3),), _any),
 }
 

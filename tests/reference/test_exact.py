@@ -11,6 +11,7 @@ from mpmath import libmp, mp
 
 from opassay.reference import normalization
 from opassay.reference.exact import (
+    Exact,
     PrecisionError,
     agree,
     evaluate,
@@ -51,6 +52,31 @@ def test_an_exact_zero_agrees_with_its_shrinking_residue() -> None:
     (y,), bits = evaluate(lambda a: np.sum(a - np.mean(a)), x)
     assert bits <= 400
     assert abs(to_float_pair(y)[0]) < 1e-100
+
+
+def test_elements_may_agree_at_precisions_that_do_not_overlap() -> None:
+    # 1 - (1 - x) agrees at b and 2b bits where x > 2^(-b/2), which is resolved, and where x < 2^(-7b/4), which is taken
+    # for a residue of zero. Each of these x disagrees at other b, and at every b one of them does.
+    def formula(x: Exact) -> Exact:
+        small: Exact = np.exp(x)
+        back: Exact = 1.0 - (1.0 - small)
+        return back
+
+    (y,), bits = evaluate(formula, np.array([-300.0, -1200.0, -5000.0, -15000.0]) * math.log(2))
+    values = to_float_pair(y)[0]
+    assert bits >= 600
+    assert 0.99 < values[0] * 2.0**300 < 1.01
+    assert np.all(np.abs(values[1:]) < 2.0**-1074)
+
+
+@pytest.mark.parametrize("x", [-1e300, -1e30, -415.0, -417.0])
+def test_log1p_of_the_tiny(x: float) -> None:
+    """The sum of 1 and e^x would have as many bits as e^x is small; both sides of where it is no longer formed."""
+    with precision(200):
+        decay = np.exp(exact(np.array([x])))
+        computed, expected = np.log1p(decay), decay - np.square(decay) / 2.0
+    difference = libmp.mpf_sub(computed.values[0], expected.values[0])
+    assert not difference[1] or difference[2] + difference[3] <= computed.values[0][2] + computed.values[0][3] - 199
 
 
 SPECIAL = [
