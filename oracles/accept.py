@@ -72,7 +72,8 @@ def judge(
         high, low, delta = _centre(ball, exact)
         finite_bound = np.isfinite(delta)
         finite = np.isfinite(high)
-        accepted, open_ = _inside(computed, fmt, high, low, delta)
+        inside, open_ = _inside(computed, fmt, high, low, delta)
+        accepted = np.array(inside)  # of an output without axes it is a scalar
         for i in map(tuple, np.argwhere(open_ & finite & finite_bound)):
             value = exact.values[i] if exact is not None else _pair(high[i], low[i])
             accepted[i] = _decide(computed[i], fmt, value, float(delta[i]))

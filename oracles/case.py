@@ -16,7 +16,10 @@ SCHEMA = "opassay-case/1"
 LARGEST_TEXT = 16 * 2**20
 _DTYPES = {
     dtype_name(d): d
-    for d in (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
+    for d in (
+        *(torch.float64, torch.float32, torch.bfloat16, torch.float16),
+        *(torch.int64, torch.int32, torch.uint8, torch.bool),
+    )
 }
 
 
@@ -82,6 +85,8 @@ def _encode(value: Any) -> Any:
         return {"float": value.hex()}
     if isinstance(value, str):
         return {"str": value}
+    if isinstance(value, torch.dtype):
+        return {"torch": dtype_name(value)}
     return {"tuple": [_encode(v) for v in value]}
 
 
@@ -107,9 +112,11 @@ def _decode(item: Any) -> Any:
             return float.fromhex(value)
         case "str":
             return str(value)
+        case "torch" if value in _DTYPES:
+            return _DTYPES[value]
         case "tuple":
             return tuple(_decode(v) for v in value)
-    raise CaseError(f"case file: got kind={kind!r}, need value, int, float, str or tuple")
+    raise CaseError(f"case file: got kind={kind!r}, need value, int, float, str, torch or tuple")
 
 
 def _decode_tensor(item: dict[str, Any]) -> Tensor:

@@ -18,6 +18,8 @@ def refused(j: Judgement, sample: Sample) -> None:
         args = refusal.mutate(sample.args)
         if args is None:
             continue
+        # The call as it is, so that a write to an argument that the op may write is seen as well; on copies of its own.
+        args = tuple(a.clone() if i in j.op.written(args) else a for i, a in enumerate(args))
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         before = [(t.clone(), t._version) for t in tensors]
         _must_raise(j, refusal, args)
@@ -30,7 +32,7 @@ def refused(j: Judgement, sample: Sample) -> None:
 def _must_raise(j: Judgement, refusal: Refusal, args: tuple[object, ...]) -> None:
     need = refusal.error.__name__
     try:
-        j.subject(*args)
+        j.op.implementation(j.subject_name)(*args)
     except refusal.error as err:
         # What the text must mention is the production op's promise; other subjects promise the type alone.
         missing = [word for word in refusal.mentions if word not in str(err)] if j.subject_name == "opassay" else []

@@ -76,8 +76,8 @@ def _within_bounds(j: Judgement, law: Law, args: Sequence[Any], made: Sequence[_
         rest = iter(flat)
         sides = law.relate(args, *(tuple(next(rest) for _ in range(n)) for n in counts))
         # A column of zeros ties every side to every output, whatever the relation uses.
-        none = sum((y.sum() * 0.0 for y in flat), torch.zeros((), dtype=torch.float64))
-        return tuple(a.double() - b.double() + none for a, b in zip(*sides, strict=True))
+        none = sum((y.nan_to_num(0.0, 0.0, 0.0).sum() * 0.0 for y in flat), torch.zeros((), dtype=torch.float64))
+        return tuple(a.double() - b.double() + none for a, b in zip(*sides, strict=True) if a.numel())
 
     slopes = torch.autograd.functional.jacobian(difference, values)
     for i, gap in enumerate(difference(*values)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,12 +102,15 @@ class Promises:
     Attributes:
         dtypes: (args) -> the dtype of every output that is not None.
         saved: (args, indices of arguments that require grad) -> bytes kept for backward, inputs included.
+        aliases: (args) -> for every output that is not None, the position of the argument whose memory it shares, or
+            None where its memory is its own; by default all outputs own theirs.
         order: of the derivative that the op itself is; 1 for a backward op.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
     saved: Callable[[tuple[Any, ...], frozenset[int]], int] | None = None
     order: int = 0
+    aliases: Callable[[tuple[Any, ...]], tuple[int | None, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -137,20 +141,38 @@ class Op:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Names of the arguments, in order."""
-        return tuple(inspect.signature(self.reference).parameters)
+        """Names of the arguments, in order; that of `*args`, any number of arguments, is the last."""
+        return _parameters(self.reference)[0]
+
+    def argument(self, position: int) -> str:
+        """The declared name of the argument at a position: "args" for each of `*args`."""
+        names, variadic = _parameters(self.reference)
+        return names[min(position, len(names) - 1)] if variadic else names[position]
+
+    def label(self, position: int) -> str:
+        """The name of the argument at a position, for messages: "args[1]" for the second of `*args`."""
+        names, variadic = _parameters(self.reference)
+        first = len(names) - 1
+        return f"{names[-1]}[{position - first}]" if variadic and position >= first else names[position]
 
     def differentiable_positions(self, args: Sequence[Any]) -> tuple[int, ...]:
         """Positions of the arguments that are differentiable and given."""
-        names = self.arguments
-        return tuple(i for i, a in enumerate(args) if names[i] in self.differentiable and isinstance(a, Tensor))
+        return tuple(i for i, a in enumerate(args) if isinstance(a, Tensor) and self.argument(i) in self.differentiable)
 
     def has_subject(self, name: str) -> bool:
         return name in self.subjects or (name == COMPILED and "torch" in self.subjects)
 
+    def implementation(self, name: str) -> Subject:
+        """The implementation of that name as it is; for "compiled", what is to be compiled."""
+        return self.subjects["torch" if self.is_compiled(name) else name]
+
     def subject(self, name: str) -> Subject:
-        """The implementation of that name, `functional`; for "compiled", what is to be compiled."""
-        return self.functional(self.subjects["torch" if self.is_compiled(name) else name])
+        """The implementation of that name, `functional`."""
+        return self.functional(self.implementation(name))
+
+    def written(self, args: Sequence[Any]) -> tuple[int, ...]:
+        """Positions of the arguments that a call writes: given ones."""
+        return tuple(i for i, a in enumerate(args) if self.argument(i) in self.mutates and a is not None)
 
     def is_compiled(self, name: str) -> bool:
         """Whether every path of the subject is compiled before it is judged."""
@@ -173,6 +195,13 @@ class Op:
         return call
 
 
+@functools.lru_cache(maxsize=256)
+def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
+    """Names of a function's parameters, and whether the last one is `*args`."""
+    parameters = inspect.signature(function).parameters
+    return tuple(parameters), any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
+
+
 def is_float(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype.is_floating_point
 
@@ -187,6 +216,7 @@ def to_array(tensor: Tensor) -> Any:
 
 
 def flat_outputs(outputs: Any) -> tuple[Any, ...]:
-    """The outputs that exist, in order; None marks an output that was masked."""
+    """The outputs that are judged, in order: not None, which marks one that was masked, and no tensor of integers, of
+    bytes or of truth values; a formula returns None for those."""
     items = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-    return tuple(item for item in items if item is not None)
+    return tuple(item for item in items if item is not None and (is_float(item) or not isinstance(item, Tensor)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from .verdict import Code
 
 def bits(tensor: Tensor) -> Tensor:
     """The bit pattern of every element, as integers."""
-    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.detach().contiguous().view(kinds[tensor.element_size()])
 
 
@@ -46,7 +46,10 @@ def require_same(j: Judgement, got: Sequence[Any], need: Sequence[Any], path: st
 
 
 def pure(j: Judgement, sample: Sample) -> None:
-    """PURE: inputs, version counters, random state and modes untouched; outputs share no memory with inputs."""
+    """PURE: inputs, version counters, random state and modes untouched; outputs share no memory with inputs.
+
+    Arguments that the op writes are its own affair, if it says so: their version counters tell.
+    """
     tensors = [a for a in sample.args if isinstance(a, torch.Tensor)]
     before = [(t.clone(), t._version) for t in tensors]
     state, modes = torch.random.get_rng_state(), _modes()
@@ -59,8 +62,9 @@ def pure(j: Judgement, sample: Sample) -> None:
     _backward(j, problem, cotangents)
     _untouched(j, tensors, before, state, modes, "forward + vjp")
     require_same(j, cotangents, kept, "cotangents after backward", Code.MUTATED)
-    _no_aliases(j, outputs, tensors)
+    _aliases(j, outputs, sample.args)
     _schema(j, sample)
+    _writes_what_it_declares(j, sample)
 
 
 def _untouched(
@@ -71,6 +75,25 @@ def _untouched(
             raise Violation(Code.MUTATED, f"{j.op.name}: wrote to its input tensor {i}", path=path)
     if not torch.equal(torch.random.get_rng_state(), state) or _modes() != modes:
         raise Violation(Code.MUTATED, f"{j.op.name}: changed the random state or a global mode", path=path)
+
+
+def _writes_what_it_declares(j: Judgement, sample: Sample) -> None:
+    """The call as it is: writes bump the version of what is declared, and leave all else as it was."""
+    written = j.op.written(sample.args)
+    if not written:
+        return
+    args = [a.clone() if i in written else a for i, a in enumerate(sample.args)]
+    before = {i: (a.clone(), a._version) for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
+    j.call(j.op.implementation(j.subject_name), *args, what="forward")
+    for i, (copy, version) in before.items():
+        same, name = same_bits(args[i], copy), j.op.label(i)
+        new = args[i]._version != version
+        if i in written and not same and not new:
+            title = f"{j.op.name}: wrote to {name} without a new version, which hides it from autograd"
+            raise Violation(Code.MUTATED, title, path="forward")
+        if i not in written and (new or not same):
+            raise Violation(Code.MUTATED, f"{j.op.name}: wrote to {name}, which it does not declare", path="forward")
+        j.judged += 1
 
 
 def _modes() -> tuple[Any, ...]:
@@ -92,12 +115,29 @@ def _backward(j: Judgement, problem: Problem, cotangents: Sequence[Tensor]) -> l
     return list(grads)
 
 
-def _no_aliases(j: Judgement, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
-    owned = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
-    for i, y in enumerate(outputs):
-        if y.numel() and y.untyped_storage().data_ptr() in owned:
-            raise Violation(Code.ALIASED, f"{j.op.name}: out[{i}] shares memory with an input", path="forward")
+def _aliases(j: Judgement, outputs: Sequence[Tensor], args: Sequence[Any]) -> None:
+    """Each output shares memory with the argument that is declared, as an object of its own, and else with nothing."""
+    declared = j.op.promises.aliases
+    sources = (None,) * len(outputs) if declared is None else declared(tuple(args))
+    inputs = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor) and t.numel()}
+    owned = set(inputs)
+    for i, (y, source) in enumerate(zip(outputs, sources, strict=True)):
+        if source is not None:
+            _is_view(j, i, y, source, args[source])
+        elif y.numel() and y.untyped_storage().data_ptr() in owned:
+            other = "an input" if y.untyped_storage().data_ptr() in inputs else "another output"
+            raise Violation(Code.ALIASED, f"{j.op.name}: out[{i}] shares memory with {other}", path="forward")
         owned.add(y.untyped_storage().data_ptr())
+
+
+def _is_view(j: Judgement, i: int, y: Tensor, source: int, argument: Tensor) -> None:
+    name = j.op.label(source)
+    if y is argument:
+        raise Violation(Code.ALIASED, f"{j.op.name}: out[{i}] is {name} itself, need a view of it", path="forward")
+    if y.numel() and y.untyped_storage().data_ptr() != argument.untyped_storage().data_ptr():
+        raise Violation(
+            Code.ALIASED, f"{j.op.name}: out[{i}] shares no memory with {name}, as declared", path="forward"
+        )
 
 
 def _schema(j: Judgement, sample: Sample) -> None:
@@ -116,19 +156,25 @@ def dual(j: Judgement, sample: Sample) -> None:
     problem = Problem(j.op, sample.args)
     f = problem.subject(j.subject)
     plain = [t.clone() for t in j.call(f, *problem.inputs, what="forward")]
-    tangents = draw_directions(signature(("jvp",), problem.inputs, plain)[len(problem.wrt) :], sample.seed, j.device)
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     require_same(j, [t.detach() for t in j.call(f, *leaves, what="requires_grad")], plain, "primal with requires_grad")
+    primal_with_tangents(j, sample)
+    through = j.call(lambda: torch.func.vjp(f, *problem.inputs)[0], what="primal of func.vjp")
+    require_same(j, through, plain, "primal of func.vjp")
+
+
+def primal_with_tangents(j: Judgement, sample: Sample) -> None:
+    """The primal's bits and dtypes ignore tangents, on dual tensors and in func.jvp."""
+    problem = Problem(j.op, sample.args)
+    f = problem.subject(j.subject)
+    plain = [t.clone() for t in j.call(f, *problem.inputs, what="forward")]
+    tangents = draw_directions(signature(("jvp",), problem.inputs, plain)[len(problem.wrt) :], sample.seed, j.device)
     with forward_ad.dual_level():
         duals = [forward_ad.make_dual(t, v) for t, v in zip(problem.inputs, tangents, strict=True)]
         primals = [forward_ad.unpack_dual(y).primal for y in j.call(f, *duals, what="dual tensors")]
     require_same(j, primals, plain, "primal with tangents")
-    through: dict[str, Callable[[], Any]] = {
-        "primal of func.jvp": lambda: torch.func.jvp(f, tuple(problem.inputs), tuple(tangents))[0],
-        "primal of func.vjp": lambda: torch.func.vjp(f, *problem.inputs)[0],
-    }
-    for name, run in through.items():
-        require_same(j, j.call(run, what=name), plain, name)
+    pushed = j.call(lambda: torch.func.jvp(f, tuple(problem.inputs), tuple(tangents))[0], what="primal of func.jvp")
+    require_same(j, pushed, plain, "primal of func.jvp")
 
 
 def memory(j: Judgement, sample: Sample) -> None:
@@ -147,7 +193,7 @@ def memory(j: Judgement, sample: Sample) -> None:
         j.judged += 1
         j.max_ratio = max(j.max_ratio, kept / allowed if allowed else 0.0)
         if kept > allowed:
-            names = ", ".join(j.op.arguments[p] for p in sorted(wanted))
+            names = ", ".join(j.op.label(p) for p in sorted(wanted))
             title = f"{j.op.name}: keeps {kept} bytes for backward, declared {allowed}"
             raise Violation(Code.MEMORY, title, [f"requires grad: {names}"], "forward")
 

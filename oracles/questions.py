@@ -11,6 +11,7 @@ from .determinism import deterministic
 from .errors import refused
 from .exact_data import exact_data
 from .fake import fakes
+from .forward_ad import forward_ad
 from .judgement import Judgement
 from .laws import laws
 from .layout import layouts
@@ -33,6 +34,8 @@ class Question:
         slices: how many further samples of the same structure it needs for batches.
         effort: examples, relative to a forward check.
         dtypes: those it applies to.
+        judges: the implementation that is judged, where that is not the cell's subject.
+        apart: whether it is judged in processes prepared for it (`properties.forward_ad`).
         compiles: whether it judges paths only (`Judgement.path`), so that it can be asked of compiled code.
     """
 
@@ -42,6 +45,8 @@ class Question:
     effort: float = 1.0
     dtypes: tuple[str, ...] = ALL
     compiles: bool = False
+    judges: str | None = None
+    apart: bool = False
 
 
 QUESTIONS: dict[str, Question] = {
@@ -57,7 +62,7 @@ QUESTIONS: dict[str, Question] = {
     "LAW": Question(laws, effort=1.5),
     "DATA": Question(exact_data, kind="integers"),
     "LAYOUT": Question(layouts),
-    "SPECIAL": Question(specials, effort=0.12, compiles=True),
+    "SPECIAL": Question(specials, effort=0.2, compiles=True),
     "EMPTY": Question(forward_and_reverse, kind="empty", effort=0.3, compiles=True),
     "ERROR": Question(refused, effort=0.4),
     "PURE": Question(pure, effort=0.4),
@@ -66,4 +71,5 @@ QUESTIONS: dict[str, Question] = {
     "DET": Question(deterministic, kind="large", effort=0.12),
     "AUTOCAST": Question(autocast, effort=0.4),
     "MEM": Question(memory, effort=0.4),
+    "FWAD": Question(forward_ad, effort=0.25, judges="torch", apart=True),
 }

@@ -21,11 +21,13 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         return f"# opassay replay {case_id}"
     problem = Problem(op, sample.args)
     with torch.no_grad():
-        primal = problem.subject(op.subjects[subject])(*problem.inputs)
+        primal = problem.subject(op.subject(subject))(*problem.inputs)
     own = len(problem.wrt)
     taken = signature(fault.word, problem.inputs, primal)
     directions = draw_directions(taken[own:], sample.seed, problem.inputs[0].device)
-    call = ", ".join(f"x{problem.wrt.index(i)}" if i in problem.wrt else _value(a) for i, a in enumerate(sample.args))
+    written = op.written(sample.args)
+    names = {i: f"x{problem.wrt.index(i)}" for i in problem.wrt} | {i: f"w{i}" for i in written}
+    call = ", ".join(names.get(i, _value(a)) for i, a in enumerate(sample.args))
     lines = [
         "import sys",
         *_imports(op.subjects[subject]),
@@ -35,8 +37,11 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         *(f"d{i} = {_tensor(t)}" for i, t in enumerate(directions)),
         "",
         f"def f({', '.join(f'x{i}' for i in range(own))}):",
+        *(f"    w{i} = {_tensor(sample.args[i])}" for i in written),
         f"    out = {_name(op.subjects[subject])}({call})",
-        "    return tuple(y for y in (out if isinstance(out, (tuple, list)) else (out,)) if y is not None)",
+        "    out = tuple(out) if isinstance(out, (tuple, list)) else (out,)",
+        *([f"    out += ({', '.join(f'w{i}' for i in written)},)"] if written else []),
+        "    return tuple(y for y in out if y is not None and y.is_floating_point())",
         "",
         *_path(fault.word, own, len(primal)),
         f"got = float(outputs[{fault.output}][{', '.join(map(str, fault.index)) or '...'}])",

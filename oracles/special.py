@@ -12,6 +12,9 @@ from .judgement import Judgement
 from .op import Sample, Tensor, dtype_name
 from .transforms import Problem
 
+#: So many of the special values are planted in each operand of a sample.
+VALUES = 3
+
 
 def special_values(tensor: Tensor) -> tuple[float, ...]:
     """The special values of a tensor's format."""
@@ -21,13 +24,13 @@ def special_values(tensor: Tensor) -> tuple[float, ...]:
 
 
 def specials(j: Judgement, sample: Sample) -> None:
-    """SPECIAL: forward, and reverse mode, with each special value planted in each operand."""
+    """SPECIAL: forward, and reverse mode, with special values planted in each operand."""
     rng = np.random.default_rng([sample.seed, 11])
     for i in Problem(j.op, sample.args).wrt:
         tensor = sample.args[i]
         if not tensor.numel():
             continue
-        for value in special_values(tensor):
+        for value in rng.choice(special_values(tensor), VALUES, replace=False).tolist():
             planted = tensor.clone()
             planted.view(-1)[int(rng.integers(planted.numel()))] = torch.tensor(value, dtype=tensor.dtype)
             laced = sample.with_args([*sample.args[:i], planted, *sample.args[i + 1 :]])

@@ -241,7 +241,7 @@ class Problem:
 
 def output_names(op: Op, word: Word, wrt: Sequence[int], outputs: int) -> list[str]:
     """Names of the outputs of a path, for messages: `out[0]`, `d_weight`, `t_out[0]`."""
-    ins = [op.arguments[i] for i in wrt]
+    ins = [op.label(i) for i in wrt]
     outs = [f"out[{i}]" for i in range(outputs)] if outputs > 1 else ["out"]
     for step in word:
         if step == "jvp":

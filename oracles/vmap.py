@@ -3,34 +3,72 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..reference.array import algorithm_of, algorithms
 from .judgement import Judgement, Violation
-from .op import Sample, Tensor, dtype_name, flat_outputs, to_array
+from .op import Sample, Tensor, dtype_name, flat_outputs, is_float, to_array
+from .rounding import balls
 from .transforms import FIRST, REFERENCE, SECOND, Problem, Vmap, draw_directions, output_names, signature
 from .verdict import Code
 
 SLICES = 3
 #: At most this many of the combinations of in_dims and out_dims are tried on one sample.
-COMBINATIONS = 40
+COMBINATIONS = 16
 
 
 def vmapped(j: Judgement, sample: Sample) -> None:
     """VMAP: in_dims None, first, last and middle for every tensor, all outputs, out_dims first and last."""
-    slices = (sample.args, *sample.slices)[:SLICES]
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
     rng = np.random.default_rng([sample.seed, 7])
+    loops: dict[frozenset[int], _Loop] = {}  # the same for all in_dims that batch the same tensors
     for dims in _combinations(sample, tensors, rng):
-        mixed = [list(args) for args in slices]
-        for i, dim in zip(tensors, dims, strict=True):
-            for row in mixed:
-                row[i] = row[i] if dim is not None else sample.args[i]
+        varied = frozenset(i for i, dim in zip(tensors, dims, strict=True) if dim is not None)
+        if varied not in loops:
+            loops[varied] = _Loop(j, sample, varied)
         # torch 2.13 misplaces the batch of an output that is not batched: only where every input is, ask for the end.
-        _one(j, sample, tensors, dims, mixed, last=None not in dims and bool(rng.integers(2)))
+        _one(j, sample, tensors, dims, loops[varied], last=None not in dims and bool(rng.integers(2)))
+
+
+class _Loop:
+    """What vmap stands for: one call per slice, and the readings of all of them, stacked.
+
+    Attributes:
+        slices: arguments of each call. varied: positions of those that differ; the others are shared.
+    """
+
+    def __init__(self, j: Judgement, sample: Sample, varied: frozenset[int]) -> None:
+        self.varied = varied
+        given = (sample.args, *sample.slices)[:SLICES]
+        self.slices = [[a if i in varied else sample.args[i] for i, a in enumerate(args)] for args in given]
+        problems = [Problem(j.op, args) for args in self.slices]
+        self.wrt = problems[0].wrt
+        self.operands = [array for problem in problems for array in problem.arrays()]
+        self.formula = _stacked([problem.formula((), 0) for problem in problems])
+        with j.clock("reference"):
+            self.read = balls(self.formula, self.operands, j.terms_of(0))
+
+
+def _stacked(formulas: Sequence[Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
+    """One function of all formulas' operands in turn, with their outputs stacked."""
+
+    def along(rows: Sequence[Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
+        def whole(*operands: Any) -> tuple[Any, ...]:
+            own = len(operands) // len(rows)
+            outputs = [f(*operands[k * own : (k + 1) * own]) for k, f in enumerate(rows)]
+            return tuple(np.stack(column) for column in zip(*outputs, strict=True))
+
+        return whole
+
+    first = along(formulas)
+    for rows in zip(*map(algorithms, formulas), strict=True):
+        algorithm_of(first)(along(rows))
+    return first
 
 
 def _combinations(sample: Sample, tensors: Sequence[int], rng: Any) -> Iterator[tuple[int | None, ...]]:
@@ -45,9 +83,10 @@ def _one(
     sample: Sample,
     tensors: Sequence[int],
     dims: Sequence[int | None],
-    slices: list[list[Any]],
+    loop: _Loop,
     last: bool,
 ) -> None:
+    slices = loop.slices
     batched = [
         sample.args[i] if d is None else torch.stack([row[i] for row in slices], d if d >= 0 else slices[0][i].ndim)
         for i, d in zip(tensors, dims, strict=True)
@@ -63,13 +102,65 @@ def _one(
         alone = j.call(f, *(slices[0][i] for i in tensors), what="forward")
         out_dims = tuple(one.ndim if last else 0 for one in alone)
         what = f"vmap(in_dims={tuple(dims)}, out_dims={out_dims})"
-        outputs = j.call(torch.func.vmap(f, in_dims=tuple(dims), out_dims=out_dims), *batched, what=what)
+        call = torch.func.vmap(f, in_dims=tuple(dims), out_dims=out_dims)
+        outputs = _unless_refused(j, call, batched, loop, what)
+    if outputs is None:
+        return
     _attributes(j, what, outputs, alone, out_dims, len(slices))
-    for k, args in enumerate(slices):
-        problem = Problem(j.op, args)
-        names = [f"slice {k} {n}" for n in output_names(j.op, (), problem.wrt, len(outputs))]
-        mine = [y.movedim(d, 0)[k] for y, d in zip(outputs, out_dims, strict=True)]
-        j.against(problem.formula((), len(outputs)), problem.arrays(), mine, names, what, 0, exactly=False)
+    names = [f"slices of {name}" for name in output_names(j.op, (), loop.wrt, len(outputs))]
+    mine = [y.movedim(d, 0) for y, d in zip(outputs, out_dims, strict=True)]
+    j.compare(loop.formula, loop.operands, loop.read, None, mine, names, what, 0)
+
+
+def _unless_refused(
+    j: Judgement,
+    call: Callable[..., Any],
+    batched: Sequence[Tensor],
+    loop: _Loop,
+    what: str,
+) -> Any:
+    """The outputs of a batched call, or None where it was refused, and rightly so.
+
+    An argument that all slices share cannot take what they would write to it, where that differs: a RuntimeError must
+    name it. Where it does not differ but may depend on batched data, as a NaN there tells, either is right.
+    """
+    first, varied = loop.slices[0], loop.varied
+    written = j.op.written(first)
+    shared = [(i, k) for k, i in enumerate(written) if i not in varied]
+    if not shared:
+        return j.call(call, *batched, what=what)
+    with j.clock("reference"):
+        values = [np.asarray(ball.centre) for ball in loop.read[len(loop.read) - len(written) :]]
+        blank = [torch.full_like(a, math.nan) if i in varied and is_float(a) else a for i, a in enumerate(first)]
+        reached = _written(j, blank, len(written))
+    must = [j.op.label(i) for i, k in shared if not all(_same(values[k][0], row) for row in values[k][1:])]
+    may = any(np.isnan(reached[k]).any() for _, k in shared)
+    try:
+        outputs = j.call(call, *batched, what=what)
+    except Violation as violation:
+        err = violation.__cause__
+        if not isinstance(err, RuntimeError) or not (must or may):
+            raise
+        if must and j.subject_name == "opassay" and not any(name in str(err) for name in must):
+            title = f"{j.op.name} {what}: the refusal does not mention {must[0]!r}"
+            raise Violation(Code.NOT_RAISED, title, str(err).splitlines()[:6], what) from err
+        j.judged += 1
+        return None
+    if must:
+        title = f"{j.op.name} {what}: slices write different values to {must[0]}, which they share; need RuntimeError"
+        raise Violation(Code.NOT_RAISED, title, path=what)
+    return outputs
+
+
+def _written(j: Judgement, args: Sequence[Any], count: int) -> list[Any]:
+    """What the formula says a call writes, as arrays."""
+    problem = Problem(j.op, args)
+    read = balls(problem.formula((), 0), problem.arrays(), j.terms_of(0))
+    return [np.asarray(ball.centre) for ball in read[len(read) - count :]]
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(np.array_equal(a, b, equal_nan=True))
 
 
 def _attributes(
@@ -88,7 +179,7 @@ def _attributes(
 def nested(j: Judgement, sample: Sample) -> None:
     """NEST: vmap of vmap, vmap of every path, every path of vmap, per-sample gradients, jacobians, hessian."""
     # Per-sample gradients: the last differentiable argument (weights come last) is shared by all slices.
-    wrt = [j.op.arguments[i] for i in Problem(j.op, sample.args).wrt]
+    wrt = [j.op.argument(i) for i in Problem(j.op, sample.args).wrt]
     last = [i for i, name in enumerate(wrt) if i > 0 and name == j.op.differentiable[-1]]
     shared = Vmap(2, frozenset(last))
     words: list[tuple[Any, ...]] = [(Vmap(2), Vmap(2))]

@@ -140,3 +140,33 @@ def right_backward(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 def right_jvp(x: Tensor, w: Tensor, t_x: Tensor, t_w: Tensor) -> Tensor:
     return (wide(t_x) * wide(w) + wide(x) * wide(t_w)).to(x.dtype)
+
+
+# ---------------------------------------------------------------------------------------- an op that writes
+
+
+def accumulating(subject: Subject, **changes: Any) -> Op:
+    """The declaration of y = x w that also adds the sum of x to its third argument, in place."""
+    return declared(
+        subject,
+        reference=lambda x, w, total: (x * w, total + np.sum(x)),
+        promises=Promises(lambda args: (args[0].dtype, args[2].dtype)),
+        mutates=("total",),
+        **changes,
+    )
+
+
+def accumulating_sample(seed: int, slices: int = 0) -> Sample:
+    """x, w and the total, and as many further ones as a batch needs."""
+    given = sample(seed, slices=slices)
+    rows = [(*args, tensor((seed, i, 2), (1,))) for i, args in enumerate((given.args, *given.slices))]
+    return Sample(rows[0], seed, slices=tuple(rows[1:]))
+
+
+def accumulated(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+    """The right op; torch refuses what it cannot write, in words that do not name the argument."""
+    try:
+        total.add_(x.detach().sum())
+    except RuntimeError as err:
+        raise RuntimeError("the total is not batched") from err
+    return scaled(x, w)

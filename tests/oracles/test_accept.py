@@ -172,6 +172,17 @@ def test_a_value_next_to_a_rounding_boundary_is_decided_exactly(dtype: str, side
     assert dtype == "float64" or (twice != right).any(), "no element rounds twice: the test tests nothing"
 
 
+def test_an_output_without_axes_is_decided_exactly_as_well() -> None:
+    """y = midpoint (1 + 2^-60) of binary16, as one number."""
+    low, middle = np.float64(1.0), np.longdouble(1 + 2.0**-11)
+    centre = np.asarray(middle * (1 + np.longdouble(2.0**-60)))
+    high = centre.astype(np.float64)
+    exact = Exact(_sum([high], [(centre - high).astype(np.float64)]).reshape(()))
+    ball = Ball(centre, None, contract("float64"))
+    assert judge(np.asarray(1 + 2.0**-10), BINARY16, ball, exact).accepted
+    assert not judge(np.asarray(low), BINARY16, ball, exact).accepted
+
+
 def test_a_value_on_a_rounding_boundary_rounds_to_even_or_by_the_bound_either_way() -> None:
     middle = np.array([1 + 2.0**-24, 1 + 3 * 2.0**-24])
     exact, terms = Exact(_sum(middle)), contract("float64")

@@ -52,7 +52,12 @@ def test_every_bit_pattern_comes_back(dtype: torch.dtype) -> None:
     assert torch.equal(back.view(kind), edges)
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_dtype_comes_back(dtype: torch.dtype) -> None:
+    assert _again(dtype, None) == (dtype, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
 def test_integers_and_booleans_come_back(dtype: torch.dtype) -> None:
     tensor = torch.tensor([[0, 1], [1, 0]], dtype=dtype)
     assert _equal(_again(tensor)[0], tensor)

@@ -13,7 +13,17 @@ from opassay.oracles.errors import refused
 from opassay.oracles.judgement import Judgement, Unsupported
 from opassay.oracles.op import Refusal
 
-from .planted_ops import Subject, declared, judged, sample, scaled, violation
+from .planted_ops import (
+    Subject,
+    accumulated,
+    accumulating,
+    accumulating_sample,
+    declared,
+    judged,
+    sample,
+    scaled,
+    violation,
+)
 
 Args = tuple[Any, ...]
 
@@ -72,3 +82,16 @@ def test_other_subjects_promise_the_type_alone() -> None:
 def test_an_op_without_refusals_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="documents no invalid input"):
         judged(refused, declared(scaled), sample(1))
+
+
+def test_a_write_to_what_it_may_write_before_it_refuses_is_found() -> None:
+    def longer(args: Args) -> Args:
+        return args[0], torch.ones(args[1].shape[0] + 1), args[2]
+
+    refusals = (Refusal("weight of another length", longer, RuntimeError, ("size",)),)
+    given = accumulating_sample(1)
+    kept = given.args[2].clone()
+    found = violation(refused, accumulating(accumulated, refusals=refusals), given)
+    assert found is not None
+    assert found.code.name == "MUTATED"
+    assert torch.equal(given.args[2], kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -75,6 +76,22 @@ def test_results_that_are_not_finite_are_not_judged() -> None:
     given = Sample((torch.tensor([[float("inf"), 1.0]]), torch.ones(2)))
     found = judged(laws, declared(scaled, laws=(DOUBLED,)), given)
     assert (found.judged, found.not_judged) == (0, 2)
+
+
+def test_an_output_without_elements_is_left_out() -> None:
+    whole = Law.pair("the same call", lambda args, rng: args, lambda out: out, exact=False)
+    op = declared(lambda x, w: (x * w, x.new_empty(0)), reference=lambda x, w: (x * w, np.ravel(x)[:0]), laws=(whole,))
+    assert judged(laws, op, sample(1)).judged == 20
+
+
+def test_a_relation_may_leave_out_what_is_not_finite() -> None:
+    """The infinite row takes part in neither side; the other one is judged, and a fault in it found."""
+    rest = Law.pair("last row", lambda args, rng: args, lambda out: out, exact=False)
+    law = Law("last row", rest.calls, lambda args, a, b: ((a[0][1:],), (b[0][1:] * 2,)), exact=False)
+    given = Sample((torch.tensor([[float("inf"), 1.0], [1.0, 2.0]]), torch.ones(2)))
+    found = violation(laws, declared(scaled, laws=(law,)), given)
+    assert found is not None
+    assert found.code.name == "VALUE"
 
 
 def test_an_op_without_laws_is_unsupported() -> None:

@@ -18,6 +18,9 @@ from .planted_ops import (
     ALL,
     Check,
     Subject,
+    accumulated,
+    accumulating,
+    accumulating_sample,
     custom,
     declared,
     judged,
@@ -89,9 +92,62 @@ def test_pure_finds_a_planted_fault(name: str) -> None:
     assert found.code.name == code, found.message
 
 
+ALIASING: dict[str, tuple[Subject, bool]] = {
+    "a view of the declared argument": (lambda x, w: (x.view_as(x), x * w), True),
+    "a copy of it": (lambda x, w: (x.clone(), x * w), False),
+    "the argument itself": (lambda x, w: (x, x * w), False),
+    "a view of another": (lambda x, w: (w.view_as(w), x * w), False),
+    "one view more than declared": (lambda x, w: (x.view_as(x), x[:1]), False),
+}
+
+
+@pytest.mark.parametrize("name", ALIASING)
+def test_declared_aliases_are_judged_both_ways(name: str) -> None:
+    subject, right = ALIASING[name]
+    promises = Promises(lambda args: (), aliases=lambda args: (0, None))
+    found = violation(pure, declared(subject, promises=promises), sample(1))
+    assert (found is None) is right, found
+    assert right or (found is not None and found.code.name == "ALIASED")
+
+
 def test_pure_finds_a_changed_grad_mode() -> None:
     found = violation(pure, declared(_after(lambda x, w: torch.set_grad_enabled(False))), sample(1))
     assert found is not None
+
+
+def _accumulates_past_the_version_counter(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+    total.data.add_(x.detach().sum())
+    return x * w
+
+
+def _writes_a_second_argument(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+    w.detach().mul_(2)
+    return accumulated(x, w, total)
+
+
+def _returns_what_it_writes(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+    total.add_(x.detach().sum())
+    return total.view(-1)
+
+
+WRITING: dict[str, tuple[Subject, str, str]] = {
+    "hides its write from autograd": (_accumulates_past_the_version_counter, "MUTATED", "wrote to total without"),
+    "writes another argument": (_writes_a_second_argument, "MUTATED", "wrote to its input tensor 1"),
+    "returns what it writes": (_returns_what_it_writes, "ALIASED", "shares memory with another output"),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_pure_judges_what_an_op_writes(name: str) -> None:
+    subject, code, text = WRITING[name]
+    found = violation(pure, accumulating(subject), accumulating_sample(1))
+    assert found is not None
+    assert found.code.name == code, found.message
+    assert text in found.title
+
+
+def test_a_declared_write_passes() -> None:
+    assert judged(pure, accumulating(accumulated), accumulating_sample(1)).judged > 0
 
 
 def _off_by_an_ulp_if(condition: Any) -> Subject:
@@ -156,6 +212,13 @@ def test_bits_tell_zeros_and_payloads_apart(dtype: torch.dtype) -> None:
     assert not same_bits(one, torch.tensor([-0.0, float("nan")], dtype=dtype))
     assert not same_bits(one, one.reshape(1, 2))
     assert not same_bits(one, -one)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64])
+def test_bits_of_tensors_of_indices(dtype: torch.dtype) -> None:
+    one = torch.tensor([0, 1], dtype=dtype)
+    assert same_bits(one, one.clone())
+    assert not same_bits(one, one.flip(0))
 
 
 def test_a_violation_names_the_first_element_that_differs() -> None:

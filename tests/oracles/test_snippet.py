@@ -85,6 +85,20 @@ def test_an_operator_with_several_outputs_is_named_by_its_overload() -> None:
     assert _run(program)[0] == 0
 
 
+def test_what_an_op_writes_is_an_output_of_the_program() -> None:
+    op = load_op("batch_norm")
+    x = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))
+    sample = Sample((x, torch.zeros(2), torch.ones(2), None, None, True, 0.1, 1e-5))
+    failure = _by_a_wrong_op(op, sample, (), "float32")
+    assert failure.fault is not None
+    running_var = Violation(Code.VALUE, "batch_norm forward: out[2] outside its accept set")
+    running_var.fault = Fault((), 2, (1,), repr(0.9 + 0.1 * float(x.double()[:, 1].var())), 1e-6)
+    for fault in (failure, running_var):
+        status, printed = _run(snippet(op, "opassay", sample, fault, "id"))
+        assert status == 0, printed
+    assert torch.equal(sample.args[2], torch.ones(2))
+
+
 @pytest.mark.parametrize("bound", [0.0, float("nan"), float("inf")])
 def test_a_nan_that_must_be_there_is_no_fault(bound: float) -> None:
     op, sample = load_op("layer_norm"), _sample("float32")

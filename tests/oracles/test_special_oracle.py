@@ -44,9 +44,9 @@ FAULTS: dict[str, tuple[Subject, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code = FAULTS[name]
-    found = violation(specials, declared(subject), sample(1))
-    assert found is not None
-    assert found.code.name == code, found.message
+    # Each sample has some of the special values; so many samples miss one with a probability below 1e-3.
+    every = (violation(specials, declared(subject), sample(seed)) for seed in range(20))
+    assert code in {found.code.name for found in every if found is not None}
 
 
 @pytest.mark.parametrize("dtype", ALL)

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
 from opassay.oracles.vmap import nested, vmapped
 
-from .planted_ops import ALL, Subject, custom, declared, judged, sample, scaled, upward, violation
+from .planted_ops import (
+    ALL,
+    Subject,
+    accumulated,
+    accumulating,
+    accumulating_sample,
+    custom,
+    declared,
+    judged,
+    sample,
+    scaled,
+    upward,
+    violation,
+)
 
 
 def _front(t: Tensor, dim: int | None, size: int, rank: int) -> Tensor:
@@ -101,3 +116,64 @@ def test_nest_passes_the_right_op() -> None:
 def test_nest_finds_a_wrong_jacobian(fault: Any) -> None:
     found = violation(nested, declared(custom(backward=fault)), sample(1, lead=(2,), n=3, slices=4))
     assert found is not None
+
+
+def _batched(t: Tensor) -> bool:
+    return torch._C._functorch.is_batchedtensor(t)
+
+
+def _of_the_first_slice(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+    if _batched(x) and not _batched(total):
+        x0 = torch._C._functorch.get_unwrapped(x).movedim(torch._C._functorch.maybe_get_bdim(x), 0)[0]
+        total.add_(x0.sum())
+    else:
+        total.add_(x.sum())
+    return scaled(x, w)
+
+
+def _refuses_any_batch(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+    if _batched(w) and not _batched(total):
+        raise RuntimeError("the total is not batched")
+    return accumulated(x, w, total)
+
+
+def _refuses_in_torch_s_words(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+    total.add_(x.sum())
+    return scaled(x, w)
+
+
+WRITING: dict[str, tuple[Subject, str, str]] = {
+    "does not refuse": (_of_the_first_slice, "NOT_RAISED", "slices write different values to total"),
+    "refuses without need": (_refuses_any_batch, "RAISED", "raised RuntimeError on valid input"),
+    "does not name the argument": (_refuses_in_torch_s_words, "NOT_RAISED", "does not mention 'total'"),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_a_write_to_what_slices_share_is_judged(name: str) -> None:
+    subject, code, text = WRITING[name]
+    # A sample tries some of the in_dims.
+    found = [violation(vmapped, accumulating(subject), accumulating_sample(seed, slices=2)) for seed in range(6)]
+    assert {v.code.name for v in found if v is not None} == {code}
+    assert all(text in v.title for v in found if v is not None)
+
+
+def test_a_right_refusal_passes() -> None:
+    assert judged(vmapped, accumulating(accumulated), accumulating_sample(1, slices=2)).judged > 0
+
+
+def test_equal_data_in_all_slices_may_be_refused_or_not() -> None:
+    given = accumulating_sample(1, slices=2)
+    same = type(given)(given.args, given.seed, slices=(given.args,) * 2)
+    for subject in (accumulated, _of_the_first_slice):
+        assert violation(vmapped, accumulating(subject), same) is None
+
+
+def test_a_write_that_depends_on_no_batch_must_not_be_refused() -> None:
+    def counts(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+        total.add_(1)
+        return scaled(x, w)
+
+    op = accumulating(counts)
+    counting = type(op)(**{**vars(op), "reference": lambda x, w, total: (x * w, total + np.ones(1))})
+    assert violation(vmapped, counting, accumulating_sample(1, slices=2)) is None
