@@ -177,7 +177,7 @@ def _entry(
                 if records and tensor.requires_grad:
                     differentiable = True
         first = args[first_tensor]
-        if first.is_cpu and not cpu_autocast:
+        if first.is_cpu and not (cpu_autocast and _is_autocast_enabled("cpu")):
             return on_cpu(*args) if differentiable else cpu(*args)
         if first.is_cuda and not (cuda_autocast and _is_autocast_enabled("cuda")):
             return on_cuda(*args) if differentiable else cuda(*args)
@@ -214,7 +214,7 @@ def _function(
             ctx.arguments = tuple(None if i in tensors else arg for i, arg in enumerate(args))
             ctx.save_for_forward(*[args[i] for i in tensors])
         if non_differentiable:
-            ctx.mark_non_differentiable(*map(outputs.__getitem__, non_differentiable))
+            ctx.mark_non_differentiable(*[outputs[i] for i in non_differentiable if outputs[i] is not None])
         return result
 
     def backward(ctx: Any, *cotangents: Any) -> Any:

@@ -17,6 +17,7 @@ that still exists still means the same.
 | transforms_active | torch._C._are_functorch_transforms_active | is a grad, jvp or vmap level open |
 | dispatch_mode_count | torch._C._len_torch_dispatch_stack | is a dispatch mode (fake tensors, tracing, counting) open |
 | top_jvp_level | torch._C._functorch.peek_interpreter_stack, TransformType.Jvp | is the innermost level a jvp |
+| register_jit_decomposition | torch.jit._register_decomposition | what forward AD runs of an op without a formula |
 | constant_at | torch._C._functorch._unwrap_for_grad, _wrap_for_grad | a primal without its innermost tangent |
 """
 
@@ -66,6 +67,7 @@ dispatch_mode_count: Callable[[], int] = _private("torch._C._len_torch_dispatch_
 _private("torch.autograd.forward_ad._current_level")
 key_included: Callable[[Any], bool] = _private("torch._C._dispatch_tls_is_dispatch_key_included")
 VMAP_MODE: Any = _private("torch._C._parse_dispatch_key")("VmapMode")
+register_jit_decomposition: Callable[[Any, Any], None] = _private("torch.jit._register_decomposition")
 _peek: Callable[[], Any] = _private("torch._C._functorch.peek_interpreter_stack")
 _JVP: Any = _private("torch._C._functorch.TransformType.Jvp")
 _unwrap: Callable[[Tensor, int], Tensor] = _private("torch._C._functorch._unwrap_for_grad")

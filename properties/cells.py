@@ -7,7 +7,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import hypothesis
@@ -23,7 +23,7 @@ from ..oracles.questions import QUESTIONS, Question
 from ..oracles.snippet import snippet
 from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict
 from ..reference.exact import PrecisionError
-from . import strategies
+from . import forward_ad, strategies
 from .plan import DTYPES, PROPERTIES, load_op
 from .profiles import PROFILES
 
@@ -48,19 +48,31 @@ class Settings:
         return wanted if self.max_examples is None else min(wanted, self.max_examples)
 
 
-def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
+def run_cell(cell: Cell, settings: Settings, op: Op | None = None, *, here: bool = False) -> Verdict:
     """The verdict of a cell. Faults of the framework become a verdict too ("error"), never an exception.
 
     Args:
         cell: what to ask. settings: how much.
         op: the declaration, where it is not one of the catalog or of a plugin.
+        here: in this process, even where the question asks for one prepared for it.
     """
     start = time.perf_counter()
-    verdict = _guarded(cell, lambda: _asked(cell, settings, op))
+    verdict = _guarded(cell, lambda: _asked(cell, settings, op) if here else _sent(cell, settings, op))
     return replace(verdict, seconds=time.perf_counter() - start, title=PROPERTIES.get(cell.property, ""))
 
 
-def replay_case(text: str) -> Verdict:
+def _sent(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
+    """The verdict of a process that is prepared for the question, or of this one where the question needs none."""
+    question = QUESTIONS.get(cell.property)
+    if question is None or not question.apart:
+        return _asked(cell, settings, op)
+    if op is not None:
+        raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is asked of ops that other processes know by name")
+    _open(cell, light=True)
+    return forward_ad.judged(cell, settings=asdict(settings))
+
+
+def replay_case(text: str, *, here: bool = False) -> Verdict:
     """Judge the sample of a case file again.
 
     Raises:
@@ -71,6 +83,8 @@ def replay_case(text: str) -> Verdict:
 
     def again() -> Verdict:
         judgement, question = _open(cell, light=True)
+        if question.apart and not here:
+            return forward_ad.judged(cell, case=text)
         return _closed(cell, judgement, 1, lambda: _one(judgement, question, sample, cell), lambda: (sample, None))
 
     verdict = _guarded(cell, again)
@@ -120,8 +134,9 @@ def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Que
         raise Unsupported(Code.NOT_BUILT, f"no check is built for {cell.property}")
     question = QUESTIONS[cell.property]
     op = load_op(cell.op) if op is None else op
-    if not op.has_subject(cell.subject):
-        raise Unsupported(Code.NO_SUBJECT, f"{cell.op} has no subject {cell.subject!r}")
+    subject = question.judges or cell.subject
+    if not op.has_subject(subject):
+        raise Unsupported(Code.NO_SUBJECT, f"{cell.op} has no subject {subject!r}")
     if op.is_compiled(cell.subject) and not question.compiles:
         asked = ", ".join(code for code, other in QUESTIONS.items() if other.compiles)
         raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is not asked of compiled code; asked are {asked}")
@@ -129,7 +144,7 @@ def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Que
         raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
-    return Judgement(op, cell.subject, contract(cell.dtype, cell.device), cell.device, light), question
+    return Judgement(op, subject, contract(cell.dtype, cell.device), cell.device, light), question
 
 
 def _asked(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
@@ -231,14 +246,16 @@ def _failed(
     again = 0
     for _ in range(REPETITIONS):
         try:
-            _one(Judgement(judgement.op, cell.subject, judgement.terms, cell.device), question, sample, cell)
+            _one(Judgement(judgement.op, judgement.subject_name, judgement.terms, cell.device), question, sample, cell)
         except Violation as repeated:
             violation, again = repeated, again + 1
     text = dump_case(cell, sample)
     if violation is None:
         failure = Failure(Code.BITS, "a failure that did not repeat", str(err), case_id(cell, text), text)
     else:
-        lines = snippet(judgement.op, cell.subject, violation.sample or sample, violation, case_id(cell, text))
+        lines = f"# opassay replay {case_id(cell, text)}"
+        if not question.apart:  # a program of its own has no process prepared for it
+            lines = snippet(judgement.op, cell.subject, violation.sample or sample, violation, case_id(cell, text))
         failure = Failure(violation.code, violation.title, violation.message, case_id(cell, text), text, lines)
     outcome = Outcome.FAIL if again == REPETITIONS else Outcome.UNSTABLE
     reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"

@@ -36,6 +36,7 @@ PROPERTIES: dict[str, str] = {
     "DET": "run to run and thread count",
     "AUTOCAST": "autocast",
     "MEM": "tensors saved for backward",
+    "FWAD": "torch's own forward AD with our decompositions installed",
 }
 DTYPES: tuple[str, ...] = ("float64", "float32", "bfloat16", "float16")
 SUBJECTS: tuple[str, ...] = ("opassay", "torch", "decomposition", "compiled")

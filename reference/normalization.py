@@ -6,6 +6,7 @@ moments; `eps` stands inside the root.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,5 +101,140 @@ def _backward(
     rows = tuple(range(np.ndim(input) - len(normalized_shape)))
     d_weight = np.sum(grad_out * normalized, axis=rows)
     d_bias = np.sum(grad_out, axis=rows)
+    grads = (d_input, d_weight if weight is not None else None, d_bias)
+    return tuple(g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))  # type: ignore[return-value]
+
+
+# ---------------------------------------------------------------------------------------------- group norm
+
+
+def group_norm(
+    input: Array,
+    num_groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> Array:
+    """out = (x − μ) / √(σ² + ε) · w + b; μ, σ² over the channels of a group and all positions, w, b per channel.
+
+    Wu, He: Group Normalization, arXiv:1803.08494, equations 1, 2, 6 and 7.
+    """
+    return native_group_norm(input, weight, bias, *_sizes(input), num_groups, eps)[0]
+
+
+@algorithm_of(group_norm)
+def _group_norm_folded(
+    input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+) -> Array:
+    return _native_group_norm_folded(input, weight, bias, *_sizes(input), num_groups, eps)[0]
+
+
+def _sizes(x: Array) -> tuple[int, int, int]:
+    """(N, C, HxW) of x of shape (N, C, *)."""
+    n, channels, *positions = np.shape(x)
+    return n, channels, math.prod(positions)
+
+
+def native_group_norm(
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+) -> tuple[Array, Array, Array]:
+    """(out, μ, 1/√(σ² + ε)) of `input` read as (N, C, HxW); the statistics are (N, group)."""
+    return _group_norm(input, weight, bias, N, C, HxW, group, eps, folded=False)
+
+
+@algorithm_of(native_group_norm)
+def _native_group_norm_folded(*args: Any) -> tuple[Array, Array, Array]:
+    return _group_norm(*args, folded=True)
+
+
+def _group_norm(
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+    *,
+    folded: bool,
+) -> tuple[Array, Array, Array]:
+    """`folded`: x scale + shift with scale = w/√(σ² + ε) and shift = b − μ scale, one each per sample and channel."""
+    x = np.reshape(input, (N, group, C // group, HxW))
+    w, b = (None if t is None else np.reshape(t, (1, group, C // group, 1)) for t in (weight, bias))
+    mean = np.mean(x, axis=(2, 3), keepdims=True)
+    centred = x - mean
+    rstd = 1.0 / np.sqrt(np.mean(np.square(centred), axis=(2, 3), keepdims=True) + eps)
+    if folded:
+        scale = rstd if w is None else rstd * w
+        shift = -mean * scale if b is None else b - mean * scale
+        out = x * scale + shift
+    else:
+        out = centred * rstd if w is None else centred * rstd * w
+        out = out if b is None else out + b
+    return np.reshape(out, np.shape(input)), np.reshape(mean, (N, group)), np.reshape(rstd, (N, group))
+
+
+def native_group_norm_backward(
+    grad_out: Array,
+    input: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: Sequence[bool],
+) -> tuple[Array | None, Array | None, Array | None]:
+    """(d_input, d_weight, d_bias) of `group_norm` for the cotangent `grad_out`; masked ones are None.
+
+    The values of `mean` and `rstd` are those given; their derivatives are those of the statistics of
+    `input`, with ε = 1/rstd² − σ² held constant.
+    """
+    args = (grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)
+    return _group_backward(*args, rstd_first=False)
+
+
+@algorithm_of(native_group_norm_backward)
+def _group_rstd_first(*args: Any) -> tuple[Array | None, Array | None, Array | None]:
+    return _group_backward(*args, rstd_first=True)
+
+
+def _group_backward(
+    grad_out: Array,
+    input: Array,
+    mean: Array,
+    rstd: Array,
+    weight: Array | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: Sequence[bool],
+    *,
+    rstd_first: bool,
+) -> tuple[Array | None, Array | None, Array | None]:
+    x, dy = (np.reshape(t, (N, group, C // group, HxW)) for t in (input, grad_out))
+    mean, rstd = (np.reshape(t, (N, group, 1, 1)) for t in (mean, rstd))
+    mu = np.mean(x, axis=(2, 3), keepdims=True)
+    variance = np.mean(np.square(x - mu), axis=(2, 3), keepdims=True)
+    eps = constant(1.0 / np.square(rstd) - variance)
+    r = attach(rstd, 1.0 / np.sqrt(variance + eps))
+    normalized = (x - attach(mean, mu)) * r
+    g = dy if weight is None else dy * np.reshape(weight, (1, group, C // group, 1))
+    g = g * r if rstd_first else g
+    slope = np.mean(g * normalized, axis=(2, 3), keepdims=True)
+    projected = g - np.mean(g, axis=(2, 3), keepdims=True) - normalized * slope
+    d_input = np.reshape(projected if rstd_first else r * projected, np.shape(input))
+    d_weight = np.reshape(np.sum(dy * normalized, axis=(0, 3)), (C,))
+    d_bias = np.reshape(np.sum(dy, axis=(0, 3)), (C,))
     grads = (d_input, d_weight if weight is not None else None, d_bias)
     return tuple(g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))  # type: ignore[return-value]

@@ -84,7 +84,9 @@ class Channels(NamedTuple):
 
     def spread(self, affine: Tensor, ndim: int) -> Tensor:
         # unflatten, not reshape with -1: zero channels have a shape, too
-        return affine.unflatten(0, (self.groups, affine.shape[0] // max(self.groups, 1))).unsqueeze(-1)
+        each = affine.shape[0] // self.groups if self.groups else 1
+        spread: Tensor = affine.unflatten(0, (self.groups, each)).unsqueeze(-1)
+        return spread
 
     def collect(self, t: Tensor) -> Tensor:
         return _sum(t, (0, 3)).flatten()

@@ -21,7 +21,7 @@ class Calls(TorchDispatchMode):
     """Counts what arrives at the kernels: this package's ops, and all ops together."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.ours: Counter[str] = Counter()
         self.every = 0
 
@@ -60,7 +60,8 @@ def _count(name: str, args: tuple[Any, ...], levels: int, size: int = BATCH) -> 
     for _ in range(levels):
         f = torch.func.vmap(f)
         operands = [torch.stack([t] * size) for t in operands]
-    with Calls() as calls:
+    calls = Calls()
+    with calls:
         f(*operands)
     return calls
 
@@ -70,7 +71,7 @@ def _count(name: str, args: tuple[Any, ...], levels: int, size: int = BATCH) -> 
 def test_as_many_kernels_as_without_vmap(name: str, levels: int) -> None:
     args = _sample(name).args
     alone, batched = _count(name, args, 0), _count(name, args, levels)
-    assert alone.ours
+    assert alone.ours or load_op(name).promises.aliases is not None  # views need no kernel
     assert batched.ours == alone.ours
 
 

@@ -1,0 +1,309 @@
+"""Formulas of batch normalisation.
+
+Ioffe, Szegedy: Batch Normalization, arXiv:1502.03167, algorithms 1 and 2. The statistics of the batch are population
+moments over all axes but the second; running statistics take the unbiased variance and carry no derivative. What an op
+updates in place its formula returns after its other outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .array import algorithm_of, attach, constant
+
+Array = Any
+Grads = tuple[Array | None, Array | None, Array | None]
+
+
+def _axes(x: Array) -> tuple[int, ...]:
+    return (0, *range(2, np.ndim(x)))
+
+
+def _along(t: Array, x: Array) -> Array:
+    """t (C,), shaped to broadcast against x (N, C, ...)."""
+    return np.reshape(t, (np.shape(t)[0], *(1,) * (np.ndim(x) - 2)))
+
+
+def _elements(x: Array) -> int:
+    shape = np.shape(x)
+    return int(np.prod([shape[i] for i in _axes(x)], dtype=np.int64))
+
+
+def _batch(input: Array, eps: float) -> tuple[Array, Array, Array]:
+    """(μ, 1/√(σ² + ε), Σ(x − μ)²) per channel."""
+    axes, count = _axes(input), _elements(input)
+    mean = np.sum(input, axis=axes) / count if count != 1 else np.sum(input, axis=axes)
+    total = np.sum(np.square(input - _along(mean, input)), axis=axes)
+    return mean, 1.0 / np.sqrt((total / count if count != 1 else total) + eps), total
+
+
+def _affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
+    if weight is not None:
+        y = y * _along(weight, y)
+    return y if bias is None else y + _along(bias, y)
+
+
+def _updated(running: Array | None, value: Array, momentum: float) -> Array | None:
+    return None if running is None else (1.0 - momentum) * running + momentum * constant(value)
+
+
+def _empty(like: Array) -> Array:
+    return np.ravel(like)[:0]
+
+
+def _forward(
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array | None,
+    running_var: Array | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    *,
+    folded: bool = False,
+) -> tuple[Array, Array, Array, Array | None, Array | None]:
+    """(out, save_mean, save_invstd, new running_mean, new running_var)."""
+    if not training:
+        assert running_mean is not None
+        assert running_var is not None
+        scale = 1.0 / np.sqrt(running_var + eps)
+        out = _eval_folded(input, weight, bias, running_mean, scale) if folded else None
+        if out is None:
+            out = _affine((input - _along(running_mean, input)) * _along(scale, input), weight, bias)
+        return out, _empty(input), _empty(input), running_mean, running_var
+    mean, invstd, total = _batch(input, eps)
+    out = _affine((input - _along(mean, input)) * _along(invstd, input), weight, bias)
+    count = _elements(input)
+    if count == 0:  # nothing to learn from
+        return out, mean, invstd, running_mean, running_var
+    variance = total / (count - 1)
+    return out, mean, invstd, _updated(running_mean, mean, momentum), _updated(running_var, variance, momentum)
+
+
+def _eval_folded(input: Array, weight: Array | None, bias: Array | None, mean: Array, scale: Array) -> Array:
+    """x a + (b − μ a) with a = w/√(σ² + ε): one multiplication and one addition per element."""
+    scale = scale if weight is None else scale * weight
+    shift = -(mean * scale) if bias is None else bias - mean * scale
+    return input * _along(scale, input) + _along(shift, input)
+
+
+def batch_norm(
+    input: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[Array, Array | None, Array | None]:
+    """out = (x − μ) / √(σ² + ε) · w + b per channel, and the new running statistics."""
+    return _without_saved(_forward(input, weight, bias, running_mean, running_var, training, momentum, eps))
+
+
+@algorithm_of(batch_norm)
+def _batch_norm_folded(
+    input: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[Array, Array | None, Array | None]:
+    return _without_saved(
+        _forward(input, weight, bias, running_mean, running_var, training, momentum, eps, folded=True)
+    )
+
+
+def _without_saved(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return outputs[0], *outputs[3:]
+
+
+def native_batch_norm(
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array | None,
+    running_var: Array | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Array, Array, Array, Array | None, Array | None]:
+    """(out, μ, 1/√(σ² + ε)) and the new running statistics; the saved ones are empty without `training`."""
+    return _forward(input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+def native_batch_norm_legit(
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array,
+    running_var: Array,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Array, Array, Array, Array | None, Array | None]:
+    """As `native_batch_norm`."""
+    return _forward(input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+def native_batch_norm_legit_no_stats(
+    input: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float
+) -> tuple[Array, Array, Array]:
+    """As `native_batch_norm`, without running statistics."""
+    return _forward(input, weight, bias, None, None, training, momentum, eps)[:3]
+
+
+def cudnn_batch_norm(
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    running_mean: Array | None,
+    running_var: Array | None,
+    training: bool,
+    exponential_average_factor: float,
+    epsilon: float,
+) -> tuple[Array | None, ...]:
+    """As `native_batch_norm`; the fourth output is bytes, of no value."""
+    given = (running_mean, running_var, training, exponential_average_factor, epsilon)
+    out, mean, invstd, new_mean, new_var = _forward(input, weight, bias, *given)
+    return out, mean, invstd, None, new_mean, new_var
+
+
+def miopen_batch_norm(
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    running_mean: Array | None,
+    running_var: Array | None,
+    training: bool,
+    exponential_average_factor: float,
+    epsilon: float,
+) -> tuple[Array, Array, Array, Array | None, Array | None]:
+    """As `native_batch_norm`."""
+    return _forward(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
+
+
+def _folded(formula: Callable[..., Any]) -> None:
+    """Declares the folded form of constant statistics for a formula with aten's arguments."""
+
+    @algorithm_of(formula)
+    def other(*args: Any) -> tuple[Any, ...]:
+        x, weight, bias, mean, var, training, momentum, eps = args
+        outputs = _forward(x, weight, bias, mean, var, training, momentum, eps, folded=True)
+        return (*outputs[:3], None, *outputs[3:]) if formula is cudnn_batch_norm else outputs
+
+
+for _formula in (native_batch_norm, native_batch_norm_legit, cudnn_batch_norm, miopen_batch_norm):
+    _folded(_formula)
+
+
+def native_batch_norm_backward(
+    grad_out: Array,
+    input: Array,
+    weight: Array | None,
+    running_mean: Array | None,
+    running_var: Array | None,
+    save_mean: Array | None,
+    save_invstd: Array | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> Grads:
+    """(d_input, d_weight, d_bias) of `batch_norm` for the cotangent `grad_out`; masked ones are None.
+
+    With `train`, the values of `save_mean` and `save_invstd` are those given; their derivatives are those of the
+    statistics of `input`, with ε = 1/save_invstd² − σ² held constant.
+    """
+    return _backward(
+        grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask
+    )
+
+
+def batch_norm_backward(
+    grad_out: Array,
+    input: Array,
+    weight: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    save_mean: Array | None,
+    save_var: Array | None,
+    update: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+    reserve: Any,
+) -> Grads:
+    """As `native_batch_norm_backward`; `save_var` is 1/√(σ² + ε)."""
+    return _backward(grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask)
+
+
+def cudnn_batch_norm_backward(
+    input: Array,
+    grad_output: Array,
+    weight: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    save_mean: Array | None,
+    save_var: Array | None,
+    epsilon: float,
+    reserveSpace: Any,
+) -> Grads:
+    """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε)."""
+    saved = (running_mean, running_var, save_mean, save_var)
+    return _backward(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
+
+
+def miopen_batch_norm_backward(
+    input: Array,
+    grad_output: Array,
+    weight: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    save_mean: Array | None,
+    save_var: Array | None,
+    epsilon: float,
+) -> Grads:
+    """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε)."""
+    saved = (running_mean, running_var, save_mean, save_var)
+    return _backward(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
+
+
+def _backward(
+    grad_out: Array,
+    input: Array,
+    weight: Array | None,
+    running_mean: Array | None,
+    running_var: Array | None,
+    save_mean: Array | None,
+    save_invstd: Array | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> Grads:
+    axes, count = _axes(input), _elements(input)
+    if train:
+        assert save_invstd is not None
+        mu, _, total = _batch(input, 0.0)
+        variance = total / count if count != 1 else total
+        implied = constant(1.0 / np.square(save_invstd) - variance)
+        r = _along(attach(save_invstd, 1.0 / np.sqrt(variance + implied)), input)
+        centred = input - _along(attach(save_mean, mu), input)
+    else:
+        assert running_var is not None
+        r = _along(1.0 / np.sqrt(running_var + eps), input)
+        centred = input - _along(running_mean, input)
+    normalized = centred * r
+    g = grad_out if weight is None else grad_out * _along(weight, grad_out)
+    if train:
+        slope = np.mean(g * normalized, axis=axes, keepdims=True)
+        d_input = r * (g - np.mean(g, axis=axes, keepdims=True) - normalized * slope)
+    else:
+        d_input = g * r
+    grads = (d_input, np.sum(grad_out * normalized, axis=axes), np.sum(grad_out, axis=axes))
+    return tuple(g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))  # type: ignore[return-value]

@@ -1,0 +1,79 @@
+"""Formulas of softmax, log-softmax and their backward ops.
+
+J. S. Bridle, Probabilistic interpretation of feedforward classification network outputs, Neurocomputing, Springer
+1990: p = exp(x) / Σ exp(x) along one axis. The largest x is subtracted first, which changes nothing in exact arithmetic
+and keeps exp from overflowing: P. Blanchard, D. J. Higham, N. J. Higham, Accurately computing the log-sum-exp and
+softmax functions, IMA J. Numer. Anal. 41, 2021.
+
+Derivatives are evaluated from the output that was saved, rounded to its format. So each forward formula gives its
+value, with the slope of the same function written in terms of the saved output and of a shift: x minus its own value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .array import attach, constant, store
+
+Array = Any
+
+
+def _shift(x: Array) -> Array:
+    """x minus its own value: exactly zero, with the derivatives of x, at an infinite x as well."""
+    return attach(np.zeros(np.shape(x)), x, kept=True)
+
+
+def _saved(output: Array, dtype: Any) -> Array:
+    """The output as backward reads it; where `dtype` asks for more than a half format, it is in that."""
+    return output if dtype is not None and dtype.itemsize > 2 else store(output)
+
+
+def _sum(x: Array, axis: int) -> Array:
+    return np.sum(x, axis=axis, keepdims=True)
+
+
+def _is_row(x: Array) -> bool:
+    return np.ndim(x) == 0
+
+
+def softmax(input: Array, dim: int, dtype: Any = None) -> Array:
+    """p = exp(x) / Σ exp(x) along `dim`."""
+    if np.size(input) == 0:
+        return input
+    if _is_row(input):
+        return np.reshape(softmax(np.reshape(input, (1,)), 0, dtype), ())
+    x = constant(input)
+    weights = np.exp(x - np.max(x, axis=dim, keepdims=True))
+    p = weights / _sum(weights, dim)
+    moved = _saved(p, dtype) * np.exp(_shift(input))
+    return attach(p, moved / _sum(moved, dim), kept=True)
+
+
+def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
+    """log p = x − log Σ exp(x) along `dim`."""
+    if np.size(input) == 0:
+        return input
+    if _is_row(input):
+        return np.reshape(log_softmax(np.reshape(input, (1,)), 0, dtype), ())
+    x = constant(input)
+    centred = x - np.max(x, axis=dim, keepdims=True)
+    z = centred - np.log(_sum(np.exp(centred), dim))
+    moved = _saved(z, dtype) + _shift(input)
+    return attach(z, moved - np.log(_sum(np.exp(moved), dim)), kept=True)
+
+
+def softmax_backward_data(grad_output: Array, output: Array, dim: int, input_dtype: Any) -> Array:
+    """The cotangent of x for the cotangent g of p: p (g − Σ p g)."""
+    if _is_row(output):
+        grads = softmax_backward_data(np.reshape(grad_output, (1,)), np.reshape(output, (1,)), 0, input_dtype)
+        return np.reshape(grads, ())
+    return output * (grad_output - _sum(output * grad_output, dim))
+
+
+def log_softmax_backward_data(grad_output: Array, output: Array, dim: int, input_dtype: Any) -> Array:
+    """The cotangent of x for the cotangent g of log p: g − p Σ g."""
+    if _is_row(output):
+        return grad_output - np.exp(output) * grad_output
+    return grad_output - np.exp(output) * _sum(grad_output, dim)
