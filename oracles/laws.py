@@ -79,7 +79,7 @@ def _within_bounds(j: Judgement, law: Law, args: Sequence[Any], made: Sequence[_
         none = sum((y.nan_to_num(0.0, 0.0, 0.0).sum() * 0.0 for y in flat), torch.zeros((), dtype=torch.float64))
         return tuple(a.double() - b.double() + none for a, b in zip(*sides, strict=True) if a.numel())
 
-    slopes = torch.autograd.functional.jacobian(difference, values)
+    slopes = torch.autograd.functional.jacobian(difference, values, vectorize=True)
     for i, gap in enumerate(difference(*values)):
         bound = torch.zeros(gap.numel(), dtype=torch.float64)
         for slope, value, width in zip(slopes[i], values, widths, strict=True):
