@@ -20,6 +20,7 @@ class Figure:
     """One dtype: the median error of each listed property, and the smallest error that could be seen; in ulp."""
 
     dtype: str
+    ratio: str  # largest error/bound of the cells that compare values
     median: tuple[str, ...]  # one per property of LISTED; no percentile says more where results cancel
     detects: str  # median over the cells of their median detectability
 
@@ -34,7 +35,7 @@ class Line:
     checked: int
     samples: int
     judged: int
-    ratio: str  # largest error/bound of all its cells
+    ratio: str  # largest error/bound of the cells that compare values
     worst: Verdict | None  # the cell of that ratio
     figures: tuple[Figure, ...]
 
@@ -51,7 +52,7 @@ def accuracy(verdicts: Iterable[Verdict]) -> tuple[Line, ...]:
 
 
 def _line(op: str, series: str, verdicts: Sequence[Verdict]) -> Line:
-    worst = max((v for v in verdicts if v.measure.judged), key=lambda v: v.measure.max_ratio, default=None)
+    worst = max((v for v in verdicts if has_ulps(v.measure)), key=lambda v: v.measure.max_ratio, default=None)
     return Line(
         op=op,
         series=series,
@@ -70,6 +71,7 @@ def _figure(dtype: str, verdicts: Sequence[Verdict]) -> Figure:
     seen = [m.detect_median for m in mine.values() if m.detect_median == m.detect_median]
     return Figure(
         dtype=dtype,
+        ratio=number(max(m.max_ratio for m in mine.values()), 2) if mine else "–",
         median=tuple(number(mine[name].ulp_median, 2) if name in mine else "–" for name in LISTED),
         detects=number(statistics.median(seen), 2) if seen else "–",
     )
@@ -80,14 +82,14 @@ def markdown_table(lines: Sequence[Line]) -> str:
     several = len({line.series for line in lines}) > 1
     dtypes = tuple(dict.fromkeys(figure.dtype for line in lines for figure in line.figures))
     short = ", ".join(short_dtype(name) for name in dtypes)
-    head = ["op", *(["subject"] if several else []), "cells held", "elements judged", "largest error/bound"]
+    head = ["op", *(["subject"] if several else []), "cells held", "elements judged", f"largest error/bound: {short}"]
     head += [*(f"{name} median, ulp: {short}" for name in LISTED), f"detects, ulp: {short}"]
     rows = [head, ["---"] * len(head)]
     for line in lines:
         by = {figure.dtype: figure for figure in line.figures}
-        found = [by.get(name, Figure(name, ("–",) * len(LISTED), "–")) for name in dtypes]
+        found = [by.get(name, Figure(name, "–", ("–",) * len(LISTED), "–")) for name in dtypes]
         row = [f"`{line.op}`", *([markdown(line.series)] if several else []), f"{line.held} of {line.checked}"]
-        row += [grouped(line.judged), line.ratio]
+        row += [grouped(line.judged), ", ".join(figure.ratio for figure in found)]
         row += [", ".join(figure.median[i] for figure in found) for i in range(len(LISTED))]
         rows.append([*row, ", ".join(figure.detects for figure in found)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
