@@ -99,7 +99,7 @@ class _Terms(NamedTuple):
         weights: w in b, as `_class_weights` views it.
     """
 
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # nobody searches this tuple
     ignored: Tensor | None
     hit: Tensor
     every: Tensor | None
