@@ -135,8 +135,11 @@ def _gradient(x: Tensor, terms: _Terms, rows: slice) -> Tensor:
     """The gradient for some rows of a table."""
     d = _probabilities(x, 1)
     ignored = None if terms.ignored is None else terms.ignored[rows]
-    # A row that is not finite is NaN in every class; of others, 0 times p is 0 already.
-    leaks = ignored is not None and bool((ignored & d.select(1, 0).isnan()).any())
+    # A row that is not finite is NaN in every class; of others, 0 times p is 0 already, and so is 0 times a finite weight.
+    leaks = ignored is not None and (
+        bool((ignored & d.select(1, 0).isnan()).any())
+        or not (terms.weights is None or bool(torch.isfinite(terms.weights).all()))
+    )
     d.mul_(terms.scale[rows].unsqueeze(1))
     if terms.every is not None:
         every = terms.every[rows].unsqueeze(1)
@@ -158,7 +161,13 @@ def _log_probabilities(x: Tensor, dim: int) -> Tensor:
 
 
 def _probabilities(x: Tensor, dim: int) -> Tensor:
-    """Softmax of a float32 or float64 input."""
+    """Softmax of a float32 or float64 input.
+
+    Along any but the last dim ATen computes columns that fill no vector in another way, and which these are depends on
+    the number of threads: where deterministic algorithms are asked for, the dim is made the last.
+    """
+    if dim < x.dim() - 1 and torch.are_deterministic_algorithms_enabled():
+        return torch.softmax(x.movedim(dim, -1).contiguous(), -1).movedim(-1, dim).contiguous()
     if not _is_narrow(x, dim):
         return torch.softmax(x, dim)
     exponentials = (x - x.amax(dim, keepdim=True)).exp_()

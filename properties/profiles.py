@@ -23,7 +23,7 @@ class Profile:
 
 
 PROFILES: dict[str, Profile] = {
-    "brief": Profile(30, 1, fixed=True),
+    "brief": Profile(20, 1, fixed=True),
     "dev": Profile(40, 1, fixed=False),
     "commit": Profile(120, 2, fixed=True),
     "nightly": Profile(1000, 10, fixed=False, inductor=True),
