@@ -135,7 +135,7 @@ def _gradient(x: Tensor, terms: _Terms, rows: slice) -> Tensor:
     """The gradient for some rows of a table."""
     d = _probabilities(x, 1)
     ignored = None if terms.ignored is None else terms.ignored[rows]
-    # A row that is not finite is NaN in every class; of others, 0 times p is 0 already, and so is 0 times a finite weight.
+    # A row that is not finite is NaN in every class; of others, 0 times p is 0 already, as is 0 times a finite weight.
     leaks = ignored is not None and (
         bool((ignored & d.select(1, 0).isnan()).any())
         or not (terms.weights is None or bool(torch.isfinite(terms.weights).all()))
