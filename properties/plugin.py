@@ -58,6 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.opassay_seed = default_seed(config.getoption("opassay_profile"))
     if hasattr(config, "workerinput"):  # before torch is imported: one thread per worker
         os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+        os.environ.setdefault(
+            "OMP_WAIT_POLICY", "PASSIVE"
+        )  # DET asks for threads, which else spin on other workers' cores
     folder = config.getoption("opassay_log")
     if folder and _runs_cells(config):
         config.stash[_LOG] = EventLog(Path(folder), _worker(config))

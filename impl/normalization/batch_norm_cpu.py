@@ -13,9 +13,10 @@ from ..precision import HALF, compute_dtype
 _FEW = 8
 """Up to so many elements per channel the output is centred before it is scaled; ATen computes x a + (b - mean a)."""
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 17
 """Elements whose moments are taken at a time by a thread: a block and the result that comes with it stay in cache."""
 
+_aten_out = torch.ops.aten.native_batch_norm.out
 _aten_backward = torch.ops.aten.native_batch_norm_backward.default
 
 Mask = tuple[bool, bool, bool]
@@ -142,18 +143,8 @@ def _training_blocks(
     pairwise algorithm for computing sample variances, COMPSTAT 1982.
     """
     batch, channels, length = x.shape
-    rows = x.view(1, batch * channels, length)
-    means, variances = (torch.empty((2, rows.shape[1]), dtype=compute_dtype(x.dtype), device=x.device)).unbind()
-    threads = torch.get_num_threads()
-    step = max(threads, threads * _BLOCK // length)
-    for start in range(0, rows.shape[1], step):
-        some = slice(start, min(start + step, rows.shape[1]))
-        count = some.stop - start
-        ones = zeros = None
-        if x.dtype in HALF:  # ATen keeps its statistics in the parameters' dtype
-            ones, zeros = means.new_ones(count), means.new_zeros(count)
-        _, mean, rstd = torch.native_group_norm(rows[:, some], ones, zeros, 1, count, length, count, 0.0)
-        means[some], variances[some] = mean[0], rstd[0]
+    out = torch.empty_like(x)  # before all small tensors, which would split the memory that the last result has freed
+    means, variances = _row_moments(x.view(1, batch * channels, length))
     means, variances = means.view(batch, channels), variances.view(batch, channels)
     variances.reciprocal_().square_()
     mean = means.mean(0)
@@ -162,10 +153,28 @@ def _training_blocks(
         mean = means.mean(0)
     deviations = means.sub_(mean)
     variance = variances.addcmul_(deviations, deviations).mean(0)
-    out = torch.native_batch_norm(x, weight, bias, mean, variance, False, 0.0, eps)[0]
+    nothing = x.new_empty((2, 0), dtype=mean.dtype).unbind()
+    _aten_out(x, weight, bias, mean, variance, False, 0.0, eps, out=out, save_mean=nothing[0], save_invstd=nothing[1])
     count = batch * length
     moments = torch.stack((mean, variance * (count / (count - 1))))
     return out, mean, variance.add_(eps).sqrt_().reciprocal_(), moments
+
+
+def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and rstd, without eps, of each row of (1, R, L)."""
+    _, count, length = rows.shape
+    dtype, threads = compute_dtype(rows.dtype), torch.get_num_threads()
+    step = max(threads, threads * _BLOCK // length)
+    found = []
+    for start in range(0, count, step):
+        size = min(step, count - start)
+        ones = zeros = None
+        if rows.dtype in HALF:  # ATen keeps its statistics in the parameters' dtype
+            ones, zeros = rows.new_ones(size, dtype=dtype), rows.new_zeros(size, dtype=dtype)
+        block = rows[:, start : start + size]
+        found.append(torch.native_group_norm(block, ones, zeros, 1, size, length, size, 0.0)[1:])
+    means, scales = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    return means, scales
 
 
 def evaluation(
