@@ -164,7 +164,7 @@ def test_a_long_profile_is_steered_towards_the_worst_input() -> None:
 
 
 def test_a_smaller_profile_asks_the_same_questions_of_fewer_samples() -> None:
-    few = run_cell(cell("VJP"), Settings("brief"), declared(layer_norm))
+    few = run_cell(cell("ADJ"), Settings("brief"), declared(layer_norm))
     assert few.outcome == Outcome.VERIFIED
     assert few.measure.samples == PROFILES["brief"].examples < PROFILES["commit"].examples
 
