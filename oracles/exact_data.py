@@ -119,6 +119,7 @@ def exact_data(j: Judgement, sample: Sample) -> None:
         )
         with j.clock("reference"):
             read = _read(problem.formula(word, len(primal)), problem.arrays(whole), j.terms)
+        j.require_outputs(computed, read, word_name(word))
         for name, tensor, ball in zip(output_names(j.op, word, problem.wrt, len(primal)), computed, read, strict=True):
             certain = ball.radii() == 0
             got, fmt = to_array(tensor), FORMATS[dtype_name(tensor.dtype)]

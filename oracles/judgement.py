@@ -209,13 +209,27 @@ class Judgement:
     ) -> None:  # fmt: skip
         """Judge computed outputs against readings of a formula at float64 operands."""
         finite = all(np.isfinite(o).all() for o in operands)
-        if len(rounded) != len(computed):
-            title = f"{self.op.name} {path}: got {len(computed)} outputs, need {len(rounded)}"
-            raise Violation(Code.ATTRIBUTE, title, path=path)
+        self._require_count(computed, rounded, path)
         for i, (tensor, ball, name) in enumerate(zip(computed, rounded, names, strict=True)):
             with self.clock("compare"):
                 read = None if exact is None else exact[i]
                 self.output(tensor, ball, read, name, path, finite, order, (formula, operands, i))
+
+    def require_outputs(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
+        """Violation unless the outputs of a path are as many, and shaped, as the formula's."""
+        self._require_count(computed, read, path)
+        for i, (tensor, ball) in enumerate(zip(computed, read, strict=True)):
+            if tuple(tensor.shape) != ball.shape:
+                raise self._misshapen(tensor, ball, f"out[{i}]", path)
+
+    def _require_count(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
+        if len(read) != len(computed):
+            title = f"{self.op.name} {path}: got {len(computed)} outputs, need {len(read)}"
+            raise Violation(Code.ATTRIBUTE, title, path=path)
+
+    def _misshapen(self, tensor: Tensor, ball: Ball, name: str, path: str) -> Violation:
+        lines = [f"got shape={tuple(tensor.shape)}, need {ball.shape}"]
+        return Violation(Code.ATTRIBUTE, f"{self.op.name} {path}: shape of {name}", lines, path)
 
     def output(
         self,
@@ -230,8 +244,7 @@ class Judgement:
     ) -> None:
         """Judge one output; `again` = (formula, operands, index) lets a failure be told in exact values."""
         if tuple(tensor.shape) != ball.shape:
-            lines = [f"got shape={tuple(tensor.shape)}, need {ball.shape}"]
-            raise Violation(Code.ATTRIBUTE, f"{self.op.name} {path}: shape of {name}", lines, path)
+            raise self._misshapen(tensor, ball, name, path)
         computed = to_array(tensor)
         fmt = FORMATS[dtype_name(tensor.dtype)]
         found = accept.judge(computed, fmt, ball, exact, finite, order + self.op.promises.order)

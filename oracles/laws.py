@@ -12,7 +12,7 @@ from ..reference.formats import FORMATS, ulp_array
 from .judgement import Judgement, Unsupported, Violation
 from .op import Law, Sample, Tensor, dtype_name
 from .purity import require_same
-from .rounding import balls
+from .rounding import Ball, balls
 from .transforms import ENGINES, Problem, along, derivative_order, draw_directions, signature, word_name
 from .verdict import Code
 
@@ -26,14 +26,25 @@ def laws(j: Judgement, sample: Sample) -> None:
         if calls is None:
             continue
         made = [_Call(j, law, args, sample.seed) for args in calls]
-        left, right = law.relate(sample.args, *(call.outputs for call in made))
-        if not all(bool(torch.isfinite(y).all()) for y in right):
-            j.not_judged += sum(y.numel() for y in right)
-        elif law.exact:
-            # +0 and −0 are one number: a law between values does not tell them apart.
-            require_same(j, [y + 0.0 for y in left], [y + 0.0 for y in right], f"law: {law.name}")
-        else:
-            _within_bounds(j, law, sample.args, made)
+        try:
+            _relation(j, law, sample.args, made)
+        except Violation:
+            raise
+        except Exception:  # a relation is right for outputs of the formula's shapes only
+            for call in made:
+                call.require_outputs()
+            raise
+
+
+def _relation(j: Judgement, law: Law, args: Sequence[Any], made: Sequence[_Call]) -> None:
+    left, right = law.relate(args, *(call.outputs for call in made))
+    if not all(bool(torch.isfinite(y).all()) for y in right):
+        j.not_judged += sum(y.numel() for y in right)
+    elif law.exact:
+        # +0 and −0 are one number: a law between values does not tell them apart.
+        require_same(j, [y + 0.0 for y in left], [y + 0.0 for y in right], f"law: {law.name}")
+    else:
+        _within_bounds(j, law, args, made)
 
 
 class _Call:
@@ -46,20 +57,28 @@ class _Call:
         self.directions: list[Tensor] = []
         self.outputs: tuple[Tensor, ...] = tuple(primal)
         self.primal_outputs = len(primal)
+        self.what = f"{law.name}, {word_name(law.word)}" if law.word else law.name
         if law.word:
             likes = signature(law.word, inputs, primal)[len(inputs) :]
             self.directions = draw_directions(likes, seed, j.device)
             path = along(ENGINES["func"], law.word, f, len(inputs), len(primal))
-            what = f"{law.name}, {word_name(law.word)}"
-            self.outputs = tuple(j.call(path, *inputs, *self.directions, what=what))
+            self.outputs = tuple(j.call(path, *inputs, *self.directions, what=self.what))
+
+    def _read(self) -> list[Ball]:
+        formula = self.problem.formula(self.word, self.primal_outputs)
+        with self.j.clock("reference"):
+            return list(
+                balls(formula, self.problem.arrays(self.directions), self.j.terms_of(derivative_order(self.word)))
+            )
+
+    def require_outputs(self) -> None:
+        """Violation unless the outputs are as many, and shaped, as the formula's."""
+        self.j.require_outputs(self.outputs, self._read(), self.what)
 
     def half_widths(self) -> list[Any]:
         """Half-width of the accept set of every output element, from the rounding reading."""
-        formula = self.problem.formula(self.word, self.primal_outputs)
-        with self.j.clock("reference"):
-            read = balls(formula, self.problem.arrays(self.directions), self.j.terms_of(derivative_order(self.word)))
         widths = []
-        for ball, y in zip(read, self.outputs, strict=True):
+        for ball, y in zip(self._read(), self.outputs, strict=True):
             radius = np.asarray(ball.radii(), dtype=np.float64)
             size = np.abs(np.asarray(ball.centre, dtype=np.float64)) + radius
             widths.append(radius + 0.5 * ulp_array(FORMATS[dtype_name(y.dtype)], size))

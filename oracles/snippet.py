@@ -88,7 +88,8 @@ def _tensor(t: Tensor) -> str:
     raw = t.detach().cpu().contiguous()
     if not raw.numel():
         return f"torch.empty({tuple(raw.shape)}, dtype={raw.dtype})"
-    text = bytes(raw.reshape(-1).view(torch.uint8).numpy()).hex()
+    # A copy: strides of one element may be anything, and still count as contiguous.
+    text = bytes(torch.empty(raw.numel(), dtype=raw.dtype).copy_(raw.reshape(-1)).view(torch.uint8).numpy()).hex()
     return f"bits({text!r}, torch.{dtype_name(t.dtype)}, {', '.join(map(str, raw.shape))})"
 
 

@@ -86,9 +86,7 @@ def adjoint(j: Judgement, sample: Sample) -> None:
         computed = j.call(along(ENGINES["func"], word, f, k, m), *problem.inputs, *given, what=word[0])
         with j.clock("reference"):
             read = balls(problem.formula(word, m), problem.arrays(given), j.terms_of(1))
-        if len(computed) != len(read):
-            title = f"{j.op.name} {word_name(word)}: got {len(computed)} outputs, need {len(read)}"
-            raise Violation(Code.ATTRIBUTE, title, path=word_name(word))
+        j.require_outputs(computed, read, word_name(word))  # the other side takes directions of these shapes
         sides.append(_product(computed, against, read))
     (left, left_bound), (right, right_bound) = sides
     bound = left_bound + right_bound

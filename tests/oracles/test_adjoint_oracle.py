@@ -46,3 +46,9 @@ def test_values_alone_do_not_make_an_adjoint_pair() -> None:
     both = custom(backward=backward, jvp=lambda x, w, t_x, t_w: 2 * right_jvp(x, w, t_x, t_w))
     found = violation(adjoint, declared(both), sample(1))
     assert found is None
+
+
+def test_outputs_of_another_shape_are_a_finding() -> None:
+    found = violation(adjoint, declared(lambda x, w: (x * w).reshape(-1)), sample(1))
+    assert found is not None
+    assert (found.code.name, found.title.endswith("shape of out[0]")) == ("ATTRIBUTE", True)

@@ -224,3 +224,9 @@ def test_the_order_of_a_sum_does_not_matter(order: str) -> None:
 
     for seed in range(4):
         assert judged(exact_data, _total(op), _integers(seed)).judged == 6 + 6 * 9 + 9
+
+
+def test_a_missing_output_is_a_finding() -> None:
+    found = violation(exact_data, _total(lambda x, w: ()), _integers(1))
+    assert found is not None
+    assert "got 0 outputs, need 1" in found.title

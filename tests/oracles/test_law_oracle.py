@@ -97,3 +97,10 @@ def test_a_relation_may_leave_out_what_is_not_finite() -> None:
 def test_an_op_without_laws_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="declares no laws"):
         judged(laws, declared(scaled), sample(1))
+
+
+def test_outputs_of_another_shape_are_a_finding_where_the_relation_cannot_be_formed() -> None:
+    law = Law.pair("rows", _rolled, lambda out: tuple(y[:, :2] + y[:, 1:] for y in out), exact=True)
+    found = violation(laws, declared(lambda x, w: (x * w).reshape(-1), laws=(law,)), sample(1))
+    assert found is not None
+    assert (found.code.name, found.title.endswith("shape of out[0]")) == ("ATTRIBUTE", True)

@@ -15,7 +15,7 @@ import torch
 from opassay.oracles.contract import contract
 from opassay.oracles.judgement import Fault, Judgement, Violation
 from opassay.oracles.op import Op, Sample
-from opassay.oracles.snippet import snippet
+from opassay.oracles.snippet import _tensor, snippet
 from opassay.oracles.verdict import Code
 from opassay.properties.plan import load_op
 
@@ -134,3 +134,9 @@ def test_the_program_is_the_same_every_time_and_keeps_every_bit() -> None:
     assert program == snippet(op, "opassay", sample, failure, "id")
     assert bytes(sample.args[0].numpy().tobytes()).hex() in program
     assert (1e-5).hex() in program
+
+
+def test_a_tensor_of_one_element_with_any_stride_is_written_out() -> None:
+    one = torch.arange(4.0)[::2][:1]
+    assert one.stride() == (2,)
+    assert "bits('00000000', torch.float32, 1)" in _tensor(one)
