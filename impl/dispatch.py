@@ -1,26 +1,21 @@
-"""One op that is right under every transform: schema, kernels and derivative rules in, a callable
-out.
+"""One op that is right under every transform: schema, kernels and derivative rules in, a callable out.
 
-`define` registers a `torch.library` op and puts a Python kernel on its Autograd key. That kernel
-applies a custom autograd function which carries `backward` and `jvp` and whose forward re-enters
-the op *below* autograd. So each layer of torch sees what it understands: functorch levels are
-peeled one at a time by the dispatcher, Dynamo and export see one opaque op with a fake rule, vmap
-has its own rule, and the kernels see plain tensors.
+`define` registers a `torch.library` op and puts a Python kernel on its Autograd key. That kernel applies a custom
+autograd function which carries `backward` and `jvp` and whose forward re-enters the op *below* autograd. So each layer
+of torch sees what it understands: functorch levels are peeled one at a time by the dispatcher, Dynamo and export see
+one opaque op with a fake rule, vmap has its own rule, and the kernels see plain tensors.
 
 Rules that look arbitrary and are not; each one broken gives a wrong derivative without an error:
 
-1. The inner call runs with gradients *and* forward AD enabled. The function's forward runs with
-both off, and outer
+1. The inner call runs with gradients *and* forward AD enabled. The function's forward runs with both off, and outer
    transform levels, which are served inside that inner call, would be lost.
-2. A `jvp` rule works on primals whose innermost tangent has been taken off (`constant_at`), with
-forward AD back on.
+2. A `jvp` rule works on primals whose innermost tangent has been taken off (`constant_at`), with forward AD back on.
    Torch switches forward AD off inside `jvp`, which would make jvp of jvp zero.
-3. Rules are plain torch ops or other ops defined here. `torch.func` must not be called below the
-Autograd key. 4. A rule that can be differentiated again recomputes from the inputs whatever was
-marked non-differentiable. 5. An op used inside a rule is itself defined here, so that it has
-derivatives of its own. 6. An undefined cotangent or tangent is None, never zeros: zeros of the
-size of an output cost as much as the output. 7. Under functorch the function must be a
-single-level one: it acts at one level and the dispatcher does the rest.
+3. Rules are plain torch ops or other ops defined here. `torch.func` must not be called below the Autograd key.
+4. A rule that can be differentiated again recomputes from the inputs whatever was marked non-differentiable.
+5. An op used inside a rule is itself defined here, so that it has derivatives of its own.
+6. An undefined cotangent or tangent is None, never zeros: zeros of the size of an output cost as much as the output.
+7. Under functorch the function must be a single-level one: it acts at one level and the dispatcher does the rest.
 """
 
 from __future__ import annotations
@@ -44,15 +39,12 @@ class Derivatives:
     """How an op is differentiated; all rules are plain functions of plain values.
 
     Attributes:
-        save: (args, outputs, needs) -> (tensors, extras): what the backward rule needs when only
-        the arguments with
+        save: (args, outputs, needs) -> (tensors, extras): what the backward rule needs when only the arguments with
             `needs[i]` require gradients; tensors may hold None, extras are any non-tensors.
-        backward: (tensors, extras, needs, cotangents) -> one cotangent or None per argument.
-        `needs` may have shrunk since
-            `save`. A cotangent is None for zero, but not every one of them.
-        jvp: (args, tangents) -> one tangent per output, None for an output that is None or
-        non-differentiable.
-            A tangent is None where an argument carries none.
+        backward: (tensors, extras, needs, cotangents) -> one cotangent or None per argument. `needs` may have shrunk
+            since `save`. A cotangent is None for zero, but not every one of them.
+        jvp: (args, tangents) -> one tangent per output, None for an output that is None or non-differentiable. A
+            tangent is None where an argument carries none.
         non_differentiable: positions of the outputs that never carry a derivative.
     """
 
@@ -67,10 +59,9 @@ class Kernels:
     """What computes an op's values: one kernel per device, one for fake tensors.
 
     Attributes:
-        cpu, cuda: the op's arguments in, its outputs out (a Tensor, or a tuple of Tensor and
-        None); plain tensors only. fake: the same, shapes, dtypes and strides only.
-        autocast: (device type, dtype) pairs: under autocast on that device, floating arguments are
-        cast to that dtype.
+        cpu, cuda: the op's arguments in, its outputs out (a Tensor, or a tuple of Tensor and None); plain tensors only.
+        fake: the same, shapes, dtypes and strides only.
+        autocast: (device type, dtype) pairs: under autocast on that device, floating arguments are cast to that dtype.
     """
 
     cpu: Callable[..., Any]
@@ -105,8 +96,8 @@ def define(
 
     Args:
         library: a fragment or definition of the op's namespace.
-        schema: the op's schema, `name(Tensor x, ...) -> ...`; functional (nothing mutated, no
-        output aliases an input). kernels, vmap, derivatives: see these types.
+        schema: the op's schema, `name(Tensor x, ...) -> ...`; functional (nothing mutated, no output aliases an input).
+        kernels, vmap, derivatives: see these types.
     """
     _libraries.append(library)
     name = library.define(schema)
@@ -149,12 +140,11 @@ def _entry(
     tensors: tuple[int, ...],
     derivatives: Derivatives,
 ) -> Callable[..., Any]:
-    """The call path: straight to the kernel when nothing but autograd can be interested, else the
-    dispatcher.
+    """The call path: straight to the kernel when nothing but autograd can be interested, else the dispatcher.
 
-    Plain tensors on one device, no transform, no dispatch mode and no tracing leave exactly two
-    cases, both decided here without the dispatcher's round trips through Python. Under Dynamo the
-    first test is a constant, so only the op is traced.
+    Plain tensors on one device, no transform, no dispatch mode and no tracing leave exactly two cases, both decided
+    here without the dispatcher's round trips through Python. Under Dynamo the first test is a constant, so only the op
+    is traced.
     """
     cpu, cuda = kernels.cpu, kernels.cuda
     on_cpu = _function(name, Function, cpu, tensors, derivatives)
