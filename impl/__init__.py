@@ -4,6 +4,7 @@ from . import decompositions as decompositions
 from .activations import log_sigmoid as log_sigmoid
 from .activations import log_sigmoid_backward as log_sigmoid_backward
 from .activations import log_sigmoid_forward as log_sigmoid_forward
+from .function import Function as Function
 from .hooks import BackwardHookFunction as BackwardHookFunction
 from .hooks import backward_hook_identity as backward_hook_identity
 from .linalg import trace as trace

@@ -18,6 +18,16 @@ that still exists still means the same.
 | dispatch_mode_count | torch._C._len_torch_dispatch_stack | is a dispatch mode (fake tensors, tracing, counting) open |
 | top_jvp_level | torch._C._functorch.peek_interpreter_stack, TransformType.Jvp | is the innermost level a jvp |
 | register_jit_decomposition | torch.jit._register_decomposition | what forward AD runs of an op without a formula |
+| wrap_for_grad, unwrap_for_grad | torch._C._functorch._wrap_for_grad, _unwrap_for_grad | one level of grad or jvp |
+| level_of | torch._C._functorch.maybe_get_level | the outermost level that wraps a tensor |
+| unwrap_if_dead | torch._C._functorch.unwrap_if_dead | a tensor of a level that has ended |
+| current_level, add_batch_dim | torch._C._functorch.current_level, _add_batch_dim | one level of vmap |
+| unwrap_batched, restore_vmap | torch._functorch.vmap | the tensors inside, the function on slices |
+| broadcast_to_and_flatten | torch._functorch.vmap._broadcast_to_and_flatten | out_dims as a prefix of the outputs |
+| TransformType, HigherOrderOperator | torch._C._functorch, torch._ops | an operator with a rule per transform |
+| versions_kept | torch.autograd._unsafe_preserve_version_counter, torch._C._functorch.get_unwrapped,
+  is_functorch_wrapped_tensor | give a tangent in place, the value being there |
+| pytree | torch.utils._pytree | containers of outputs |
 | constant_at | torch._C._functorch._unwrap_for_grad, _wrap_for_grad | a primal without its innermost tangent |
 """
 
@@ -70,8 +80,25 @@ VMAP_MODE: Any = _private("torch._C._parse_dispatch_key")("VmapMode")
 register_jit_decomposition: Callable[[Any, Any], None] = _private("torch.jit._register_decomposition")
 _peek: Callable[[], Any] = _private("torch._C._functorch.peek_interpreter_stack")
 _JVP: Any = _private("torch._C._functorch.TransformType.Jvp")
-_unwrap: Callable[[Tensor, int], Tensor] = _private("torch._C._functorch._unwrap_for_grad")
-_wrap: Callable[[Tensor, int], Tensor] = _private("torch._C._functorch._wrap_for_grad")
+unwrap_for_grad: Callable[[Tensor, int], Tensor] = _private("torch._C._functorch._unwrap_for_grad")
+wrap_for_grad: Callable[[Tensor, int], Tensor] = _private("torch._C._functorch._wrap_for_grad")
+unwrap_if_dead: Callable[[Tensor], Tensor] = _private("torch._C._functorch.unwrap_if_dead")
+level_of: Callable[[Tensor], int] = _private("torch._C._functorch.maybe_get_level")
+current_level: Callable[[], int] = _private("torch._C._functorch.current_level")
+add_batch_dim: Callable[[Tensor, int, int], Tensor] = _private("torch._C._functorch._add_batch_dim")
+unwrap_batched: Callable[[Any, int], tuple[Any, Any]] = _private("torch._functorch.vmap.unwrap_batched")
+restore_vmap: Callable[..., Callable[..., tuple[Any, Any]]] = _private("torch._functorch.vmap.restore_vmap")
+broadcast_to_and_flatten: Callable[[Any, Any], list[Any] | None] = _private(
+    "torch._functorch.vmap._broadcast_to_and_flatten"
+)
+TransformType: Any = _private("torch._C._functorch.TransformType")
+HigherOrderOperator: Any = _private("torch._ops.HigherOrderOperator")
+_keep_versions: Callable[..., AbstractContextManager[None]] = _private(
+    "torch.autograd._unsafe_preserve_version_counter"
+)
+_inner: Callable[[Tensor], Tensor] = _private("torch._C._functorch.get_unwrapped")
+_is_wrapper: Callable[[Tensor], bool] = _private("torch._C._functorch.is_functorch_wrapped_tensor")
+pytree: Any = _private("torch.utils._pytree")
 
 
 def top_jvp_level() -> int | None:
@@ -87,7 +114,15 @@ def constant_at(tensor: Tensor, level: int) -> Tensor:
     The new wrapper matters: inside the kernel of a level, a bare tensor of an outer level would
     have its own tangent taken for one of this level.
     """
-    return _wrap(_unwrap(tensor, level), level)
+    return wrap_for_grad(unwrap_for_grad(tensor, level), level)
+
+
+def versions_kept(tensor: Tensor) -> AbstractContextManager[None]:
+    """A context whose writes to a tensor, at any level, do not count as writes."""
+    layers = [tensor]
+    while _is_wrapper(layers[-1]):
+        layers.append(_inner(layers[-1]))
+    return _keep_versions(tuple(layers))
 
 
 def tensor_positions(overload: Any) -> tuple[int, ...]:

@@ -105,12 +105,16 @@ class Promises:
         aliases: (args) -> for every output that is not None, the position of the argument whose memory it shares, or
             None where its memory is its own; by default all outputs own theirs.
         order: of the derivative that the op itself is; 1 for a backward op.
+        nesting: how deep transforms may nest for every word of them to be asked for, one by one (WORD).
+        one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
     saved: Callable[[tuple[Any, ...], frozenset[int]], int] | None = None
     order: int = 0
     aliases: Callable[[tuple[Any, ...]], tuple[int | None, ...]] | None = None
+    nesting: int = 0
+    one_graph: bool = True
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def to_array(tensor: Tensor) -> Any:
     """The values of a floating tensor as float64, exactly."""
-    return tensor.detach().to("cpu", torch.float64).numpy()
+    return tensor.to("cpu", torch.float64).numpy(force=True)  # also of a ZeroTensor, as forward AD makes
 
 
 def flat_outputs(outputs: Any) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from .op import Sample
 from .purity import dual, memory, pure
 from .special import specials
 from .values import adjoint, forward, forward_and_reverse, reverse, second, tangent, third
-from .vmap import SLICES, nested, vmapped
+from .vmap import SLICES, nested, vmapped, words
 
 ALL = ("float64", "float32", "bfloat16", "float16")
 
@@ -58,6 +58,7 @@ QUESTIONS: dict[str, Question] = {
     "ADJ": Question(adjoint),
     "VMAP": Question(vmapped, slices=SLICES, effort=0.25),
     "NEST": Question(nested, slices=4, effort=0.055),
+    "WORD": Question(words, slices=7, effort=0.5, dtypes=("float64", "float32")),
     "DUAL": Question(dual),
     "LAW": Question(laws),
     "DATA": Question(exact_data, kind="integers"),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..reference.array import algorithm_of, algorithms
-from .judgement import Judgement, Violation
+from .judgement import Judgement, Unsupported, Violation
 from .op import Sample, Tensor, dtype_name, flat_outputs, is_float, to_array
 from .rounding import balls
 from .transforms import FIRST, REFERENCE, SECOND, Problem, Vmap, draw_directions, output_names, signature
@@ -20,6 +20,8 @@ from .verdict import Code
 SLICES = 3
 #: At most this many of the combinations of in_dims and out_dims are tried on one sample.
 COMBINATIONS = 16
+#: How many nestings are tried on one sample.
+WORDS = 6
 
 
 def vmapped(j: Judgement, sample: Sample) -> None:
@@ -189,6 +191,23 @@ def nested(j: Judgement, sample: Sample) -> None:
     for word in words:
         j.path(sample, word, exactly=False)
     jacobians(j, sample)
+
+
+def words(j: Judgement, sample: Sample) -> None:
+    """WORD: nestings of jvp, vjp and vmap of every depth up to the one that the op promises, some for each sample."""
+    depth = j.op.promises.nesting
+    if not depth:
+        reason = f"{j.op.name} promises no depth of nesting; NEST asks for some of depth 2 and 3"
+        raise Unsupported(Code.NOT_APPLICABLE, reason)
+    every = nestings(depth)
+    for i in sorted(np.random.default_rng([sample.seed, 39]).choice(len(every), min(WORDS, len(every)), replace=False)):
+        j.path(sample, every[i], exactly=False)
+
+
+def nestings(depth: int) -> list[tuple[Any, ...]]:
+    """Every word of jvp, vjp and vmap of one step up to `depth` steps: 39 of them up to depth 3."""
+    steps = ("jvp", "vjp", Vmap(2))
+    return [word for length in range(1, depth + 1) for word in itertools.product(steps, repeat=length)]
 
 
 def jacobians(j: Judgement, sample: Sample, limit: int = 16) -> None:

@@ -23,6 +23,7 @@ PROPERTIES: dict[str, str] = {
     "ADJ": "forward and reverse mode are adjoint",
     "VMAP": "vmap over every in_dims and out_dims",
     "NEST": "nested transforms",
+    "WORD": "every nesting of jvp, vjp and vmap, to the depth promised",
     "DUAL": "the primal ignores tangents and requires_grad",
     "LAW": "metamorphic laws",
     "DATA": "exact data, bit for bit",

@@ -33,4 +33,5 @@ CATALOG: dict[str, str] = {
     "trace": "linalg",
     "cross_map_lrn2d": "response_norm",
     "backward_hook_identity": "hooks",
+    "function": "function",
 }

@@ -1,0 +1,126 @@
+"""Contexts: what `setup_context`, `backward` and `jvp` get as `ctx` under a transform.
+
+A wrapper passes every attribute on to the context inside, but for its own, whose names start with `_pt_` and are
+reserved. Source of the names and messages: torch's `torch._functorch.autograd_function`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .. import torch_private as private
+
+
+class WrappedCtx:
+    """A context around a context: reads and writes all but its own, reserved attributes of the one inside.
+
+    Raises:
+        RuntimeError: the context inside has an attribute of a reserved name.
+    """
+
+    _pt_reserved_attrs: tuple[str, ...] = ("_pt_reserved_attrs", "_pt_inner_ctx")
+
+    def __init__(self, ctx: Any) -> None:
+        if not isinstance(ctx, WrappedCtx):
+            reserved = type(self)._pt_reserved_attrs
+            if any(hasattr(ctx, name) for name in reserved):
+                raise RuntimeError(
+                    f"PyTorch reserves the {reserved} field on ctx. Please name your fields on ctx something else to"
+                    " avoid name collision."
+                )
+        self._pt_inner_ctx = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pt_inner_ctx, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in type(self)._pt_reserved_attrs:
+            self.__dict__[name] = value
+        else:
+            setattr(self._pt_inner_ctx, name, value)
+
+
+class CtxWithSavedTensors(WrappedCtx):
+    """A context whose `saved_tensors` are others: those of a slice, of a level."""
+
+    _pt_reserved_attrs = ("_pt_new_saved_tensors", *WrappedCtx._pt_reserved_attrs)
+
+    def __init__(self, ctx: Any, new_saved_tensors: tuple[Tensor, ...]) -> None:
+        super().__init__(ctx)
+        self._pt_new_saved_tensors = new_saved_tensors
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor, ...]:
+        return self._pt_new_saved_tensors
+
+
+class CtxCustomSave(WrappedCtx):
+    """A context that saves batched tensors as the tensors inside, and keeps account of their batch dims.
+
+    `save_for_backward` and `save_for_forward` may be given different tensors in different order, so each has an account
+    of its own. What is marked is marked on the tensors inside, too.
+    """
+
+    _pt_reserved_attrs = (
+        "_pt_saved_for_backward_bdims",
+        "_pt_saved_for_forward_bdims",
+        "_pt_current_level",
+        *WrappedCtx._pt_reserved_attrs,
+    )
+
+    def __init__(self, ctx: Any, current_level: int) -> None:
+        super().__init__(ctx)
+        self._pt_saved_for_backward_bdims: tuple[Any, ...] = ()
+        self._pt_saved_for_forward_bdims: tuple[Any, ...] = ()
+        self._pt_current_level = current_level
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        unwrapped, self._pt_saved_for_backward_bdims = private.unwrap_batched(tensors, self._pt_current_level)
+        self._pt_inner_ctx.save_for_backward(*unwrapped)
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        unwrapped, self._pt_saved_for_forward_bdims = private.unwrap_batched(tensors, self._pt_current_level)
+        self._pt_inner_ctx.save_for_forward(*unwrapped)
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        self._pt_inner_ctx.mark_dirty(*self._unwrapped(args))
+
+    def mark_non_differentiable(self, *args: Tensor) -> None:
+        self._pt_inner_ctx.mark_non_differentiable(*self._unwrapped(args))
+
+    def _unwrapped(self, tensors: tuple[Tensor, ...]) -> Any:
+        # Autograd knows an output by its identity, and the outputs that it sees are the tensors inside.
+        return private.unwrap_batched(tensors, self._pt_current_level)[0]
+
+
+class ForwardCtx:
+    """The context of a jvp: holds what `setup_context` says until `jvp` has run; nothing outlives that call.
+
+    Attributes:
+        saved_tensors: those of `save_for_forward`.
+        needs_input_grad: per argument, whether it carries a tangent.
+    """
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.saved_tensors: tuple[Tensor | None, ...] = ()
+        self.materialize_grads = True
+        self.dirty: tuple[Tensor, ...] = ()
+        self.non_differentiable: tuple[Tensor, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Nothing: there is no backward at this level."""
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        self.saved_tensors = tensors
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        self.dirty = args
+
+    def mark_non_differentiable(self, *args: Tensor) -> None:
+        self.non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialize_grads = value

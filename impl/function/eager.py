@@ -1,0 +1,165 @@
+"""A custom function on the ordinary tape, where no transform is active: torch's own `apply`, called sooner.
+
+torch binds the arguments to the signature of `forward` anew in every call; here that is done once per class. Outputs in
+a container other than a flat tuple reach torch as flat leaves with their structure behind them, for torch would pass a
+list or a dict on as a value that no gradient flows through.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import torch_private as private
+from ..torch_private import pytree
+
+_PLAN = "_opassay_plan"
+_STRUCTURED = "_pt_structured"  # set on a context whose outputs end in a `_Structure`
+_SET_UP = torch.autograd.Function.setup_context
+
+
+class _Structure:
+    """The last output of a function whose outputs are in a container: how to build it again."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+
+
+class Plan(NamedTuple):
+    """What is known of a class before its arguments are.
+
+    Attributes:
+        forward: the static method that the plan was made for.
+        separate: whether the class has a `setup_context`.
+        least, most: numbers of positional arguments that need no binding; most is None after `*args`.
+        apply: torch's own apply of the class that runs.
+    """
+
+    forward: Any
+    separate: bool
+    least: int
+    most: int | None
+    apply: Callable[..., Any]
+
+
+def plan_of(cls: Any) -> Plan:
+    """The plan of a class, made once."""
+    plan: Plan | None = cls.__dict__.get(_PLAN)
+    if plan is None or plan.forward is not cls.forward:
+        plan = _make_plan(cls)
+        setattr(cls, _PLAN, plan)
+    return plan
+
+
+def positional(cls: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments by position, defaults filled in."""
+    if not kwargs and plan.least <= len(args) and (plan.most is None or len(args) <= plan.most):
+        return args
+    if not plan.separate:
+        if kwargs:
+            raise TypeError(f"{cls.__name__}.apply: got {', '.join(kwargs)} by name, need positional arguments.")
+        return args
+    bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        names = ", ".join(bound.kwargs)
+        raise TypeError(f"{cls.__name__}.forward: got keyword-only {names}, need positional parameters.")
+    return bound.args
+
+
+def apply_eagerly(plan: Plan, args: tuple[Any, ...]) -> Any:
+    """The outputs on the ordinary tape."""
+    result = plan.apply(*[private.unwrap_if_dead(arg) if isinstance(arg, Tensor) else arg for arg in args])
+    if type(result) is tuple and type(result[-1]) is _Structure:
+        return pytree.tree_unflatten(result[:-1], result[-1].spec)
+    return result
+
+
+def backward_of(cls: Any) -> Callable[..., Any]:
+    """The static method (ctx, *cotangents) that a class defines under one of torch's names for it."""
+    if cls.vjp is torch.autograd.Function.vjp:
+        method = cls.backward
+    elif cls.backward is torch.autograd.Function.backward:
+        method = cls.vjp
+    else:
+        raise RuntimeError(
+            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one"
+            " of them."
+        )
+    if getattr(cls, "boxed_grads_call", False):
+        return lambda ctx, *grads: method(ctx, list(grads))
+    return method  # type: ignore[no-any-return]
+
+
+def flat_tangents(cls: Any, moved: Any, count: int) -> tuple[Any, ...]:
+    """What a `jvp` returned, one per leaf of the outputs.
+
+    Raises:
+        RuntimeError: another number of them.
+    """
+    flat = tuple(pytree.tree_leaves(moved))
+    if len(flat) != count:
+        raise RuntimeError(f"{cls.__name__}.jvp: got {len(flat)} tangents, need one per output, {count}.")
+    return flat
+
+
+class EagerFunction(torch.autograd.Function):
+    """A custom function whose outputs may be any pytree; to be applied where no transform is active."""
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """The outputs on the ordinary tape."""
+        plan = plan_of(cls)
+        return apply_eagerly(plan, positional(cls, plan, args, kwargs))
+
+
+def _make_plan(cls: Any) -> Plan:
+    separate = cls.setup_context is not _SET_UP
+    kinds = [p.kind for p in inspect.signature(cls.forward).parameters.values()]
+    least = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    most = None if inspect.Parameter.VAR_POSITIONAL in kinds else least
+    if inspect.Parameter.KEYWORD_ONLY in kinds:
+        least, most = 1, 0  # no number will do: binding says what is wrong
+    running = _with_containers(cls) if separate else cls
+    return Plan(cls.forward, separate, least, most, super(torch.autograd.Function, running).apply)
+
+
+def _with_containers(cls: Any) -> Any:
+    """A subclass of the same name whose outputs torch understands."""
+
+    def forward(*args: Any) -> Any:
+        output = cls.forward(*args)
+        if isinstance(output, Tensor) or _is_flat_tuple(output):
+            return output
+        leaves, spec = pytree.tree_flatten(output)
+        return (*leaves, _Structure(spec))
+
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        if type(output) is tuple and type(output[-1]) is _Structure:
+            setattr(ctx, _STRUCTURED, True)
+            output = pytree.tree_unflatten(output[:-1], output[-1].spec)
+        cls.setup_context(ctx, inputs, output)
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return user_backward(ctx, *(grads[:-1] if hasattr(ctx, _STRUCTURED) else grads))
+
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        moved = cls.jvp(ctx, *tangents)
+        return (*pytree.tree_leaves(moved), None) if hasattr(ctx, _STRUCTURED) else moved
+
+    user_backward = backward_of(cls)
+    members = {"forward": forward, "setup_context": setup_context, "backward": backward, "jvp": jvp}
+    plain = {"vjp": torch.autograd.Function.vjp, "boxed_grads_call": False, "__module__": cls.__module__}
+    return type(cls)(cls.__name__, (cls,), {name: staticmethod(f) for name, f in members.items()} | plain)
+
+
+def _is_flat_tuple(output: Any) -> bool:
+    if type(output) is not tuple or not output:
+        return not isinstance(output, tuple) and pytree.tree_is_leaf(output)
+    return all(isinstance(item, Tensor) or pytree.tree_is_leaf(item) for item in output)

@@ -1,0 +1,273 @@
+"""`custom_function_call`: a custom autograd function as an operator that every functorch level peels in turn.
+
+Each rule serves one level: it takes that level's wrapping off the operands, calls the operator again one level further
+down, and puts the wrapping on what comes back. Rules that look arbitrary and are not:
+
+1. The call further down runs with gradients *and* forward AD enabled: what is served there is differentiated by the
+   levels outside.
+2. The Jvp rule runs the function's `jvp` further down as well, on primals and tangents of the levels outside. So they
+   differentiate it as any code, and jvp of jvp, or a gradient of a jvp, is right. (Inside an autograd function that
+   torch runs `jvp` for, forward AD is off, and the outer tangents are lost without an error.)
+3. The Grad rule is an autograd function of one level: the tape is torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .. import torch_private as private
+from ..torch_private import TransformType, pytree
+from . import contexts, eager, vmapify, wrapping
+
+MORE = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+
+
+class CustomFunctionHigherOrderOperator(private.HigherOrderOperator):  # type: ignore[misc]
+    """The operator; without a transform it is the function's own `apply`."""
+
+    def __init__(self) -> None:
+        super().__init__("opassay_custom_function_call")
+
+    def __call__(self, autograd_function: Any, *args: Any) -> Any:
+        if private.transforms_active():
+            return super().__call__(autograd_function, *args)
+        return autograd_function.apply(*args)
+
+
+custom_function_call = CustomFunctionHigherOrderOperator()
+
+
+class VmapInfo(NamedTuple):
+    """What a vmap rule is told: the size of the batch, and how random numbers relate across it."""
+
+    batch_size: int
+    randomness: str
+
+
+# ------------------------------------------------------------------------------------------------ reverse mode
+
+
+def custom_function_call_grad(interpreter: Any, autograd_function: Any, *operands: Any) -> Any:
+    """The function on the tape of one level."""
+    generated, structure = generate_single_level_function(interpreter, autograd_function)
+    with private.single_level_function_enabled():
+        leaves = generated.apply(*operands)
+    return pytree.tree_unflatten(leaves, structure())
+
+
+def generate_single_level_function(interpreter: Any, autograd_function: Any) -> tuple[Any, Callable[[], Any]]:
+    """An autograd function for the level of `interpreter`, which returns the flat leaves of the outputs.
+
+    Returns:
+        The class, and a call that gives the structure of the outputs once its `forward` has run.
+    """
+    level = interpreter.level()
+    specs: list[Any] = []
+
+    def forward(*operands: Any) -> Any:
+        unwrapped = unwrapped_for_grad(operands, level)
+        output = lowered_call(interpreter, autograd_function, unwrapped)
+        wrapped = wrapping.wrap_outputs_maintaining_identity(
+            output, unwrapped, operands, lambda leaf: private.wrap_for_grad(leaf, level)
+        )
+        leaves, spec = pytree.tree_flatten(wrapped)
+        specs[:] = [spec]
+        return tuple(leaves)
+
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
+        return autograd_function.setup_context(ctx, inputs, pytree.tree_unflatten(output, specs[0]))
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return eager.backward_of(autograd_function)(ctx, *grads)
+
+    members = {"forward": forward, "setup_context": setup_context, "backward": backward}
+    name = f"{autograd_function.__name__}Generated"
+    generated = type(name, (private.SingleLevelFunction,), {key: staticmethod(value) for key, value in members.items()})
+    return generated, lambda: specs[0]
+
+
+def unwrapped_for_grad(operands: Any, level: int) -> Any:
+    """The operands without the wrapping of a grad or jvp level."""
+    return pytree.tree_map_only(Tensor, lambda t: private.unwrap_for_grad(t, level), operands)
+
+
+def lowered_call(interpreter: Any, autograd_function: Any, operands: Any) -> Any:
+    """The operator, one level further down."""
+    with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
+        return custom_function_call(autograd_function, *operands)
+
+
+# ------------------------------------------------------------------------------------------------ forward mode
+
+
+def custom_function_call_jvp(interpreter: Any, autograd_function: Any, *operands: Any) -> Any:
+    """The function and its `jvp`, both one level further down; the outputs are dual tensors of this level."""
+    level = interpreter.level()
+    primals, tangents = taken_apart(operands, level)
+    ctx = contexts.ForwardCtx(tuple(isinstance(t, Tensor) for t in tangents))
+    output = lowered_call(interpreter, autograd_function, primals)
+    leaves = pytree.tree_leaves(output)
+    moved: tuple[Any, ...] = (None,) * len(leaves)
+    if any(ctx.needs_input_grad):
+        with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
+            autograd_function.setup_context(ctx, primals, output)
+            moved = output_tangents(autograd_function, ctx, leaves, _given_to_jvp(ctx, primals, tangents))
+
+    def dual(leaf: Any, tangent: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if any(leaf is t for t in ctx.dirty):
+            written = next((o for p, o in zip(primals, operands, strict=True) if p is leaf), None)
+            if written is not None:
+                return _with_tangent(written, leaf, tangent, level)
+        wrapped = private.wrap_for_grad(leaf, level)
+        if tangent is None or any(leaf is t for t in ctx.non_differentiable):
+            return wrapped
+        return forward_ad.make_dual(wrapped, private.wrap_for_grad(tangent, level))
+
+    duals = [dual(leaf, tangent) for leaf, tangent in zip(leaves, moved, strict=True)]
+    return pytree.tree_unflatten(duals, pytree.tree_structure(output))
+
+
+def _with_tangent(operand: Tensor, primal: Tensor, tangent: Tensor | None, level: int) -> Tensor:
+    """An operand whose primal was written, with the tangent that it has now: the object that was passed."""
+    held = forward_ad.unpack_dual(operand).tangent if private.level_of(operand) == level else None
+    if tangent is None:
+        if held is not None:
+            held.zero_()
+        return operand
+    if held is not None:
+        held.copy_(private.wrap_for_grad(tangent, level))
+        return operand
+    wrapped = forward_ad.make_dual(private.wrap_for_grad(primal, level), private.wrap_for_grad(tangent, level))
+    with private.versions_kept(operand):  # the value is there already, and autograd may have saved it
+        return operand.copy_(wrapped)
+
+
+def taken_apart(operands: tuple[Any, ...], level: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Primals and tangents of the operands, in tensors of the levels outside; no tensor and no tangent give None."""
+    primals, tangents = [], []
+    for operand in operands:
+        primal, tangent = operand, None
+        if isinstance(operand, Tensor) and private.level_of(operand) == level:  # else its tangent is not of this level
+            tangent = forward_ad.unpack_dual(operand).tangent
+            # Not the unpacked primal, which is a view: a function that writes may refuse one.
+            primal = private.unwrap_for_grad(operand, level)
+            tangent = None if tangent is None else private.unwrap_for_grad(tangent, level)
+        primals.append(primal)
+        tangents.append(tangent)
+    return tuple(primals), tuple(tangents)
+
+
+def _given_to_jvp(ctx: contexts.ForwardCtx, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tangents as `jvp` gets them: zeros where there is none, if the context says so; copies of those it may write."""
+    found = []
+    for primal, tangent in zip(primals, tangents, strict=True):
+        floating = isinstance(primal, Tensor) and (primal.is_floating_point() or primal.is_complex())
+        if tangent is None and floating and ctx.materialize_grads:
+            tangent = torch.zeros_like(primal)
+        elif tangent is not None and any(primal is t for t in ctx.dirty):
+            tangent = tangent.clone()
+        found.append(tangent)
+    return tuple(found)
+
+
+def output_tangents(
+    autograd_function: Any, ctx: contexts.ForwardCtx, leaves: list[Any], tangents: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """What the function's `jvp` returns, one per leaf of the outputs.
+
+    Raises:
+        RuntimeError: another number of them, or a tangent of another shape than its output.
+    """
+    flat = eager.flat_tangents(autograd_function, autograd_function.jvp(ctx, *tangents), len(leaves))
+    name = autograd_function.__name__
+    for i, (leaf, tangent) in enumerate(zip(leaves, flat, strict=True)):
+        if isinstance(tangent, Tensor) and isinstance(leaf, Tensor) and tangent.shape != leaf.shape:
+            raise RuntimeError(
+                f"{name}.jvp: got tangents[{i}] of shape={list(tangent.shape)}, need that of the output,"
+                f" shape={list(leaf.shape)}."
+            )
+    return flat
+
+
+# ------------------------------------------------------------------------------------------------ vmap
+
+
+def has_overridden_vmap_rule(autograd_function: Any) -> bool:
+    """Whether the class, or one that it inherits from, has a `vmap` of its own."""
+    return autograd_function.vmap is not torch.autograd.Function.vmap
+
+
+def validate_vmap_returns_tuple_of_two_elements(result: Any) -> None:
+    """RuntimeError unless `result` is a tuple (output, out_dims)."""
+    need = (
+        "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure compatible"
+        " with the output. "
+    )
+    if not isinstance(result, tuple):
+        raise RuntimeError(need + f"Got a {type(result)} instead")
+    if len(result) != 2:
+        raise RuntimeError(need + f"Got {len(result)} returns instead")
+
+
+def _require_one_vmap_rule(autograd_function: Any) -> None:
+    name, own = autograd_function.__name__, has_overridden_vmap_rule(autograd_function)
+    if autograd_function.generate_vmap_rule and own:
+        raise RuntimeError(
+            f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overriden vmap"
+            f" staticmethod. Please set generate_vmap_rule=False or delete the overriden vmap staticmethod to avoid"
+            f" ambiguity. {MORE}"
+        )
+    if not autograd_function.generate_vmap_rule and not own:
+        raise RuntimeError(
+            f"You tried to vmap over {name}, but it does not have vmap support. Please override and implement the vmap"
+            f" staticmethod or set generate_vmap_rule=True. {MORE}"
+        )
+
+
+def custom_function_call_vmap(interpreter: Any, autograd_function: Any, *operands: Any) -> Any:
+    """The function's vmap rule, its own or a generated one; nothing where no operand is batched at this level."""
+    _require_one_vmap_rule(autograd_function)
+    level = interpreter.level()
+    unwrapped, in_dims = private.unwrap_batched(operands, level)
+    if all(dim is None for dim in pytree.tree_leaves(in_dims)):
+        with interpreter.lower():
+            return custom_function_call(autograd_function, *operands)
+    info = VmapInfo(interpreter.batch_size(), interpreter.randomness())
+    with interpreter.lower():
+        output, out_dims = _batched(autograd_function, info, in_dims, unwrapped)
+
+    def wrap(leaf: Tensor, dim: int | None) -> Tensor:
+        if dim is None:  # a slice of the batch like every other: torch misplaces outputs that are not batched
+            leaf, dim = leaf.unsqueeze(0).expand(info.batch_size, *leaf.shape), 0
+        return private.add_batch_dim(leaf, dim if dim >= 0 else dim + leaf.dim(), level)
+
+    return wrapping.wrap_outputs_maintaining_identity(output, unwrapped, operands, wrap, out_dims=out_dims)
+
+
+def _batched(autograd_function: Any, info: VmapInfo, in_dims: Any, operands: Any) -> tuple[Any, Any]:
+    """(output, out_dims) of the function's rule on operands without the batch."""
+    if autograd_function.generate_vmap_rule:
+        generated, out_dims = vmapify.vmapify_autograd_function(autograd_function, in_dims, *info)
+        output = custom_function_call(generated, *operands)
+        return output, out_dims()
+    result: tuple[Any, Any] = autograd_function.vmap(info, in_dims, *operands)
+    validate_vmap_returns_tuple_of_two_elements(result)
+    return result
+
+
+def custom_function_call_functionalize(interpreter: Any, autograd_function: Any, *operands: Any) -> Any:
+    """Refuses: `forward` may write its arguments, and a functionalised call could not tell."""
+    raise RuntimeError(f"{autograd_function.__name__}: torch.func.functionalize of a custom function is not supported.")
+
+
+custom_function_call.py_impl(TransformType.Grad)(custom_function_call_grad)
+custom_function_call.py_impl(TransformType.Jvp)(custom_function_call_jvp)
+custom_function_call.py_impl(TransformType.Vmap)(custom_function_call_vmap)
+custom_function_call.py_impl(TransformType.Functionalize)(custom_function_call_functionalize)

@@ -1,0 +1,61 @@
+"""Outputs of one level as outputs of the next, the objects that were inputs staying the objects that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from .. import torch_private as private
+from ..torch_private import pytree
+
+NO_OUT_DIMS = "not specified"
+
+
+def wrap_outputs_maintaining_identity(
+    outputs: Any, unwrapped_inputs: Any, orig_inputs: Any, wrap_fn: Callable[..., Tensor], out_dims: Any = NO_OUT_DIMS
+) -> Any:
+    """`outputs` with every tensor wrapped, but for those that are an unwrapped input: that input takes their place.
+
+    So a tensor that was written in place and returned is, outside as inside, the one that was passed: autograd's
+    `mark_dirty` needs that.
+
+    Args:
+        outputs: a pytree. unwrapped_inputs, orig_inputs: pytrees of equal structure.
+        wrap_fn: (tensor) -> wrapped tensor; (tensor, out_dim) where `out_dims` are given.
+        out_dims: a pytree prefix of `outputs`; None is a dim of its own, no batch.
+
+    Raises:
+        RuntimeError: `out_dims` do not go with the structure of `outputs`.
+    """
+    originals = {
+        id(unwrapped): original
+        for unwrapped, original in zip(
+            pytree.arg_tree_leaves(*unwrapped_inputs), pytree.arg_tree_leaves(*orig_inputs), strict=True
+        )
+        if isinstance(unwrapped, Tensor)
+    }
+    leaves, spec = pytree.tree_flatten(outputs)
+    batched = not (isinstance(out_dims, str) and out_dims == NO_OUT_DIMS)
+    dims: list[tuple[Any, ...]] = [()] * len(leaves)
+    if batched:
+        dims = [(dim,) for dim in flat_out_dims(out_dims, spec)]
+    wrapped = [
+        leaf if not isinstance(leaf, Tensor) else originals[id(leaf)] if id(leaf) in originals else wrap_fn(leaf, *dim)
+        for leaf, dim in zip(leaves, dims, strict=True)
+    ]
+    return pytree.tree_unflatten(wrapped, spec)
+
+
+def flat_out_dims(out_dims: Any, spec: Any) -> list[int | None]:
+    """One out_dim per leaf of `spec`. RuntimeError where they do not go together."""
+    found = private.broadcast_to_and_flatten(out_dims, spec)
+    if found is None:
+        raise RuntimeError(
+            f"The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected"
+            f" out_dims={out_dims} to be compatible with the structure of `output`. out_dims has structure"
+            f" {pytree.tree_flatten(out_dims)[1]} but output has structure {spec}. For more details, please see"
+            " https://pytorch.org/docs/main/notes/extending.func.html"
+        )
+    return list(found)

@@ -1,0 +1,1 @@
+"""Generated custom functions: every feature of the contract of an autograd function, with a truth that is known."""

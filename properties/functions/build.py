@@ -1,0 +1,294 @@
+"""A generated function as its author would write it: the class for a `Spec`, and the call that is judged.
+
+All arithmetic is in float64 and rounded once per output, so that half types are judged as a careful author's code.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ...reference.functions import Term
+from .spec import Spec, spec_of
+
+Args = tuple[Any, ...]
+TEXT = "text"
+
+VALUES: dict[str, Callable[[Tensor], Tensor]] = {
+    "same": lambda x: x,
+    "square": lambda x: x * x,
+    "exp": torch.exp,
+    "tanh": torch.tanh,
+    "step": lambda x: (x > 0).to(x.dtype),
+}
+#: Derivatives as functions of the argument; where there is none, it is zero.
+SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
+    "same": torch.ones_like,
+    "square": lambda x: 2 * x,
+    "exp": torch.exp,
+    "tanh": lambda x: 1 - torch.tanh(x) ** 2,
+}
+#: Derivatives as functions of the value.
+SLOPES_OF_VALUE: dict[str, Callable[[Tensor], Tensor]] = {"exp": lambda y: y, "tanh": lambda y: 1 - y * y}
+_IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {"exp": Tensor.exp_, "tanh": Tensor.tanh_}
+
+
+def call(base: Any, spec: str, *tensors: Tensor) -> tuple[Any, ...]:
+    """The floating outputs of the function of a spec's text, whose class derives from `base`; writes no argument.
+
+    Raises:
+        ValueError: the text is that of no spec.
+        AssertionError: the outputs come in another container, or with other values that are no floating tensors.
+    """
+    told = spec_of(spec)
+    given = [t.clone() if i in told.dirty else t for i, t in enumerate(tensors)]
+    outputs = class_of(base, told).apply(*arguments(told, given))
+    leaves, structure = pytree.tree_flatten(outputs)
+    expected = pytree.tree_structure(contained(told, [0] * (len(told.terms) + 3 * told.extras)))
+    assert structure == expected, f"container: got {structure}, need {expected}"
+    if told.extras:
+        *leaves, number, nothing, counts = leaves
+        found = (number, nothing, counts.dtype, counts.requires_grad)
+        assert found == (7, None, torch.int64, False), f"outputs that are no floating tensors: got {found}"
+    return tuple(leaves)
+
+
+def arguments(spec: Spec, tensors: Sequence[Any]) -> Args:
+    """The arguments in order: tensors, with the number among them, and the text."""
+    return (*tensors[: spec.number_at], 2.0, *tensors[spec.number_at :], TEXT)
+
+
+def tensors_of(spec: Spec, args: Sequence[Any]) -> tuple[Any, ...]:
+    """What comes in the places of the tensors."""
+    return (*args[: spec.number_at], *args[spec.number_at + 1 : -1])
+
+
+def contained(spec: Spec, leaves: Sequence[Any]) -> Any:
+    """Leaves in the container of a spec; their order is that of the tree."""
+    match spec.container:
+        case "one":
+            return leaves[0]
+        case "list":
+            return list(leaves)
+        case "dict":
+            return {f"y{i}": leaf for i, leaf in enumerate(leaves)}
+        case "nested":
+            return {"first": (leaves[0],), "rest": [tuple(leaves[1:2]), list(leaves[2:])]}
+    return tuple(leaves)
+
+
+@functools.lru_cache(maxsize=256)
+def class_of(base: Any, spec: Spec) -> Any:
+    """The class, made once: its static methods are closures over the spec."""
+    members: dict[str, Any] = {
+        "forward": staticmethod(functools.partial(_forward, spec)),
+        "setup_context": staticmethod(functools.partial(_setup_context, spec)),
+        "backward": staticmethod(functools.partial(_backward, spec)),
+        "jvp": staticmethod(functools.partial(_jvp, spec)),
+    }
+    if spec.rule == "generated":
+        members["generate_vmap_rule"] = True
+    else:
+        rule = _slices if spec.rule == "slices" else _whole
+        members["vmap"] = staticmethod(lambda *given: rule(made, spec, *given))
+    made = type(base)("Generated", (base,), members)
+    return made
+
+
+# -------------------------------------------------------------------------------------------------- the methods
+
+
+def _wide(t: Tensor) -> Tensor:
+    return t.to(torch.float64)
+
+
+def _value(term: Term, number: float, wide: Sequence[Tensor]) -> Tensor:
+    value = torch.as_tensor(1.0, dtype=torch.float64)
+    for at, name in term.factors:
+        value = value * VALUES[name](wide[at])
+    value = value * (term.number * number / 2.0)
+    return value.sum() if term.total else value
+
+
+def _forward(spec: Spec, *args: Any) -> Any:
+    number, text = args[spec.number_at], args[-1]
+    assert (number, text) == (2.0, TEXT), f"arguments that are no tensors: got {number!r} and {text!r}"
+    tensors = tensors_of(spec, args)
+    wide = [_wide(t) for t in tensors]
+    leaves: list[Any] = []
+    for term, way in zip(spec.terms, spec.ways, strict=True):
+        (at, name), *_ = term.factors
+        if way == "identity":
+            leaves.append(tensors[at])
+        elif way == "dirty":
+            tensors[at].mul_(term.number) if name == "same" else _IN_PLACE[name](tensors[at])
+            leaves.append(tensors[at])
+        else:
+            leaves.append(_value(term, number, wide).to(tensors[0].dtype))
+    if spec.extras:
+        leaves += [7, None, (wide[0] > 0).to(torch.int64)]
+    return contained(spec, leaves)
+
+
+def _setup_context(spec: Spec, ctx: Any, inputs: Args, output: Any) -> None:
+    tensors, leaves = tensors_of(spec, inputs), pytree.tree_leaves(output)
+    ctx.shapes = [t.shape for t in tensors]
+    ctx.dtypes = [t.dtype for t in tensors]
+    ctx.leaf_shapes = [leaf.shape if isinstance(leaf, Tensor) else None for leaf in leaves]
+    outputs = [leaves[j] for j in _saved_outputs(spec)]
+    ctx.save_for_backward(*(tensors[i] for i in spec.backward_order), *outputs)
+    ctx.save_for_forward(*outputs, *(tensors[i] for i in spec.forward_order))
+    ctx.mark_dirty(*(tensors[i] for i in sorted(spec.dirty)))
+    marked = [leaf for leaf, way in zip(leaves, spec.ways, strict=False) if way == "marked"]
+    ctx.mark_non_differentiable(*marked, *(leaf for leaf in leaves[len(spec.terms) :] if isinstance(leaf, Tensor)))
+    ctx.set_materialize_grads(spec.materializes)
+
+
+def _saved_outputs(spec: Spec) -> list[int]:
+    """Positions of the outputs that derivatives are taken from."""
+    found = []
+    for j, (term, way) in enumerate(zip(spec.terms, spec.ways, strict=True)):
+        alone = len(term.factors) == 1 and term.number == 1.0 and not term.total
+        wanted = way == "dirty" or (spec.saves_outputs and way == "fresh")
+        if alone and wanted and term.factors[0][1] in SLOPES_OF_VALUE:
+            found.append(j)
+    return found
+
+
+def _slope(spec: Spec, j: int, slot: int, wide: dict[int, Tensor], outputs: dict[int, Tensor]) -> Tensor | None:
+    """d out_j / d x_i, elementwise, through one factor; None where it is zero."""
+    term, way = spec.terms[j], spec.ways[j]
+    at, name = term.factors[slot]
+    if name == "step" or way == "marked":
+        return None
+    if j in outputs:
+        return SLOPES_OF_VALUE[name](outputs[j])
+    if len(term.factors) == 1 and name == "same":
+        return torch.as_tensor(term.number, dtype=torch.float64)
+    slope = SLOPES[name](wide[at]) * term.number
+    for k, (other, factor) in enumerate(term.factors):
+        if k != slot:
+            slope = slope * VALUES[factor](wide[other])
+    return slope
+
+
+def _backward(spec: Spec, ctx: Any, *grads: Any) -> Args:
+    assert len(grads) == len(ctx.leaf_shapes), f"cotangents: got {len(grads)}, need {len(ctx.leaf_shapes)}"
+    for g, shape in zip(grads, ctx.leaf_shapes, strict=True):
+        assert g is None or g.shape == shape, f"cotangent: got shape={tuple(g.shape)}, need {shape}"
+    assert not spec.extras or (grads[-3] is None and grads[-2] is None), "a cotangent for what is no tensor"
+    saved = ctx.saved_tensors
+    wide = {i: _wide(t) for i, t in zip(spec.backward_order, saved, strict=False)}
+    outputs = {j: _wide(t) for j, t in zip(_saved_outputs(spec), saved[len(spec.backward_order) :], strict=True)}
+    # Every operand is made wide once: the derivative of each conversion is a rounding.
+    cotangents = [None if g is None else _wide(g) for g in grads[: len(spec.terms)]]
+    needed = tensors_of(spec, ctx.needs_input_grad)
+    found: list[Any] = []
+    for i in range(spec.arity):
+        if i in spec.constants or (spec.frugal and not needed[i]):
+            found.append(None)
+            continue
+        parts = list(_contributions(spec, i, cotangents, wide, outputs))
+        found.append(_gathered(spec, parts, ctx.shapes[i], ctx.dtypes[i]))
+    return (*found[: spec.number_at], None, *found[spec.number_at :], None)
+
+
+def _contributions(
+    spec: Spec, i: int, grads: Sequence[Any], wide: dict[int, Tensor], outputs: dict[int, Tensor]
+) -> Iterator[Tensor]:
+    for j, term in enumerate(spec.terms):
+        for slot, (at, _) in enumerate(term.factors):
+            if at != i or grads[j] is None:
+                continue
+            slope = _slope(spec, j, slot, wide, outputs)
+            if slope is not None:
+                yield grads[j] * slope
+
+
+def _gathered(spec: Spec, parts: list[Tensor], shape: Any, dtype: torch.dtype) -> Tensor | None:
+    """The sum of the parts in an argument's shape; one part alone may be left in the shape it was broadcast to."""
+    if not parts:
+        return None
+    if spec.broadcasts and len(parts) == 1:
+        (part,) = parts
+        return part.expand(torch.broadcast_shapes(part.shape, shape))
+    total = sum(_reduced(part, shape) for part in parts)
+    return total.to(dtype) if isinstance(total, Tensor) else None
+
+
+def _reduced(part: Tensor, shape: Any) -> Tensor:
+    """Summed over what was broadcast, and broadcast where a factor that was summed over was not."""
+    return part.expand(torch.broadcast_shapes(part.shape, shape)).sum_to_size(shape)
+
+
+def _jvp(spec: Spec, ctx: Any, *given: Any) -> Args:
+    tangents = tensors_of(spec, given)
+    saved = ctx.saved_tensors
+    chosen = _saved_outputs(spec)
+    outputs = {j: _wide(t) for j, t in zip(chosen, saved, strict=False)}
+    wide = {i: _wide(t) for i, t in zip(spec.forward_order, saved[len(chosen) :], strict=True)}
+    # What is written over must not be needed again, and the derivative of a product needs its factors.
+    copies = [t.clone() if i in spec.dirty and t is not None else t for i, t in enumerate(tangents)]
+    widened = [None if t is None else _wide(t) for t in copies]
+    moved = [_tangent(spec, j, ctx.dtypes[0], tangents, widened, (wide, outputs)) for j in range(len(spec.terms))]
+    return (*moved, *(3 * spec.extras * (None,)))
+
+
+def _tangent(
+    spec: Spec, j: int, dtype: torch.dtype, tangents: Sequence[Any], widened: Sequence[Any], saved: Any
+) -> Any:
+    """The tangent of an output; None where it is zero."""
+    term, way = spec.terms[j], spec.ways[j]
+    first = tangents[term.factors[0][0]]
+    if way == "marked" or (way in ("identity", "dirty") and first is None):
+        return None
+    if way == "identity":
+        return first.view_as(first)
+    parts = []
+    for slot, (at, _) in enumerate(term.factors):
+        slope = _slope(spec, j, slot, *saved)
+        if slope is not None and widened[at] is not None:
+            parts.append(slope * widened[at])
+    if not parts:
+        return None
+    total = functools.reduce(torch.add, parts)
+    if way == "dirty":
+        return first.copy_(total)
+    return (total.sum() if term.total else total).to(dtype)
+
+
+# ------------------------------------------------------------------------------------------- vmap by the author
+
+
+def _slices(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
+    """One call per slice."""
+    calls = []
+    for k in range(info.batch_size):
+        calls.append(cls.apply(*(a if d is None else a.select(d, k) for a, d in zip(args, in_dims, strict=True))))
+    rows = [pytree.tree_leaves(output) for output in calls]
+    structure = pytree.tree_structure(calls[0])
+    with torch.autocast(next(a.device.type for a in args if isinstance(a, Tensor)), enabled=False):
+        leaves = [torch.stack(c) if isinstance(c[0], Tensor) else c[0] for c in zip(*rows, strict=True)]
+    dims = [0 if isinstance(leaf, Tensor) else None for leaf in leaves]
+    return pytree.tree_unflatten(leaves, structure), pytree.tree_unflatten(dims, structure)
+
+
+def _whole(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
+    """One call on the whole batch, first or last: for functions of elements of one shape."""
+    at = -1 if spec.last_dim else 0
+
+    def moved(arg: Any, dim: int | None) -> Any:
+        if not isinstance(arg, Tensor):
+            return arg
+        if dim is None:
+            return arg.unsqueeze(at).expand(*((*arg.shape, info.batch_size) if at else (info.batch_size, *arg.shape)))
+        return arg.movedim(dim, at)
+
+    output = cls.apply(*itertools.starmap(moved, zip(args, in_dims, strict=True)))
+    return output, pytree.tree_map(lambda leaf: at if isinstance(leaf, Tensor) else None, output)

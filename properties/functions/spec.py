@@ -1,0 +1,125 @@
+"""What a generated function is: its formula, and how its author wrote it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...reference.functions import Term, terms_of
+
+#: How the leaves of the outputs are put together.
+CONTAINERS = ("tuple", "one", "list", "dict", "nested")
+RULES = ("generated", "slices", "whole")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A custom function of tensors, with a number and a text among its arguments.
+
+    Attributes:
+        arity: how many tensors it takes.
+        terms: its formula, a term per floating output. What a term is written as is its `ways` entry.
+        ways: per term, "fresh", "identity" (the argument itself is returned), "dirty" (the argument is written and
+            returned) or "marked" (marked as not differentiable; its derivatives are zero).
+        container: of the outputs, one of `CONTAINERS`.
+        extras: whether a number, None and a tensor of integers are among the outputs.
+        constants: arguments whose gradient is None, for their derivatives are zero.
+        backward_order, forward_order: the order in which arguments are saved for backward, and for forward.
+        saves_outputs: whether derivatives of exp and tanh are taken from saved outputs.
+        broadcasts: whether gradients are returned in the shape of the output where an argument was broadcast.
+        materializes: whether undefined cotangents and tangents come as zeros; else they come as None.
+        frugal: whether gradients that nobody needs are not computed.
+        rule: of vmap: "generated", or written by the author: a loop over "slices", or one call on the "whole" batch.
+        number_at: position of the number among the arguments.
+        last_dim: whether the author's vmap rule puts the batch last.
+    """
+
+    arity: int
+    terms: tuple[Term, ...]
+    ways: tuple[str, ...]
+    container: str = "tuple"
+    extras: bool = False
+    constants: frozenset[int] = frozenset()
+    backward_order: tuple[int, ...] = ()
+    forward_order: tuple[int, ...] = ()
+    saves_outputs: bool = False
+    broadcasts: bool = False
+    materializes: bool = True
+    frugal: bool = False
+    rule: str = "generated"
+    number_at: int = 0
+    last_dim: bool = False
+
+    @property
+    def dirty(self) -> frozenset[int]:
+        """Positions of the tensors that are written."""
+        return frozenset(t.factors[0][0] for t, way in zip(self.terms, self.ways, strict=True) if way == "dirty")
+
+    @property
+    def returned(self) -> frozenset[int]:
+        """Positions of the tensors that are returned as they are."""
+        return frozenset(t.factors[0][0] for t, way in zip(self.terms, self.ways, strict=True) if way == "identity")
+
+    def features(self) -> Iterator[str]:
+        """The features of the contract that the function uses, by name."""
+        yield f"arity {self.arity}"
+        yield f"outputs in {self.container}"
+        yield f"vmap rule: {self.rule}"
+        for way in sorted(set(self.ways)):
+            yield f"output: {way}"
+        told = {
+            "sum over all elements": any(term.total for term in self.terms),
+            "outputs that are no floating tensors": self.extras,
+            "None as a gradient": bool(self.constants),
+            "saved in another order for forward": self.backward_order != self.forward_order,
+            "outputs saved": self.saves_outputs,
+            "gradients in broadcast shape": self.broadcasts,
+            "undefined cotangents": not self.materializes,
+            "needs_input_grad asked": self.frugal,
+            "number between tensors": 0 < self.number_at < self.arity,
+            "batch put last by the vmap rule": self.last_dim and self.rule == "whole",
+        }
+        yield from (name for name, used in told.items() if used)
+
+    def written_otherwise(self) -> Spec:
+        """The same formula in another container, with other orders of saving and the generated vmap rule."""
+        after = CONTAINERS[(CONTAINERS.index(self.container) + 1) % len(CONTAINERS)]
+        container = "tuple" if after == "one" else after
+        return dataclasses.replace(
+            self,
+            container=container,
+            backward_order=self.backward_order[::-1],
+            forward_order=self.backward_order,
+            rule="generated",
+        )
+
+    def text(self) -> str:
+        """The function as JSON, without what is as in the default: an argument of a sample, and of a case file."""
+        told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        differing = {f.name: told[f.name] for f in dataclasses.fields(self) if told[f.name] != f.default}
+        return json.dumps(differing, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else [value.factors, value.number, value.total]
+
+
+@functools.lru_cache(maxsize=1024)
+def spec_of(text: str) -> Spec:
+    """The function that `Spec.text` wrote.
+
+    Raises:
+        ValueError: the text is not one of those.
+    """
+    terms = terms_of(text)
+    try:
+        told = json.loads(text)
+        orders = {name: tuple(told.get(name, ())) for name in ("ways", "backward_order", "forward_order")}
+        constants = frozenset(told.get("constants", ()))
+        return Spec(**{**told, **orders, "terms": terms, "constants": constants})
+    except TypeError as err:
+        raise ValueError(f"spec={text!r}: need the JSON text of a generated function ({err})") from err

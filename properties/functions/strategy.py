@@ -1,0 +1,121 @@
+"""Hypothesis draws a function and the tensors to call it with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from ...oracles.op import Draft
+from ...reference.formats import FORMATS
+from ...reference.functions import Term
+from .. import strategies
+from .spec import CONTAINERS, RULES, Spec
+
+_REGIMES = ("benign", "benign", "ties", "small variance")  # exp of them overflows nowhere
+_HALF = ("bfloat16", "float16")
+_NUMBERS = (1.0, 0.75, -1.25, 2.5)
+_EXACT_NUMBERS = (1.0, -1.0, 2.0, 0.5)
+
+
+@st.composite
+def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    """Arguments (text of a spec, *tensors): one to four tensors that broadcast together."""
+    spec = draw(_specs(dtype, kind))
+    limit = {"ordinary": 12, "integers": 12, "empty": 12, "large": 30_000}[kind]
+    outer, inner = draw(strategies.shapes(kind, 1, draw(st.sampled_from((1, 0, 2))), limit))
+    whole = (*outer, *inner)
+    alike = spec.rule == "whole"
+    shapes = [whole if alike else draw(_broadcastable(whole)) for _ in range(spec.arity)]
+    regime = "integers" if kind == "integers" else draw(st.sampled_from(_REGIMES))
+    values = strategies.integers if kind == "integers" else strategies.REGIMES[regime]
+
+    def one(rng: Any, shape: tuple[int, ...]) -> torch.Tensor:
+        rows = (math.prod(shape[:-1]), shape[-1] if shape else 1)
+        return strategies.to_dtype(np.reshape(values(rng, rows, FORMATS[dtype]), shape), dtype)
+
+    return Draft(lambda rng: (spec.text(), *(one(rng, shape) for shape in shapes)), regime)
+
+
+@st.composite
+def _broadcastable(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape, or one that broadcasts to it."""
+    how = draw(st.sampled_from(("whole", "whole", "last", "ones", "scalar")))
+    if how == "last":
+        return shape[-1:]
+    if how == "ones":
+        return tuple(1 if n != 0 and i % 2 == 0 else n for i, n in enumerate(shape))
+    return () if how == "scalar" and 0 not in shape else shape
+
+
+@st.composite
+def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
+    """A function; shrinks towards one tensor, one output, nothing special."""
+    exact, half = kind == "integers", dtype in _HALF
+    arity = draw(st.integers(1, 4))
+    uses = [draw(st.sampled_from(("free", "free", "free", "returned", "written", "step"))) for _ in range(arity)]
+    if "free" not in uses:
+        uses[0] = "free"
+    free = [i for i, use in enumerate(uses) if use == "free"]
+    steps = [i for i, use in enumerate(uses) if use == "step"]
+    written = [draw(_written(i, exact or half)) for i, use in enumerate(uses) if use == "written"]
+    special = [(Term(((i, "same"),)), "identity") for i, use in enumerate(uses) if use == "returned"] + written
+    count = draw(st.integers(1, 3))
+    ordinary = [(draw(_terms(free, steps, exact)), "fresh") for _ in range(count)]
+    if draw(st.booleans()):
+        ordinary.append((Term(((draw(st.sampled_from(free)), "step"),)), "marked"))
+    pairs = draw(st.permutations(ordinary + special))
+    saved = [i for i, use in enumerate(uses) if use in ("free", "step")]
+    extras = draw(st.booleans())
+    return Spec(
+        arity=arity,
+        terms=tuple(term for term, _ in pairs),
+        ways=tuple(way for _, way in pairs),
+        container=draw(st.sampled_from(CONTAINERS if len(pairs) == 1 and not extras else _several())),
+        extras=extras,
+        constants=frozenset(steps),
+        backward_order=tuple(draw(st.permutations(saved))),
+        forward_order=tuple(draw(st.permutations(saved))),
+        saves_outputs=not half and draw(st.booleans()),
+        broadcasts=draw(st.booleans()),
+        materializes=draw(st.booleans()),
+        frugal=draw(st.booleans()),
+        rule=draw(st.sampled_from(_rules(pairs))),
+        number_at=draw(st.integers(0, arity)),
+        last_dim=draw(st.booleans()),
+    )
+
+
+def _several() -> tuple[str, ...]:
+    return tuple(name for name in CONTAINERS if name != "one")
+
+
+def _rules(pairs: Sequence[tuple[Term, str]]) -> tuple[str, ...]:
+    """The rules that an author could write: a loop returns no argument that it wrote, and whole batches have no sum."""
+    if any(way == "dirty" for _, way in pairs):
+        return ("generated",)
+    return RULES[:2] if any(term.total for term, _ in pairs) else RULES
+
+
+@st.composite
+def _written(draw: st.DrawFn, at: int, plain: bool) -> tuple[Term, str]:
+    """A term that is written over its argument."""
+    name = "same" if plain else draw(st.sampled_from(("same", "exp", "tanh")))
+    return Term(((at, name),), 2.0 if name == "same" else 1.0), "dirty"
+
+
+@st.composite
+def _terms(draw: st.DrawFn, free: Sequence[int], steps: Sequence[int], exact: bool) -> Term:
+    names = ("same", "square") if exact else ("same", "square", "exp", "tanh")
+    chosen = draw(st.lists(st.sampled_from(free), min_size=1, max_size=2))
+    factors = [(i, draw(st.sampled_from(names))) for i in chosen]
+    factors += [(i, "step") for i in steps if draw(st.booleans())]
+    # A gradient is a sum with a term for every use of an argument. Any order of adding is within its bound if every
+    # term is a product that was rounded: a cotangent alone is none.
+    alone = [name for _, name in factors] == ["same"]
+    number = draw(st.sampled_from(_EXACT_NUMBERS if exact else _NUMBERS[1:] if alone else _NUMBERS))
+    return Term(tuple(factors), number, draw(st.booleans()) and draw(st.booleans()))

@@ -1,0 +1,66 @@
+"""Formulas of generated functions: sums and products of known functions of some of their arguments."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Term:
+    """One output: number · Π f(x_i), summed over all elements if `total`.
+
+    Attributes:
+        factors: (position of the argument, name in `FACTORS`) of each factor; they broadcast.
+        number: the constant in front.
+        total: whether the output is the sum of all elements, of shape ().
+    """
+
+    factors: tuple[tuple[int, str], ...]
+    number: float = 1.0
+    total: bool = False
+
+
+#: Derivatives of a step are zero everywhere; at the step itself that is a convention.
+FACTORS: dict[str, Callable[[Array], Array]] = {
+    "same": lambda x: x,
+    "square": np.square,
+    "exp": np.exp,
+    "tanh": np.tanh,
+    "step": lambda x: np.where(x > 0, 1.0, np.zeros_like(x)),
+}
+
+
+def function(spec: str, *tensors: Array) -> tuple[Array, ...]:
+    """The value of every term of a function that is given as text; how it is written otherwise does not matter."""
+    return tuple(_product(term, tensors) for term in terms_of(spec))
+
+
+@functools.lru_cache(maxsize=1024)
+def terms_of(spec: str) -> tuple[Term, ...]:
+    """The formula in the JSON text of a generated function: [[[[position, factor], ...], number, total], ...].
+
+    Raises:
+        ValueError: there is none in the text.
+    """
+    try:
+        told = json.loads(spec)["terms"]
+        return tuple(Term(tuple((at, name) for at, name in factors), number, total) for factors, number, total in told)
+    except (KeyError, TypeError, ValueError) as err:
+        raise ValueError(f"spec={spec!r}: need the JSON text of a generated function ({err})") from err
+
+
+def _product(term: Term, tensors: Sequence[Array]) -> Array:
+    (at, name), *others = term.factors
+    value = FACTORS[name](tensors[at])
+    for at, name in others:
+        value = value * FACTORS[name](tensors[at])
+    value = value if term.number == 1.0 else term.number * value
+    return np.sum(value) if term.total else value
