@@ -27,6 +27,8 @@ that still exists still means the same.
 | TransformType, HigherOrderOperator | torch._C._functorch, torch._ops | an operator with a rule per transform |
 | versions_kept | torch.autograd._unsafe_preserve_version_counter, torch._C._functorch.get_unwrapped,
   is_functorch_wrapped_tensor | give a tangent in place, the value being there |
+| kept_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy, _FrameExecStrategy, _FrameAction,
+  the attribute _torchdynamo_disable | torch.compiler.disable without its cost per call |
 | pytree | torch.utils._pytree | containers of outputs |
 | constant_at | torch._C._functorch._unwrap_for_grad, _wrap_for_grad | a primal without its innermost tangent |
 """
@@ -99,6 +101,9 @@ _keep_versions: Callable[..., AbstractContextManager[None]] = _private(
 _inner: Callable[[Tensor], Tensor] = _private("torch._C._functorch.get_unwrapped")
 _is_wrapper: Callable[[Tensor], bool] = _private("torch._C._functorch.is_functorch_wrapped_tensor")
 pytree: Any = _private("torch.utils._pytree")
+_set_strategy: Callable[[Any, Any], None] = _private("torch._C._dynamo.eval_frame.set_code_exec_strategy")
+_Strategy: Any = _private("torch._C._dynamo.eval_frame._FrameExecStrategy")
+_SKIP: Any = _private("torch._C._dynamo.eval_frame._FrameAction.SKIP")
 
 
 def top_jvp_level() -> int | None:
@@ -115,6 +120,12 @@ def constant_at(tensor: Tensor, level: int) -> Tensor:
     have its own tangent taken for one of this level.
     """
     return wrap_for_grad(unwrap_for_grad(tensor, level), level)
+
+
+def kept_out_of_graphs(function: Any, reason: str) -> None:
+    """Have torch.compile break its graph around every call of a Python function, and run all that it calls eagerly."""
+    function._torchdynamo_disable, function._torchdynamo_disable_msg = True, reason
+    _set_strategy(function.__code__, _Strategy(_SKIP, _SKIP))
 
 
 def versions_kept(tensor: Tensor) -> AbstractContextManager[None]:

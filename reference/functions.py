@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .array import algorithm_of
+
 Array = Any
 
 
@@ -43,6 +45,12 @@ def function(spec: str, *tensors: Array) -> tuple[Array, ...]:
     return tuple(_product(term, tensors) for term in terms_of(spec))
 
 
+@algorithm_of(function)
+def _last_first(spec: str, *tensors: Array) -> tuple[Array, ...]:
+    """Terms and factors evaluated from the last to the first: gradients are added up in the other order."""
+    return tuple(_product(term, tensors, last_first=True) for term in reversed(terms_of(spec)))[::-1]
+
+
 @functools.lru_cache(maxsize=1024)
 def terms_of(spec: str) -> tuple[Term, ...]:
     """The formula in the JSON text of a generated function: [[[[position, factor], ...], number, total], ...].
@@ -57,10 +65,9 @@ def terms_of(spec: str) -> tuple[Term, ...]:
         raise ValueError(f"spec={spec!r}: need the JSON text of a generated function ({err})") from err
 
 
-def _product(term: Term, tensors: Sequence[Array]) -> Array:
-    (at, name), *others = term.factors
-    value = FACTORS[name](tensors[at])
-    for at, name in others:
-        value = value * FACTORS[name](tensors[at])
+def _product(term: Term, tensors: Sequence[Array], last_first: bool = False) -> Array:
+    order = -1 if last_first else 1
+    values = [FACTORS[name](tensors[at]) for at, name in term.factors[::order]][::order]
+    value = functools.reduce(lambda a, b: a * b, values)
     value = value if term.number == 1.0 else term.number * value
     return np.sum(value) if term.total else value

@@ -17,7 +17,7 @@ class WrappedCtx:
     """A context around a context: reads and writes all but its own, reserved attributes of the one inside.
 
     Raises:
-        RuntimeError: the context inside has an attribute of a reserved name.
+        RuntimeError: the context inside has an attribute of a reserved name, or is given one.
     """
 
     _pt_reserved_attrs: tuple[str, ...] = ("_pt_reserved_attrs", "_pt_inner_ctx")
@@ -26,20 +26,26 @@ class WrappedCtx:
         if not isinstance(ctx, WrappedCtx):
             reserved = type(self)._pt_reserved_attrs
             if any(hasattr(ctx, name) for name in reserved):
-                raise RuntimeError(
-                    f"PyTorch reserves the {reserved} field on ctx. Please name your fields on ctx something else to"
-                    " avoid name collision."
-                )
-        self._pt_inner_ctx = ctx
+                raise RuntimeError(_collision(reserved))
+        self._set(_pt_inner_ctx=ctx)
+
+    def _set(self, **own: Any) -> None:
+        self.__dict__.update(own)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pt_inner_ctx, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in type(self)._pt_reserved_attrs:
-            self.__dict__[name] = value
-        else:
-            setattr(self._pt_inner_ctx, name, value)
+            raise RuntimeError(_collision(type(self)._pt_reserved_attrs))
+        setattr(self._pt_inner_ctx, name, value)
+
+
+def _collision(reserved: tuple[str, ...]) -> str:
+    return (
+        f"PyTorch reserves the {reserved} field on ctx. Please name your fields on ctx something else to avoid name"
+        " collision."
+    )
 
 
 class CtxWithSavedTensors(WrappedCtx):
@@ -49,11 +55,12 @@ class CtxWithSavedTensors(WrappedCtx):
 
     def __init__(self, ctx: Any, new_saved_tensors: tuple[Tensor, ...]) -> None:
         super().__init__(ctx)
-        self._pt_new_saved_tensors = new_saved_tensors
+        self._set(_pt_new_saved_tensors=new_saved_tensors)
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:
-        return self._pt_new_saved_tensors
+        saved: tuple[Tensor, ...] = self._pt_new_saved_tensors
+        return saved
 
 
 class CtxCustomSave(WrappedCtx):
@@ -72,16 +79,16 @@ class CtxCustomSave(WrappedCtx):
 
     def __init__(self, ctx: Any, current_level: int) -> None:
         super().__init__(ctx)
-        self._pt_saved_for_backward_bdims: tuple[Any, ...] = ()
-        self._pt_saved_for_forward_bdims: tuple[Any, ...] = ()
-        self._pt_current_level = current_level
+        self._set(_pt_saved_for_backward_bdims=(), _pt_saved_for_forward_bdims=(), _pt_current_level=current_level)
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        unwrapped, self._pt_saved_for_backward_bdims = private.unwrap_batched(tensors, self._pt_current_level)
+        unwrapped, dims = private.unwrap_batched(tensors, self._pt_current_level)
+        self._set(_pt_saved_for_backward_bdims=dims)
         self._pt_inner_ctx.save_for_backward(*unwrapped)
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        unwrapped, self._pt_saved_for_forward_bdims = private.unwrap_batched(tensors, self._pt_current_level)
+        unwrapped, dims = private.unwrap_batched(tensors, self._pt_current_level)
+        self._set(_pt_saved_for_forward_bdims=dims)
         self._pt_inner_ctx.save_for_forward(*unwrapped)
 
     def mark_dirty(self, *args: Tensor) -> None:

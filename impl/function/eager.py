@@ -109,7 +109,15 @@ def flat_tangents(cls: Any, moved: Any, count: int) -> tuple[Any, ...]:
     return flat
 
 
-class EagerFunction(torch.autograd.Function):
+class OwnMeta(torch.autograd.function.FunctionMeta):
+    """The metaclass of our functions.
+
+    torch.compile traces the static methods of classes of torch's own metaclass, and where a transform is active it
+    differentiates `forward` and leaves `backward` out. Of classes of any other metaclass it calls `apply`.
+    """
+
+
+class EagerFunction(torch.autograd.Function, metaclass=OwnMeta):
     """A custom function whose outputs may be any pytree; to be applied where no transform is active."""
 
     @classmethod

@@ -19,6 +19,9 @@ class Function(eager.EagerFunction):
       `torch.utils._pytree.tree_leaves`, None for leaves that are not tensors; `jvp` returns one tangent per leaf.
     - `jvp` may itself be differentiated, in either mode and to any order.
     - `save_for_backward` and `save_for_forward` may be given different tensors in different order.
+    - torch.compile breaks its graph around `apply`, and the function runs as it does without torch.compile. Of torch's
+      functions it traces the static methods, and differentiates `forward` instead of calling `backward` where a
+      transform is active: another result where the two differ on purpose.
     - Under a generated vmap rule `mark_dirty` and `mark_non_differentiable` mean what they mean without vmap.
 
     Source: torch's notes on extending torch.func, https://pytorch.org/docs/main/notes/extending.func.html.
@@ -42,3 +45,9 @@ class Function(eager.EagerFunction):
                 f" override the setup_context staticmethod. {rules.MORE}"
             )
         return rules.custom_function_call(cls, *args)
+
+
+private.kept_out_of_graphs(
+    Function.apply.__func__,  # type: ignore[attr-defined]
+    "a custom function runs as it does without torch.compile, under every transform",
+)

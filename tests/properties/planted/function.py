@@ -1,0 +1,141 @@
+"""Mistakes in the machinery of custom functions: each is one change of its source, loaded as a package of its own."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import opassay.impl.function
+from opassay import Code
+from opassay.properties.functions import build
+
+from .fault import WRONG, Fault
+
+SOURCES = Path(opassay.impl.function.__file__).parent
+ORDER = ("contexts", "wrapping", "eager", "vmapify", "rules", "function")
+_numbers = itertools.count()
+
+
+def changed(module: str, old: str, new: str) -> ModuleType:
+    """The machinery with `old` replaced by `new` in one module; ValueError unless `old` is there exactly once."""
+    name = f"opassay.impl.changed_{next(_numbers)}"
+    package = ModuleType(name)
+    package.__path__ = []
+    sys.modules[name] = package
+    for part in ORDER:
+        text = (SOURCES / f"{part}.py").read_text(encoding="utf-8")
+        if part == module:
+            if text.count(old) != 1:
+                raise ValueError(f"{module}.py: got {text.count(old)} places of {old!r}, need one")
+            text = text.replace(old, new)
+        spec = importlib.util.spec_from_loader(f"{name}.{part}", loader=None)
+        assert spec is not None
+        loaded = importlib.util.module_from_spec(spec)
+        loaded.__package__ = name
+        sys.modules[f"{name}.{part}"] = loaded
+        exec(compile(text, str(SOURCES / f"{part}.py"), "exec"), loaded.__dict__)
+        setattr(package, part, loaded)
+    return package
+
+
+def _subject(module: str, old: str, new: str) -> Callable[..., Any]:
+    return functools.partial(build.call, changed(module, old, new).function.Function)
+
+
+def _fault(name: str, change: tuple[str, str, str], code: str, raises: bool = False) -> Fault:
+    codes = (Code.RAISED, Code.ATTRIBUTE, *WRONG) if raises else WRONG
+    return Fault("function", name, _subject(*change), code, "float64", codes)
+
+
+FAULTS = (
+    _fault(
+        "one account for both saves",
+        ("contexts", "self._set(_pt_saved_for_forward_bdims=dims)", "self._set(_pt_saved_for_backward_bdims=dims)"),
+        "WORD", raises=True,
+    ),
+    _fault(
+        "gradient of a shared argument not summed over slices",
+        ("vmapify", "return grad_input.sum(grad_input_bdim)", "return grad_input.select(grad_input_bdim, 0)"),
+        "NEST",
+    ),
+    _fault(
+        "wrong batch dim of saved tensors",
+        ("vmapify", "dims = (saved_dims, get_tangents_in_dims(flat_dims",
+         "dims = (tuple(d and -1 if d is None else -1 for d in saved_dims), get_tangents_in_dims(flat_dims"),
+        "WORD", raises=True,
+    ),
+    _fault(
+        "setup_context run outside vmap",
+        ("vmapify", "on_slices(inner, (in_dims, out_dims))(inputs, outputs)", "inner(inputs, outputs)"),
+        "WORD", raises=True,
+    ),
+    _fault(
+        "identity of written arguments lost",
+        ("wrapping", "originals[id(leaf)] if id(leaf) in originals else wrap_fn", "wrap_fn"),
+        "WORD", raises=True,
+    ),
+    _fault(
+        "outputs that all slices share get the sum of cotangents",
+        ("vmapify", "and dim is None and not any", "and dim is None and any"),
+        "NEST", raises=True,
+    ),
+    _fault(
+        "forward AD off while jvp runs",
+        ("rules", "with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():\n"
+         "            autograd_function.setup_context",
+         "with torch.enable_grad(), private.forward_ad_enabled(False), interpreter.lower():\n"
+         "            autograd_function.setup_context"),
+        "ORD2",
+    ),
+    _fault(
+        "gradients off one level further down",
+        ("rules", "with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():\n        return",
+         "with torch.no_grad(), private.forward_ad_enabled(True), interpreter.lower():\n        return"),
+        "ORD2", raises=True,
+    ),
+    _fault(
+        "undefined cotangents get a batch dim",
+        ("vmapify", "None if not isinstance(t, Tensor) else dim", "dim"), "WORD", raises=True,
+    ),
+    _fault(
+        "written arguments marked by their wrapping",
+        ("contexts", "self._pt_inner_ctx.mark_dirty(*self._unwrapped(args))", "self._pt_inner_ctx.mark_dirty(*args)"),
+        "WORD", raises=True,
+    ),
+    _fault(
+        "gradients left in broadcast shape under vmap",
+        ("vmapify", "if target_shape_without_bdim_to_reduce_to is not None:", "if False:"), "WORD", raises=True,
+    ),
+    _fault(
+        "nested vmaps share one account",
+        ("vmapify", 'f"_pt_vmapified_{next(_serial)}"', '"_pt_vmapified"'), "WORD", raises=True,
+    ),
+    _fault(
+        "lists and dicts passed on as values",
+        ("eager", "if type(output) is not tuple or not output:", "if True:\n        return True\n    if False:"), "VJP",
+    ),
+    _fault(
+        "a cotangent too many for a container",
+        ("eager", "*(grads[:-1] if hasattr(ctx, _STRUCTURED) else grads)", "*grads"), "VJP", raises=True,
+    ),
+    _fault(
+        "tangent of a written argument not updated",
+        ("rules", "        held.copy_(private.wrap_for_grad(tangent, level))\n", ""), "JVP",
+    ),
+    _fault(
+        "out_dims counted from the end taken as they are",
+        ("rules", "dim if dim >= 0 else dim + leaf.dim()", "max(dim, 0)"), "VMAP", raises=True,
+    ),
+    _fault(
+        "tangents of the first output for all",
+        ("rules", "for leaf, tangent in zip(leaves, moved, strict=True)]\n",
+         "for leaf, tangent in zip(leaves, moved[:1] * len(leaves), strict=True)]\n"),
+        "JVP", raises=True,
+    ),
+)  # fmt: skip
