@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from opassay.properties.cells import replay_case as replay_case
     from opassay.properties.cells import run_cell as run_cell
     from opassay.properties.cells import verify as verify
+    from opassay.properties.functions.user import custom_function as custom_function
+    from opassay.properties.functions.user import verify_function as verify_function
 
 __version__ = "0.1.0"
 
@@ -31,6 +33,7 @@ _HOME = {
     **dict.fromkeys(("Draft", "Law", "Op", "Promises", "Refusal", "Sample"), "opassay.oracles.op"),
     **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdict"),
     **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.cells"),
+    **dict.fromkeys(("custom_function", "verify_function"), "opassay.properties.functions.user"),
 }
 
 

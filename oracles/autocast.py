@@ -22,6 +22,8 @@ def autocast(j: Judgement, sample: Sample) -> None:
     _same_dtype_as_torch(j, sample, got[0])
     j.path(sample, (), function=under, exactly=False)
     j.path(sample, ("vjp",), "eager", function=under, exactly=False)
+    if "vmap" in j.op.promises.without:
+        return
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
 
     def alone(*operands: Any) -> Any:

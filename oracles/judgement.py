@@ -124,6 +124,15 @@ class Judgement:
         """The contract of a path with `order` derivative steps, on top of those that the op itself is."""
         return contract(self.terms.stores.name, self.device, order + self.op.promises.order)
 
+    def offered(self, words: Sequence[Word]) -> list[Word]:
+        """The words all of whose steps the op offers; Unsupported where there is none."""
+        without = self.op.promises.without
+        lacking = [without & {step if isinstance(step, str) else "vmap" for step in w} for w in words]
+        if words and all(lacking):
+            names = sorted(frozenset().union(*lacking))
+            raise Unsupported(Code.NOT_APPLICABLE, f"{self.op.name} offers no {' and no '.join(names)}")
+        return [w for w, lack in zip(words, lacking, strict=True) if not lack]
+
     def call(self, function: Callable[..., Any], *args: Any, what: str = "") -> Any:
         """Run the subject; an exception on valid input is a violation."""
         with self.clock("op"):

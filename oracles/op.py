@@ -106,6 +106,8 @@ class Promises:
             None where its memory is its own; by default all outputs own theirs.
         order: of the derivative that the op itself is; 1 for a backward op.
         nesting: how deep transforms may nest for every word of them to be asked for, one by one (WORD).
+        without: transforms that the op does not offer, of "jvp" and "vmap"; what needs one is not asked.
+        specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
     """
 
@@ -114,6 +116,8 @@ class Promises:
     order: int = 0
     aliases: Callable[[tuple[Any, ...]], tuple[int | None, ...]] | None = None
     nesting: int = 0
+    without: frozenset[str] = frozenset()
+    specials: bool = True
     one_graph: bool = True
 
 

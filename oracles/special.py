@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from ..reference.formats import FORMATS
-from .judgement import Judgement
+from .judgement import Judgement, Unsupported
 from .op import Sample, Tensor, dtype_name
 from .transforms import Problem
+from .verdict import Code
 
 #: So many of the special values are planted in each operand of a sample.
 VALUES = 3
@@ -25,6 +26,8 @@ def special_values(tensor: Tensor) -> tuple[float, ...]:
 
 def specials(j: Judgement, sample: Sample) -> None:
     """SPECIAL: forward, and reverse mode, with special values planted in each operand."""
+    if not j.op.promises.specials:
+        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} does not promise special values to be in its domain")
     rng = np.random.default_rng([sample.seed, 11])
     for i in Problem(j.op, sample.args).wrt:
         tensor = sample.args[i]

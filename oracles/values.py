@@ -55,7 +55,7 @@ def third(j: Judgement, sample: Sample) -> None:
 
 
 def _words(j: Judgement, sample: Sample, words: Sequence[Word]) -> None:
-    for word in words:
+    for word in j.offered(words):
         for engine in engines_of(word):
             results = j.path(sample, word, engine)
             _dtypes(j, sample, word, engine, results)
@@ -74,6 +74,7 @@ def _dtypes(j: Judgement, sample: Sample, word: Word, engine: str, results: Sequ
 
 def adjoint(j: Judgement, sample: Sample) -> None:
     """ADJ: |⟨ȳ, Jv⟩ − ⟨Jᵀȳ, v⟩| within the sum of the bounds of Jv and Jᵀȳ."""
+    j.offered((("jvp",),))
     problem = Problem(j.op, sample.args)
     f = problem.subject(j.subject)
     primal = j.call(f, *problem.inputs, what="forward")

@@ -27,6 +27,7 @@ WORDS = 8
 
 def vmapped(j: Judgement, sample: Sample) -> None:
     """VMAP: in_dims None, first, last and middle for every tensor, all outputs, out_dims first and last."""
+    j.offered(((Vmap(SLICES),),))
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
     rng = np.random.default_rng([sample.seed, 7])
     loops: dict[frozenset[int], _Loop] = {}  # the same for all in_dims that batch the same tensors
@@ -189,9 +190,10 @@ def nested(j: Judgement, sample: Sample) -> None:
     words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
     words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]
     words += [("vjp", shared), (shared, "vjp"), (shared, "jvp")]
-    for word in words:
+    for word in j.offered(words):
         j.path(sample, word, exactly=False)
-    jacobians(j, sample)
+    if not j.op.promises.without:
+        jacobians(j, sample)
 
 
 def words(j: Judgement, sample: Sample) -> None:
@@ -200,7 +202,7 @@ def words(j: Judgement, sample: Sample) -> None:
     if not depth:
         reason = f"{j.op.name} promises no depth of nesting; NEST asks for some of depth 2 and 3"
         raise Unsupported(Code.NOT_APPLICABLE, reason)
-    every = nestings(depth)
+    every = j.offered(nestings(depth))
     # By all of the sample, for Hypothesis repeats seeds.
     rng = np.random.default_rng([sample.seed, zlib.crc32(repr(sample.args).encode())])
     for i in sorted(rng.choice(len(every), min(WORDS, len(every)), replace=False)):

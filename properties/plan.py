@@ -37,6 +37,8 @@ PROPERTIES: dict[str, str] = {
     "DET": "run to run and thread count",
     "AUTOCAST": "autocast",
     "MEM": "tensors saved for backward",
+    "SAVE": "tensors kept for backward: seen by autograd",
+    "AGREE": "without a formula: the ways to one result agree",
     "FWAD": "torch's own forward AD with our decompositions installed",
 }
 DTYPES: tuple[str, ...] = ("float64", "float32", "bfloat16", "float16")
@@ -55,7 +57,11 @@ class PluginError(RuntimeError):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which cells to run; an empty tuple means all names of that axis."""
+    """Which cells to run; an empty tuple means all names of that axis.
+
+    An op is one of `op_names()`, or "module:name" for an `Op` that a module declares, or
+    "module:class(module:samples,module:reference)" for a custom function; the reference may be left out.
+    """
 
     ops: tuple[str, ...] = ()
     properties: tuple[str, ...] = ()
@@ -81,7 +87,13 @@ def op_names() -> tuple[str, ...]:
 
 
 def load_op(name: str) -> Any:
-    """The declaration (`opassay.oracles.op.Op`) of a name of `op_names()`."""
+    """The declaration (`opassay.oracles.op.Op`) of a name of `op_names()`, or of "module:name".
+
+    Raises:
+        SelectionError: there is no such op.
+    """
+    if ":" in name:
+        return importlib.import_module(".functions.named", __package__).named_op(name)
     if name in CATALOG:
         module = importlib.import_module(f"..catalog.{CATALOG[name]}", __name__)
         return next(op for op in module.OPS if op.name == name)
@@ -99,7 +111,9 @@ def plan(selection: Selection) -> list[Cell]:
         PluginError: a plugin that cannot be loaded, or takes a name that is taken.
     """
     names = op_names()
-    ops = _choose("op", selection.ops, names)
+    elsewhere = tuple(dict.fromkeys(name for name in selection.ops if ":" in name))
+    listed = [name for name in selection.ops if ":" not in name]
+    ops = [*(_choose("op", listed, names) if listed or not elsewhere else ()), *elsewhere]
     properties = _choose("property", [p.upper() for p in selection.properties], tuple(PROPERTIES))
     dtypes = _choose("dtype", selection.dtypes, DTYPES)
     devices = _choose("device", selection.devices, DEVICES)

@@ -46,9 +46,10 @@ def function(spec: str, *tensors: Array) -> tuple[Array, ...]:
 
 
 @algorithm_of(function)
-def _last_first(spec: str, *tensors: Array) -> tuple[Array, ...]:
-    """Terms and factors evaluated from the last to the first: gradients are added up in the other order."""
-    return tuple(_product(term, tensors, last_first=True) for term in reversed(terms_of(spec)))[::-1]
+def _otherwise(spec: str, *tensors: Array) -> tuple[Array, ...]:
+    """The number with the first factor, not with the product; terms and factors evaluated from the last to the first,
+    so that gradients are added up in the other order."""
+    return tuple(_product_of_number_first(term, tensors) for term in reversed(terms_of(spec)))[::-1]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -65,9 +66,19 @@ def terms_of(spec: str) -> tuple[Term, ...]:
         raise ValueError(f"spec={spec!r}: need the JSON text of a generated function ({err})") from err
 
 
-def _product(term: Term, tensors: Sequence[Array], last_first: bool = False) -> Array:
-    order = -1 if last_first else 1
-    values = [FACTORS[name](tensors[at]) for at, name in term.factors[::order]][::order]
-    value = functools.reduce(lambda a, b: a * b, values)
-    value = value if term.number == 1.0 else term.number * value
+def _product(term: Term, tensors: Sequence[Array]) -> Array:
+    value = functools.reduce(_times, [FACTORS[name](tensors[at]) for at, name in term.factors])
+    return _ended(term, value if term.number == 1.0 else term.number * value)
+
+
+def _product_of_number_first(term: Term, tensors: Sequence[Array]) -> Array:
+    first, *others = [FACTORS[name](tensors[at]) for at, name in term.factors[::-1]][::-1]
+    return _ended(term, functools.reduce(_times, others, first if term.number == 1.0 else term.number * first))
+
+
+def _times(a: Array, b: Array) -> Array:
+    return a * b
+
+
+def _ended(term: Term, value: Array) -> Array:
     return np.sum(value) if term.total else value

@@ -18,6 +18,7 @@ from .text import clean, one_line
 COMMANDS: dict[str, tuple[str, str]] = {
     "list": (".cli_files", "Show the plan: which cells there are."),
     "run": (".cli_run", "Run cells and write the report."),
+    "verify-function": (".cli_function", "Judge a custom autograd function of yours."),
     "report": (".cli_files", "Render a run record as one HTML file."),
     "accuracy": (".cli_files", "Print the measured accuracy of each op as a table."),
     "merge": (".cli_files", "Merge the records of several shards."),
@@ -54,7 +55,7 @@ class _Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(COMMANDS[cmd_name][0], __package__)
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

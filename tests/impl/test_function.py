@@ -302,7 +302,8 @@ def test_what_is_saved_may_depend_on_who_asks() -> None:
             return tuple(g * saved.pop(0) if needed else None for needed in ctx.needs_input_grad)
 
     def inner(x: Tensor, y: Tensor) -> Tensor:
-        return vmap(lambda a, b: Thrifty.apply(a, b).pow(2), (0, None))(x, y).sum()
+        total: Tensor = vmap(lambda a, b: Thrifty.apply(a, b).pow(2), (0, None))(x, y).sum()
+        return total
 
     both = grad(lambda y: grad(inner)(X, y).sum())(Y[0])
     assert torch.equal(both, (4 * X * Y[0]).sum())

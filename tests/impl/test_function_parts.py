@@ -151,7 +151,8 @@ def rounded(x: Tensor) -> Tensor:
 def test_compiled_code_gives_what_eager_code_gives(transform: Any) -> None:
     torch._dynamo.reset()
     x = torch.tensor([[0.3, 1.7], [2.2, -0.9]])
-    assert torch.equal(torch.compile(transform(rounded), backend="aot_eager")(x), transform(rounded)(x))
+    compiled: Any = torch.compile(transform(rounded), backend="aot_eager")
+    assert torch.equal(compiled(x), transform(rounded)(x))
 
 
 def test_compiled_code_calls_the_backward() -> None:

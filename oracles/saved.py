@@ -1,0 +1,110 @@
+"""SAVE: what is kept for backward is kept where autograd sees it.
+
+A tensor that was saved has a version; a write to it before backward is an error, or does not matter. A tensor hidden on
+a context has none: backward would use the new values, double backward would lose derivatives, and the graph keeps
+itself alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .judgement import Judgement, Unsupported, Violation
+from .op import Sample, Tensor
+from .purity import same_bits
+from .transforms import Like, Problem, draw_directions
+from .verdict import Code
+
+_REFUSALS = ("modified by an inplace operation", "modified inplace")
+
+
+def saved(j: Judgement, sample: Sample) -> None:
+    """SAVE: no tensor is an attribute of a context, and writes between forward and backward are noticed."""
+    problem = Problem(j.op, sample.args)
+    if not problem.wrt:
+        raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{j.op.name} declares no differentiable argument")
+    leaves, outputs = _forward(j, problem)
+    _nothing_hidden(j, outputs)
+    tracked = [i for i, y in enumerate(outputs) if y.requires_grad]
+    if not tracked:
+        return
+    cotangents = draw_directions(
+        [Like(tuple(outputs[i].shape), outputs[i].dtype) for i in tracked], sample.seed, j.device
+    )
+    need = _backward(j, leaves, outputs, tracked, cotangents)
+    for which in range(len(leaves) + len(outputs)):
+        _written(j, problem, which, tracked, cotangents, need)
+
+
+def _forward(j: Judgement, problem: Problem) -> tuple[list[Tensor], list[Tensor]]:
+    """Fresh copies of the inputs, and the outputs of a call on them."""
+    leaves = [t.detach().clone().requires_grad_() for t in problem.inputs]
+    return leaves, list(j.call(problem.subject(j.subject), *leaves, what="forward"))
+
+
+def _backward(
+    j: Judgement, leaves: Sequence[Tensor], outputs: Sequence[Tensor], tracked: Sequence[int], cotangents: Any
+) -> list[Tensor | None]:
+    targets = [outputs[i] for i in tracked]
+    return list(j.call(lambda: torch.autograd.grad(targets, leaves, cotangents, allow_unused=True), what="vjp"))
+
+
+def _written(
+    j: Judgement,
+    problem: Problem,
+    which: int,
+    tracked: Sequence[int],
+    cotangents: Sequence[Tensor],
+    need: Sequence[Any],
+) -> None:
+    """Write an input or an output after forward: backward must refuse, or give what it gave without the write."""
+    leaves, outputs = _forward(j, problem)
+    name = f"input {which}" if which < len(leaves) else f"output {which - len(leaves)}"
+    with torch.no_grad():
+        target = [*leaves, *outputs][which]
+        try:
+            target.add_(1)
+        except RuntimeError:  # a view, which autograd refuses to write
+            return
+    try:
+        got = torch.autograd.grad([outputs[i] for i in tracked], leaves, cotangents, allow_unused=True)
+    except RuntimeError as err:
+        if not any(phrase in str(err) for phrase in _REFUSALS):
+            raise
+        j.judged += 1
+        return
+    for a, b in zip(got, need, strict=True):
+        if (a is None) != (b is None) or (a is not None and not same_bits(a, b)):
+            title = (
+                f"{j.op.name}: gradients change without an error when {name} is written between forward and backward"
+            )
+            raise Violation(Code.MUTATED, title, path="vjp")
+    j.judged += 1
+
+
+def _nothing_hidden(j: Judgement, outputs: Sequence[Tensor]) -> None:
+    for node in _nodes(outputs):
+        if not isinstance(node, torch.autograd.function.BackwardCFunction):
+            continue
+        for name, value in vars(node).items():
+            if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
+                lines = ["save_for_backward knows its version, frees it after backward, and keeps its derivatives"]
+                title = f"{j.op.name}: keeps a tensor as ctx.{name}, need save_for_backward"
+                raise Violation(Code.MEMORY, title, lines, "forward")
+        j.judged += 1
+
+
+def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
+    seen: set[Any] = set()
+    todo: list[Any] = [y.grad_fn for y in outputs]
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node
+        todo += [parent for parent, _ in node.next_functions]

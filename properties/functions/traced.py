@@ -1,0 +1,240 @@
+"""The formula of a forward that is made of known primitives: its aten operations, read as NumPy.
+
+torch traces `forward` on tensors without data, for the shapes it is called with; each operation of the graph that has a
+rule here is evaluated on arrays of any reading. So the truth about a custom function is what its forward says, and its
+backward, jvp and vmap rules are judged against that.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ...reference.array import Array
+
+Rule = Callable[..., Any]
+aten = torch.ops.aten
+
+
+class UntraceableError(Exception):
+    """A forward with an operation that has no rule here, or that cannot be traced; the text says which."""
+
+
+def formula_of(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """`forward` as a formula of NumPy arrays; tensors among its arguments come as arrays.
+
+    Raises (when called):
+        UntraceableError: an operation of the forward has no rule.
+    """
+    graphs: dict[Any, torch.fx.GraphModule] = {}
+
+    def formula(*args: Any) -> Any:
+        shapes = [(np.shape(a), _dtype(a)) if _is_array(a) else a for a in args]
+        key = repr(shapes)
+        if key not in graphs:
+            graphs[key] = _graph(forward, args)
+        return _Reader(graphs[key]).run(*(a for a in args if _is_array(a)))
+
+    return formula
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Array, np.ndarray))
+
+
+def _dtype(value: Any) -> torch.dtype:
+    if isinstance(value, Array) or value.dtype.kind == "f":
+        return torch.float64
+    return torch.bool if value.dtype.kind == "b" else torch.int64
+
+
+def _graph(forward: Callable[..., Any], args: Sequence[Any]) -> torch.fx.GraphModule:
+    """The graph of the flat outputs, as a function of the tensors among the arguments."""
+    positions = [i for i, a in enumerate(args) if _is_array(a)]
+
+    def flat(*tensors: Any) -> Any:
+        given = list(args)
+        for i, tensor in zip(positions, tensors, strict=True):
+            given[i] = tensor
+        leaves = torch.utils._pytree.tree_leaves(forward(*given))
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    examples = [torch.ones(np.shape(args[i]), dtype=_dtype(args[i])) for i in positions]
+    try:
+        with torch.no_grad():
+            return make_fx(torch.func.functionalize(flat), tracing_mode="fake")(*examples)
+    except Exception as err:
+        raise UntraceableError(f"forward cannot be traced: {type(err).__name__}: {err}") from err
+
+
+class _Reader(torch.fx.Interpreter):
+    """Evaluates a graph by the rules; integers and truth values are no outputs that are judged."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target is operator.getitem:
+            return args[0][args[1]]
+        rule = RULES.get(target)
+        if rule is None:
+            raise UntraceableError(f"forward uses {target}, which has no rule; give a reference")
+        return rule(*args, **kwargs)
+
+    def output(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        floating = [_is_array(v) and (isinstance(v, Array) or v.dtype.kind == "f") for v in args[0]]
+        return tuple(value if ok else None for value, ok in zip(args[0], floating, strict=True))
+
+
+# ------------------------------------------------------------------------------------------------------- the rules
+
+
+def _same(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return x
+
+
+def _axes(dim: Any) -> Any:
+    return tuple(dim) if isinstance(dim, (list, tuple)) and dim else dim if isinstance(dim, int) else None
+
+
+def _sum(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return np.sum(x, axis=_axes(dim), keepdims=keepdim)
+
+
+def _mean(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return np.mean(x, axis=_axes(dim), keepdims=keepdim)
+
+
+def _largest(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return np.max(x, axis=_axes(dim), keepdims=keepdim)
+
+
+def _scaled(f: Rule) -> Rule:
+    return lambda a, b, alpha=1: f(a, b if alpha == 1 else b * alpha)
+
+
+def _view(x: Any, shape: Sequence[int]) -> Any:
+    return np.reshape(x, tuple(shape))
+
+
+def _expand(x: Any, shape: Sequence[int], **kwargs: Any) -> Any:
+    padded = (1,) * (len(shape) - np.ndim(x)) + np.shape(x)
+    wanted = tuple(n if m == -1 else m for n, m in zip(padded, shape, strict=True))
+    return np.broadcast_to(np.reshape(x, padded), wanted)
+
+
+def _transpose(x: Any, a: int, b: int) -> Any:
+    return np.swapaxes(x, a, b)
+
+
+def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    return x[(slice(None),) * (dim % np.ndim(x)) + (slice(start, end, step),)]
+
+
+def _select(x: Any, dim: int, index: int) -> Any:
+    return x[(slice(None),) * (dim % np.ndim(x)) + (index,)]
+
+
+def _squeeze(x: Any, dim: Any = None) -> Any:
+    dims = range(np.ndim(x)) if dim is None else [dim] if isinstance(dim, int) else dim
+    axes = tuple(d for d in dims if np.shape(x)[d] == 1)
+    return np.squeeze(x, axis=axes) if axes else x
+
+
+def _power(x: Any, exponent: Any) -> Any:
+    return np.square(x) if exponent == 2 else np.power(x, exponent)
+
+
+def _reciprocal(x: Any) -> Any:
+    return 1.0 / x
+
+
+def _logistic(x: Any) -> Any:
+    decay = np.exp(np.where(x < 0, x, -x))
+    return np.where(x < 0, decay, 1.0) / (1.0 + decay)
+
+
+def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
+    x = x if least is None else np.maximum(x, least)
+    return x if most is None else np.minimum(x, most)
+
+
+def _full(x: Any, value: Any, **kwargs: Any) -> Any:
+    return np.full(np.shape(x), float(value))
+
+
+def _shaped(value: float) -> Rule:
+    return lambda shape, **kwargs: np.full(tuple(shape), value)
+
+
+def _addmm(c: Any, a: Any, b: Any) -> Any:
+    return np.matmul(a, b) + c
+
+
+RULES: dict[Any, Rule] = {
+    **dict.fromkeys(
+        (
+            aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default, aten.lift_fresh.default,
+            aten.contiguous.default, aten.positive.default,
+        ),
+        _same,
+    ),
+    **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _scaled(np.add)),
+    **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), _scaled(np.subtract)),
+    **dict.fromkeys((aten.rsub.Scalar, aten.rsub.Tensor), _scaled(lambda a, b: b - a)),
+    **dict.fromkeys((aten.mul.Tensor, aten.mul.Scalar), np.multiply),
+    **dict.fromkeys((aten.div.Tensor, aten.div.Scalar), np.divide),
+    **dict.fromkeys((aten.gt.Scalar, aten.gt.Tensor), np.greater),
+    **dict.fromkeys((aten.ge.Scalar, aten.ge.Tensor), np.greater_equal),
+    **dict.fromkeys((aten.lt.Scalar, aten.lt.Tensor), np.less),
+    **dict.fromkeys((aten.le.Scalar, aten.le.Tensor), np.less_equal),
+    **dict.fromkeys((aten.eq.Scalar, aten.eq.Tensor), np.equal),
+    **dict.fromkeys((aten.ne.Scalar, aten.ne.Tensor), np.not_equal),
+    **dict.fromkeys((aten.logical_not.default, aten.bitwise_not.default), np.logical_not),
+    **dict.fromkeys((aten.logical_and.default, aten.bitwise_and.Tensor), np.logical_and),
+    **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList), _sum),
+    **dict.fromkeys((aten.mean.default, aten.mean.dim), _mean),
+    **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _view),
+    **dict.fromkeys((aten.expand.default, aten.expand_copy.default), _expand),
+    **dict.fromkeys((aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims), _squeeze),
+    **dict.fromkeys((aten.mm.default, aten.mv.default, aten.dot.default), np.matmul),
+    **dict.fromkeys((aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf), np.where),
+    **dict.fromkeys((aten.ones_like.default,), lambda x, **kwargs: np.ones(np.shape(x))),
+    **dict.fromkeys((aten.zeros_like.default,), lambda x, **kwargs: np.zeros(np.shape(x))),
+    aten.full_like.default: _full,
+    aten.full.default: lambda shape, value, **kwargs: np.full(tuple(shape), float(value)),
+    aten.ones.default: _shaped(1.0),
+    aten.zeros.default: _shaped(0.0),
+    aten.scalar_tensor.default: lambda value, **kwargs: np.float64(value),
+    aten.neg.default: np.negative,
+    aten.abs.default: np.absolute,
+    aten.exp.default: np.exp,
+    aten.expm1.default: np.expm1,
+    aten.log.default: np.log,
+    aten.log1p.default: np.log1p,
+    aten.sqrt.default: np.sqrt,
+    aten.rsqrt.default: lambda x: 1.0 / np.sqrt(x),
+    aten.reciprocal.default: _reciprocal,
+    aten.tanh.default: np.tanh,
+    aten.sigmoid.default: _logistic,
+    aten.square.default: np.square,
+    aten.pow.Tensor_Scalar: _power,
+    aten.relu.default: lambda x: np.maximum(x, 0.0),
+    aten.clamp.default: _clamp,
+    aten.clamp_min.default: np.maximum,
+    aten.clamp_max.default: np.minimum,
+    aten.maximum.default: np.maximum,
+    aten.minimum.default: np.minimum,
+    aten.amax.default: _largest,
+    aten.permute.default: lambda x, dims: np.transpose(x, tuple(dims)),
+    aten.transpose.int: _transpose,
+    aten.t.default: np.transpose,
+    aten.unsqueeze.default: lambda x, dim: np.expand_dims(x, dim),
+    aten.slice.Tensor: _slice,
+    aten.select.int: _select,
+    aten.cat.default: lambda tensors, dim=0: np.concatenate(tensors, axis=dim),
+    aten.stack.default: lambda tensors, dim=0: np.stack(tensors, axis=dim),
+    aten.addmm.default: _addmm,
+}  # fmt: skip

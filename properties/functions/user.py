@@ -1,0 +1,220 @@
+"""Anybody's custom function as an op: judged like every other, against a formula or against what its forward says."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch.utils import _pytree as pytree
+
+from ...oracles.consistency import Opaque
+from ...oracles.judgement import Unsupported
+from ...oracles.op import Draft, Op, Promises
+from ...oracles.verdict import Code, Verdict
+from ...reference.array import algorithms
+from ..cells import Settings, verify
+from .traced import UntraceableError, formula_of
+
+Args = tuple[Any, ...]
+Samples = Sequence[Args] | Callable[[Any], Args]
+KINDS = {"integers": "of integers", "empty": "of no elements"}
+
+
+def custom_function(
+    function: Any,
+    samples: Samples,
+    reference: Callable[..., Any] | None = None,
+    *,
+    constant: Iterable[str] = (),
+    specials: bool = False,
+    name: str = "",
+) -> Op:
+    """The declaration of a custom function, for `verify`, for a plugin, or for `opassay run --op MODULE:NAME`.
+
+    Args:
+        function: a subclass of `torch.autograd.Function` or of `opassay.impl.Function` with `setup_context`.
+        samples: tuples of arguments as for `apply`, or a callable from a `numpy.random.Generator` to such a tuple.
+            Floating tensors are converted to the dtype that is asked for. Slices of a batch get values between the
+            smallest and the largest of a given tensor.
+        reference: the formula, in NumPy: arguments of `forward`, outputs as a tuple in the order of the leaves, None
+            for what is no floating tensor. Without one, it is what `forward` says, if that is made of known operations;
+            else derivatives, vmap and nestings are judged for agreement with each other.
+        constant: names of the floating arguments that gradients are not promised for.
+        specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument: what the
+            formula gives there is then asked for, bit for bit where it is special itself.
+        name: of the op; by default that of the class.
+
+    Raises:
+        TypeError: `function` is no custom function, or a sample does not go with its `forward`.
+        ValueError: there are no samples, or `constant` names no argument.
+    """
+    forward = _checked(function)
+    draw = _drawer(forward, samples)
+    first = draw(np.random.default_rng(0))
+    signature = inspect.signature(forward)
+    wrong = [n for n in constant if n not in signature.parameters]
+    if wrong:
+        raise ValueError(f"constant: got {wrong[0]!r}, need names of {', '.join(signature.parameters)}")
+    written, aliases = _observed(forward, first)
+    formula: Any = _formula(forward, reference, first)
+    formula.__signature__ = signature
+    differentiable = tuple(n for n in signature.parameters if n not in set(constant))
+    promises = Promises(
+        dtypes=functools.partial(_dtypes, forward), aliases=lambda args: aliases, nesting=3,
+        without=_not_offered(function), specials=specials, one_graph=False,
+    )  # fmt: skip
+    subject = functools.partial(_applied, function, written)
+    return Op(
+        name or function.__name__, formula, {"opassay": subject}, functools.partial(_strategy, draw), differentiable,
+        promises,
+    )  # fmt: skip
+
+
+def verify_function(
+    function: Any,
+    samples: Samples,
+    reference: Callable[..., Any] | None = None,
+    *,
+    constant: Iterable[str] = (),
+    specials: bool = False,
+    properties: Sequence[str] = (),
+    dtypes: Sequence[str] = ("float64", "float32"),
+    settings: Settings | None = None,
+) -> list[Verdict]:
+    """Verdicts on a custom function: one per property and dtype, as `verify` gives them.
+
+    Args:
+        function, samples, reference, constant, specials: as for `custom_function`.
+        properties, dtypes: codes of properties, all by default, and torch dtype names. In the half types a function is
+            held to one rounding per output, accumulating in float32.
+        settings: profile, seed and examples; profile "brief" by default.
+
+    Raises:
+        TypeError, ValueError: as `custom_function`.
+    """
+    op = custom_function(function, samples, reference, constant=constant, specials=specials)
+    return verify(op, properties=properties, dtypes=dtypes, settings=settings or Settings("brief"))
+
+
+def _checked(function: Any) -> Callable[..., Any]:
+    if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
+        raise TypeError(f"function: got {function!r}, need a subclass of torch.autograd.Function")
+    if function.setup_context is torch.autograd.Function.setup_context:
+        raise TypeError(
+            f"function: got {function.__name__} without setup_context, need forward and setup_context apart"
+        )
+    forward: Callable[..., Any] = function.forward
+    return forward
+
+
+def _not_offered(function: Any) -> frozenset[str]:
+    """The transforms that the class has no rule for."""
+    base = torch.autograd.Function
+    missing = {"jvp": function.jvp is base.jvp, "vmap": function.vmap is base.vmap and not function.generate_vmap_rule}
+    return frozenset(name for name, absent in missing.items() if absent)
+
+
+def _drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Args]:
+    """(generator) -> the arguments of one call, by position, with defaults."""
+    if callable(samples):
+        given = samples
+        return lambda rng: _bound(forward, given(rng))
+    rows = [_bound(forward, row) for row in samples]
+    if not rows:
+        raise ValueError("samples: got none, need at least one tuple of arguments")
+    return lambda rng: rows[int(rng.integers(len(rows)))]
+
+
+def _bound(forward: Callable[..., Any], row: Any) -> Args:
+    if not isinstance(row, (tuple, list)):
+        raise TypeError(f"samples: got a {type(row).__name__}, need tuples of arguments")
+    try:
+        bound = inspect.signature(forward).bind(*row)
+    except TypeError as err:
+        raise TypeError(f"samples: {len(row)} arguments do not go with forward: {err}") from err
+    bound.apply_defaults()
+    return bound.args
+
+
+def _observed(forward: Callable[..., Any], args: Args) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
+    """Positions of the arguments that forward writes, and per floating output the argument whose memory it shares."""
+    copies = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
+    before = {i: a._version for i, a in enumerate(copies) if isinstance(a, torch.Tensor)}
+    with torch.no_grad():
+        leaves = pytree.tree_leaves(forward(*copies))
+    written = tuple(i for i, version in before.items() if copies[i]._version != version)
+    homes = {copies[i].untyped_storage().data_ptr(): i for i in before if copies[i].numel() and i not in written}
+    floating = [t for t in leaves if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]
+    return written, tuple(homes.get(t.untyped_storage().data_ptr()) if t.numel() else None for t in floating)
+
+
+def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, first: Args) -> Any:
+    if reference is not None:
+        functools.update_wrapper(stated := functools.partial(reference), reference)
+        stated.algorithms = algorithms(reference)  # type: ignore[attr-defined]
+        return stated
+    traced = formula_of(forward)
+    try:
+        traced(*(a.detach().double().numpy() if _is_floating(a) else _plain(a) for a in first))
+    except UntraceableError as err:
+        return Opaque(f"no formula: {str(err).splitlines()[0]}")
+    except Exception as err:  # a reading of NumPy alone: what it lacks, other readings lack
+        return Opaque(f"no formula: {type(err).__name__}: {err}")
+    return traced
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+
+
+def _plain(value: Any) -> Any:
+    return value.detach().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def _applied(function: Any, written: Sequence[int], *args: Any) -> tuple[Any, ...]:
+    """The tensors among the leaves of the outputs; arguments that are written are copied first."""
+    given = [a.clone() if i in written and isinstance(a, torch.Tensor) else a for i, a in enumerate(args)]
+    return tuple(t for t in pytree.tree_leaves(function.apply(*given)) if isinstance(t, torch.Tensor))
+
+
+def _dtypes(forward: Callable[..., Any], args: Args) -> tuple[torch.dtype, ...]:
+    with torch.no_grad():
+        leaves = pytree.tree_leaves(forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args)))
+    return tuple(t.dtype for t in leaves if _is_floating(t))
+
+
+def _strategy(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
+    """Drafts whose first slice is a given sample, and whose further slices have other values in its tensors."""
+    if kind in KINDS:
+        raise Unsupported(Code.NOT_APPLICABLE, f"the samples that were given are not {KINDS[kind]}")
+
+    @st.composite
+    def samples(draw_: st.DrawFn) -> Draft:
+        choice = draw_(st.integers(0, 2**32 - 1))
+        fresh = iter([False])
+
+        def fill(rng: Any) -> Args:
+            args = draw(np.random.default_rng(choice))
+            other = next(fresh, True)
+            return tuple(_filled(a, rng if other else None, getattr(torch, dtype)) for a in args)
+
+        return Draft(fill, "as given")
+
+    return samples()
+
+
+def _filled(value: Any, rng: Any, dtype: torch.dtype) -> Any:
+    """A floating tensor in the dtype; with a generator, of values between those that it has."""
+    if not _is_floating(value):
+        return value
+    tensor = value.detach().to(torch.float64)
+    if rng is not None and tensor.numel():
+        flat = tensor.reshape(-1).numpy()
+        a, b = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
+        tensor = torch.from_numpy(np.reshape(a + rng.random(flat.size) * (b - a), tensor.shape))
+    return tensor.to(dtype).contiguous()

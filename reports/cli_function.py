@@ -1,0 +1,33 @@
+"""`opassay verify-function`: run every property on a custom function of a module."""
+
+from __future__ import annotations
+
+import click
+
+from .cli import Host
+from .cli_run import run_command
+
+
+@click.command("verify-function", context_settings={"ignore_unknown_options": True})
+@click.argument("function", metavar="MODULE:CLASS")
+@click.option(
+    "--samples", required=True, metavar="MODULE:NAME", help="Tuples of arguments, or a callable that draws one."
+)
+@click.option("--reference", metavar="MODULE:NAME", help="The formula in NumPy; by default what forward says.")
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF RUN]")
+@click.pass_obj
+def verify_function_command(
+    host: Host, function: str, samples: str, reference: str | None, options: tuple[str, ...]
+) -> int:
+    """Judge a custom autograd function; further options are those of `opassay run`.
+
+    Judged in float64 and float32 unless --dtype says otherwise; profile brief unless --profile does.
+    """
+    given = f"{samples},{reference}" if reference else samples
+    words = ["--op", f"{function}({given})", *options]
+    if not any(word.split("=")[0] == "--dtype" for word in options):
+        words += ["--dtype", "float64", "--dtype", "float32"]
+    if not any(word.split("=")[0] == "--profile" for word in options):
+        words += ["--profile", "brief"]
+    code: int = run_command.main(words, prog_name="opassay verify-function", standalone_mode=False, obj=host)
+    return code
