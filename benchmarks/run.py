@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import against_torch
 import certified
 import exact_vjp
+import function_overhead
 import op_overhead
 import suite
 import torch
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Row]]] = {
     "certified": certified.rows,
     "suite": suite.rows,
     "against_torch": against_torch.rows,
+    "function_overhead": function_overhead.rows,
 }
 OVERHEAD = "op_overhead"
 

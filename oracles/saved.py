@@ -100,11 +100,11 @@ def _nothing_hidden(j: Judgement, outputs: Sequence[Tensor]) -> None:
 
 def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
     seen: set[Any] = set()
-    todo: list[Any] = [y.grad_fn for y in outputs]
-    while todo:
-        node = todo.pop()
+    ahead: list[Any] = [y.grad_fn for y in outputs]
+    while ahead:
+        node = ahead.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         yield node
-        todo += [parent for parent, _ in node.next_functions]
+        ahead += [parent for parent, _ in node.next_functions]
