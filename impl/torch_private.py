@@ -29,6 +29,7 @@ that still exists still means the same.
   is_functorch_wrapped_tensor | give a tangent in place, the value being there |
 | kept_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy, _FrameExecStrategy, _FrameAction,
   the attribute _torchdynamo_disable | torch.compiler.disable without its cost per call |
+| forward_mode_for_threads | torch._functorch.eager_transforms.JVP_NESTING | one dual level for several threads |
 | pytree | torch.utils._pytree | containers of outputs |
 | constant_at | torch._C._functorch._unwrap_for_grad, _wrap_for_grad | a primal without its innermost tangent |
 """
@@ -36,8 +37,8 @@ that still exists still means the same.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -100,6 +101,8 @@ _keep_versions: Callable[..., AbstractContextManager[None]] = _private(
 )
 _inner: Callable[[Tensor], Tensor] = _private("torch._C._functorch.get_unwrapped")
 _is_wrapper: Callable[[Tensor], bool] = _private("torch._C._functorch.is_functorch_wrapped_tensor")
+_eager_transforms: Any = _private("torch._functorch.eager_transforms")
+_private("torch._functorch.eager_transforms.JVP_NESTING")
 pytree: Any = _private("torch.utils._pytree")
 _set_strategy: Callable[[Any, Any], None] = _private("torch._C._dynamo.eval_frame.set_code_exec_strategy")
 _Strategy: Any = _private("torch._C._dynamo.eval_frame._FrameExecStrategy")
@@ -126,6 +129,21 @@ def kept_out_of_graphs(function: Any, reason: str) -> None:
     """Have torch.compile break its graph around every call of a Python function, and run all that it calls eagerly."""
     function._torchdynamo_disable, function._torchdynamo_disable_msg = True, reason
     _set_strategy(function.__code__, _Strategy(_SKIP, _SKIP))
+
+
+@contextmanager
+def forward_mode_for_threads() -> Iterator[None]:
+    """A context in which threads may take `torch.func.jvp` side by side.
+
+    torch has one dual level per process: the first jvp opens it and closes it, even if another thread is inside.
+    """
+    open_already = torch.autograd.forward_ad._current_level >= 0
+    with nullcontext() if open_already else torch.autograd.forward_ad.dual_level():
+        _eager_transforms.JVP_NESTING += 1
+        try:
+            yield
+        finally:
+            _eager_transforms.JVP_NESTING -= 1
 
 
 def versions_kept(tensor: Tensor) -> AbstractContextManager[None]:

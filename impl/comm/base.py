@@ -1,0 +1,114 @@
+"""`Comm`: what a rank may ask of the others. Every implementation runs the same calls."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from .call import Call, call_of
+
+
+class Comm(ABC):
+    """A rank's end of a group of ranks.
+
+    Every collective takes a tensor of any strides and returns a new one; nothing is written in place. All ranks make
+    the same calls in the same order, with the same tag, or a CommError tells which did not.
+
+    Attributes:
+        rank, size: this rank, counted from 0, and how many there are.
+    """
+
+    rank: int
+    size: int
+
+    def all_reduce(self, x: Tensor, reduction: str = "sum", tag: str = "") -> Tensor:
+        """The sum, maximum or minimum over ranks, on every rank."""
+        return self._made("all_reduce", x, None, reduction, tag)
+
+    def reduce(self, x: Tensor, root: int, reduction: str = "sum", tag: str = "") -> Tensor:
+        """The same on the root alone; the others get their own x."""
+        return self._made("reduce", x, root, reduction, tag)
+
+    def broadcast(self, x: Tensor, root: int, tag: str = "") -> Tensor:
+        """The root's x."""
+        return self._made("broadcast", x, root, None, tag)
+
+    def all_gather(self, x: Tensor, tag: str = "") -> list[Tensor]:
+        """Every rank's x, in the order of ranks; first axes may differ."""
+        return list(self._made("all_gather", x, None, None, tag).split(self.sizes))
+
+    def gather(self, x: Tensor, root: int, tag: str = "") -> list[Tensor]:
+        """The same on the root alone; the others get an empty list."""
+        whole = self._made("gather", x, root, None, tag)
+        return list(whole.split(self.sizes)) if self.rank == root else []
+
+    def scatter(self, x: Tensor, root: int, tag: str = "") -> Tensor:
+        """Slice `rank` of the root's x, whose shape every rank gives."""
+        return self._made("scatter", x, root, None, tag)
+
+    def all_to_all(self, x: Tensor, tag: str = "") -> Tensor:
+        """Slice i of the result is slice `rank` of the x of rank i."""
+        return self._made("all_to_all", x, None, None, tag)
+
+    def barrier(self, tag: str = "") -> None:
+        """Nothing, once every rank has come here."""
+        self._made("barrier", torch.zeros(()), None, None, tag)
+
+    #: First extents of what the last gathering call put together.
+    sizes: list[int]
+
+    def _made(self, op: str, x: Tensor, root: int | None, reduction: str | None, tag: str) -> Tensor:
+        call = call_of(op, x, self.size, root, reduction, tag)
+        return self._run(call, x.detach().contiguous())  # gloo reads non-contiguous memory as if it were contiguous
+
+    @abstractmethod
+    def _run(self, call: Call, x: Tensor) -> Tensor:
+        """Carry out a call with a contiguous tensor; what is gathered comes concatenated, and `sizes` says how."""
+
+
+def _pairwise(reduction: str | None, a: Tensor, b: Tensor) -> Tensor:
+    if reduction == "max":
+        return torch.maximum(a, b)
+    return torch.minimum(a, b) if reduction == "min" else a + b
+
+
+def carried_out(call: Call, given: list[Tensor], rank: int, order: list[int] | None = None) -> Tensor:
+    """What a call gives to a rank, from what all ranks pass: the meaning of every collective.
+
+    Args:
+        order: in which ranks are reduced.
+    """
+    root = call.root or 0
+    match call.op:
+        case "all_reduce" | "reduce":
+            if call.op == "reduce" and rank != root:
+                return given[rank].clone()
+            first, *others = [given[i] for i in (order or range(len(given)))]
+            total = first.clone()
+            for x in others:
+                total = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}[call.reduction or "sum"](
+                    total, x
+                )
+            return total
+        case "broadcast":
+            return given[root].clone()
+        case "all_gather" | "gather":
+            return torch.cat(given) if call.op == "all_gather" or rank == root else given[rank].clone()
+        case "scatter":
+            return given[root][rank].clone()
+        case "all_to_all":
+            return torch.stack([x[rank] for x in given])
+    return given[rank].clone()
+
+
+class SoloComm(Comm):
+    """One rank: every collective is what it is for one."""
+
+    def __init__(self) -> None:
+        self.rank, self.size, self.sizes = 0, 1, []
+
+    def _run(self, call: Call, x: Tensor) -> Tensor:
+        self.sizes = [x.shape[0]] if x.dim() else []
+        return carried_out(call, [x], 0)

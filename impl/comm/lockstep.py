@@ -1,0 +1,180 @@
+"""`LockstepComm`: k ranks as k threads of one process, of which one runs at a time.
+
+A rank runs until its next collective and then hands over. When no rank can run, every one of them waits, has returned
+or has raised, and what happens is decided by that alone: no clock is asked, so a deadlock is found at once and for
+certain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import torch_private as private
+from .base import Comm, carried_out
+from .call import Call, CommError
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A fault of one rank at one of its calls, counted from 1, for tests of what is made of it.
+
+    Attributes:
+        kind: "skip" (the call is not made, and x comes back), "raise", or "flip" (one bit of the result is another).
+    """
+
+    rank: int
+    number: int
+    kind: str
+
+
+class _Stopped(BaseException):
+    """Ends a rank of a world that has failed; no Exception, so that a program does not catch it."""
+
+
+class LockstepWorld:
+    """A world of `size` ranks.
+
+    Args:
+        size: how many ranks. order: "rank", or "random": which rank runs next, and in which order sums are taken.
+        seed: of that. slips: faults to make.
+        forward_mode: whether ranks take `torch.func.jvp`; `forward_ad.dual_level` is for one thread of a process.
+    """
+
+    def __init__(
+        self, size: int, order: str = "rank", seed: int = 0, slips: tuple[Slip, ...] = (), forward_mode: bool = False
+    ) -> None:
+        if size < 1:
+            raise ValueError(f"LockstepWorld: got size={size}, need at least 1 rank.")
+        self.size, self.order = size, order
+        self._shared = private.forward_mode_for_threads if forward_mode else contextlib.nullcontext
+        self.slips: Mapping[tuple[int, int], Slip] = {(slip.rank, slip.number): slip for slip in slips}
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self._wake = [threading.Condition(self._lock) for _ in range(size)]
+        self._state = ["ready"] * size  # ready, waiting, done
+        self._calls: list[list[Call]] = [[] for _ in range(size)]
+        self._given: list[Any] = [None] * size
+        self._results: list[Any] = [None] * size
+        self._errors: list[BaseException | None] = [None] * size
+        self._turn = 0
+        self._failed = ""
+
+    def run(self, program: Callable[[Comm], Any]) -> list[Any]:
+        """What `program(comm)` returns on every rank.
+
+        Raises:
+            CommError: ranks that wait for each other in vain, or make different calls.
+            Exception: what a rank raised, where the others did not wait for it.
+        """
+        results: list[Any] = [None] * self.size
+        threads = [
+            threading.Thread(target=self._live, args=(rank, program, results), daemon=True) for rank in range(self.size)
+        ]
+        with self._shared():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        raised = next((err for err in self._errors if err is not None), None)
+        if self._failed:
+            raise CommError(self._failed) from raised
+        if raised is not None:
+            raise raised
+        return results
+
+    def _live(self, rank: int, program: Callable[[Comm], Any], results: list[Any]) -> None:
+        torch.set_num_threads(1)
+        with self._lock:
+            while self._turn != rank and not self._failed:
+                self._wake[rank].wait()
+        try:
+            if not self._failed:
+                results[rank] = program(LockstepComm(self, rank))
+        except _Stopped:
+            pass
+        except BaseException as err:
+            self._errors[rank] = err
+        with self._lock:
+            self._state[rank] = "done"
+            if not self._failed:
+                self._hand_over()
+
+    def post(self, rank: int, call: Call, x: Tensor) -> tuple[Tensor, list[int]]:
+        """A rank's call: waits until all ranks have made theirs. Returns the result and the first extents of all x."""
+        slip = self.slips.get((rank, len(self._calls[rank]) + 1))
+        self._calls[rank].append(call)
+        if slip is not None and slip.kind == "raise":
+            raise RuntimeError(f"injected into rank {rank} at call {slip.number}")
+        if slip is not None and slip.kind == "skip":
+            return x, [x.shape[0]] if x.dim() else []
+        with self._lock:
+            self._given[rank], self._state[rank] = x, "waiting"
+            self._hand_over()
+            while not (self._turn == rank and self._state[rank] == "ready") and not self._failed:
+                self._wake[rank].wait()
+            if self._failed:
+                raise _Stopped
+            result, sizes = self._results[rank]
+        if slip is not None and slip.kind == "flip":
+            result.view(torch.uint8).reshape(-1)[:1] ^= 1
+        return result, sizes
+
+    def _hand_over(self) -> None:
+        ready = [r for r in range(self.size) if self._state[r] == "ready"]
+        waiting = [r for r in range(self.size) if self._state[r] == "waiting"]
+        if not ready and waiting:
+            self._meet(waiting)
+            ready = [r for r in range(self.size) if self._state[r] == "ready"]
+        if ready and not self._failed:
+            self._turn = self._random.choice(ready) if self.order == "random" else ready[0]
+            self._wake[self._turn].notify()
+
+    def _meet(self, waiting: list[int]) -> None:
+        """Carry out the call that all ranks wait in, or say why that cannot be."""
+        if len(waiting) < self.size:
+            absent = [r for r in range(self.size) if r not in waiting]
+            self._fail("; ".join([*map(self._waits, waiting), *map(self._gone, absent)]))
+            return
+        calls = [calls[-1] for calls in self._calls]
+        if len({call.key() for call in calls}) > 1 or len({len(calls) for calls in self._calls}) > 1:
+            self._fail("different calls: " + "; ".join(map(self._waits, waiting)))
+            return
+        order = list(range(self.size))
+        if self.order == "random":
+            self._random.shuffle(order)
+        sizes = [x.shape[0] if x.dim() else 0 for x in self._given]
+        for rank in range(self.size):
+            self._results[rank] = (carried_out(calls[rank], self._given, rank, order), sizes)
+            self._state[rank] = "ready"
+
+    def _waits(self, rank: int) -> str:
+        return f"rank {rank} waits in call {len(self._calls[rank])}, {self._calls[rank][-1]}"
+
+    def _gone(self, rank: int) -> str:
+        err, made = self._errors[rank], self._calls[rank]
+        how = "has returned" if err is None else f"raised {type(err).__name__}: {err}"
+        return f"rank {rank} {how} after call {len(made)}" + (f", {made[-1]}" if made else "")
+
+    def _fail(self, text: str) -> None:
+        self._failed = text
+        for wake in self._wake:
+            wake.notify()
+
+
+class LockstepComm(Comm):
+    """A rank of a `LockstepWorld`."""
+
+    def __init__(self, world: LockstepWorld, rank: int) -> None:
+        self.world, self.rank, self.size, self.sizes = world, rank, world.size, []
+
+    def _run(self, call: Call, x: Tensor) -> Tensor:
+        result, self.sizes = self.world.post(self.rank, call, x)
+        return result

@@ -1,0 +1,197 @@
+"""Batch normalisation with the statistics of all ranks' batches together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..function import Function
+from ..normalization import batch_norm as local
+from ..precision import HALF
+from .base import Comm
+from .reduction import AllReduce
+
+
+def sync_batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    comm: Comm,
+) -> Tensor:
+    """`batch_norm` of the batches of all ranks, concatenated; every rank gets its part.
+
+    One all_reduce of 2C + 1 float64 numbers forward (two, of C + 1 and C, of a float64 input), one of 2C backward, and
+    one of 2C in forward mode, whatever the number of ranks.
+    Every rank takes part in both, whether or not its own input needs a gradient, and with a batch of no elements.
+    Gradients of weight and bias are those of this rank's loss, as in torch: averaging them is the trainer's affair.
+
+    Args:
+        input: (N, C, ...), N may differ between ranks and be zero; the other arguments as in `batch_norm`.
+        comm: this rank's end of the group. Without training, or with one rank, nothing is sent.
+
+    Returns:
+        As `batch_norm`. The variance of a float32 or half input is taken from float64 sums of squares: where the mean
+        is 2^k standard deviations, 53 − 2k of its bits are right.
+
+    Raises:
+        As `batch_norm`; ValueError on every rank where all ranks together have one element per channel.
+        CommError: the ranks do not make the same calls.
+
+    Source: S. Ioffe, C. Szegedy, Batch Normalization, arXiv:1502.03167, algorithm 1; sums of squares from a two-pass
+    variance: T. Chan, G. Golub, R. LeVeque, Am. Stat. 37, 1983.
+    """
+    if not training or comm.size == 1:
+        return local.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if not local.fits(input, weight, bias, running_mean, running_var, training, momentum, eps):
+        local.check("sync_batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
+    if eps <= 0.0:
+        raise ValueError(f"sync_batch_norm: got eps={eps}, need a positive number with training.")
+    # In the graph of every rank or of none: what a rank's own input needs must not decide who takes part in backward.
+    anchor = torch.zeros((), dtype=torch.float64, device=input.device, requires_grad=torch.is_grad_enabled())
+    out, mean, var, count = Normalization.apply(input, weight, bias, anchor, eps, comm)
+    # Only where every rank has at most one element can all have one: the others need not wait for the number.
+    if input.numel() <= input.shape[1] and float(count) == 1:
+        raise ValueError(
+            "sync_batch_norm: got one element per channel on all ranks, need more than 1 value per channel."
+        )
+    if running_mean is not None and running_var is not None:
+        _update(running_mean, running_var, mean.detach(), var.detach(), count, momentum)
+    return out  # type: ignore[no-any-return]
+
+
+class Normalization(Function):
+    """(out, mean, biased variance, count) of the batches of all ranks; all but out are float64, (C,) and ().
+
+    `anchor` is a zero in the graph. The mean and the variance are differentiable outputs, for `backward` is a function
+    of them, and it is differentiated again.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Any, bias: Any, anchor: Tensor, eps: float, comm: Comm) -> tuple[Tensor, ...]:
+        mean, var, total = _moments(x, comm)
+        out = _deviation(x, mean) * _along(_scale(var, weight, eps).to(_wide(x)), x)
+        out = out if bias is None else out + _along(bias.to(_wide(x)), x)
+        return out.to(x.dtype), mean, var, total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, weight, bias, _, ctx.eps, ctx.comm = inputs
+        _, mean, var, total = output
+        ctx.save_for_backward(x, weight, mean, var, total)
+        ctx.save_for_forward(x, weight, mean, var, total)
+        ctx.bias = None if bias is None else bias.dtype
+        ctx.mark_non_differentiable(total)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any, g_mean: Any, g_var: Any, g_total: Any) -> Any:
+        x, weight, mean, var, total = ctx.saved_tensors
+        g = torch.zeros_like(x) if g is None else g
+        wide, scale, invstd = g.to(_wide(x)), _scale(var, weight, ctx.eps), (var + ctx.eps).rsqrt()
+        deviation = _deviation(x, mean)
+        sums = wide.sum(_others(x), dtype=torch.float64)
+        products = (wide * deviation).sum(_others(x), dtype=torch.float64)
+        # Cotangents of the mean and the variance come in higher orders alone, and then on every rank.
+        others = [torch.zeros_like(mean) if part is None else part for part in (g_mean, g_var)]
+        inner = () if g_mean is None and g_var is None else others
+        reduced: Any = AllReduce.apply(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")
+        of_sum, of_product, *of_others = (part / total for part in reduced.split(x.shape[1]))
+        shift, slope = (_along(part.to(_wide(x)), x) for part in (of_sum, invstd.square() * of_product))
+        d_input = ((wide - shift) - deviation * slope) * _along(scale.to(_wide(x)), x)
+        if of_others:
+            of_mean, of_var = (_along(part.to(_wide(x)), x) for part in of_others)
+            d_input = d_input + (of_mean + 2 * deviation * of_var)
+        d_weight = None if weight is None else (invstd * products).to(weight.dtype)
+        return d_input.to(x.dtype), d_weight, None if ctx.bias is None else sums.to(ctx.bias), None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, t: Any, t_weight: Any, t_bias: Any, *rest: Any) -> Any:
+        x, weight, mean, var, total = ctx.saved_tensors
+        t = torch.zeros_like(x) if t is None else t
+        wide, scale, invstd = t.to(_wide(x)), _scale(var, weight, ctx.eps), (var + ctx.eps).rsqrt()
+        deviation = _deviation(x, mean)
+        local_sums = torch.cat(
+            [
+                wide.sum(_others(x), dtype=torch.float64),
+                2 * (wide * deviation).sum(_others(x), dtype=torch.float64),
+            ]
+        )
+        reduced: Any = AllReduce.apply(local_sums, ctx.comm, "batch norm, jvp")
+        t_mean, t_var = (reduced / total).chunk(2)
+        t_scale = -0.5 * scale * invstd.square() * t_var
+        t_scale = t_scale if t_weight is None else t_scale + invstd * t_weight.to(torch.float64)
+        moved = (wide - _along(t_mean.to(_wide(x)), x)) * _along(scale.to(_wide(x)), x)
+        moved = moved + deviation * _along(t_scale.to(_wide(x)), x)
+        moved = moved if t_bias is None else moved + _along(t_bias.to(_wide(x)), x)
+        return moved.to(x.dtype), t_mean, t_var, None
+
+
+def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
+    """(mean, biased variance, count) per channel over all ranks.
+
+    Sums of float64 numbers hold those of shorter ones with digits to spare, so one call does. Where x is float64 itself
+    there are none to spare: squares are taken of deviations from the mean of all, which is a call more.
+    """
+    channels, count = x.shape[1], x.numel() // max(x.shape[1], 1)
+    wide = x.to(torch.float64)
+    mean = wide.sum(_others(x)) / max(count, 1)
+    own = [count * mean, mean.new_full((1,), count)]
+    if x.dtype == torch.float64:
+        sums: Any = AllReduce.apply(torch.cat(own), comm, "batch norm, mean")
+        total = sums[-1]
+        mean = sums[:-1] / total
+        squares: Any = AllReduce.apply((wide - _along(mean, x)).square().sum(_others(x)), comm, "batch norm, variance")
+        return mean, squares / total, total
+    squares = (wide - _along(mean, x)).square().sum(_others(x)) + count * mean.square()
+    sums = AllReduce.apply(torch.cat([*own, squares]), comm, "batch norm")
+    total = sums[channels]
+    mean = sums[:channels] / total
+    return mean, (sums[channels + 1 :] / total - mean.square()).clamp(min=0), total
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    """What a rank computes in, element by element."""
+    return torch.float32 if x.dtype in HALF else x.dtype
+
+
+def _deviation(x: Tensor, mean: Tensor) -> Tensor:
+    """(x − hi) − lo: hi + lo is the mean to twice the digits of the dtype that is computed in."""
+    high = mean.to(_wide(x))
+    low = (mean - high.to(torch.float64)).to(_wide(x))
+    return (x.to(_wide(x)) - _along(high, x)) - _along(low, x)
+
+
+def _scale(var: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """weight / sqrt(var + eps), float64."""
+    invstd = (var + eps).rsqrt()
+    return invstd if weight is None else invstd * weight.to(torch.float64)
+
+
+def _others(x: Tensor) -> list[int]:
+    """Every dim but that of the channels."""
+    return [0, *range(2, x.dim())]
+
+
+def _along(channels: Tensor, x: Tensor) -> Tensor:
+    """(C,) as it broadcasts to x."""
+    return channels.reshape(1, -1, *(1,) * (x.dim() - 2))
+
+
+def _update(
+    running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, count: Tensor, momentum: float
+) -> None:
+    """running = (1 − momentum) running + momentum statistic, with the unbiased variance."""
+    unbiased = var * (count / (count - 1))
+    with torch.no_grad():
+        for running, new in ((running_mean, mean), (running_var, unbiased)):
+            running.copy_((1 - momentum) * running.to(torch.float64) + momentum * new)
