@@ -24,6 +24,11 @@ def test_the_library_example_gives_the_shape_it_says() -> None:
     assert _run(program)["hessians"].shape == (8, 32, 32)
 
 
+def test_the_example_of_ranks_gives_the_parts_it_says() -> None:
+    program = next(p for p in PROGRAMS if "LockstepWorld" in p)
+    assert [part.shape for part in _run(program)["parts"]] == [(3, 3)] * 4
+
+
 def test_the_own_op_example_is_verified() -> None:
     program = next(p for p in PROGRAMS if "OP = Op(" in p)
     op = _run(program)["OP"]

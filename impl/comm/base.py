@@ -88,9 +88,7 @@ def carried_out(call: Call, given: list[Tensor], rank: int, order: list[int] | N
             first, *others = [given[i] for i in (order or range(len(given)))]
             total = first.clone()
             for x in others:
-                total = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}[call.reduction or "sum"](
-                    total, x
-                )
+                total = _pairwise(call.reduction, total, x)
             return total
         case "broadcast":
             return given[root].clone()

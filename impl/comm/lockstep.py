@@ -27,7 +27,7 @@ class Slip:
     """A fault of one rank at one of its calls, counted from 1, for tests of what is made of it.
 
     Attributes:
-        kind: "skip" (the call is not made, and x comes back), "raise", or "flip" (one bit of the result is another).
+        kind: "skip" (the call is not made, and x comes back) or "raise".
     """
 
     rank: int
@@ -123,8 +123,6 @@ class LockstepWorld:
             if self._failed:
                 raise _Stopped
             result, sizes = self._results[rank]
-        if slip is not None and slip.kind == "flip":
-            result.view(torch.uint8).reshape(-1)[:1] ^= 1
         return result, sizes
 
     def _hand_over(self) -> None:

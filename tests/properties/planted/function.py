@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import itertools
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import opassay.impl.function
 from opassay import Code
 from opassay.properties.functions import build
 
+from ..changed_source import changed
 from .fault import WRONG, Fault
 
-SOURCES = Path(opassay.impl.function.__file__).parent
 ORDER = ("contexts", "wrapping", "eager", "vmapify", "rules", "function")
-_numbers = itertools.count()
-
-
-def changed(module: str, old: str, new: str) -> ModuleType:
-    """The machinery with `old` replaced by `new` in one module; ValueError unless `old` is there exactly once."""
-    name = f"opassay.impl.changed_{next(_numbers)}"
-    package = ModuleType(name)
-    package.__path__ = []
-    sys.modules[name] = package
-    for part in ORDER:
-        text = (SOURCES / f"{part}.py").read_text(encoding="utf-8")
-        if part == module:
-            if text.count(old) != 1:
-                raise ValueError(f"{module}.py: got {text.count(old)} places of {old!r}, need one")
-            text = text.replace(old, new)
-        spec = importlib.util.spec_from_loader(f"{name}.{part}", loader=None)
-        assert spec is not None
-        loaded = importlib.util.module_from_spec(spec)
-        loaded.__package__ = name
-        sys.modules[f"{name}.{part}"] = loaded
-        exec(compile(text, str(SOURCES / f"{part}.py"), "exec"), loaded.__dict__)
-        setattr(package, part, loaded)
-    return package
 
 
 def _subject(module: str, old: str, new: str) -> Callable[..., Any]:
-    return functools.partial(build.call, changed(module, old, new).function.Function)
+    return functools.partial(build.call, changed(opassay.impl.function, ORDER, module, old, new).function.Function)
 
 
 def _fault(name: str, change: tuple[str, str, str], code: str, raises: bool = False) -> Fault:

@@ -1,0 +1,290 @@
+"""Ranks in lockstep: what collectives mean, how a world fails, and synchronised batch norm beyond first derivatives."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from opassay.impl import batch_norm
+from opassay.impl.comm import (
+    Comm,
+    CommError,
+    LockstepWorld,
+    Slip,
+    SoloComm,
+    SyncBatchNorm,
+    TorchComm,
+    convert_sync_batchnorm,
+    sync_batch_norm,
+)
+from opassay.oracles.contract import contract
+from opassay.oracles.judgement import Judgement
+from opassay.oracles.op import flat_outputs, to_array
+from opassay.oracles.transforms import Problem, draw_directions, signature
+from opassay.properties.plan import load_op
+
+SIZES = (1, 2, 3, 5, 8)
+
+
+def encoded(rank: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """A 2 x 3 tensor of columns in memory whose values tell rank and index."""
+    return (torch.arange(6).reshape(3, 2).t() + 10 * rank).to(dtype)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32, torch.complex64])
+def test_collectives_move_what_they_say(size: int, dtype: torch.dtype) -> None:
+    def program(comm: Comm) -> None:
+        x = encoded(comm.rank, dtype)
+        every = [encoded(r, dtype) for r in range(size)]
+        assert torch.equal(comm.all_reduce(x), sum(every[1:], start=every[0]))
+        assert torch.equal(comm.reduce(x, size - 1), sum(every[1:], every[0]) if comm.rank == size - 1 else x)
+        assert torch.equal(comm.broadcast(x, size - 1), every[-1])
+        rows = comm.all_gather(x[: comm.rank % 3])
+        assert all(torch.equal(a, b[: r % 3]) for r, (a, b) in enumerate(zip(rows, every, strict=True)))
+        found = comm.gather(x, 0)
+        assert len(found) == (size if comm.rank == 0 else 0)
+        assert all(torch.equal(a, b) for a, b in zip(found, every, strict=False))
+        assert torch.equal(comm.scatter(x[0].expand(size, 3) + comm.rank, 0), every[0][0])
+        mine = comm.all_to_all(torch.arange(size).to(dtype) + 10 * comm.rank)
+        assert torch.equal(mine, torch.tensor([10 * r + comm.rank for r in range(size)]).to(dtype))
+        comm.barrier()
+
+    LockstepWorld(size, order="random", seed=size).run(program)
+    if size == 1:
+        program(SoloComm())
+
+
+def _program(comm: Comm) -> float:
+    total = comm.all_reduce(torch.ones(4) * (comm.rank + 1), tag="statistics")
+    comm.all_reduce(total, tag="gradients")
+    return float(comm.broadcast(total, 1, tag="weights")[0])
+
+
+WAITS = "rank 0 waits in call 2, all_reduce[gradients](float32[4], sum)"
+
+
+def _one_differs(**changes: Any) -> Any:
+    def program(comm: Comm) -> Any:
+        usual: dict[str, Any] = {"dtype": torch.float32, "length": 3, "reduction": "sum", "tag": "a"}
+        given = usual | (changes if comm.rank == 1 else {})
+        return comm.all_reduce(torch.ones(given["length"], dtype=given["dtype"]), given["reduction"], given["tag"])
+
+    return program
+
+
+FAILURES = [
+    ("a rank skips a call", (Slip(2, 2, "skip"),), _program, [WAITS, "rank 2 waits in call 3, broadcast[weights]"]),
+    (
+        "a rank skips the last call",
+        (Slip(2, 3, "skip"),),
+        _program,
+        ["rank 2 has returned after call 3, broadcast[weights]"],
+    ),
+    ("a rank raises", (Slip(1, 2, "raise"),), _program, [WAITS, "rank 1 raised RuntimeError: injected into rank 1"]),
+    ("a rank returns early", (), lambda c: None if c.rank == 1 else _program(c), ["rank 1 has returned after call 0"]),
+    (
+        "another reduction",
+        (),
+        _one_differs(reduction="max"),
+        ["rank 1 waits in call 1, all_reduce[a](float32[3], max)"],
+    ),
+    ("another dtype", (), _one_differs(dtype=torch.int32), ["all_reduce[a](int32[3], sum)"]),
+    ("another shape", (), _one_differs(length=4), ["all_reduce[a](float32[4], sum)"]),
+    ("another tag", (), _one_differs(tag="b"), ["rank 1 waits in call 1, all_reduce[b](float32[3], sum)"]),
+    ("another root", (), lambda c: c.broadcast(torch.ones(3), int(c.rank == 1)), ["root=0", "root=1"]),
+    (
+        "another call",
+        (),
+        lambda c: c.barrier() if c.rank else c.all_reduce(torch.ones(())),
+        ["rank 1 waits in call 1, barrier"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "slips", "program", "told"), FAILURES, ids=[f[0] for f in FAILURES])
+def test_a_failure_names_ranks_calls_and_numbers(name: str, slips: Any, program: Any, told: list[str]) -> None:
+    for order in ("rank", "random"):
+        with pytest.raises(CommError) as info:
+            LockstepWorld(4, order=order, slips=slips).run(program)
+        assert all(part in str(info.value) for part in told), str(info.value)
+    print(f"\n{name:28s} {str(info.value)[:150]}")
+    assert LockstepWorld(4).run(_program) == [10.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda c: c.all_reduce(1.0), TypeError, "got x of type float"),
+        (lambda c: c.all_reduce(torch.ones(1), "mean"), ValueError, "got reduction='mean', need one of sum, max, min"),
+        (lambda c: c.broadcast(torch.ones(1), 2), ValueError, "got root=2, need a rank of 2"),
+        (lambda c: c.all_gather(torch.ones(())), ValueError, "need at least one dim"),
+        (lambda c: c.scatter(torch.ones(3), 0), ValueError, r"need one slice per rank, shape\[0\]=2"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_sent(call: Any, error: type[Exception], message: str) -> None:
+    def program(comm: Comm) -> None:
+        with pytest.raises(error, match=message):
+            call(comm)
+
+    LockstepWorld(2).run(program)
+    with pytest.raises(ValueError, match="need at least 1 rank"):
+        LockstepWorld(0)
+    with pytest.raises(RuntimeError, match=r"torch\.distributed is not initialised"):
+        TorchComm()
+
+
+# ------------------------------------------------------------------------------------------------------ batch norm
+
+PARTS = [(6, 6), (12, 0), (1, 11), (3, 0, 5, 4), (1,) * 12]
+
+
+def _sample(dtype: torch.dtype = torch.float64) -> tuple[Any, ...]:
+    generator = torch.Generator().manual_seed(5)
+    x, w, b = (torch.randn(*s, generator=generator).to(dtype) for s in ((12, 3, 4), (3,), (3,)))
+    return x, None, None, w, b, True, 0.1, 1e-5
+
+
+@pytest.mark.parametrize("parts", PARTS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_second_derivatives_over_any_partition_are_those_of_the_whole(parts: Any, dtype: torch.dtype) -> None:
+    op, args = load_op("batch_norm"), _sample(dtype)
+    problem = Problem(op, args)
+    word = ("vjp", "vjp")
+    primal = flat_outputs(op.subject("opassay")(*args))
+    g, *u = draw_directions(signature(word, problem.inputs, primal)[3:], 7)
+    starts = list(itertools.accumulate(parts, initial=0))
+
+    def program(comm: Comm) -> Any:
+        rows = slice(starts[comm.rank], starts[comm.rank + 1])
+        x, w, b = (t.clone().requires_grad_() for t in (args[0][rows], args[3], args[4]))
+        y = sync_batch_norm(x, None, None, w, b, True, 0.1, 1e-5, comm=comm)
+        cotangent = g[rows].clone().requires_grad_()
+        first = torch.autograd.grad(y, (x, w, b), cotangent, create_graph=True)
+        return torch.autograd.grad(first, (x, w, b, cotangent), (u[0][rows], u[1], u[2]), allow_unused=True)
+
+    found = LockstepWorld(len(parts), order="random").run(program)
+    columns = list(zip(*found, strict=True))
+    zeros = [torch.zeros_like(args[3]), torch.zeros_like(args[4])]
+    summed = [sum((t if t is not None else z for t in c), z) for c, z in zip(columns[1:3], zeros, strict=True)]
+    computed = [torch.cat(columns[0]), *summed, torch.cat(columns[3])]
+    j = Judgement(op, "opassay", contract(str(dtype).removeprefix("torch.")))
+    operands = [to_array(t) for t in (*problem.inputs, g, *u)]
+    # What ranks send once more is rounded once more than the contract of this order allows for one process.
+    j.against(problem.formula(word, 1), operands, computed, ["d_x", "d_w", "d_b", "d_g"], "vjp∘vjp", 3, exactly=False)
+    assert j.judged == sum(t.numel() for t in computed)
+
+
+def test_a_rank_that_needs_no_gradient_takes_part_all_the_same() -> None:
+    def program(comm: Comm) -> Tensor:
+        x = torch.randn(3, 2, generator=torch.Generator().manual_seed(comm.rank)).requires_grad_(comm.rank != 1)
+        y = sync_batch_norm(x, None, None, None, None, True, comm=comm)
+        torch.autograd.backward(y.square().sum() * (comm.rank + 1.0))
+        return torch.zeros(0) if x.grad is None else x.grad
+
+    assert [len(g) for g in LockstepWorld(3).run(program)] == [3, 0, 3]
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(0, 1), (10, 1), (1e3, 1), (0, 1e-4), (1e4, 1)])
+def test_running_var_is_right_to_a_rounding(mean: float, spread: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    parts = [(torch.randn(64, 1, generator=generator) * spread + mean) for _ in range(4)]
+
+    def program(comm: Comm) -> Tensor:
+        running = torch.zeros(1), torch.ones(1)
+        sync_batch_norm(parts[comm.rank], *running, None, None, True, 1.0, comm=comm)
+        return running[1]
+
+    values = [Fraction(v) for part in parts for v in part.double().flatten().tolist()]
+    centre = sum(values) / len(values)
+    exact = sum((v - centre) ** 2 for v in values) / (len(values) - 1)
+    found = LockstepWorld(4).run(program)
+    assert all(torch.equal(v, found[0]) for v in found)
+    lost = 2 * max(0.0, math.log2(abs(mean) / spread)) if mean else 0.0
+    error = abs(Fraction(float(found[0])) - exact) / exact
+    assert error <= 2.0**-24 + 2.0 ** (-53 + lost + 10), float(error)  # one rounding, and what the sums lost
+    assert error <= 1e-7
+
+
+class Counting(Comm):
+    """Counts calls and elements of a rank of a world."""
+
+    def __init__(self, comm: Comm) -> None:
+        self.comm, self.rank, self.size, self.sent = comm, comm.rank, comm.size, []
+
+    def _run(self, call: Any, x: Tensor) -> Tensor:
+        self.sent.append(x.numel())
+        return self.comm._run(call, x)
+
+    sent: list[int]
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_the_payload_does_not_grow_with_the_ranks(size: int) -> None:
+    def program(comm: Comm) -> list[int]:
+        counting = Counting(comm)
+        x = torch.randn(3, 5, generator=torch.Generator().manual_seed(comm.rank)).requires_grad_()
+        y = sync_batch_norm(x, None, None, None, None, True, comm=counting)
+        torch.autograd.backward(y, torch.ones_like(y))
+        sync_batch_norm(x, torch.zeros(5), torch.ones(5), None, None, False, comm=counting)
+        return counting.sent
+
+    assert LockstepWorld(size).run(program) == [[2 * 5 + 1, 2 * 5]] * size
+
+
+def test_one_element_on_all_ranks_is_refused_on_every_rank() -> None:
+    def program(comm: Comm) -> str:
+        with pytest.raises(ValueError, match="got one element per channel on all ranks") as info:
+            sync_batch_norm(torch.ones(int(comm.rank == 1), 2), None, None, None, None, True, comm=comm)
+        return str(info.value)
+
+    assert len(set(LockstepWorld(3).run(program))) == 1
+
+
+def test_under_vmap_and_forward_mode_it_is_batch_norm_of_the_whole() -> None:
+    x, _, _, w, b, *_ = _sample()
+    batch = torch.stack([x, 2 * x.flip(0)])
+
+    def program(comm: Comm) -> Any:
+        rows = slice(6 * comm.rank, 6 * comm.rank + 6)
+
+        def f(t: Tensor) -> Tensor:
+            return sync_batch_norm(t, None, None, w, b, True, comm=comm)
+
+        moved = torch.func.jvp(torch.vmap(f), (batch[:, rows],), (batch[:, rows].cos(),))[1]
+        each = [torch.func.jvp(f, (t[rows],), (t[rows].cos(),))[1] for t in batch]
+        return torch.vmap(f)(batch[:, rows]), torch.stack([f(t[rows]) for t in batch]), moved, torch.stack(each)
+
+    for values, loop, moved, moved_loop in LockstepWorld(2, forward_mode=True).run(program):
+        assert torch.equal(values, loop)
+        assert torch.equal(moved, moved_loop)
+
+
+def test_the_module_is_torch_s_for_state_dicts_and_one_rank() -> None:
+    theirs: Any = torch.nn.SyncBatchNorm(3)
+    theirs.running_mean.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    ours = SyncBatchNorm(3)
+    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0))
+    alone = batch_norm(x, ours.running_mean.clone(), ours.running_var.clone(), ours.weight, ours.bias, True)  # type: ignore[union-attr]
+    assert torch.equal(ours(x), alone)
+    assert int(ours.num_batches_tracked) == 1  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="need at least 2 dims"):
+        ours(torch.ones(3))
+
+
+def test_conversion_keeps_the_tensors_and_finds_every_layer() -> None:
+    inner = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 1), torch.nn.BatchNorm2d(2, momentum=None))
+    network = torch.nn.Sequential(inner, torch.nn.BatchNorm1d(4, affine=False)).eval()
+    converted: Any = convert_sync_batchnorm(network, comm=SoloComm())
+    assert isinstance(converted[0][1], SyncBatchNorm)
+    assert isinstance(converted[1], SyncBatchNorm)
+    assert converted[0][1].weight is inner[1].weight
+    assert (converted[0][1].momentum, converted[0][1].training, converted[1].affine) == (None, False, False)
