@@ -1,4 +1,4 @@
-"""The guide's code runs as it stands, and its output is what the guide shows."""
+"""The guides' code runs as it stands, and its output is what they show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-GUIDE = Path(__file__).resolve().parents[1] / "docs" / "custom_functions.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+GUIDE = DOCS / "custom_functions.md"
 
 
 def _without_numbers(text: str) -> str:
@@ -28,3 +29,11 @@ def test_the_guide_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert _without_numbers(shown) in _without_numbers(printed)
     assert re.search(r"^WORD float64 verified", printed, re.MULTILINE)
     assert re.search(r"^VMAP float32 verified", printed, re.MULTILINE)
+
+
+def test_the_page_on_ranks_shows_what_its_program_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (DOCS / "ranks.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (shown,) = re.findall(r"```\n(ranks .*?)```", text, re.DOTALL)
+    exec(compile(program, "ranks.md", "exec"), {"__name__": "guide"})
+    assert capsys.readouterr().out == shown

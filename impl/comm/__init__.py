@@ -4,6 +4,8 @@ from .base import Comm as Comm
 from .base import SoloComm as SoloComm
 from .call import Call as Call
 from .call import CommError as CommError
+from .dry import DryComm as DryComm
+from .dry import Network as Network
 from .lockstep import LockstepComm as LockstepComm
 from .lockstep import LockstepWorld as LockstepWorld
 from .lockstep import Slip as Slip

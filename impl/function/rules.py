@@ -113,9 +113,9 @@ def custom_function_call_jvp(interpreter: Any, autograd_function: Any, *operands
     output = lowered_call(interpreter, autograd_function, primals)
     leaves = pytree.tree_leaves(output)
     moved: tuple[Any, ...] = (None,) * len(leaves)
-    if any(ctx.needs_input_grad):
-        with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
-            autograd_function.setup_context(ctx, primals, output)
+    with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
+        autograd_function.setup_context(ctx, primals, output)  # also tells what was written
+        if any(ctx.needs_input_grad):
             moved = output_tangents(autograd_function, ctx, leaves, _given_to_jvp(ctx, primals, tangents))
 
     def dual(leaf: Any, tangent: Any) -> Any:

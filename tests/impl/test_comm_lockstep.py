@@ -15,7 +15,9 @@ from opassay.impl import batch_norm
 from opassay.impl.comm import (
     Comm,
     CommError,
+    DryComm,
     LockstepWorld,
+    Network,
     Slip,
     SoloComm,
     SyncBatchNorm,
@@ -59,6 +61,35 @@ def test_collectives_move_what_they_say(size: int, dtype: torch.dtype) -> None:
     LockstepWorld(size, order="random", seed=size).run(program)
     if size == 1:
         program(SoloComm())
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_dry_rank_gives_what_ranks_of_equal_data_give(size: int) -> None:
+    x = encoded(3)
+
+    def program(comm: Comm) -> list[Any]:
+        square = torch.arange(2.0 * size).reshape(size, 2)
+        found = [comm.all_reduce(x), comm.all_reduce(x, "max"), comm.reduce(x, 0), comm.broadcast(x, 0)]
+        found += [*comm.all_gather(x), *comm.gather(x, 0), comm.scatter(square, 0), comm.all_to_all(square)]
+        comm.barrier()
+        return found
+
+    for rank, wet in enumerate(LockstepWorld(size).run(program)):
+        dry = DryComm(rank, size)
+        assert all(torch.equal(a, b) for a, b in zip(program(dry), wet, strict=True))
+        assert len(dry.ledger) == 9
+        assert all((e.sent > 0 and e.seconds > 0) or size == 1 or e.call.op == "barrier" for e in dry.ledger)
+    with pytest.raises(ValueError, match="got rank=2, size=2"):
+        DryComm(2, 2)
+
+
+def test_a_network_that_is_slower_takes_longer() -> None:
+    times = []
+    for network in (Network(), Network(latency=1e-3), Network(bandwidth=1e6)):
+        comm = DryComm(0, 16, network)
+        comm.all_reduce(torch.zeros(1000))
+        times.append(comm.ledger[0].seconds)
+    assert times[0] < min(times[1:])
 
 
 def _program(comm: Comm) -> float:

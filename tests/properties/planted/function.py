@@ -60,9 +60,9 @@ FAULTS = (
     _fault(
         "forward AD off while jvp runs",
         ("rules", "with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():\n"
-         "            autograd_function.setup_context",
+         "        autograd_function.setup_context",
          "with torch.enable_grad(), private.forward_ad_enabled(False), interpreter.lower():\n"
-         "            autograd_function.setup_context"),
+         "        autograd_function.setup_context"),
         "ORD2",
     ),
     _fault(

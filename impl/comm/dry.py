@@ -1,0 +1,84 @@
+"""`DryComm`: a rank without others. Nothing is sent; what would be is booked, with the time that a model predicts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .base import Comm
+from .call import Call
+
+
+@dataclass(frozen=True)
+class Network:
+    """The alpha-beta model of a network (R. Thakur, R. Rabenseifner, W. Gropp, Int. J. HPC Appl. 19, 2005).
+
+    A message of n bytes takes latency + n / bandwidth, and every rank sends and receives one at a time.
+
+    Attributes:
+        latency: seconds. bandwidth: bytes per second.
+    """
+
+    latency: float = 5e-6
+    bandwidth: float = 25e9
+
+    def seconds(self, messages: float, sent: float) -> float:
+        return messages * self.latency + sent / self.bandwidth
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A call as it was booked: bytes that this rank sends, and seconds until it has its result."""
+
+    call: Call
+    sent: float
+    seconds: float
+
+
+class DryComm(Comm):
+    """A rank of `size` ranks that all pass what this one passes.
+
+    Attributes:
+        ledger: an `Entry` for every call so far.
+    """
+
+    def __init__(self, rank: int, size: int, network: Network | None = None) -> None:
+        if not 0 <= rank < size:
+            raise ValueError(f"DryComm: got rank={rank}, size={size}, need 0 <= rank < size.")
+        self.rank, self.size, self.sizes = rank, size, []
+        self.network = network or Network()
+        self.ledger: list[Entry] = []
+
+    def _run(self, call: Call, x: Tensor) -> Tensor:
+        self.ledger.append(self._entry(call, x.numel() * x.element_size()))
+        self.sizes = [x.shape[0]] * self.size if x.dim() else []
+        match call.op:
+            case "all_reduce" | "reduce":
+                alone = call.op == "reduce" and self.rank != call.root
+                return x.clone() if alone or call.reduction != "sum" else x * self.size
+            case "all_gather" | "gather":
+                alone = call.op == "gather" and self.rank != call.root
+                return x.clone() if alone else torch.cat([x] * self.size)
+            case "scatter":
+                return x[self.rank].clone()
+            case "all_to_all":
+                return x[self.rank].expand_as(x).clone()
+        return x.clone()
+
+    def _entry(self, call: Call, size: int) -> Entry:
+        """Of the better of the usual algorithms: trees and halving for short messages, rings and pipelines for long."""
+        k, steps = self.size, math.ceil(math.log2(self.size)) if self.size > 1 else 0
+        part = size * (k - 1) / k
+        options = {
+            "all_reduce": [(2 * steps, 2 * part), (2 * (k - 1), 2 * part), (steps, steps * size)],
+            "all_gather": [(steps, size * (k - 1)), (k - 1, size * (k - 1))],
+            "gather": [(steps, size * (k - 1))],
+            "scatter": [(steps, part)],
+            "all_to_all": [(k - 1, part)],
+            "barrier": [(steps, 0)],
+        }.get(call.op, [(steps, steps * size), (steps + k - 1, 2 * part)])
+        seconds, sent = min((self.network.seconds(messages, sent), sent) for messages, sent in options)
+        return Entry(call, sent, seconds)
