@@ -29,7 +29,7 @@ from opassay.properties.plan import load_op
 CHUNK = 100
 DTYPES = ("float64", "float32", "float64", "bfloat16", "float64", "float16")
 ALWAYS = ("FWD", "VJP", "JVP", "WORD")
-IN_TURN = ("VMAP", "LAW", "ADJ", "DUAL", "PURE", "LAYOUT")
+IN_TURN = ("VMAP", "NEST", "LAW", "ADJ", "DUAL", "PURE", "LAYOUT")
 
 
 def chunk(number: int, subject: str, seed: int) -> tuple[int, Counter[str], list[str], float]:

@@ -4,6 +4,9 @@ from . import decompositions as decompositions
 from .activations import log_sigmoid as log_sigmoid
 from .activations import log_sigmoid_backward as log_sigmoid_backward
 from .activations import log_sigmoid_forward as log_sigmoid_forward
+from .comm import SyncBatchNorm as SyncBatchNorm
+from .comm import convert_sync_batchnorm as convert_sync_batchnorm
+from .comm import sync_batch_norm as sync_batch_norm
 from .function import Function as Function
 from .hooks import BackwardHookFunction as BackwardHookFunction
 from .hooks import backward_hook_identity as backward_hook_identity

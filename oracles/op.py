@@ -122,6 +122,19 @@ class Promises:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """An op over ranks, each with a part of the first argument along its axis 0 and with all of the others.
+
+    Attributes:
+        run: (number of ranks, program of a rank's comm) -> what every rank returns; runs the ranks.
+        call: (comm, *args) -> the outputs of one rank: a part of the first, all of the others.
+    """
+
+    run: Callable[[int, Callable[[Any], Any]], list[Any]]
+    call: Subject
+
+
+@dataclass(frozen=True)
 class Op:
     """The declaration of an op: one production op, one formula, one record.
 
@@ -135,6 +148,7 @@ class Op:
         laws, refusals, promises: see those records.
         mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function
             that copies them, calls the subject, and returns the copies after its outputs; so does the formula.
+        ranks: how the op runs on several ranks, where it does.
     """
 
     name: str
@@ -146,6 +160,7 @@ class Op:
     laws: tuple[Law, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     mutates: tuple[str, ...] = ()
+    ranks: Ranks | None = None
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -25,6 +25,6 @@ class Profile:
 PROFILES: dict[str, Profile] = {
     "brief": Profile(20, 1, fixed=True),
     "dev": Profile(40, 1, fixed=False),
-    "commit": Profile(100, 2, fixed=True),
+    "commit": Profile(80, 2, fixed=True),
     "nightly": Profile(1000, 10, fixed=False, inductor=True),
 }

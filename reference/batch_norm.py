@@ -121,6 +121,26 @@ def _batch_norm_folded(
     )
 
 
+def sync_batch_norm(
+    input: Array,
+    running_mean: Array | None,
+    running_var: Array | None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    comm: Any = None,
+) -> tuple[Array, Array | None, Array | None]:
+    """`batch_norm` of the whole batch, whichever rank holds which part of it."""
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@algorithm_of(sync_batch_norm)
+def _sync_batch_norm_folded(*args: Any) -> Any:
+    return _batch_norm_folded(*args[:8])
+
+
 def _without_saved(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return outputs[0], *outputs[3:]
 

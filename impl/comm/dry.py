@@ -72,13 +72,14 @@ class DryComm(Comm):
         """Of the better of the usual algorithms: trees and halving for short messages, rings and pipelines for long."""
         k, steps = self.size, math.ceil(math.log2(self.size)) if self.size > 1 else 0
         part = size * (k - 1) / k
-        options = {
+        table: dict[str, list[tuple[float, float]]] = {
             "all_reduce": [(2 * steps, 2 * part), (2 * (k - 1), 2 * part), (steps, steps * size)],
             "all_gather": [(steps, size * (k - 1)), (k - 1, size * (k - 1))],
             "gather": [(steps, size * (k - 1))],
             "scatter": [(steps, part)],
             "all_to_all": [(k - 1, part)],
             "barrier": [(steps, 0)],
-        }.get(call.op, [(steps, steps * size), (steps + k - 1, 2 * part)])
+        }
+        options = table.get(call.op, [(steps, steps * size), (steps + k - 1, 2 * part)])
         seconds, sent = min((self.network.seconds(messages, sent), sent) for messages, sent in options)
         return Entry(call, sent, seconds)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from ..normalization.batch_norm_update import count
-from .base import Comm, SoloComm
+from .base import Comm
 from .sync_batch_norm import sync_batch_norm
-from .torch_comm import TorchComm
+from .torch_comm import default_comm
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
@@ -53,8 +52,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _ranks(self) -> Comm:
         if self.comm is None:
-            grouped = dist.is_available() and dist.is_initialized()
-            self.comm = TorchComm(self.process_group) if grouped else SoloComm()
+            self.comm = default_comm(self.process_group)
         return self.comm
 
 

@@ -12,6 +12,7 @@ from ..normalization import batch_norm as local
 from ..precision import HALF
 from .base import Comm
 from .reduction import AllReduce
+from .torch_comm import default_comm
 
 
 def sync_batch_norm(
@@ -23,8 +24,7 @@ def sync_batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-    *,
-    comm: Comm,
+    comm: Comm | None = None,
 ) -> Tensor:
     """`batch_norm` of the batches of all ranks, concatenated; every rank gets its part.
 
@@ -35,7 +35,8 @@ def sync_batch_norm(
 
     Args:
         input: (N, C, ...), N may differ between ranks and be zero; the other arguments as in `batch_norm`.
-        comm: this rank's end of the group. Without training, or with one rank, nothing is sent.
+        comm: this rank's end of the group; by default that of torch.distributed's default group, where there is one.
+            Without training, or with one rank, nothing is sent.
 
     Returns:
         As `batch_norm`. The variance of a float32 or half input is taken from float64 sums of squares: where the mean
@@ -48,7 +49,8 @@ def sync_batch_norm(
     Source: S. Ioffe, C. Szegedy, Batch Normalization, arXiv:1502.03167, algorithm 1; sums of squares from a two-pass
     variance: T. Chan, G. Golub, R. LeVeque, Am. Stat. 37, 1983.
     """
-    if not training or comm.size == 1:
+    comm = default_comm() if comm is None and training else comm
+    if not training or comm is None or comm.size == 1:
         return local.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if not local.fits(input, weight, bias, running_mean, running_var, training, momentum, eps):
         local.check("sync_batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
@@ -56,7 +58,9 @@ def sync_batch_norm(
         raise ValueError(f"sync_batch_norm: got eps={eps}, need a positive number with training.")
     # In the graph of every rank or of none: what a rank's own input needs must not decide who takes part in backward.
     anchor = torch.zeros((), dtype=torch.float64, device=input.device, requires_grad=torch.is_grad_enabled())
-    out, mean, var, count = Normalization.apply(input, weight, bias, anchor, eps, comm)
+    # Half types are computed with in float32 from end to end, so that sums of derivatives are rounded once.
+    wide = [t if t is None else t.to(_wide(t)) for t in (input, weight, bias)]
+    out, mean, var, count = Normalization.apply(*wide, anchor, eps, comm)
     # Only where every rank has at most one element can all have one: the others need not wait for the number.
     if input.numel() <= input.shape[1] and float(count) == 1:
         raise ValueError(
@@ -64,7 +68,7 @@ def sync_batch_norm(
         )
     if running_mean is not None and running_var is not None:
         _update(running_mean, running_var, mean.detach(), var.detach(), count, momentum)
-    return out  # type: ignore[no-any-return]
+    return out.to(input.dtype)  # type: ignore[no-any-return]
 
 
 class Normalization(Function):

@@ -8,11 +8,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .base import Comm
+from .base import Comm, SoloComm
 from .call import Call, CommError
 
 #: Bytes of a fingerprint as it travels; a call whose text is longer is cut, which its length tells.
 _BYTES = 256
+
+
+def default_comm(group: Any = None) -> Comm:
+    """This process's rank in a process group, by default the default one; alone where torch.distributed is not used."""
+    used = dist.is_available() and dist.is_initialized()
+    return TorchComm(group) if used else SoloComm()
 
 
 class TorchComm(Comm):

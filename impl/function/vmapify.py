@@ -97,7 +97,8 @@ def _every_output_batched(outputs: Any, out_dims: Any, batch_size: int, written:
     dims = pytree.tree_leaves(out_dims)
     for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
         if isinstance(leaf, Tensor) and dim is None and not any(leaf is t for t in written):
-            leaves[i], dims[i] = leaf.unsqueeze(0).expand(batch_size, *leaf.shape), 0
+            # A copy: a tangent is written in the memory layout of its output, and slices must not share memory there.
+            leaves[i], dims[i] = leaf.unsqueeze(0).repeat(batch_size, *(1,) * leaf.dim()), 0
     return pytree.tree_unflatten(leaves, spec), pytree.tree_unflatten(dims, spec)
 
 

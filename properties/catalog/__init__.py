@@ -34,4 +34,5 @@ CATALOG: dict[str, str] = {
     "cross_map_lrn2d": "response_norm",
     "backward_hook_identity": "hooks",
     "function": "function",
+    "sync_batch_norm": "sync_batch_norm",
 }

@@ -195,7 +195,7 @@ def _backward(spec: Spec, ctx: Any, *grads: Any) -> Args:
             found.append(None)
             continue
         parts = list(_contributions(spec, i, cotangents, wide, outputs))
-        found.append(_gathered(spec, parts, ctx.shapes[i], ctx.dtypes[i]))
+        found.append(_gathered(spec, parts, ctx.shapes[i]))
     return (*found[: spec.number_at], None, *found[spec.number_at :], None)
 
 
@@ -211,15 +211,17 @@ def _contributions(
                 yield grads[j] * slope
 
 
-def _gathered(spec: Spec, parts: list[Tensor], shape: Any, dtype: torch.dtype) -> Tensor | None:
-    """The sum of the parts in an argument's shape; one part alone may be left in the shape it was broadcast to."""
+def _gathered(spec: Spec, parts: list[Tensor], shape: Any) -> Tensor | None:
+    """The sum of the parts in an argument's shape; one part alone may be left in the shape it was broadcast to.
+
+    In float64: autograd rounds it to the argument's dtype, after it was summed over a batch that shares the argument.
+    """
     if not parts:
         return None
     if spec.broadcasts and len(parts) == 1:
         (part,) = parts
         return part.expand(torch.broadcast_shapes(part.shape, shape))
-    total = sum(_reduced(part, shape) for part in parts)
-    return total.to(dtype) if isinstance(total, Tensor) else None
+    return functools.reduce(torch.add, [_reduced(part, shape) for part in parts])
 
 
 def _reduced(part: Tensor, shape: Any) -> Tensor:

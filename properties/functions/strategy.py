@@ -84,7 +84,8 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         broadcasts=draw(st.booleans()),
         materializes=draw(st.booleans()),
         frugal=draw(st.booleans()),
-        rule=draw(st.sampled_from(_rules(pairs))),
+        # A loop over slices rounds the gradient of a shared argument once per slice, and the sum once more.
+        rule=draw(st.sampled_from(("generated",) if half else _rules(pairs))),
         number_at=draw(st.integers(0, arity)),
         last_dim=draw(st.booleans()),
     )

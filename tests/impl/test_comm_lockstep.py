@@ -233,13 +233,14 @@ def test_running_var_is_right_to_a_rounding(mean: float, spread: float) -> None:
         return running[1]
 
     values = [Fraction(v) for part in parts for v in part.double().flatten().tolist()]
-    centre = sum(values) / len(values)
-    exact = sum((v - centre) ** 2 for v in values) / (len(values) - 1)
+    zero = Fraction(0)
+    centre = sum(values, zero) / len(values)
+    exact = sum(((v - centre) * (v - centre) for v in values), zero) / (len(values) - 1)
     found = LockstepWorld(4).run(program)
     assert all(torch.equal(v, found[0]) for v in found)
     lost = 2 * max(0.0, math.log2(abs(mean) / spread)) if mean else 0.0
-    error = abs(Fraction(float(found[0])) - exact) / exact
-    assert error <= 2.0**-24 + 2.0 ** (-53 + lost + 10), float(error)  # one rounding, and what the sums lost
+    error = float(abs(Fraction(float(found[0])) - exact) / exact)
+    assert error <= 2.0**-24 + 2.0 ** (-53 + lost + 10), error  # one rounding, and what the sums lost
     assert error <= 1e-7
 
 

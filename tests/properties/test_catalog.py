@@ -18,7 +18,9 @@ from opassay.properties.plan import PROPERTIES, Selection, SelectionError, load_
 
 #: Base classes are judged on classes that are generated from them.
 BASES = {"function": opassay.impl.Function}
-PUBLIC_OPS = [*(n for n, v in vars(opassay.impl).items() if inspect.isfunction(v)), *BASES]
+#: Functions that convert modules are no ops.
+NO_OPS = {"convert_sync_batchnorm"}
+PUBLIC_OPS = [*(n for n, v in vars(opassay.impl).items() if inspect.isfunction(v) and n not in NO_OPS), *BASES]
 
 
 def _formulas() -> set[str]:

@@ -18,7 +18,8 @@ class Fault:
     """One fault.
 
     Attributes:
-        op: name of the op. name: the fault in a few words. subject: the faulty implementation.
+        op: name of the op. name: the fault in a few words. subject: the faulty implementation; for COMM, of a rank's
+            call (comm, *args).
         property, dtype: of the cell that must catch it. codes: the verdicts' codes that name the fault's kind.
     """
 
@@ -36,5 +37,9 @@ class Fault:
 
 def judged(op: str, subject: Callable[..., Any], code: str, dtype: str) -> Verdict:
     """The verdict of one cell of an op on any implementation of it."""
-    declared = dataclasses.replace(load_op(op), subjects={"faulty": subject})
+    declared = load_op(op)
+    if code == "COMM":
+        declared = dataclasses.replace(declared, ranks=dataclasses.replace(declared.ranks, call=subject))
+        return run_cell(Cell(op, code, dtype, "cpu", "opassay"), Settings("commit"), declared)
+    declared = dataclasses.replace(declared, subjects={"faulty": subject})
     return run_cell(Cell(op, code, dtype, "cpu", "faulty"), Settings("commit"), declared)

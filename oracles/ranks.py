@@ -1,0 +1,143 @@
+"""COMM: an op over ranks gives, on any partition of its batch, what it gives on the whole; so does every derivative.
+
+Each rank runs a whole word of transforms on its part. What an operand is to the ranks, and what a result is, follows
+from two pairs: *cut* along axis 0, and so are its tangents and cotangents; *shared*, equal on every rank, and its
+cotangents are *partial*: what counts is their sum over ranks. The cotangent of what is partial is shared again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..reference.formats import FORMATS, ulp_array
+from .judgement import Judgement, Unsupported, Violation
+from .op import Sample, Tensor, dtype_name, to_array
+from .purity import same_bits
+from .rounding import Ball, balls
+from .transforms import (
+    ENGINES,
+    FIRST,
+    SECOND,
+    Problem,
+    Word,
+    along,
+    derivative_order,
+    draw_directions,
+    output_names,
+    word_name,
+)
+from .transforms import signature as signature_of
+from .verdict import Code
+
+CUT, SHARED, PARTIAL = "cut", "shared", "partial"
+_DUAL = {CUT: CUT, SHARED: PARTIAL, PARTIAL: SHARED}
+#: Words of second order that are tried on one sample.
+SECONDS = 2
+MOST_RANKS = 8
+
+
+def partitioned(j: Judgement, sample: Sample) -> None:
+    """COMM: values, first derivatives, and some second ones, of a partition that the sample decides."""
+    ranks = j.op.ranks
+    if ranks is None:
+        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} is no op over ranks")
+    rng = np.random.default_rng([sample.seed, zlib.crc32(repr(sample.args).encode())])
+    rows = int(sample.args[0].shape[0])
+    size = int(rng.integers(1, MOST_RANKS + 1))
+    cuts = sorted(int(c) for c in rng.integers(0, rows + 1, size - 1))
+    bounds = (0, *cuts, rows)
+    seconds = rng.choice(len(SECOND), SECONDS, replace=False)
+    for word in ((), *FIRST, *(SECOND[i] for i in sorted(seconds))):
+        _one(j, sample, word, bounds)
+
+
+def _one(j: Judgement, sample: Sample, word: Word, bounds: Sequence[int]) -> None:
+    ranks, problem = j.op.ranks, Problem(j.op, sample.args)
+    assert ranks is not None
+    sizes = [b - a for a, b in itertools.pairwise(bounds)]
+    path = f"{word_name(word)} on parts {sizes}"
+    with torch.no_grad():
+        primal = j.call(problem.operation(j.subject), *problem.passive, *problem.inputs, what="forward")
+    given = [CUT if i == 0 else SHARED for i in (*problem.fixed, *problem.wrt)]
+    passive, own = len(problem.fixed), len(problem.wrt)
+    results = [CUT, *(SHARED for _ in primal[1:])]
+    kinds, outputs = _kinds(word, given[passive:], results)
+    likes = signature_of(word, problem.inputs, primal, problem.passive)
+    operands = [*problem.passive, *problem.inputs, *draw_directions(likes[passive + own :], sample.seed, j.device)]
+
+    def program(comm: Any) -> Any:
+        rows = slice(bounds[comm.rank], bounds[comm.rank + 1])
+
+        def local(*args: Any) -> Any:
+            return ranks.call(comm, *args)
+
+        mine = [_part(t, kind, comm.rank, rows) for t, kind in zip(operands, [*given[:passive], *kinds], strict=True)]
+        f = problem.operation(j.op.functional(local))
+        return [t.detach() for t in along(ENGINES["func"], word, f, own, len(primal), passive)(*mine)]
+
+    found = j.call(ranks.run, len(sizes), program, what=path)
+    names = output_names(j.op, word, problem.wrt, len(primal))
+    columns = list(zip(*found, strict=True))
+    order = derivative_order(word)
+    formula, arrays = problem.formula(word, len(primal)), [to_array(t) for t in operands]
+    finite = all(np.isfinite(a).all() for a in arrays)
+    with j.clock("reference"):
+        read = balls(formula, arrays, j.terms_of(order))
+    for i, (parts, kind, name, ball) in enumerate(zip(columns, outputs, names, read, strict=True)):
+        with j.clock("compare"):
+            if kind == PARTIAL:
+                _sum_within(j, parts, ball, name, path)
+            else:
+                whole = _whole(j, parts, kind, name, path)
+                j.output(whole, ball, None, name, path, finite, order, (formula, arrays, i))
+
+
+def _kinds(word: Word, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What the operands of a word are to the ranks, and its results."""
+    ins, outs = list(inputs), list(outputs)
+    for step in word:
+        if step == "jvp":
+            ins, outs = ins + ins, outs
+        else:
+            ins, outs = ins + [_DUAL[kind] for kind in outs], [_DUAL[kind] for kind in ins]
+    return ins, outs
+
+
+def _part(t: Tensor, kind: str, rank: int, rows: slice) -> Tensor:
+    """A rank's share of an operand; of a partial one, the first rank has all."""
+    if kind == CUT:
+        return t[rows]
+    return t if kind == SHARED or rank == 0 else torch.zeros_like(t)
+
+
+def _whole(j: Judgement, parts: Sequence[Tensor], kind: str, name: str, path: str) -> Tensor:
+    if kind == CUT:
+        return torch.cat(list(parts))
+    if not all(same_bits(t, parts[0]) for t in parts):
+        raise Violation(Code.BITS, f"{j.op.name} {path}: {name} differs between ranks", path=path)
+    return parts[0]
+
+
+def _sum_within(j: Judgement, parts: Sequence[Tensor], ball: Ball, name: str, path: str) -> None:
+    """The sum over ranks, which nobody rounds, may be off as one process may be, and by the rounding of each part."""
+    fmt = FORMATS[dtype_name(parts[0].dtype)]
+    values = [to_array(t) for t in parts]
+    with np.errstate(all="ignore"):
+        total = np.sum(values, axis=0)
+        bound = np.asarray(ball.radii(), dtype=np.float64) + sum(0.5 * ulp_array(fmt, np.abs(v)) for v in values)
+        bound = bound + len(parts) * 2.0**-53 * np.sum(np.abs(values), axis=0)  # of this very sum
+        error = np.abs(total - np.asarray(ball.centre, dtype=np.float64))
+    judged = np.isfinite(bound) & np.isfinite(error)
+    if np.any(judged & (error > bound)):
+        at = np.unravel_index(int(np.argmax(np.where(judged, error / bound, 0.0))), bound.shape)
+        lines = [f"at {[int(i) for i in at]}: got {total[at]!r}, need {float(ball.centre[at])!r} to {bound[at]:.4g}"]
+        ratio = error[at] / bound[at]
+        raise Violation(Code.VALUE, f"{j.op.name} {path}: sum of {name} over ranks, {ratio:.4g}x bound", lines, path)
+    j.judged += int(np.count_nonzero(judged))
+    j.not_judged += int(judged.size - np.count_nonzero(judged))
