@@ -53,6 +53,18 @@ def _refusal(refusal: Refusal) -> Refusal:
     return dataclasses.replace(refusal, mutate=mutate)
 
 
+def _without_comm(promise: Callable[..., Any] | None) -> Any:
+    """A promise about batch_norm's arguments."""
+    return None if promise is None else lambda args, *rest: promise(args[:-1], *rest)
+
+
+_PROMISES = dataclasses.replace(
+    _LOCAL.promises,
+    dtypes=_without_comm(_LOCAL.promises.dtypes),
+    saved=_without_comm(_LOCAL.promises.saved),
+    aliases=_without_comm(_LOCAL.promises.aliases),
+)
+
 OPS: tuple[Op, ...] = (
     dataclasses.replace(
         _LOCAL,
@@ -60,6 +72,7 @@ OPS: tuple[Op, ...] = (
         reference=formulas.sync_batch_norm,
         subjects={"opassay": impl.sync_batch_norm},
         samples=_samples,
+        promises=_PROMISES,
         laws=tuple(map(_law, _LOCAL.laws)),
         refusals=tuple(map(_refusal, _LOCAL.refusals)),
         ranks=Ranks(_run, _call),
