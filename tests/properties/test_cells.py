@@ -96,7 +96,8 @@ def test_an_op_that_raises_fails() -> None:
     [
         (cell("ORD3", "float32"), Outcome.UNSUPPORTED, Code.DTYPE_OUTSIDE),
         (cell("FWD", subject="other"), Outcome.UNSUPPORTED, Code.NO_SUBJECT),
-        (cell("COMM"), Outcome.UNSUPPORTED, Code.NOT_BUILT),
+        (cell("COMM"), Outcome.UNSUPPORTED, Code.NOT_APPLICABLE),
+        (cell("NONE"), Outcome.UNSUPPORTED, Code.NOT_BUILT),
     ],
 )
 def test_what_is_not_asked_has_a_reason(asked: Cell, outcome: Outcome, code: Code) -> None:
