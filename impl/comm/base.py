@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -25,47 +26,71 @@ class Comm(ABC):
 
     def all_reduce(self, x: Tensor, reduction: str = "sum", tag: str = "") -> Tensor:
         """The sum, maximum or minimum over ranks, on every rank."""
-        return self._made("all_reduce", x, None, reduction, tag)
+        return self._made("all_reduce", x, None, reduction, tag)[0]
 
     def reduce(self, x: Tensor, root: int, reduction: str = "sum", tag: str = "") -> Tensor:
         """The same on the root alone; the others get their own x."""
-        return self._made("reduce", x, root, reduction, tag)
+        return self._made("reduce", x, root, reduction, tag)[0]
 
     def broadcast(self, x: Tensor, root: int, tag: str = "") -> Tensor:
         """The root's x."""
-        return self._made("broadcast", x, root, None, tag)
+        return self._made("broadcast", x, root, None, tag)[0]
 
     def all_gather(self, x: Tensor, tag: str = "") -> list[Tensor]:
         """Every rank's x, in the order of ranks; first axes may differ."""
-        return list(self._made("all_gather", x, None, None, tag).split(self.sizes))
+        return self._made("all_gather", x, None, None, tag)
 
     def gather(self, x: Tensor, root: int, tag: str = "") -> list[Tensor]:
         """The same on the root alone; the others get an empty list."""
-        whole = self._made("gather", x, root, None, tag)
-        return list(whole.split(self.sizes)) if self.rank == root else []
+        return self._made("gather", x, root, None, tag)
 
     def scatter(self, x: Tensor, root: int, tag: str = "") -> Tensor:
         """Slice `rank` of the root's x, whose shape every rank gives."""
-        return self._made("scatter", x, root, None, tag)
+        return self._made("scatter", x, root, None, tag)[0]
 
     def all_to_all(self, x: Tensor, tag: str = "") -> Tensor:
         """Slice i of the result is slice `rank` of the x of rank i."""
-        return self._made("all_to_all", x, None, None, tag)
+        return torch.stack(self._made("all_to_all", x, None, None, tag))
 
     def barrier(self, tag: str = "") -> None:
         """Nothing, once every rank has come here."""
         self._made("barrier", torch.zeros(()), None, None, tag)
 
-    #: First extents of what the last gathering call put together.
-    sizes: list[int]
-
-    def _made(self, op: str, x: Tensor, root: int | None, reduction: str | None, tag: str) -> Tensor:
+    def _made(self, op: str, x: Tensor, root: int | None, reduction: str | None, tag: str) -> list[Tensor]:
         call = call_of(op, x, self.size, root, reduction, tag)
         return self._run(call, x.detach().contiguous())  # gloo reads non-contiguous memory as if it were contiguous
 
     @abstractmethod
-    def _run(self, call: Call, x: Tensor) -> Tensor:
-        """Carry out a call with a contiguous tensor; what is gathered comes concatenated, and `sizes` says how."""
+    def _run(self, call: Call, x: Tensor) -> list[Tensor]:
+        """What `carried_out` says, of a contiguous tensor."""
+
+
+def carried_out(call: Call, given: Sequence[Tensor], rank: int, order: Sequence[int] | None = None) -> list[Tensor]:
+    """What a call gives to a rank, from what all ranks pass: the meaning of every collective.
+
+    Args:
+        order: in which ranks are reduced.
+
+    Returns:
+        New tensors: one per rank of what is gathered or exchanged, else one.
+    """
+    root = call.root or 0
+    match call.op:
+        case "all_reduce" | "reduce" if call.op == "all_reduce" or rank == root:
+            first, *others = [given[i] for i in (order or range(len(given)))]
+            total = first.clone()
+            for x in others:
+                total = _pairwise(call.reduction, total, x)
+            return [total]
+        case "broadcast":
+            return [given[root].clone()]
+        case "all_gather" | "gather":
+            return [x.clone() for x in given] if call.op == "all_gather" or rank == root else []
+        case "scatter":
+            return [given[root][rank].clone()]
+        case "all_to_all":
+            return [x[rank].clone() for x in given]
+    return [given[rank].clone()]
 
 
 def _pairwise(reduction: str | None, a: Tensor, b: Tensor) -> Tensor:
@@ -74,39 +99,11 @@ def _pairwise(reduction: str | None, a: Tensor, b: Tensor) -> Tensor:
     return torch.minimum(a, b) if reduction == "min" else a + b
 
 
-def carried_out(call: Call, given: list[Tensor], rank: int, order: list[int] | None = None) -> Tensor:
-    """What a call gives to a rank, from what all ranks pass: the meaning of every collective.
-
-    Args:
-        order: in which ranks are reduced.
-    """
-    root = call.root or 0
-    match call.op:
-        case "all_reduce" | "reduce":
-            if call.op == "reduce" and rank != root:
-                return given[rank].clone()
-            first, *others = [given[i] for i in (order or range(len(given)))]
-            total = first.clone()
-            for x in others:
-                total = _pairwise(call.reduction, total, x)
-            return total
-        case "broadcast":
-            return given[root].clone()
-        case "all_gather" | "gather":
-            return torch.cat(given) if call.op == "all_gather" or rank == root else given[rank].clone()
-        case "scatter":
-            return given[root][rank].clone()
-        case "all_to_all":
-            return torch.stack([x[rank] for x in given])
-    return given[rank].clone()
-
-
 class SoloComm(Comm):
     """One rank: every collective is what it is for one."""
 
     def __init__(self) -> None:
-        self.rank, self.size, self.sizes = 0, 1, []
+        self.rank, self.size = 0, 1
 
-    def _run(self, call: Call, x: Tensor) -> Tensor:
-        self.sizes = [x.shape[0]] if x.dim() else []
+    def _run(self, call: Call, x: Tensor) -> list[Tensor]:
         return carried_out(call, [x], 0)

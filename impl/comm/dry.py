@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from .base import Comm
+from .base import Comm, carried_out
 from .call import Call
 
 
@@ -26,6 +25,7 @@ class Network:
     bandwidth: float = 25e9
 
     def seconds(self, messages: float, sent: float) -> float:
+        """Of so many messages one after the other, with `sent` bytes in all."""
         return messages * self.latency + sent / self.bandwidth
 
 
@@ -48,25 +48,13 @@ class DryComm(Comm):
     def __init__(self, rank: int, size: int, network: Network | None = None) -> None:
         if not 0 <= rank < size:
             raise ValueError(f"DryComm: got rank={rank}, size={size}, need 0 <= rank < size.")
-        self.rank, self.size, self.sizes = rank, size, []
+        self.rank, self.size = rank, size
         self.network = network or Network()
         self.ledger: list[Entry] = []
 
-    def _run(self, call: Call, x: Tensor) -> Tensor:
+    def _run(self, call: Call, x: Tensor) -> list[Tensor]:
         self.ledger.append(self._entry(call, x.numel() * x.element_size()))
-        self.sizes = [x.shape[0]] * self.size if x.dim() else []
-        match call.op:
-            case "all_reduce" | "reduce":
-                alone = call.op == "reduce" and self.rank != call.root
-                return x.clone() if alone or call.reduction != "sum" else x * self.size
-            case "all_gather" | "gather":
-                alone = call.op == "gather" and self.rank != call.root
-                return x.clone() if alone else torch.cat([x] * self.size)
-            case "scatter":
-                return x[self.rank].clone()
-            case "all_to_all":
-                return x[self.rank].expand_as(x).clone()
-        return x.clone()
+        return carried_out(call, [x] * self.size, self.rank)
 
     def _entry(self, call: Call, size: int) -> Entry:
         """Of the better of the usual algorithms: trees and halving for short messages, rings and pipelines for long."""

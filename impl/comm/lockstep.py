@@ -57,24 +57,29 @@ class LockstepWorld:
         self._shared = private.forward_mode_for_threads if forward_mode else contextlib.nullcontext
         self.slips: Mapping[tuple[int, int], Slip] = {(slip.rank, slip.number): slip for slip in slips}
         self._random = random.Random(seed)
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._wake = [threading.Condition(self._lock) for _ in range(size)]
-        self._state = ["ready"] * size  # ready, waiting, done
-        self._calls: list[list[Call]] = [[] for _ in range(size)]
-        self._given: list[Any] = [None] * size
-        self._results: list[Any] = [None] * size
-        self._errors: list[BaseException | None] = [None] * size
+        self._wake = [threading.Condition(self._lock) for _ in range(self.size)]
+        self._state = ["ready"] * self.size  # ready, waiting, done
+        self._calls: list[list[Call]] = [[] for _ in range(self.size)]
+        self._given: list[Any] = [None] * self.size
+        self._results: list[Any] = [None] * self.size
+        self._errors: list[BaseException | None] = [None] * self.size
         self._turn = 0
         self._failed = ""
 
     def run(self, program: Callable[[Comm], Any]) -> list[Any]:
-        """What `program(comm)` returns on every rank.
+        """What `program(comm)` returns on every rank. A world may run several programs, one after the other.
 
         Raises:
             CommError: ranks that wait for each other in vain, or make different calls.
             Exception: what a rank raised, where the others did not wait for it.
         """
+        self._begin()
         results: list[Any] = [None] * self.size
+        intra_op = torch.get_num_threads()
         threads = [
             threading.Thread(target=self._live, args=(rank, program, results), daemon=True) for rank in range(self.size)
         ]
@@ -83,6 +88,7 @@ class LockstepWorld:
                 thread.start()
             for thread in threads:
                 thread.join()
+        torch.set_num_threads(intra_op)
         raised = next((err for err in self._errors if err is not None), None)
         if self._failed:
             raise CommError(self._failed) from raised
@@ -107,14 +113,14 @@ class LockstepWorld:
             if not self._failed:
                 self._hand_over()
 
-    def post(self, rank: int, call: Call, x: Tensor) -> tuple[Tensor, list[int]]:
-        """A rank's call: waits until all ranks have made theirs. Returns the result and the first extents of all x."""
+    def post(self, rank: int, call: Call, x: Tensor) -> list[Tensor]:
+        """A rank's call: waits until all ranks have made theirs."""
         slip = self.slips.get((rank, len(self._calls[rank]) + 1))
         self._calls[rank].append(call)
         if slip is not None and slip.kind == "raise":
             raise RuntimeError(f"injected into rank {rank} at call {slip.number}")
         if slip is not None and slip.kind == "skip":
-            return x, [x.shape[0]] if x.dim() else []
+            return [x]
         with self._lock:
             self._given[rank], self._state[rank] = x, "waiting"
             self._hand_over()
@@ -122,8 +128,8 @@ class LockstepWorld:
                 self._wake[rank].wait()
             if self._failed:
                 raise _Stopped
-            result, sizes = self._results[rank]
-        return result, sizes
+            found: list[Tensor] = self._results[rank]
+        return found
 
     def _hand_over(self) -> None:
         ready = [r for r in range(self.size) if self._state[r] == "ready"]
@@ -148,9 +154,8 @@ class LockstepWorld:
         order = list(range(self.size))
         if self.order == "random":
             self._random.shuffle(order)
-        sizes = [x.shape[0] if x.dim() else 0 for x in self._given]
         for rank in range(self.size):
-            self._results[rank] = (carried_out(calls[rank], self._given, rank, order), sizes)
+            self._results[rank] = carried_out(calls[rank], self._given, rank, order)
             self._state[rank] = "ready"
 
     def _waits(self, rank: int) -> str:
@@ -171,8 +176,7 @@ class LockstepComm(Comm):
     """A rank of a `LockstepWorld`."""
 
     def __init__(self, world: LockstepWorld, rank: int) -> None:
-        self.world, self.rank, self.size, self.sizes = world, rank, world.size, []
+        self.world, self.rank, self.size = world, rank, world.size
 
-    def _run(self, call: Call, x: Tensor) -> Tensor:
-        result, self.sizes = self.world.post(self.rank, call, x)
-        return result
+    def _run(self, call: Call, x: Tensor) -> list[Tensor]:
+        return self.world.post(self.rank, call, x)

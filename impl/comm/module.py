@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..normalization.batch_norm_update import count
+from ..normalization.batch_norm_module import normalized
 from .base import Comm
 from .sync_batch_norm import sync_batch_norm
 from .torch_comm import default_comm
@@ -35,33 +36,19 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             raise ValueError(f"SyncBatchNorm: got input of shape={list(input.shape)}, need at least 2 dims.")
 
     def forward(self, input: Tensor) -> Tensor:
-        """This rank's part of the normalised batch."""
-        self._check_input_dim(input)
-        momentum = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            count(self.num_batches_tracked)
-            if self.momentum is None:
-                momentum = 1.0 / float(self.num_batches_tracked)
-        mean, var = self.running_mean, self.running_var
-        training = self.training or (mean is None and var is None)
-        if self.training and not self.track_running_stats:
-            mean = var = None
-        return sync_batch_norm(
-            input, mean, var, self.weight, self.bias, training, momentum, self.eps, comm=self._ranks()
-        )
-
-    def _ranks(self) -> Comm:
-        if self.comm is None:
-            self.comm = default_comm(self.process_group)
-        return self.comm
+        """This rank's part of the normalised batch, as `sync_batch_norm`."""
+        # Looked up anew: a process group in the module could be neither copied nor pickled.
+        comm = default_comm(self.process_group) if self.comm is None else self.comm
+        return normalized(self, input, functools.partial(sync_batch_norm, comm=comm))
 
 
 def convert_sync_batchnorm(
     module: torch.nn.Module, process_group: Any = None, *, comm: Comm | None = None
 ) -> torch.nn.Module:
-    """The module with every batch norm layer in it, of torch or ours, replaced by a `SyncBatchNorm`.
+    """The module with every batch norm layer in it, of torch or ours, replaced by a `SyncBatchNorm`, in place.
 
-    Parameters and buffers are the very tensors of the layers that are replaced.
+    Parameters and buffers are the very tensors of the layers that are replaced. A module that is a batch norm layer
+    itself is not changed; the new layer is returned.
     """
     if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
         new = SyncBatchNorm(

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..function import Function
 from ..normalization import batch_norm as local
-from ..precision import HALF
+from ..normalization.batch_norm_update import update
+from ..precision import compute_dtype
 from .base import Comm
 from .reduction import AllReduce
 from .torch_comm import default_comm
@@ -59,21 +60,23 @@ def sync_batch_norm(
     # In the graph of every rank or of none: what a rank's own input needs must not decide who takes part in backward.
     anchor = torch.zeros((), dtype=torch.float64, device=input.device, requires_grad=torch.is_grad_enabled())
     # Half types are computed with in float32 from end to end, so that sums of derivatives are rounded once.
-    wide = [t if t is None else t.to(_wide(t)) for t in (input, weight, bias)]
+    wide = [t if t is None else t.to(compute_dtype(t.dtype)) for t in (input, weight, bias)]
     out, mean, var, count = Normalization.apply(*wide, anchor, eps, comm)
-    # Only where every rank has at most one element can all have one: the others need not wait for the number.
-    if input.numel() <= input.shape[1] and float(count) == 1:
+    # Only where every rank has at most one element can all together have one, or none: no other rank asks the device.
+    elements = float(count) if input.numel() <= input.shape[1] else 2.0
+    if elements == 1:
         raise ValueError(
             "sync_batch_norm: got one element per channel on all ranks, need more than 1 value per channel."
         )
-    if running_mean is not None and running_var is not None:
-        _update(running_mean, running_var, mean.detach(), var.detach(), count, momentum)
+    if running_mean is not None and elements:
+        update(running_mean, running_var, mean.detach(), (var * (count / (count - 1))).detach(), momentum)
     return out.to(input.dtype)  # type: ignore[no-any-return]
 
 
 class Normalization(Function):
     """(out, mean, biased variance, count) of the batches of all ranks; all but out are float64, (C,) and ().
 
+    Input (N, C, ...), weight and bias (C,) are float32 or float64, all alike.
     `anchor` is a zero in the graph. The mean and the variance are differentiable outputs, for `backward` is a function
     of them, and it is differentiated again.
     """
@@ -83,9 +86,8 @@ class Normalization(Function):
     @staticmethod
     def forward(x: Tensor, weight: Any, bias: Any, anchor: Tensor, eps: float, comm: Comm) -> tuple[Tensor, ...]:
         mean, var, total = _moments(x, comm)
-        out = _deviation(x, mean) * _along(_scale(var, weight, eps).to(_wide(x)), x)
-        out = out if bias is None else out + _along(bias.to(_wide(x)), x)
-        return out.to(x.dtype), mean, var, total
+        out = _deviation(x, mean) * _along(_scale(var, weight, eps), x)
+        return out if bias is None else out + _along(bias, x), mean, var, total
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -93,7 +95,7 @@ class Normalization(Function):
         _, mean, var, total = output
         ctx.save_for_backward(x, weight, mean, var, total)
         ctx.save_for_forward(x, weight, mean, var, total)
-        ctx.bias = None if bias is None else bias.dtype
+        ctx.has_bias = bias is not None
         ctx.mark_non_differentiable(total)
         ctx.set_materialize_grads(False)
 
@@ -101,43 +103,33 @@ class Normalization(Function):
     def backward(ctx: Any, g: Any, g_mean: Any, g_var: Any, g_total: Any) -> Any:
         x, weight, mean, var, total = ctx.saved_tensors
         g = torch.zeros_like(x) if g is None else g
-        wide, scale, invstd = g.to(_wide(x)), _scale(var, weight, ctx.eps), (var + ctx.eps).rsqrt()
-        deviation = _deviation(x, mean)
-        sums = wide.sum(_others(x), dtype=torch.float64)
-        products = (wide * deviation).sum(_others(x), dtype=torch.float64)
+        scale, invstd, deviation = _scale(var, weight, ctx.eps), (var + ctx.eps).rsqrt(), _deviation(x, mean)
+        sums, products = _sum(g), _sum(g * deviation)
         # Cotangents of the mean and the variance come in higher orders alone, and then on every rank.
-        others = [torch.zeros_like(mean) if part is None else part for part in (g_mean, g_var)]
-        inner = () if g_mean is None and g_var is None else others
+        higher = g_mean is not None or g_var is not None
+        inner = [torch.zeros_like(mean) if part is None else part for part in (g_mean, g_var)] if higher else []
         reduced: Any = AllReduce.apply(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")
-        of_sum, of_product, *of_others = (part / total for part in reduced.split(x.shape[1]))
-        shift, slope = (_along(part.to(_wide(x)), x) for part in (of_sum, invstd.square() * of_product))
-        d_input = ((wide - shift) - deviation * slope) * _along(scale.to(_wide(x)), x)
-        if of_others:
-            of_mean, of_var = (_along(part.to(_wide(x)), x) for part in of_others)
+        of_sum, of_product, *of_inner = (part / total for part in reduced.split(x.shape[1]))
+        d_input = (g - _along(of_sum, x)) - deviation * _along(invstd.square() * of_product, x)
+        d_input = d_input * _along(scale, x)
+        if higher:
+            of_mean, of_var = (_along(part, x) for part in of_inner)
             d_input = d_input + (of_mean + 2 * deviation * of_var)
-        d_weight = None if weight is None else (invstd * products).to(weight.dtype)
-        return d_input.to(x.dtype), d_weight, None if ctx.bias is None else sums.to(ctx.bias), None, None, None
+        d_weight = None if weight is None else (invstd * products).to(x.dtype)
+        return d_input, d_weight, sums.to(x.dtype) if ctx.has_bias else None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, t: Any, t_weight: Any, t_bias: Any, *rest: Any) -> Any:
         x, weight, mean, var, total = ctx.saved_tensors
         t = torch.zeros_like(x) if t is None else t
-        wide, scale, invstd = t.to(_wide(x)), _scale(var, weight, ctx.eps), (var + ctx.eps).rsqrt()
-        deviation = _deviation(x, mean)
-        local_sums = torch.cat(
-            [
-                wide.sum(_others(x), dtype=torch.float64),
-                2 * (wide * deviation).sum(_others(x), dtype=torch.float64),
-            ]
-        )
+        scale, invstd, deviation = _scale(var, weight, ctx.eps), (var + ctx.eps).rsqrt(), _deviation(x, mean)
+        local_sums = torch.cat([_sum(t), 2 * _sum(t * deviation)])
         reduced: Any = AllReduce.apply(local_sums, ctx.comm, "batch norm, jvp")
         t_mean, t_var = (reduced / total).chunk(2)
         t_scale = -0.5 * scale * invstd.square() * t_var
-        t_scale = t_scale if t_weight is None else t_scale + invstd * t_weight.to(torch.float64)
-        moved = (wide - _along(t_mean.to(_wide(x)), x)) * _along(scale.to(_wide(x)), x)
-        moved = moved + deviation * _along(t_scale.to(_wide(x)), x)
-        moved = moved if t_bias is None else moved + _along(t_bias.to(_wide(x)), x)
-        return moved.to(x.dtype), t_mean, t_var, None
+        t_scale = t_scale if t_weight is None else t_scale + invstd * t_weight
+        moved = (t - _along(t_mean, x)) * _along(scale, x) + deviation * _along(t_scale, x)
+        return moved if t_bias is None else moved + _along(t_bias, x), t_mean, t_var, None
 
 
 def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,54 +140,38 @@ def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
     """
     channels, count = x.shape[1], x.numel() // max(x.shape[1], 1)
     wide = x.to(torch.float64)
-    mean = wide.sum(_others(x)) / max(count, 1)
+    mean = _sum(wide) / max(count, 1)
     own = [count * mean, mean.new_full((1,), count)]
     if x.dtype == torch.float64:
         sums: Any = AllReduce.apply(torch.cat(own), comm, "batch norm, mean")
         total = sums[-1]
         mean = sums[:-1] / total
-        squares: Any = AllReduce.apply((wide - _along(mean, x)).square().sum(_others(x)), comm, "batch norm, variance")
+        squares: Any = AllReduce.apply(_sum((wide - _along(mean, wide)).square()), comm, "batch norm, variance")
         return mean, squares / total, total
-    squares = (wide - _along(mean, x)).square().sum(_others(x)) + count * mean.square()
+    squares = _sum((wide - _along(mean, wide)).square()) + count * mean.square()
     sums = AllReduce.apply(torch.cat([*own, squares]), comm, "batch norm")
     total = sums[channels]
     mean = sums[:channels] / total
     return mean, (sums[channels + 1 :] / total - mean.square()).clamp(min=0), total
 
 
-def _wide(x: Tensor) -> torch.dtype:
-    """What a rank computes in, element by element."""
-    return torch.float32 if x.dtype in HALF else x.dtype
-
-
 def _deviation(x: Tensor, mean: Tensor) -> Tensor:
-    """(x − hi) − lo: hi + lo is the mean to twice the digits of the dtype that is computed in."""
-    high = mean.to(_wide(x))
-    low = (mean - high.to(torch.float64)).to(_wide(x))
-    return (x.to(_wide(x)) - _along(high, x)) - _along(low, x)
+    """(x − hi) − lo: hi + lo is the mean to twice the digits of the input's dtype."""
+    high = mean.to(x.dtype)
+    return (x - _along(high, x)) - _along(mean - high, x)
 
 
 def _scale(var: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """weight / sqrt(var + eps), float64."""
     invstd = (var + eps).rsqrt()
-    return invstd if weight is None else invstd * weight.to(torch.float64)
+    return invstd if weight is None else invstd * weight
 
 
-def _others(x: Tensor) -> list[int]:
-    """Every dim but that of the channels."""
-    return [0, *range(2, x.dim())]
+def _sum(x: Tensor) -> Tensor:
+    """Per channel, float64."""
+    return x.sum([0, *range(2, x.dim())], dtype=torch.float64)
 
 
 def _along(channels: Tensor, x: Tensor) -> Tensor:
-    """(C,) as it broadcasts to x."""
-    return channels.reshape(1, -1, *(1,) * (x.dim() - 2))
-
-
-def _update(
-    running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, count: Tensor, momentum: float
-) -> None:
-    """running = (1 − momentum) running + momentum statistic, with the unbiased variance."""
-    unbiased = var * (count / (count - 1))
-    with torch.no_grad():
-        for running, new in ((running_mean, mean), (running_var, unbiased)):
-            running.copy_((1 - momentum) * running.to(torch.float64) + momentum * new)
+    """(C,) in the dtype of x, as it broadcasts to x."""
+    return channels.to(x.dtype).reshape(1, -1, *(1,) * (x.dim() - 2))

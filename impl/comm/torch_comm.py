@@ -1,7 +1,8 @@
-"""`TorchComm`: ranks of a torch.distributed process group (gloo, NCCL)."""
+"""`TorchComm`: ranks of a torch.distributed process group."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import torch
@@ -11,8 +12,8 @@ from torch import Tensor
 from .base import Comm, SoloComm
 from .call import Call, CommError
 
-#: Bytes of a fingerprint as it travels; a call whose text is longer is cut, which its length tells.
-_BYTES = 256
+#: A fingerprint as it travels: the digest that is compared, and as much of the call's text as there is room for.
+_DIGEST, _BYTES = 32, 256
 
 
 def default_comm(group: Any = None) -> Comm:
@@ -38,9 +39,9 @@ class TorchComm(Comm):
             raise RuntimeError("TorchComm: torch.distributed is not initialised, need init_process_group before.")
         self.group: Any = dist.group.WORLD if group is None else group
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        self.fingerprints, self.sizes, self._number = fingerprints, [], 0
+        self.fingerprints, self._number = fingerprints, 0
 
-    def _run(self, call: Call, x: Tensor) -> Tensor:
+    def _run(self, call: Call, x: Tensor) -> list[Tensor]:
         self._number += 1
         try:
             if self.fingerprints:
@@ -53,54 +54,53 @@ class TorchComm(Comm):
             raise CommError(f"{where}: {str(err).splitlines()[0]}") from err
 
     def _require_one_call(self, call: Call, device: torch.device) -> None:
-        text = f"{self._number}|{call.key()!r}|{call}".encode()
-        row = torch.zeros(_BYTES, dtype=torch.uint8)
-        row[: min(len(text), _BYTES)] = torch.tensor(list(text[:_BYTES]), dtype=torch.uint8)
-        rows = [torch.empty(_BYTES, dtype=torch.uint8, device=device) for _ in range(self.size)]
-        dist.all_gather(rows, row.to(device), group=self.group)
-        told = [bytes(r.tolist()).rstrip(b"\0").decode(errors="replace").split("|") for r in rows]
-        if len({tuple(parts[:2]) for parts in told}) > 1:
-            calls = [f"rank {r} in call {parts[0]}, {parts[-1]}" for r, parts in enumerate(told)]
-            raise CommError("different calls: " + "; ".join(calls))
+        digest = hashlib.sha256(f"{self._number} {call.key()!r}".encode()).digest()
+        text = f"rank {self.rank} in call {self._number}, {call}".encode()
+        whole = (digest + text)[:_BYTES].ljust(_BYTES, b"\0")
+        row = torch.frombuffer(bytearray(whole), dtype=torch.uint8).to(device)
+        rows = [torch.empty_like(row) for _ in range(self.size)]
+        dist.all_gather(rows, row, group=self.group)
+        told = [bytes(r.tolist()) for r in rows]
+        if len({each[:_DIGEST] for each in told}) > 1:
+            texts = (each[_DIGEST:].rstrip(b"\0").decode(errors="replace") for each in told)
+            raise CommError("different calls: " + "; ".join(texts))
 
-    def _collective(self, call: Call, x: Tensor) -> Tensor:
+    def _collective(self, call: Call, x: Tensor) -> list[Tensor]:
         root = None if call.root is None else dist.get_global_rank(self.group, call.root)
         match call.op:
             case "all_reduce" | "reduce":
-                kind = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}[
-                    call.reduction or ""
-                ]
                 total = x.clone()
-                dist.all_reduce(total, kind, group=self.group)
-                return total if call.op == "all_reduce" or self.rank == call.root else x.clone()
+                dist.all_reduce(total, _reduction(call), group=self.group)
+                return [total if call.op == "all_reduce" or self.rank == call.root else x.clone()]
             case "broadcast":
                 sent = x.clone()
                 dist.broadcast(sent, root, group=self.group)
-                return sent
+                return [sent]
             case "all_gather" | "gather":
-                return self._gathered(call, x)
+                found = self._gathered(x)
+                return found if call.op == "all_gather" or self.rank == call.root else []
             case "scatter":
                 mine = torch.empty_like(x[0])
                 parts = [part.contiguous() for part in x] if self.rank == call.root else None
                 dist.scatter(mine, parts, src=root, group=self.group)
-                return mine
+                return [mine]
             case "all_to_all":
-                whole = [torch.empty_like(x) for _ in range(self.size)]
-                dist.all_gather(whole, x, group=self.group)
-                return torch.stack([part[self.rank] for part in whole])
+                return [part[self.rank].clone() for part in self._gathered(x)]
         dist.barrier(group=self.group)
-        return x.clone()
+        return [x.clone()]
 
-    def _gathered(self, call: Call, x: Tensor) -> Tensor:
-        """Concatenated along axis 0; ranks with fewer rows send as many as the longest, and those are cut off again."""
-        mine = torch.tensor([x.shape[0]], device=x.device)
-        counts = [torch.empty_like(mine) for _ in range(self.size)]
-        dist.all_gather(counts, mine, group=self.group)
-        self.sizes = [int(count) for count in counts]
-        padded = x.new_zeros((max(self.sizes), *x.shape[1:]))
+    def _gathered(self, x: Tensor) -> list[Tensor]:
+        """Every rank's x; ranks with fewer rows send as many as the longest, and those are cut off again."""
+        rows = torch.tensor([x.shape[0]], device=x.device)
+        counts = [torch.empty_like(rows) for _ in range(self.size)]
+        dist.all_gather(counts, rows, group=self.group)
+        sizes = [int(count) for count in counts]
+        padded = x.new_zeros((max(sizes), *x.shape[1:]))
         padded[: x.shape[0]] = x
         whole = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(whole, padded, group=self.group)
-        if call.op == "gather" and self.rank != call.root:
-            return x.clone()
-        return torch.cat([part[:count] for part, count in zip(whole, self.sizes, strict=True)])
+        return [part[:size] for part, size in zip(whole, sizes, strict=True)]
+
+
+def _reduction(call: Call) -> Any:
+    return {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}[call.reduction or "sum"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -9,8 +11,10 @@ from .batch_norm import batch_norm
 from .batch_norm_update import count
 
 
-def _forward(module: torch.nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
-    """`batch_norm` with the module's parameters; counts the batches that update its running statistics.
+def normalized(
+    module: torch.nn.modules.batchnorm._BatchNorm, x: Tensor, norm: Callable[..., Tensor] = batch_norm
+) -> Tensor:
+    """`norm` with the module's parameters; counts the batches that update its running statistics.
 
     With momentum None the running statistics are the mean over all batches: the weight of batch k is 1 / k.
     """
@@ -25,7 +29,7 @@ def _forward(module: torch.nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor
     training = module.training or (mean is None and var is None)
     if module.training and not module.track_running_stats:
         mean = var = None
-    return batch_norm(x, mean, var, module.weight, module.bias, training, momentum, module.eps)
+    return norm(x, mean, var, module.weight, module.bias, training, momentum, module.eps)
 
 
 class BatchNorm1d(torch.nn.BatchNorm1d):
@@ -33,7 +37,7 @@ class BatchNorm1d(torch.nn.BatchNorm1d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalised input, as `batch_norm`."""
-        return _forward(self, input)
+        return normalized(self, input)
 
 
 class BatchNorm2d(torch.nn.BatchNorm2d):
@@ -41,7 +45,7 @@ class BatchNorm2d(torch.nn.BatchNorm2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalised input, as `batch_norm`."""
-        return _forward(self, input)
+        return normalized(self, input)
 
 
 class BatchNorm3d(torch.nn.BatchNorm3d):
@@ -49,4 +53,4 @@ class BatchNorm3d(torch.nn.BatchNorm3d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalised input, as `batch_norm`."""
-        return _forward(self, input)
+        return normalized(self, input)

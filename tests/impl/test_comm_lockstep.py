@@ -250,7 +250,7 @@ class Counting(Comm):
     def __init__(self, comm: Comm) -> None:
         self.comm, self.rank, self.size, self.sent = comm, comm.rank, comm.size, []
 
-    def _run(self, call: Any, x: Tensor) -> Tensor:
+    def _run(self, call: Any, x: Tensor) -> list[Tensor]:
         self.sent.append(x.numel())
         return self.comm._run(call, x)
 
