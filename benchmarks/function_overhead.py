@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -62,14 +63,16 @@ def _cases(f: Any) -> dict[str, Callable[[], object]]:
     }
 
 
+def _repeated(call: Callable[[], object]) -> None:
+    for _ in range(CALLS):
+        call()
+
+
 def rows() -> Iterator[Row]:
     ours, theirs = _cases(product(Function)), _cases(product(torch.autograd.Function))
     for name in ours:
-
-        def repeat(call: Callable[[], object]) -> Callable[[], None]:
-            return lambda: [call() for _ in range(CALLS)] and None
-
-        mine, torch_s = fastest([repeat(ours[name]), repeat(theirs[name])], RUNS if "under" not in name else RUNS // 10)
+        pair = [functools.partial(_repeated, cases[name]) for cases in (ours, theirs)]
+        mine, torch_s = fastest(pair, RUNS if "under" not in name else RUNS // 10)
         yield Row("function", f"{name}, ours", mine / CALLS * 1e6, "us")
         if "under" in name:
             yield Row("function", f"{name}, of torch's", mine / torch_s, "x")

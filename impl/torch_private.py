@@ -25,10 +25,10 @@ that still exists still means the same.
 | unwrap_batched, restore_vmap | torch._functorch.vmap | the tensors inside, the function on slices |
 | broadcast_to_and_flatten | torch._functorch.vmap._broadcast_to_and_flatten | out_dims as a prefix of the outputs |
 | TransformType, HigherOrderOperator | torch._C._functorch, torch._ops | an operator with a rule per transform |
-| versions_kept | torch.autograd._unsafe_preserve_version_counter, torch._C._functorch.get_unwrapped,
-  is_functorch_wrapped_tensor | give a tangent in place, the value being there |
-| kept_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy, _FrameExecStrategy, _FrameAction,
-  the attribute _torchdynamo_disable | torch.compiler.disable without its cost per call |
+| versions_kept | torch.autograd._unsafe_preserve_version_counter | give a tangent in place, the value being there |
+| versions_kept | torch._C._functorch.get_unwrapped, is_functorch_wrapped_tensor | every level of a tensor |
+| kept_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy | torch.compiler.disable, free per call |
+| kept_out_of_graphs | torch._C._dynamo.eval_frame._FrameExecStrategy, _FrameAction; _torchdynamo_disable | the same |
 | forward_mode_for_threads | torch._functorch.eager_transforms.JVP_NESTING | one dual level for several threads |
 | pytree | torch.utils._pytree | containers of outputs |
 | constant_at | torch._C._functorch._unwrap_for_grad, _wrap_for_grad | a primal without its innermost tangent |

@@ -2,17 +2,19 @@
 
 Where nothing tells the exact result there is no bound on an error either. What can be told is whether two ways agree:
 jvp with vjp, vmap with the loop it stands for, eager autograd with torch.func, second derivatives with each other. They
-are evaluated in float64, and must agree to half of its digits, on the scale of the largest element: rounding takes as
-much only where it is amplified 2^26 times, and a missing term, a wrong sign, a slice of another sample takes all.
+are evaluated in float64, and must agree as far as float32 could tell, on the scale of the largest element: rounding
+takes as much only where it is amplified 2^29 times; a missing term, a wrong sign, a slice of another sample takes all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from ..reference.formats import FORMATS
 from .judgement import Judgement, Unsupported, Violation, batch
 from .op import Sample, Tensor
 from .transforms import (
@@ -23,6 +25,7 @@ from .transforms import (
     Word,
     along,
     draw_directions,
+    loop,
     output_names,
     signature,
     word_name,
@@ -30,8 +33,8 @@ from .transforms import (
 from .verdict import Code
 from .vmap import nestings
 
-#: Half of the 53 digits of float64.
-AGREEMENT = 2.0**-26
+#: What float32 could tell apart.
+AGREEMENT = FORMATS["float32"].unit_roundoff
 
 
 class Opaque:
@@ -44,18 +47,7 @@ class Opaque:
         raise Unsupported(Code.NOT_APPLICABLE, self.reason)
 
 
-def _loop(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
-    """The loop that vmap stands for, in torch."""
-
-    def batched(*args: Any) -> tuple[Any, ...]:
-        size = next(a.shape[0] for a, d in zip(args, in_dims, strict=True) if d is not None)
-        rows = [f(*(a if d is None else a[i] for a, d in zip(args, in_dims, strict=True))) for i in range(size)]
-        return tuple(torch.stack(column) for column in zip(*rows, strict=True))
-
-    return batched
-
-
-LOOP = Engine(ENGINES["func"].jvp, ENGINES["func"].vjp, _loop)
+LOOP = Engine(ENGINES["func"].jvp, ENGINES["func"].vjp, functools.partial(loop, stack=torch.stack))
 
 
 def agreeing(j: Judgement, sample: Sample) -> None:
@@ -77,10 +69,11 @@ def agreeing(j: Judgement, sample: Sample) -> None:
         _adjoint(j, sample, problem, primal, forward_mode)
 
 
-def _drawn(problem: Problem, primal: Sequence[Tensor], word: Word, seed: int) -> list[Tensor]:
+def _operands(problem: Problem, sample: Sample, primal: Sequence[Tensor], word: Word) -> list[Tensor]:
+    """What T(f) takes: the inputs, batched where the word says so, and directions."""
     likes = signature(word, problem.inputs, primal, problem.passive)
     own = len(problem.fixed) + len(problem.wrt)
-    return [*problem.passive, *problem.inputs, *draw_directions(likes[own:], seed)]
+    return [*batch(problem, sample, likes[:own]), *draw_directions(likes[own:], sample.seed)]
 
 
 def _outputs(
@@ -97,9 +90,7 @@ def _compare(
     other: str,
 ) -> None:  # fmt: skip
     """One word taken in two ways."""
-    likes = signature(word, problem.inputs, primal, problem.passive)
-    own = len(problem.fixed) + len(problem.wrt)
-    operands = [*batch(problem, sample, likes[:own]), *draw_directions(likes[own:], sample.seed)]
+    operands = _operands(problem, sample, primal, word)
     mine, theirs = (_outputs(j, problem, primal, word, way, operands) for way in ways)
     for a, b, name in zip(mine, theirs, output_names(j.op, word, problem.wrt, len(primal)), strict=True):
         _agree(j, a, b, f"{word_name(word)}: {name} differs from {other}", word_name(word))
@@ -119,7 +110,7 @@ def _agree(j: Judgement, a: Tensor, b: Tensor, what: str, path: str) -> None:
         at = tuple(int(k) for k in (~same).nonzero()[0])
         lines = [
             f"{int((~same).sum())} of {same.numel()} elements differ, first at {list(at)}:",
-            f"got {float(a[at])!r}, there {float(b[at])!r}; they must agree to 2^-26 of {scale:.4g}",
+            f"got {float(a[at])!r}, there {float(b[at])!r}; they must agree to 2^-24 of {scale:.4g}",
         ]
         raise Violation(Code.VALUE, f"{j.op.name} {what}", lines, path)
     j.judged += same.numel()
@@ -128,7 +119,7 @@ def _agree(j: Judgement, a: Tensor, b: Tensor, what: str, path: str) -> None:
 def _adjoint(j: Judgement, sample: Sample, problem: Problem, primal: Sequence[Tensor], forward_mode: bool) -> None:
     """<g, J t> = <J^T g, t>, and the second derivatives of <g, f> are symmetric."""
     k, m, own = len(problem.wrt), len(primal), len(problem.fixed) + len(problem.wrt)
-    reverse = _drawn(problem, primal, ("vjp",), sample.seed)
+    reverse = _operands(problem, sample, primal, ("vjp",))
     tangents = draw_directions(signature(("jvp",), problem.inputs, primal)[k:], sample.seed + 1)
     others = draw_directions(signature(("jvp",), problem.inputs, primal)[k:], sample.seed + 2)
     pulled = _outputs(j, problem, primal, ("vjp",), ENGINES["func"], reverse)
@@ -157,6 +148,6 @@ def _balanced(
     scale = float(left.abs().sum() + right.abs().sum())
     difference = abs(float(left.sum()) - float(right.sum()))
     if not difference <= AGREEMENT * scale and difference == difference:
-        lines = [f"{float(left.sum())!r} and {float(right.sum())!r}; they must agree to 2^-26 of {scale:.4g}"]
+        lines = [f"{float(left.sum())!r} and {float(right.sum())!r}; they must agree to 2^-24 of {scale:.4g}"]
         raise Violation(Code.ADJOINT, f"{j.op.name}: {what}", lines, "adjoint")
     j.judged += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,10 @@ class Sample:
     seed: int = 0
     regime: str = "benign"
     slices: tuple[tuple[Any, ...], ...] = ()
+
+    def generator(self, key: int) -> Any:
+        """A NumPy generator by all of the sample: Hypothesis repeats seeds, not samples."""
+        return np.random.default_rng([self.seed, key, zlib.crc32(repr(self.args).encode())])
 
     def with_args(self, args: Sequence[Any]) -> Sample:
         return replace(self, args=tuple(args))

@@ -47,15 +47,19 @@ class Engine:
     vmap: Callable[[Callable[..., Any], tuple[int | None, ...]], Callable[..., Any]]
 
 
-def _reference_vmap(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
+def loop(f: Callable[..., Any], in_dims: tuple[int | None, ...], stack: Callable[..., Any]) -> Callable[..., Any]:
     """The loop that vmap stands for: one call per slice, results stacked."""
 
     def batched(*args: Any) -> tuple[Any, ...]:
         size = next(a.shape[0] for a, d in zip(args, in_dims, strict=True) if d is not None)
         rows = [f(*(a if d is None else a[i] for a, d in zip(args, in_dims, strict=True))) for i in range(size)]
-        return tuple(np.stack(column) for column in zip(*rows, strict=True))
+        return tuple(stack(column) for column in zip(*rows, strict=True))
 
     return batched
+
+
+def _reference_vmap(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
+    return loop(f, in_dims, np.stack)
 
 
 def _func_vmap(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -203,9 +202,7 @@ def words(j: Judgement, sample: Sample) -> None:
         reason = f"{j.op.name} promises no depth of nesting; NEST asks for some of depth 2 and 3"
         raise Unsupported(Code.NOT_APPLICABLE, reason)
     every = j.offered(nestings(depth))
-    # By all of the sample, for Hypothesis repeats seeds.
-    rng = np.random.default_rng([sample.seed, zlib.crc32(repr(sample.args).encode())])
-    for i in sorted(rng.choice(len(every), min(WORDS, len(every)), replace=False)):
+    for i in sorted(sample.generator(39).choice(len(every), min(WORDS, len(every)), replace=False)):
         j.path(sample, every[i], exactly=False)
 
 

@@ -19,7 +19,6 @@ from ..torch_private import pytree
 
 _PLAN = "_opassay_plan"
 _STRUCTURED = "_pt_structured"  # set on a context whose outputs end in a `_Structure`
-_SET_UP = torch.autograd.Function.setup_context
 
 
 class _Structure:
@@ -58,7 +57,7 @@ def plan_of(cls: Any) -> Plan:
 
 
 def positional(cls: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments by position, defaults filled in."""
+    """The arguments by position, defaults filled in. TypeError where they do not go with `forward`."""
     if not kwargs and plan.least <= len(args) and (plan.most is None or len(args) <= plan.most):
         return args
     if not plan.separate:
@@ -82,7 +81,11 @@ def apply_eagerly(plan: Plan, args: tuple[Any, ...]) -> Any:
 
 
 def backward_of(cls: Any) -> Callable[..., Any]:
-    """The static method (ctx, *cotangents) that a class defines under one of torch's names for it."""
+    """The static method (ctx, *cotangents) that a class defines under one of torch's names for it.
+
+    Raises:
+        RuntimeError: it defines both.
+    """
     if cls.vjp is torch.autograd.Function.vjp:
         method = cls.backward
     elif cls.backward is torch.autograd.Function.backward:
@@ -128,7 +131,7 @@ class EagerFunction(torch.autograd.Function, metaclass=OwnMeta):
 
 
 def _make_plan(cls: Any) -> Plan:
-    separate = cls.setup_context is not _SET_UP
+    separate = cls.setup_context is not torch.autograd.Function.setup_context
     kinds = [p.kind for p in inspect.signature(cls.forward).parameters.values()]
     least = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
     most = None if inspect.Parameter.VAR_POSITIONAL in kinds else least
@@ -143,7 +146,7 @@ def _with_containers(cls: Any) -> Any:
 
     def forward(*args: Any) -> Any:
         output = cls.forward(*args)
-        if isinstance(output, Tensor) or _is_flat_tuple(output):
+        if _is_flat(output):
             return output
         leaves, spec = pytree.tree_flatten(output)
         return (*leaves, _Structure(spec))
@@ -167,7 +170,9 @@ def _with_containers(cls: Any) -> Any:
     return type(cls)(cls.__name__, (cls,), {name: staticmethod(f) for name, f in members.items()} | plain)
 
 
-def _is_flat_tuple(output: Any) -> bool:
-    if type(output) is not tuple or not output:
-        return not isinstance(output, tuple) and pytree.tree_is_leaf(output)
-    return all(isinstance(item, Tensor) or pytree.tree_is_leaf(item) for item in output)
+def _is_flat(output: Any) -> bool:
+    """Whether torch takes an output as it is: one leaf, or a tuple of leaves."""
+    if isinstance(output, Tensor):
+        return True
+    items = output if type(output) is tuple else (output,)
+    return bool(items) and all(isinstance(item, Tensor) or pytree.tree_is_leaf(item) for item in items)

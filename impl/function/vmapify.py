@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,67 @@ from . import contexts, eager
 _serial = itertools.count()
 
 
+class _Books(NamedTuple):
+    """What `setup_context` found for one context."""
+
+    out_dims: tuple[Any, ...]  # of the leaves of the outputs
+    input_shapes: tuple[Any, ...]  # of a slice
+    backward_dims: Any  # batch dims of what was saved for backward
+    forward_dims: Any
+
+
+class _OnSlices:
+    """The static methods of a function, each run on batched operands as it runs on every slice."""
+
+    def __init__(self, function: Any, in_dims: Any, batch_size: int, randomness: str) -> None:
+        self.function, self.in_dims, self.batch_size, self.randomness = function, in_dims, batch_size, randomness
+        self.out_dims: Any = None
+        # One name per instance, for nested vmaps share one context; on the context, for levels may save differently.
+        self.books = f"_pt_vmapified_{next(_serial)}"
+
+    def vmapped(self, f: Callable[..., Any], dims: Any) -> Callable[..., Any]:
+        return private.restore_vmap(f, dims, self.batch_size, self.randomness)
+
+    def forward(self, *operands: Any) -> Any:
+        before = [_version(operand) for operand in operands]
+        outputs, out_dims = self.vmapped(self.function.forward, self.in_dims)(*operands)
+        written = [o for o, version in zip(operands, before, strict=True) if _version(o) != version]
+        outputs, self.out_dims = _every_output_batched(outputs, out_dims, self.batch_size, written)
+        return outputs
+
+    def setup_context(self, ctx: Any, inputs: Any, outputs: Any) -> None:
+        def inner(inputs: Any, outputs: Any) -> None:
+            wrapped = contexts.CtxCustomSave(ctx, private.current_level())
+            self.function.setup_context(wrapped, inputs, outputs)
+            shapes = tuple(i.shape if isinstance(i, Tensor) else None for i in inputs)
+            dims = wrapped._pt_saved_for_backward_bdims, wrapped._pt_saved_for_forward_bdims
+            setattr(ctx, self.books, _Books(tuple(pytree.tree_leaves(self.out_dims)), shapes, *dims))
+
+        # Under vmap, too: what it says of shapes must be said of a slice.
+        self.vmapped(inner, (self.in_dims, self.out_dims))(inputs, outputs)
+
+    def jvp(self, ctx: Any, *tangents: Any) -> Any:
+        books: _Books = getattr(ctx, self.books)
+
+        def on_slice(saved: Any, tangents: Any) -> Any:
+            moved = self.function.jvp(contexts.CtxWithSavedTensors(ctx, saved), *tangents)
+            return eager.flat_tangents(self.function, moved, len(books.out_dims))
+
+        dims = (books.forward_dims, get_tangents_in_dims(self.in_dims, tangents))
+        moved, moved_dims = self.vmapped(on_slice, dims)(ctx.saved_tensors, tangents)
+        return reductify(moved, moved_dims, books.out_dims, self.batch_size)
+
+    def backward(self, ctx: Any, *grad_outputs: Any) -> Any:
+        books: _Books = getattr(ctx, self.books)
+
+        def on_slice(saved: Any, grad_outputs: Any) -> Any:
+            return eager.backward_of(self.function)(contexts.CtxWithSavedTensors(ctx, saved), *grad_outputs)
+
+        dims = (books.backward_dims, get_tangents_in_dims(books.out_dims, grad_outputs))
+        grads, grad_dims = self.vmapped(on_slice, dims)(ctx.saved_tensors, grad_outputs)
+        return reductify(grads, grad_dims, self.in_dims, self.batch_size, books.input_shapes)
+
+
 def vmapify_autograd_function(
     autograd_function: Any, in_dims: Any, batch_size: int, randomness: str
 ) -> tuple[Any, Callable[[], Any]]:
@@ -24,63 +85,11 @@ def vmapify_autograd_function(
     Returns:
         The generated class, and a call that gives the dims of its outputs once its `forward` has run.
     """
-    found: list[Any] = []
-    # Where a context keeps what `setup_context` found: (out_dims, input shapes, batch dims saved for backward, for
-    # forward). One name per class, for nested vmaps share one context; on the context, for levels may save differently.
-    books_name = f"_pt_vmapified_{next(_serial)}"
-
-    def on_slices(f: Callable[..., Any], dims: Any) -> Callable[..., Any]:
-        return private.restore_vmap(f, dims, batch_size, randomness)
-
-    def forward(*operands: Any) -> Any:
-        before = [_version(operand) for operand in operands]
-        outputs, out_dims = on_slices(autograd_function.forward, in_dims)(*operands)
-        written = [o for o, version in zip(operands, before, strict=True) if _version(o) != version]
-        outputs, out_dims = _every_output_batched(outputs, out_dims, batch_size, written)
-        found[:] = [out_dims]
-        return outputs
-
-    def setup_context(ctx: Any, inputs: Any, outputs: Any) -> None:
-        # Under vmap, too: what it says of shapes must be said of a slice.
-        books: list[Any] = []
-
-        def inner(inputs: Any, outputs: Any) -> None:
-            wrapped = contexts.CtxCustomSave(ctx, private.current_level())
-            autograd_function.setup_context(wrapped, inputs, outputs)
-            shapes = tuple(i.shape if isinstance(i, Tensor) else None for i in inputs)
-            books[:] = [shapes, wrapped._pt_saved_for_backward_bdims, wrapped._pt_saved_for_forward_bdims]
-
-        (out_dims,) = found
-        on_slices(inner, (in_dims, out_dims))(inputs, outputs)
-        setattr(ctx, books_name, (out_dims, *books))
-
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        out_dims, _, _, saved_dims = getattr(ctx, books_name)
-
-        def on_slice(saved: Any, tangents: Any) -> Any:
-            moved = autograd_function.jvp(contexts.CtxWithSavedTensors(ctx, saved), *tangents)
-            return eager.flat_tangents(autograd_function, moved, len(flat_dims))
-
-        flat_dims = tuple(pytree.tree_leaves(out_dims))
-        dims = (saved_dims, get_tangents_in_dims(in_dims, tangents))
-        moved, moved_dims = on_slices(on_slice, dims)(ctx.saved_tensors, tangents)
-        return reductify(moved, moved_dims, flat_dims, batch_size)
-
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        out_dims, shapes, saved_dims, _ = getattr(ctx, books_name)
-
-        def on_slice(saved: Any, grad_outputs: Any) -> Any:
-            return eager.backward_of(autograd_function)(contexts.CtxWithSavedTensors(ctx, saved), *grad_outputs)
-
-        flat_dims = tuple(pytree.tree_leaves(out_dims))
-        dims = (saved_dims, get_tangents_in_dims(flat_dims, grad_outputs))
-        grads, grad_dims = on_slices(on_slice, dims)(ctx.saved_tensors, grad_outputs)
-        return reductify(grads, grad_dims, in_dims, batch_size, shapes)
-
-    methods = {"forward": forward, "setup_context": setup_context, "backward": backward, "jvp": jvp}
-    members = {name: staticmethod(method) for name, method in methods.items()} | {"generate_vmap_rule": True}
-    generated = type(f"Vmapped{autograd_function.__name__}", (eager.EagerFunction,), members)
-    return generated, lambda: found[0]
+    slices = _OnSlices(autograd_function, in_dims, batch_size, randomness)
+    methods = {name: staticmethod(getattr(slices, name)) for name in ("forward", "setup_context", "backward", "jvp")}
+    bases = (eager.EagerFunction,)
+    generated = type(f"Vmapped{autograd_function.__name__}", bases, methods | {"generate_vmap_rule": True})
+    return generated, lambda: slices.out_dims
 
 
 def _version(value: Any) -> int:

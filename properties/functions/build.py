@@ -51,12 +51,18 @@ def call(base: Any, spec: str, *tensors: Tensor) -> tuple[Any, ...]:
     outputs = class_of(base, told).apply(*arguments(told, given))
     leaves, structure = pytree.tree_flatten(outputs)
     expected = pytree.tree_structure(contained(told, [0] * (len(told.terms) + 3 * told.extras)))
-    assert structure == expected, f"container: got {structure}, need {expected}"
+    _require(structure == expected, f"container: got {structure}, need {expected}")
     if told.extras:
         *leaves, number, nothing, counts = leaves
         found = (number, nothing, counts.dtype, counts.requires_grad)
-        assert found == (7, None, torch.int64, False), f"outputs that are no floating tensors: got {found}"
+        _require(found == (7, None, torch.int64, False), f"outputs that are no floating tensors: got {found}")
     return tuple(leaves)
+
+
+def _require(holds: bool, text: str) -> None:
+    """What the contract of a custom function promises its author."""
+    if not holds:
+        raise AssertionError(text)
 
 
 def arguments(spec: Spec, tensors: Sequence[Any]) -> Args:
@@ -118,7 +124,7 @@ def _value(term: Term, number: float, wide: Sequence[Tensor]) -> Tensor:
 
 def _forward(spec: Spec, *args: Any) -> Any:
     number, text = args[spec.number_at], args[-1]
-    assert (number, text) == (2.0, TEXT), f"arguments that are no tensors: got {number!r} and {text!r}"
+    _require((number, text) == (2.0, TEXT), f"arguments that are no tensors: got {number!r} and {text!r}")
     tensors = tensors_of(spec, args)
     wide = [_wide(t) for t in tensors]
     leaves: list[Any] = []
@@ -139,7 +145,7 @@ def _forward(spec: Spec, *args: Any) -> Any:
 def _setup_context(spec: Spec, ctx: Any, inputs: Args, output: Any) -> None:
     tensors, leaves = tensors_of(spec, inputs), pytree.tree_leaves(output)
     ctx.shapes = [t.shape for t in tensors]
-    ctx.dtypes = [t.dtype for t in tensors]
+    ctx.dtype = tensors[0].dtype
     ctx.leaf_shapes = [leaf.shape if isinstance(leaf, Tensor) else None for leaf in leaves]
     outputs = [leaves[j] for j in _saved_outputs(spec)]
     ctx.save_for_backward(*(tensors[i] for i in spec.backward_order), *outputs)
@@ -179,10 +185,10 @@ def _slope(spec: Spec, j: int, slot: int, wide: dict[int, Tensor], outputs: dict
 
 
 def _backward(spec: Spec, ctx: Any, *grads: Any) -> Args:
-    assert len(grads) == len(ctx.leaf_shapes), f"cotangents: got {len(grads)}, need {len(ctx.leaf_shapes)}"
+    _require(len(grads) == len(ctx.leaf_shapes), f"cotangents: got {len(grads)}, need {len(ctx.leaf_shapes)}")
     for g, shape in zip(grads, ctx.leaf_shapes, strict=True):
-        assert g is None or g.shape == shape, f"cotangent: got shape={tuple(g.shape)}, need {shape}"
-    assert not spec.extras or (grads[-3] is None and grads[-2] is None), "a cotangent for what is no tensor"
+        _require(g is None or g.shape == shape, f"cotangent: got {g if g is None else tuple(g.shape)}, need {shape}")
+    _require(not spec.extras or (grads[-3], grads[-2]) == (None, None), "a cotangent for what is no tensor")
     saved = ctx.saved_tensors
     wide = {i: _wide(t) for i, t in zip(spec.backward_order, saved, strict=False)}
     outputs = {j: _wide(t) for j, t in zip(_saved_outputs(spec), saved[len(spec.backward_order) :], strict=True)}
@@ -238,7 +244,7 @@ def _jvp(spec: Spec, ctx: Any, *given: Any) -> Args:
     # What is written over must not be needed again, and the derivative of a product needs its factors.
     copies = [t.clone() if i in spec.dirty and t is not None else t for i, t in enumerate(tangents)]
     widened = [None if t is None else _wide(t) for t in copies]
-    moved = [_tangent(spec, j, ctx.dtypes[0], tangents, widened, (wide, outputs)) for j in range(len(spec.terms))]
+    moved = [_tangent(spec, j, ctx.dtype, tangents, widened, (wide, outputs)) for j in range(len(spec.terms))]
     return (*moved, *(3 * spec.extras * (None,)))
 
 

@@ -59,11 +59,6 @@ class Spec:
         """Positions of the tensors that are written."""
         return frozenset(t.factors[0][0] for t, way in zip(self.terms, self.ways, strict=True) if way == "dirty")
 
-    @property
-    def returned(self) -> frozenset[int]:
-        """Positions of the tensors that are returned as they are."""
-        return frozenset(t.factors[0][0] for t, way in zip(self.terms, self.ways, strict=True) if way == "identity")
-
     def features(self) -> Iterator[str]:
         """The features of the contract that the function uses, by name."""
         yield f"arity {self.arity}"

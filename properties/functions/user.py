@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from ...oracles.consistency import Opaque
 from ...oracles.judgement import Unsupported
-from ...oracles.op import Draft, Op, Promises
+from ...oracles.op import Draft, Op, Promises, Sample, is_float
 from ...oracles.verdict import Code, Verdict
 from ...reference.array import algorithms
 from ..cells import Settings, verify
@@ -160,16 +160,12 @@ def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, 
         return stated
     traced = formula_of(forward)
     try:
-        traced(*(a.detach().double().numpy() if _is_floating(a) else _plain(a) for a in first))
+        traced(*(a.detach().double().numpy() if is_float(a) else _plain(a) for a in first))
     except UntraceableError as err:
         return Opaque(f"no formula: {str(err).splitlines()[0]}")
     except Exception as err:  # a reading of NumPy alone: what it lacks, other readings lack
         return Opaque(f"no formula: {type(err).__name__}: {err}")
     return traced
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 
 def _plain(value: Any) -> Any:
@@ -185,7 +181,7 @@ def _applied(function: Any, written: Sequence[int], *args: Any) -> tuple[Any, ..
 def _dtypes(forward: Callable[..., Any], args: Args) -> tuple[torch.dtype, ...]:
     with torch.no_grad():
         leaves = pytree.tree_leaves(forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args)))
-    return tuple(t.dtype for t in leaves if _is_floating(t))
+    return tuple(t.dtype for t in leaves if is_float(t))
 
 
 def _strategy(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
@@ -193,28 +189,29 @@ def _strategy(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinary") -
     if kind in KINDS:
         raise Unsupported(Code.NOT_APPLICABLE, f"the samples that were given are not {KINDS[kind]}")
 
-    @st.composite
-    def samples(draw_: st.DrawFn) -> Draft:
-        choice = draw_(st.integers(0, 2**32 - 1))
-        fresh = iter([False])
+    def given(choice: int) -> Draft:
+        return _Given(lambda rng: _filled(draw(np.random.default_rng(choice)), rng, getattr(torch, dtype)), "as given")
 
-        def fill(rng: Any) -> Args:
-            args = draw(np.random.default_rng(choice))
-            other = next(fresh, True)
-            return tuple(_filled(a, rng if other else None, getattr(torch, dtype)) for a in args)
-
-        return Draft(fill, "as given")
-
-    return samples()
+    return st.integers(0, 2**32 - 1).map(given)
 
 
-def _filled(value: Any, rng: Any, dtype: torch.dtype) -> Any:
-    """A floating tensor in the dtype; with a generator, of values between those that it has."""
-    if not _is_floating(value):
-        return value
-    tensor = value.detach().to(torch.float64)
-    if rng is not None and tensor.numel():
-        flat = tensor.reshape(-1).numpy()
-        a, b = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
-        tensor = torch.from_numpy(np.reshape(a + rng.random(flat.size) * (b - a), tensor.shape))
-    return tensor.to(dtype).contiguous()
+class _Given(Draft):
+    """A draft whose sample is one that was given; its slices have values between those."""
+
+    def sample(self, seed: int, slices: int = 0) -> Sample:
+        rest = tuple(self.fill(np.random.default_rng([seed, i])) for i in range(slices))
+        return Sample(self.fill(None), seed, self.regime, rest)
+
+
+def _filled(args: Args, rng: Any, dtype: torch.dtype) -> Args:
+    """The arguments, floating tensors in the dtype; with a generator, of values between those that they have."""
+    return tuple(_between(a, rng).to(dtype).contiguous() if is_float(a) else a for a in args)
+
+
+def _between(tensor: torch.Tensor, rng: Any) -> torch.Tensor:
+    values = tensor.detach().to(torch.float64)
+    if rng is None or not values.numel():
+        return values
+    flat = values.reshape(-1).numpy()
+    a, b = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
+    return torch.from_numpy(np.reshape(a + rng.random(flat.size) * (b - a), values.shape))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from opassay import Cell, Code, Outcome, Settings, Verdict, custom_function, replay_case, run_cell, verify_function
 from opassay.impl import Function
+from opassay.oracles.consistency import AGREEMENT
 from opassay.properties.functions.traced import RULES, UntraceableError, formula_of
 from opassay.properties.plan import Selection, SelectionError, load_op, plan
 
@@ -188,11 +189,11 @@ def test_a_mistake_is_caught_without_a_formula(name: str, members: dict[str, Any
     assert verdict.outcome == Outcome.FAIL, verdict.reason
 
 
-def test_agreement_is_to_half_of_the_digits() -> None:
+def test_agreement_is_as_far_as_float32_could_tell() -> None:
     for excess, outcome in ((0.5, Outcome.VERIFIED), (4.0, Outcome.FAIL)):
 
         def off(ctx: Any, t: Tensor, s: Any, excess: float = excess) -> Any:
-            return Cube.jvp(ctx, t, s)[0] * (1 + excess * 2.0**-26), None, None
+            return Cube.jvp(ctx, t, s)[0] * (1 + excess * AGREEMENT), None, None
 
         verdict = verify_function(changed(forward=_strange, jvp=off), samples, properties=("AGREE",))[0]
         assert verdict.outcome == outcome, verdict.reason

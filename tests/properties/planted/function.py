@@ -38,13 +38,13 @@ FAULTS = (
     ),
     _fault(
         "wrong batch dim of saved tensors",
-        ("vmapify", "dims = (saved_dims, get_tangents_in_dims(flat_dims",
-         "dims = (tuple(d and -1 if d is None else -1 for d in saved_dims), get_tangents_in_dims(flat_dims"),
+        ("vmapify", "dims = (books.backward_dims, get_tangents_in_dims(books.out_dims",
+         "dims = (tuple(-1 for _ in books.backward_dims), get_tangents_in_dims(books.out_dims"),
         "WORD", raises=True,
     ),
     _fault(
         "setup_context run outside vmap",
-        ("vmapify", "on_slices(inner, (in_dims, out_dims))(inputs, outputs)", "inner(inputs, outputs)"),
+        ("vmapify", "self.vmapped(inner, (self.in_dims, self.out_dims))(inputs, outputs)", "inner(inputs, outputs)"),
         "WORD", raises=True,
     ),
     _fault(
@@ -90,7 +90,7 @@ FAULTS = (
     ),
     _fault(
         "lists and dicts passed on as values",
-        ("eager", "if type(output) is not tuple or not output:", "if True:\n        return True\n    if False:"), "VJP",
+        ("eager", "if isinstance(output, Tensor):", "if True:"), "VJP",
     ),
     _fault(
         "a cotangent too many for a container",
