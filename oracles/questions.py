@@ -61,7 +61,7 @@ QUESTIONS: dict[str, Question] = {
     "ADJ": Question(adjoint),
     "VMAP": Question(vmapped, slices=SLICES, effort=0.25),
     "NEST": Question(nested, slices=4, effort=0.07),
-    "WORD": Question(words, slices=7, effort=0.5, dtypes=("float64", "float32")),
+    "WORD": Question(words, slices=7, dtypes=("float64", "float32")),
     "DUAL": Question(dual),
     "LAW": Question(laws),
     "DATA": Question(exact_data, kind="integers"),

@@ -187,7 +187,7 @@ def _sample(dtype: torch.dtype = torch.float64) -> tuple[Any, ...]:
 def test_no_element_on_any_rank_updates_nothing() -> None:
     def program(comm: Comm) -> list[Tensor]:
         running = [torch.full((2,), 3.0), torch.full((2,), 4.0)]
-        out = sync_batch_norm(torch.ones(0, 2), *running, None, None, True, comm=comm)
+        out = sync_batch_norm(torch.ones(0, 2), running[0], running[1], None, None, True, comm=comm)
         return [out, *running]
 
     for out, mean, var in LockstepWorld(3).run(program):
