@@ -42,7 +42,10 @@ FAULTS = (
         'return AllReduce.apply(g, ctx.comm, f"{ctx.tag}, vjp"), None, None', "return g, None, None", "float64",
         "reduction",
     ),
-    _fault("sums in float32", "dtype=torch.float64)\n\n\ndef _along", "dtype=torch.float32).double()\n\n\ndef _along"),
+    _fault(
+        "squares of the input summed in float32", "_sum((wide - _along(mean, wide)).square()) + count * mean.square()",
+        "x.square().sum([0, *range(2, x.dim())]).double()",
+    ),
     _fault("a rank of no elements divides by zero", "/ max(count, 1)\n    own", "/ count\n    own"),
     _fault("tangent of the variance dropped", "t_scale = -0.5 * scale", "t_scale = 0.0 * scale"),
 )  # fmt: skip
