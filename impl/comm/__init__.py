@@ -2,6 +2,7 @@
 
 from .base import Comm as Comm
 from .base import SoloComm as SoloComm
+from .board import Board as Board
 from .call import Call as Call
 from .call import CommError as CommError
 from .dry import DryComm as DryComm

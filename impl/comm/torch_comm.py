@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
+import threading
+import time
 from typing import Any
 
 import torch
@@ -10,10 +13,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .base import Comm, SoloComm
+from .board import Board
 from .call import Call, CommError
 
 #: A fingerprint as it travels: the digest that is compared, and as much of the call's text as there is room for.
 _DIGEST, _BYTES = 32, 256
+#: How long the wire is waited for between two looks at the board.
+_SLICE = datetime.timedelta(milliseconds=20)
+#: Seconds within which the cause of a broken connection is looked for.
+_PATIENCE = 0.5
 
 
 def default_comm(group: Any = None) -> Comm:
@@ -25,56 +33,143 @@ def default_comm(group: Any = None) -> Comm:
 class TorchComm(Comm):
     """This process's rank in a process group.
 
+    A call that cannot take place raises a CommError that names this rank, the call's number and the call. With a board
+    it does so as soon as another rank is dead, has left, or has come to another call, and says what every rank does,
+    the one that is the cause first. After that the comm refuses every call. The process may go on, and it may end
+    although a call is in flight.
+
     Args:
         group: a `torch.distributed` process group; the default one if None.
         fingerprints: whether every call is preceded by an exchange of what it is. Without it, calls that differ in
             tag, reduction, order, or dtype of the same size give wrong numbers and no error.
+        board: what the ranks on this machine share besides, with a row for every rank; for this comm alone.
+        deadline: seconds that a call may take, the wait for other ranks included. On other devices than the CPU it is
+            that of the fingerprints: what follows is queued on the device, and the group's own time-out holds.
 
     Raises:
-        RuntimeError: torch.distributed is not initialised.
+        RuntimeError: torch.distributed is not initialised, or the board is in use or closed.
+        TypeError, ValueError: no board, a board of another size, or a deadline that is no positive number.
     """
 
-    def __init__(self, group: Any = None, fingerprints: bool = True) -> None:
+    def __init__(
+        self, group: Any = None, fingerprints: bool = True, board: Board | None = None, deadline: float = 1800.0
+    ) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise RuntimeError("TorchComm: torch.distributed is not initialised, need init_process_group before.")
+        if board is not None and not isinstance(board, Board):
+            raise TypeError(f"TorchComm: got board of type {type(board).__name__}, need a Board or None.")
+        if not deadline > 0:
+            raise ValueError(f"TorchComm: got deadline={deadline}, need a positive number of seconds.")
         self.group: Any = dist.group.WORLD if group is None else group
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        self.fingerprints, self._number = fingerprints, 0
+        if board is not None and board.size != self.size:
+            raise ValueError(f"TorchComm: got a board of size={board.size}, need one row per rank, size={self.size}.")
+        self.fingerprints, self.board, self.deadline = fingerprints, board, deadline
+        self._number, self._began, self._digest = 0, 0.0, b""
+        self._work: Any = None
+        self._failure, self._cause = "", ""
+        if board is not None:
+            board.enter(self.rank)
 
     def _run(self, call: Call, x: Tensor) -> list[Tensor]:
-        self._number += 1
+        if self._failure:
+            where = self._where(call, self._number + 1)
+            raise CommError(f"{where}: refused, because this comm has failed before: {self._failure}")
+        self._number, self._began = self._number + 1, time.monotonic()
+        self._digest = hashlib.sha256(f"{self._number} {call.key()!r}".encode(errors="replace")).digest()
+        if self.board is not None:
+            self.board.post(self._number, str(call), self._digest)
         try:
             if self.fingerprints:
                 self._require_one_call(call, x.device)
-            return self._collective(call, x)
-        except CommError:
-            raise
-        except RuntimeError as err:
-            where = f"rank {self.rank} of {self.size}, call {self._number}, {call}"
-            raise CommError(f"{where}: {str(err).splitlines()[0]}") from err
+            found = self._collective(call, x)
+        except BaseException as err:
+            text = self._told(call, err)
+            self._give_up(text)
+            if isinstance(err, RuntimeError):
+                raise CommError(text) from err
+            raise  # an interrupt: the others will hear of it
+        if self.board is not None:
+            self.board.done()
+        return found
+
+    def _where(self, call: Call, number: int) -> str:
+        return f"rank {self.rank} of {self.size}, call {number}, {call}"
 
     def _require_one_call(self, call: Call, device: torch.device) -> None:
-        digest = hashlib.sha256(f"{self._number} {call.key()!r}".encode()).digest()
-        text = f"rank {self.rank} in call {self._number}, {call}".encode()
-        whole = (digest + text)[:_BYTES].ljust(_BYTES, b"\0")
+        text = f"rank {self.rank} in call {self._number}, {call}".encode(errors="replace")
+        whole = (self._digest + text)[:_BYTES].ljust(_BYTES, b"\0")
         row = torch.frombuffer(bytearray(whole), dtype=torch.uint8).to(device)
         rows = [torch.empty_like(row) for _ in range(self.size)]
-        dist.all_gather(rows, row, group=self.group)
+        self._wait(dist.all_gather(rows, row, group=self.group, async_op=True), device, read=True)
         told = [bytes(r.tolist()) for r in rows]
         if len({each[:_DIGEST] for each in told}) > 1:
             texts = (each[_DIGEST:].rstrip(b"\0").decode(errors="replace") for each in told)
-            raise CommError("different calls: " + "; ".join(texts))
+            raise _Impossible("different calls: " + "; ".join(texts))
+
+    # ------------------------------------------------------------------------------------------- waiting and failing
+
+    def _wait(self, work: Any, device: torch.device, read: bool = False) -> None:
+        """Until the work is done, with a look at the other ranks every now and then.
+
+        Args:
+            read: whether the host reads the result at once, so that it may as well wait for another device too.
+        """
+        self._work = work
+        if device.type != "cpu":
+            while read and not _polled(work):
+                self._look()
+            work.wait()
+        else:
+            while not _waited(work):
+                self._look()
+        self._work = None
+
+    def _look(self) -> None:
+        late = time.monotonic() - self._began >= self.deadline
+        text = f"not done within {self.deadline:g} s"
+        if self.board is None:
+            if late:
+                raise _Impossible(f"{text}; no board tells what the other ranks do")
+            return
+        self.board.wait()
+        impossible, told, self._cause = self.board.judged(self._number, self._digest, late)
+        if impossible or late:
+            raise _Impossible(told if impossible else f"{text}: {told}")
+
+    def _told(self, call: Call, err: BaseException) -> str:
+        """What has happened in a call, with what the board says of it."""
+        text = (str(err) or type(err).__name__).splitlines()[0]
+        if isinstance(err, _Impossible):
+            return text if text.startswith("different calls: rank 0") else f"{self._where(call, self._number)}: {text}"
+        if isinstance(err, RuntimeError) and self.board is not None:
+            # A connection may break a little before the system lets go of what else the process had.
+            end, impossible = time.monotonic() + _PATIENCE, False
+            while not impossible and time.monotonic() < end:
+                impossible, told, self._cause = self.board.judged(self._number, self._digest)
+                time.sleep(0.0 if impossible else 0.01)
+            text = told if impossible else f"{text}; {told}"
+        return f"{self._where(call, self._number)}: {text}"
+
+    def _give_up(self, text: str) -> None:
+        self._failure = text
+        if self.board is not None:
+            self.board.fail(self._cause or text)
+        if self._work is not None and not self._work.is_completed():
+            threading.Thread(target=_keep, args=(self.group, self._work), daemon=True).start()
+
+    # ------------------------------------------------------------------------------------------------- the collectives
 
     def _collective(self, call: Call, x: Tensor) -> list[Tensor]:
         root = None if call.root is None else dist.get_global_rank(self.group, call.root)
         match call.op:
             case "all_reduce" | "reduce":
                 total = x.clone()
-                dist.all_reduce(total, _reduction(call), group=self.group)
+                self._wait(dist.all_reduce(total, _reduction(call), self.group, async_op=True), x.device)
                 return [total if call.op == "all_reduce" or self.rank == call.root else x.clone()]
             case "broadcast":
                 sent = x.clone()
-                dist.broadcast(sent, root, group=self.group)
+                self._wait(dist.broadcast(sent, root, self.group, async_op=True), x.device)
                 return [sent]
             case "all_gather" | "gather":
                 found = self._gathered(x)
@@ -82,25 +177,58 @@ class TorchComm(Comm):
             case "scatter":
                 mine = torch.empty_like(x[0])
                 parts = [part.contiguous() for part in x] if self.rank == call.root else None
-                dist.scatter(mine, parts, src=root, group=self.group)
+                self._wait(dist.scatter(mine, parts, root, self.group, async_op=True), x.device)
                 return [mine]
             case "all_to_all":
                 return [part[self.rank].clone() for part in self._gathered(x)]
-        dist.barrier(group=self.group)
+        self._wait(dist.barrier(self.group, async_op=True), x.device)
         return [x.clone()]
 
     def _gathered(self, x: Tensor) -> list[Tensor]:
         """Every rank's x; ranks with fewer rows send as many as the longest, and those are cut off again."""
         rows = torch.tensor([x.shape[0]], device=x.device)
         counts = [torch.empty_like(rows) for _ in range(self.size)]
-        dist.all_gather(counts, rows, group=self.group)
+        self._wait(dist.all_gather(counts, rows, self.group, async_op=True), x.device, read=True)
         sizes = [int(count) for count in counts]
         padded = x.new_zeros((max(sizes), *x.shape[1:]))
         padded[: x.shape[0]] = x
         whole = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(whole, padded, group=self.group)
+        self._wait(dist.all_gather(whole, padded, self.group, async_op=True), x.device)
         return [part[:size] for part, size in zip(whole, sizes, strict=True)]
 
 
 def _reduction(call: Call) -> Any:
     return {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}[call.reduction or "sum"]
+
+
+class _Impossible(RuntimeError):
+    """A call that was found not to take place; the text says why, and not yet where."""
+
+
+def _waited(work: Any) -> bool:
+    """Wait for a moment; whether the work is done. Its own error is raised."""
+    try:
+        work.wait(_SLICE)
+    except RuntimeError:
+        if not work.is_completed():
+            return False
+        work.wait()  # it has failed, or was done in the moment after the last
+    return True
+
+
+def _polled(work: Any) -> bool:
+    """The same without the backend's help: NCCL takes a wait that ends too early for the end of the group."""
+    end, pause = time.monotonic() + _SLICE.total_seconds(), 1e-5
+    while not work.is_completed() and time.monotonic() < end:
+        time.sleep(pause)
+        pause = min(2 * pause, 1e-3)
+    return bool(work.is_completed())
+
+
+def _keep(group: Any, work: Any) -> None:
+    """Hold a group while a call is in flight: gloo's destructor waits for it, for as long as the group's time-out.
+
+    It runs in a daemon thread, whose variables are never destroyed, so that a process may end before the call does.
+    """
+    while not work.is_completed():
+        time.sleep(0.5)

@@ -101,7 +101,7 @@ def test_ranks_that_disagree_are_named_and_the_group_stays_usable(ranks: list[di
             "different calls: rank 0 in call 1, all_reduce[gradients](float32[3], sum); rank 1 in call 1"
         )
         assert "rank 1 in call 1, all_reduce[gradients](float32[3], max)" in text
-        assert found["different"]["long"].startswith("different calls: rank 0 in call 2, all_reduce[xxx")
+        assert found["different"]["long"].startswith("different calls: rank 0 in call 1, all_reduce[xxx")
 
 
 def test_gloo_and_lockstep_mean_the_same(ranks: list[dict[str, Any]]) -> None:
