@@ -36,7 +36,7 @@ class TorchComm(Comm):
     A call that cannot take place raises a CommError that names this rank, the call's number and the call. With a board
     it does so as soon as another rank is dead, has left, or has come to another call, and says what every rank does,
     the one that is the cause first. After that the comm refuses every call. The process may go on, and it may end
-    although a call is in flight.
+    although a call is in flight; what stays of that in the process is freed with the group's time-out at the latest.
 
     Args:
         group: a `torch.distributed` process group; the default one if None.
@@ -87,7 +87,7 @@ class TorchComm(Comm):
             text = self._told(call, err)
             self._give_up(text)
             if isinstance(err, RuntimeError):
-                raise CommError(text) from err
+                raise CommError(text) from (None if isinstance(err, _Impossible) else err)
             raise  # an interrupt: the others will hear of it
         if self.board is not None:
             self.board.done()
@@ -105,7 +105,7 @@ class TorchComm(Comm):
         told = [bytes(r.tolist()) for r in rows]
         if len({each[:_DIGEST] for each in told}) > 1:
             texts = (each[_DIGEST:].rstrip(b"\0").decode(errors="replace") for each in told)
-            raise _Impossible("different calls: " + "; ".join(texts))
+            raise _Different("different calls: " + "; ".join(texts))
 
     # ------------------------------------------------------------------------------------------- waiting and failing
 
@@ -140,9 +140,9 @@ class TorchComm(Comm):
     def _told(self, call: Call, err: BaseException) -> str:
         """What has happened in a call, with what the board says of it."""
         text = (str(err) or type(err).__name__).splitlines()[0]
-        if isinstance(err, _Impossible):
-            return text if text.startswith("different calls: rank 0") else f"{self._where(call, self._number)}: {text}"
-        if isinstance(err, RuntimeError) and self.board is not None:
+        if isinstance(err, _Different):
+            return text
+        if isinstance(err, RuntimeError) and not isinstance(err, _Impossible) and self.board is not None:
             # A connection may break a little before the system lets go of what else the process had.
             end, impossible = time.monotonic() + _PATIENCE, False
             while not impossible and time.monotonic() < end:
@@ -203,6 +203,10 @@ def _reduction(call: Call) -> Any:
 
 class _Impossible(RuntimeError):
     """A call that was found not to take place; the text says why, and not yet where."""
+
+
+class _Different(_Impossible):
+    """Calls that differ by what was exchanged; the text names every rank's."""
 
 
 def _waited(work: Any) -> bool:

@@ -169,6 +169,11 @@ def norm(comm: Comm, rows: tuple[int, ...], frozen: tuple[int, ...]) -> list[Any
     return [t if t is None else t.tolist() for t in (y.detach(), x.grad, weight.grad, mean, var)]
 
 
+def crossed(comm: Comm) -> None:
+    """Each of two ranks waits for what the other is to send."""
+    comm.broadcast(torch.ones(3), 1 - comm.rank)
+
+
 def example(comm: Comm, text: str) -> str:
     """A program in a page of documentation that defines `rank(comm)`."""
     names: dict[str, Any] = {"__name__": "guide"}
@@ -184,7 +189,7 @@ def left_over(folder: str) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------------------------- the rank
 
-PROGRAMS: dict[str, Any] = {f.__name__: f for f in (faulty, collectives, norm, example)}
+PROGRAMS: dict[str, Any] = {f.__name__: f for f in (faulty, collectives, norm, crossed, example)}
 
 
 def _run(program: str, comm: Comm, arguments: dict[str, Any]) -> Any:
@@ -197,8 +202,8 @@ def _run(program: str, comm: Comm, arguments: dict[str, Any]) -> Any:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Take part in a new group and run a program in it; how it ended, after how many seconds, and what came of it."""
     where = {"init_method": f"file://{request['store']}", "rank": request["rank"], "world_size": request["size"]}
-    # A time-out longer than any deadline here, so that it is not gloo which finds a fault.
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20), **where)
+    # A time-out longer than any deadline here, so that it is not gloo which finds a fault; it ends what is in flight.
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=6), **where)
     board = Board.join(request["board"]) if request["board"] else None
     comm = TorchComm(board=board, **request["options"])
     start = time.monotonic()
