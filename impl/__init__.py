@@ -4,8 +4,17 @@ from . import decompositions as decompositions
 from .activations import log_sigmoid as log_sigmoid
 from .activations import log_sigmoid_backward as log_sigmoid_backward
 from .activations import log_sigmoid_forward as log_sigmoid_forward
+from .comm import Broadcast as Broadcast
+from .comm import Gather as Gather
+from .comm import ReduceAddCoalesced as ReduceAddCoalesced
+from .comm import Scatter as Scatter
 from .comm import SyncBatchNorm as SyncBatchNorm
+from .comm import broadcast as broadcast
 from .comm import convert_sync_batchnorm as convert_sync_batchnorm
+from .comm import gather as gather
+from .comm import get_stream as get_stream
+from .comm import reduce_add_coalesced as reduce_add_coalesced
+from .comm import scatter as scatter
 from .comm import sync_batch_norm as sync_batch_norm
 from .function import Function as Function
 from .hooks import BackwardHookFunction as BackwardHookFunction

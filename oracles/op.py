@@ -127,15 +127,47 @@ class Promises:
 
 
 @dataclass(frozen=True)
+class Homes:
+    """Where the tensors of an op over several places belong: a place for every tensor argument and every output.
+
+    Places are counted from 0; of devices, −1 is the host.
+    """
+
+    arguments: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Ranks:
-    """An op over ranks, each with a part of the first argument along its axis 0 and with all of the others.
+    """How an op runs over ranks.
 
     Attributes:
         run: (number of ranks, program of a rank's comm) -> what every rank returns; runs the ranks.
-        call: (comm, *args) -> the outputs of one rank: a part of the first, all of the others.
+        call: (comm, *args) -> the outputs of one rank.
+        size: (args, rng) -> how many ranks, for these arguments.
+        homes: (args) -> the rank of every tensor argument and output. Without it each rank has a part of the first
+            argument, along its axis 0, and all of the others; and so with the outputs.
     """
 
     run: Callable[[int, Callable[[Any], Any]], list[Any]]
+    call: Subject
+    size: Callable[[tuple[Any, ...], Any], int]
+    homes: Callable[[tuple[Any, ...]], Homes] | None = None
+
+
+@dataclass(frozen=True)
+class Devices:
+    """How an op runs over several devices of one program.
+
+    Attributes:
+        fabric: (number of devices) -> what moves tensors between so many.
+        size: (args) -> how many devices. homes: as for `Ranks`.
+        call: (fabric, homes, *args) -> the outputs, from arguments and to outputs on the host.
+    """
+
+    fabric: Callable[[int], Any]
+    size: Callable[[tuple[Any, ...]], int]
+    homes: Callable[[tuple[Any, ...]], Homes]
     call: Subject
 
 
@@ -153,7 +185,7 @@ class Op:
         laws, refusals, promises: see those records.
         mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function
             that copies them, calls the subject, and returns the copies after its outputs; so does the formula.
-        ranks: how the op runs on several ranks, where it does.
+        ranks, devices: how the op runs over several ranks, and over several devices, where it does.
     """
 
     name: str
@@ -166,6 +198,7 @@ class Op:
     refusals: tuple[Refusal, ...] = ()
     mutates: tuple[str, ...] = ()
     ranks: Ranks | None = None
+    devices: Devices | None = None
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -14,6 +14,9 @@ from .op import Sample, Tensor, dtype_name, flat_outputs
 from .transforms import Problem, draw_directions, signature
 from .verdict import Code
 
+#: Sets of inputs that require grad: so many are tried on one sample.
+SETS = 15
+
 
 def bits(tensor: Tensor) -> Tensor:
     """The bit pattern of every element, as integers."""
@@ -179,12 +182,15 @@ def primal_with_tangents(j: Judgement, sample: Sample) -> None:
 
 
 def memory(j: Judgement, sample: Sample) -> None:
-    """MEM: bytes kept for backward, each storage once, for every set of inputs that may require grad."""
+    """MEM: bytes kept for backward, each storage once, for the sets of inputs that may require grad.
+
+    Every set of a few inputs; of many, all of them, each alone, and some sets that the sample decides.
+    """
     budget = j.op.promises.saved
     if budget is None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} declares no budget of saved bytes")
     positions = Problem(j.op, sample.args).wrt
-    for picked in range(1, 2 ** len(positions)):
+    for picked in _sets(len(positions), sample.generator(10)):
         wanted = frozenset(p for i, p in enumerate(positions) if picked >> i & 1)
         args = [
             a.detach().requires_grad_() if i in wanted else a.detach() if isinstance(a, torch.Tensor) else a
@@ -197,6 +203,13 @@ def memory(j: Judgement, sample: Sample) -> None:
             names = ", ".join(j.op.label(p) for p in sorted(wanted))
             title = f"{j.op.name}: keeps {kept} bytes for backward, declared {allowed}"
             raise Violation(Code.MEMORY, title, [f"requires grad: {names}"], "forward")
+
+
+def _sets(count: int, rng: Any) -> Sequence[int]:
+    """Sets of so many inputs, none of them empty, as the bits of numbers."""
+    if 2**count - 1 <= SETS:
+        return range(1, 2**count)
+    return [2**count - 1, *(1 << i for i in range(count)), *(int(n) for n in rng.integers(1, 2**count, SETS))]
 
 
 def _saved_bytes(j: Judgement, args: Sequence[Any]) -> int:

@@ -9,6 +9,7 @@ from .autocast import autocast
 from .compile import compiled
 from .consistency import agreeing
 from .determinism import deterministic
+from .devices import communicated
 from .errors import refused
 from .exact_data import exact_data
 from .fake import fakes
@@ -18,7 +19,6 @@ from .laws import laws
 from .layout import layouts
 from .op import Sample
 from .purity import dual, memory, pure
-from .ranks import partitioned
 from .saved import saved
 from .special import specials
 from .values import adjoint, forward, forward_and_reverse, reverse, second, tangent, third
@@ -75,7 +75,7 @@ QUESTIONS: dict[str, Question] = {
     "DET": Question(deterministic, kind="large", effort=0.12),
     "AUTOCAST": Question(autocast, effort=0.4),
     "MEM": Question(memory, effort=0.4),
-    "COMM": Question(partitioned, effort=0.25),
+    "COMM": Question(communicated, effort=0.25),
     "SAVE": Question(saved, effort=0.1),
     "AGREE": Question(agreeing, slices=7, effort=0.2, dtypes=("float64",)),
     "FWAD": Question(forward_ad, effort=0.25, judges="torch", apart=True),

@@ -1,8 +1,9 @@
 """COMM: an op over ranks gives, on any partition of its batch, what it gives on the whole; so does every derivative.
 
 Each rank runs a whole word of transforms on its part. What an operand is to the ranks, and what a result is, follows
-from two pairs: *cut* along axis 0, and so are its tangents and cotangents; *shared*, equal on every rank, and its
-cotangents are *partial*: what counts is their sum over ranks. The cotangent of what is partial is shared again.
+from three kinds: *cut* along axis 0, and so are its tangents and cotangents; *shared*, equal on every rank, and its
+cotangents are *partial*: what counts is their sum over ranks, and the cotangent of what is partial is shared again; or
+at *home* on one rank, as its tangents and cotangents are, while the others hold NaNs that nobody may look at.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 import torch
 
 from ..reference.formats import FORMATS, ulp_array
-from .judgement import Judgement, Unsupported, Violation
-from .op import Sample, Tensor, dtype_name, to_array
+from .judgement import Judgement, Violation
+from .op import Ranks, Sample, Tensor, dtype_name, to_array
 from .purity import same_bits
 from .rounding import Ball, balls
 from .transforms import (
@@ -34,38 +35,40 @@ from .transforms import (
 from .transforms import signature as signature_of
 from .verdict import Code
 
+Kind = str | int  # of an operand: one of the words, or the rank that it is at home on
 CUT, SHARED, PARTIAL = "cut", "shared", "partial"
 _DUAL = {CUT: CUT, SHARED: PARTIAL, PARTIAL: SHARED}
 #: Words of second order that are tried on one sample.
 SECONDS = 2
-MOST_RANKS = 8
 
 
 def partitioned(j: Judgement, sample: Sample) -> None:
-    """COMM: values, first derivatives, and some second ones, of a partition that the sample decides."""
+    """Values, first derivatives, and some second ones, of a partition that the sample decides."""
     ranks = j.op.ranks
-    if ranks is None:
-        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} is no op over ranks")
+    assert ranks is not None
     rng = sample.generator(8)
-    rows = int(sample.args[0].shape[0])
-    size = int(rng.integers(1, MOST_RANKS + 1))
-    cuts = sorted(int(c) for c in rng.integers(0, rows + 1, size - 1))
-    bounds = (0, *cuts, rows)
-    seconds = rng.choice(len(SECOND), SECONDS, replace=False)
-    for word in ((), *FIRST, *(SECOND[i] for i in sorted(seconds))):
+    size = ranks.size(sample.args, rng)
+    rows = int(sample.args[0].shape[0]) if ranks.homes is None else 0
+    bounds = (0, *sorted(int(c) for c in rng.integers(0, rows + 1, size - 1)), rows)
+    for word in some_words(rng):
         _judge_word(j, sample, word, bounds)
+
+
+def some_words(rng: Any) -> list[Word]:
+    """The op itself, first derivatives, and some second ones."""
+    seconds = rng.choice(len(SECOND), SECONDS, replace=False)
+    return [(), *FIRST, *(SECOND[i] for i in sorted(seconds))]
 
 
 def _judge_word(j: Judgement, sample: Sample, word: Word, bounds: Sequence[int]) -> None:
     ranks, problem = j.op.ranks, Problem(j.op, sample.args)
     assert ranks is not None
     sizes = [b - a for a, b in itertools.pairwise(bounds)]
-    path = f"{word_name(word)} on parts {sizes}"
+    path = f"{word_name(word)} on parts {sizes}" if ranks.homes is None else f"{word_name(word)} on {len(sizes)} ranks"
     with torch.no_grad():
         primal = j.call(problem.operation(j.subject), *problem.passive, *problem.inputs, what="forward")
-    given = [CUT if i == 0 else SHARED for i in (*problem.fixed, *problem.wrt)]
     passive, own = len(problem.fixed), len(problem.wrt)
-    results = [CUT, *(SHARED for _ in primal[1:])]
+    given, results = _at_home(ranks, problem, len(primal))
     kinds, outputs = _kinds(word, given[passive:], results)
     likes = signature_of(word, problem.inputs, primal, problem.passive)
     operands = [*problem.passive, *problem.inputs, *draw_directions(likes[passive + own :], sample.seed, j.device)]
@@ -97,25 +100,43 @@ def _judge_word(j: Judgement, sample: Sample, word: Word, bounds: Sequence[int])
                 j.output(whole, ball, None, name, path, finite, order, (formula, arrays, i))
 
 
-def _kinds(word: Word, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], list[str]]:
+def _at_home(ranks: Ranks, problem: Problem, outputs: int) -> tuple[list[Kind], list[Kind]]:
+    """What the operands of the op are to the ranks, and its outputs."""
+    positions = (*problem.fixed, *problem.wrt)
+    if ranks.homes is None:
+        return [CUT if i == 0 else SHARED for i in positions], [CUT, *(SHARED for _ in range(outputs - 1))]
+    homes = ranks.homes(problem.args)
+    tensors = [i for i, a in enumerate(problem.args) if isinstance(a, Tensor)]
+    return [homes.arguments[tensors.index(i)] for i in positions], list(homes.outputs)
+
+
+def _kinds(word: Word, inputs: Sequence[Kind], outputs: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
     """What the operands of a word are to the ranks, and its results."""
     ins, outs = list(inputs), list(outputs)
     for step in word:
         if step == "jvp":
             ins, outs = ins + ins, outs
         else:
-            ins, outs = ins + [_DUAL[kind] for kind in outs], [_DUAL[kind] for kind in ins]
+            ins, outs = [*ins, *map(_dual, outs)], [*map(_dual, ins)]
     return ins, outs
 
 
-def _part(t: Tensor, kind: str, rank: int, rows: slice) -> Tensor:
+def _dual(kind: Kind) -> Kind:
+    return kind if isinstance(kind, int) else _DUAL[kind]
+
+
+def _part(t: Tensor, kind: Kind, rank: int, rows: slice) -> Tensor:
     """A rank's share of an operand; of a partial one, the first rank has all."""
+    if isinstance(kind, int):
+        return t if kind == rank else torch.full_like(t, torch.nan)
     if kind == CUT:
         return t[rows]
     return t if kind == SHARED or rank == 0 else torch.zeros_like(t)
 
 
-def _whole(j: Judgement, parts: Sequence[Tensor], kind: str, name: str, path: str) -> Tensor:
+def _whole(j: Judgement, parts: Sequence[Tensor], kind: Kind, name: str, path: str) -> Tensor:
+    if isinstance(kind, int):
+        return parts[kind]
     if kind == CUT:
         return torch.cat(list(parts))
     if not all(same_bits(t, parts[0]) for t in parts):

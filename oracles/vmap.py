@@ -76,9 +76,18 @@ def _stacked(formulas: Sequence[Callable[..., Any]]) -> Callable[..., tuple[Any,
 
 def _combinations(sample: Sample, tensors: Sequence[int], rng: Any) -> Iterator[tuple[int | None, ...]]:
     choices = [(None, 0, -1, *((1,) if sample.args[i].ndim > 1 else ())) for i in tensors]
-    every = [c for c in itertools.product(*choices) if any(d is not None for d in c)]
-    picked = range(len(every)) if len(every) <= COMBINATIONS else sorted(rng.choice(len(every), COMBINATIONS, False))
-    return (every[i] for i in picked)
+    count = math.prod(map(len, choices)) - 1  # number 0 batches nothing
+    picked = range(count) if count <= COMBINATIONS else sorted(rng.choice(count, COMBINATIONS, False))
+    return (_numbered(int(number) + 1, choices) for number in picked)
+
+
+def _numbered(number: int, choices: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+    """An item of `itertools.product(*choices)`, by its number: there may be more of them than could be listed."""
+    found = []
+    for options in reversed(choices):
+        number, index = divmod(number, len(options))
+        found.append(options[index])
+    return tuple(reversed(found))
 
 
 def _one(
@@ -182,9 +191,10 @@ def _attributes(
 def nested(j: Judgement, sample: Sample) -> None:
     """NEST: vmap of vmap, vmap of every path, every path of vmap, per-sample gradients, jacobians, hessian."""
     # Per-sample gradients: the last differentiable argument (weights come last) is shared by all slices.
-    wrt = [j.op.argument(i) for i in Problem(j.op, sample.args).wrt]
-    last = [i for i, name in enumerate(wrt) if i > 0 and name == j.op.differentiable[-1]]
-    shared = Vmap(2, frozenset(last))
+    problem = Problem(j.op, sample.args)
+    wrt = [j.op.argument(i) for i in problem.wrt]
+    last = {i for i, name in enumerate(wrt) if i > 0 and name == j.op.differentiable[-1]}
+    shared = Vmap(2, frozenset(last if _reach_all(j, problem, set(range(len(wrt))) - last) else ()))
     words: list[tuple[Any, ...]] = [(Vmap(2), Vmap(2))]
     words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
     words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]
@@ -193,6 +203,18 @@ def nested(j: Judgement, sample: Sample) -> None:
         j.path(sample, word, exactly=False)
     if not j.op.promises.without:
         jacobians(j, sample)
+
+
+def _reach_all(j: Judgement, problem: Problem, batched: set[int]) -> bool:
+    """Whether every output depends on some of these inputs, or on a passive operand.
+
+    One that does not is the same in all slices; torch adds up its cotangents, in its dtype, before the op sees them.
+    """
+    passive = len(problem.fixed)
+    arrays = [np.full_like(a, math.nan) if i - passive in batched else a for i, a in enumerate(problem.arrays())]
+    read = balls(problem.formula((), 0), arrays, j.terms_of(0))
+    centres = [np.asarray(ball.centre) for ball in read]
+    return bool(passive) or all(np.isnan(centre).any() for centre in centres if centre.size)
 
 
 def words(j: Judgement, sample: Sample) -> None:

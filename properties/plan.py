@@ -37,7 +37,7 @@ PROPERTIES: dict[str, str] = {
     "DET": "run to run and thread count",
     "AUTOCAST": "autocast",
     "MEM": "tensors saved for backward",
-    "COMM": "ranks: any partition of the batch",
+    "COMM": "several ranks and devices",
     "SAVE": "tensors kept for backward: seen by autograd",
     "AGREE": "without a formula: the ways to one result agree",
     "FWAD": "torch's own forward AD with our decompositions installed",

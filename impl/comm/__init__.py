@@ -1,12 +1,30 @@
-"""Ranks that compute together: what they may ask of each other, and batch norm over all of them."""
+"""Several devices under one program, and several ranks: what moves tensors between them, and batch norm over all."""
 
 from .base import Comm as Comm
 from .base import SoloComm as SoloComm
 from .board import Board as Board
 from .call import Call as Call
 from .call import CommError as CommError
+from .devices import Broadcast as Broadcast
+from .devices import Copy as Copy
+from .devices import Gather as Gather
+from .devices import ReduceAddCoalesced as ReduceAddCoalesced
+from .devices import Scatter as Scatter
+from .devices import broadcast as broadcast
+from .devices import broadcast_coalesced as broadcast_coalesced
+from .devices import gather as gather
+from .devices import reduce_add as reduce_add
+from .devices import reduce_add_coalesced as reduce_add_coalesced
+from .devices import scatter as scatter
 from .dry import DryComm as DryComm
 from .dry import Network as Network
+from .fabric import CudaFabric as CudaFabric
+from .fabric import Fabric as Fabric
+from .fabric import FoldedFabric as FoldedFabric
+from .fabric import TorchFabric as TorchFabric
+from .fabric import get_stream as get_stream
+from .host_fabric import HostFabric as HostFabric
+from .host_fabric import RaceError as RaceError
 from .lockstep import LockstepComm as LockstepComm
 from .lockstep import LockstepWorld as LockstepWorld
 from .lockstep import Slip as Slip

@@ -35,4 +35,8 @@ CATALOG: dict[str, str] = {
     "backward_hook_identity": "hooks",
     "function": "function",
     "sync_batch_norm": "sync_batch_norm",
+    "broadcast": "collectives",
+    "reduce_add_coalesced": "collectives",
+    "gather": "collectives",
+    "scatter": "collectives",
 }

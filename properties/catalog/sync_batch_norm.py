@@ -9,17 +9,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ... import impl
-from ...impl.comm import LockstepWorld
 from ...oracles.op import Draft, Law, Op, Ranks, Refusal
 from ...reference import batch_norm as formulas
+from .. import worlds
 from .batch_norm import OPS as FAMILY
 
 Args = tuple[Any, ...]
 (_LOCAL,) = (op for op in FAMILY if op.name == "batch_norm")
-
-
-def _run(size: int, program: Callable[[Any], Any]) -> list[Any]:
-    return LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
 
 
 def _call(comm: Any, *args: Any) -> Any:
@@ -75,6 +71,6 @@ OPS: tuple[Op, ...] = (
         promises=_PROMISES,
         laws=tuple(map(_law, _LOCAL.laws)),
         refusals=tuple(map(_refusal, _LOCAL.refusals)),
-        ranks=Ranks(_run, _call),
+        ranks=Ranks(worlds.run, _call, worlds.size),
     ),
 )

@@ -16,11 +16,17 @@ from opassay.oracles.op import Op
 from opassay.oracles.questions import QUESTIONS
 from opassay.properties.plan import PROPERTIES, Selection, SelectionError, load_op, op_names, plan
 
-#: Base classes are judged on classes that are generated from them.
-BASES = {"function": opassay.impl.Function}
-#: Functions that convert modules are no ops.
-NO_OPS = {"convert_sync_batchnorm"}
-PUBLIC_OPS = [*(n for n, v in vars(opassay.impl).items() if inspect.isfunction(v) and n not in NO_OPS), *BASES]
+#: Judged through something else that calls them: what generates classes from a base class, or chooses devices.
+CALLED = {
+    "function": opassay.impl.Function,
+    "broadcast": opassay.impl.Broadcast,
+    "reduce_add_coalesced": opassay.impl.ReduceAddCoalesced,
+    "gather": opassay.impl.Gather,
+    "scatter": opassay.impl.Scatter,
+}
+#: Functions that convert modules, and that look up a stream, are no ops.
+NO_OPS = {"convert_sync_batchnorm", "get_stream"}
+PUBLIC_OPS = {*(n for n, v in vars(opassay.impl).items() if inspect.isfunction(v) and n not in NO_OPS), *CALLED}
 
 
 def _formulas() -> set[str]:
@@ -45,7 +51,7 @@ def test_a_declaration_names_what_exists(name: str) -> None:
     assert op.name == name
     assert op.reference.__name__ == name
     shipped: Any = op.subjects["opassay"]
-    assert shipped.args[0] is BASES[name] if name in BASES else shipped is getattr(opassay.impl, name)
+    assert shipped.args[0] is CALLED[name] if name in CALLED else shipped is getattr(opassay.impl, name)
     assert set(op.differentiable) <= set(op.arguments)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from opassay import Cell, Code, Outcome, Settings, Verdict, run_cell
+from opassay import Cell, Code, Op, Outcome, Settings, Verdict, run_cell
 from opassay.properties.plan import load_op
 
 #: Codes of a wrong value: the usual way to be caught.
@@ -19,13 +19,13 @@ class Fault:
 
     Attributes:
         op: name of the op. name: the fault in a few words. subject: the faulty implementation; for COMM, of a rank's
-            call (comm, *args).
+            call (comm, *args); or a whole declaration.
         property, dtype: of the cell that must catch it. codes: the verdicts' codes that name the fault's kind.
     """
 
     op: str
     name: str
-    subject: Callable[..., Any]
+    subject: Callable[..., Any] | Op
     property: str
     dtype: str = "float32"
     codes: tuple[Code, ...] = WRONG
@@ -42,8 +42,10 @@ class Fault:
         return verdict
 
 
-def judged(op: str, subject: Callable[..., Any], code: str, dtype: str, seed: int = 0) -> Verdict:
+def judged(op: str, subject: Callable[..., Any] | Op, code: str, dtype: str, seed: int = 0) -> Verdict:
     """The verdict of one cell of an op on any implementation of it."""
+    if isinstance(subject, Op):
+        return run_cell(Cell(op, code, dtype, "cpu", "opassay"), Settings("commit", seed), subject)
     declared = load_op(op)
     if code == "COMM":
         declared = dataclasses.replace(declared, ranks=dataclasses.replace(declared.ranks, call=subject))

@@ -1,0 +1,186 @@
+"""Tensors between the devices of a fabric, without autograd: what is checked, planned, copied, waited for and added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..precision import compute_dtype
+from .fabric import Fabric
+from .planner import Piece, buckets, chunks
+
+Device = torch.device
+
+
+def broadcast(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[Device]) -> list[list[Tensor]]:
+    """Every tensor on every device, as rows by device. A strided tensor is itself at the first place on its own device.
+
+    Tensors of one dtype and device travel together, in buckets of at most `fabric.bucket` bytes.
+    """
+    _require_devices("broadcast", devices)
+    rows: list[list[Tensor]] = [list(tensors) for _ in devices]
+    for bucket in _planned(tensors, [(x.dtype, x.device, x.layout) for x in tensors], fabric.bucket):
+        members = [tensors[i] for i in bucket]
+        home = next((p for p, device in enumerate(devices) if device == members[0].device), None)
+        if members[0].layout != torch.strided:
+            home = None  # autograd has no views of a sparse tensor, as an input that is returned would have to be
+        flat = None
+        for place, device in enumerate(devices):
+            if place == home:
+                continue
+            flat = _packed(members) if flat is None else flat
+            for i, copy in zip(bucket, _unpacked(fabric.copy(flat, device), members), strict=True):
+                rows[place][i] = copy
+    return rows
+
+
+def reduce_add(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destination: Device) -> list[Tensor | None]:
+    """The sum of each column of `rows`, a row per place, in the order of places.
+
+    None counts as zero, and moves nothing. Sums of half types are taken in float32 and rounded once. A sum has memory
+    of its own.
+    """
+    columns = list(zip(*rows, strict=True))
+    present = [tuple(x is not None for x in column) for column in columns]
+    examples = [next((x for x in column if x is not None), None) for column in columns]
+    wanted = [i for i, x in enumerate(examples) if x is not None]
+    likes = [x for x in examples if x is not None]
+    for i, like in zip(wanted, likes, strict=True):
+        _require_alike(i, like, columns[i])
+    totals: list[Tensor | None] = [None] * len(columns)
+    kinds = [(x.dtype, x.layout, present[i]) for i, x in zip(wanted, likes, strict=True)]
+    for bucket in _planned(likes, kinds, fabric.bucket):
+        members = [wanted[b] for b in bucket]  # there at the same places, all of them
+        by_place = ([x for i in members if (x := row[i]) is not None] for row in rows)
+        total = _sum(fabric, [_packed(own) for own in by_place if own], destination)
+        for i, part in zip(members, _unpacked(total, [likes[b] for b in bucket]), strict=True):
+            totals[i] = part
+    return totals
+
+
+def scatter(
+    fabric: Fabric, x: Tensor, devices: Sequence[Device], sizes: Sequence[int] | None, dim: int
+) -> list[Tensor]:
+    """Consecutive parts of x along a dim, part i on device i; a part that stays where x lives is a view of it."""
+    _require_devices("scatter", devices)
+    dim = _dimension("scatter", x, dim)
+    parts = _sizes(x, devices, sizes, dim)
+    found, waits = [], []
+    for lane, (part, device) in enumerate(zip(x.split(parts, dim), devices, strict=False)):
+        if device == x.device:
+            found.append(part)
+            continue
+        # From the host: in the background, all at once; what the destinations do meanwhile does not wait.
+        side = fabric.side_stream(device, lane) if _on_host(x) else None
+        copy = fabric.copy(part, device, side)
+        found.append(copy)
+        waits.append((copy, side, fabric.stream(device)))
+    for copy, side, main in waits:
+        if side is not None:
+            fabric.wait(main, side)
+            fabric.keep(copy, main)
+    return found
+
+
+def gather(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, dim: int) -> Tensor:
+    """Tensors of one dtype, and of equal shapes but for `dim`, one after the other along it, on a device."""
+    if not tensors:
+        raise ValueError("gather: got no tensors, need at least one.")
+    first = tensors[0]
+    dim = _dimension("gather", first, dim)
+    rest = [(x.dtype, x.layout, (*x.shape[:dim], *x.shape[dim + 1 :])) for x in tensors if x.dim() == first.dim()]
+    if len(rest) < len(tensors) or len(set(rest)) > 1:
+        shapes = ", ".join(f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" for x in tensors)
+        raise ValueError(f"gather: got tensors {shapes} with dim={dim}, need one dtype and equal shapes but for dim.")
+    if first.layout != torch.strided:
+        return _joined([x if x.device == destination else fabric.copy(x, destination) for x in tensors], dim)
+    whole = [*first.shape[:dim], sum(x.shape[dim] for x in tensors), *first.shape[dim + 1 :]]
+    out = fabric.empty(first, whole, destination)
+    for x, part in zip(tensors, out.split([x.shape[dim] for x in tensors], dim), strict=True):
+        if x.device == destination:
+            part.copy_(x)
+        else:
+            fabric.copy(x, destination, out=part)
+    return out
+
+
+def _on_host(x: Tensor) -> bool:
+    return x.device == torch.device("cpu")
+
+
+def _planned(tensors: Sequence[Tensor], kinds: Sequence[object], limit: int) -> list[list[int]]:
+    """Buckets; a sparse tensor has none to share."""
+    alone = [x.layout != torch.strided for x in tensors]
+    pieces = [
+        Piece(x.numel() * x.element_size(), (kind, i if sparse else -1))
+        for i, (x, kind, sparse) in enumerate(zip(tensors, kinds, alone, strict=True))
+    ]
+    return buckets(pieces, limit)
+
+
+def _packed(tensors: Sequence[Tensor]) -> Tensor:
+    """One tensor of all elements; of a single one, itself."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return _joined([x.reshape(-1) for x in tensors], 0)
+
+
+def _joined(tensors: list[Tensor], dim: int) -> Tensor:
+    """`torch.cat`, which autocast would refuse or cast: what moves stays what it is."""
+    kind = tensors[0].device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return torch.cat(tensors, dim)
+    with torch.autocast(kind, enabled=False):
+        return torch.cat(tensors, dim)
+
+
+def _unpacked(packed: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors shaped like `likes`, each in memory of its own: what is written to one is in no other."""
+    if len(likes) == 1:
+        return [packed]
+    parts = packed.split([x.numel() for x in likes])
+    return [part.clone().view(x.shape) for part, x in zip(parts, likes, strict=True)]
+
+
+def _sum(fabric: Fabric, terms: Sequence[Tensor], destination: Device) -> Tensor:
+    first, *others = [x if x.device == destination else fabric.copy(x, destination) for x in terms]
+    if not others:
+        return first.clone() if terms[0] is first else first
+    total = first.to(compute_dtype(first.dtype))
+    for x in others:
+        total = total + x
+    return total.to(first.dtype)
+
+
+def _require_devices(op: str, devices: Sequence[Device]) -> None:
+    if not devices:
+        raise ValueError(f"{op}: got devices=[], need at least one.")
+
+
+def _require_alike(column: int, like: Tensor, tensors: Sequence[Tensor | None]) -> None:
+    for place, x in enumerate(tensors):
+        if x is not None and (x.shape, x.dtype, x.layout) != (like.shape, like.dtype, like.layout):
+            raise ValueError(
+                f"reduce_add_coalesced: got inputs[{place}][{column}] {x.dtype} of shape={list(x.shape)}, need "
+                f"{like.dtype} of shape={list(like.shape)}, as on the places before."
+            )
+
+
+def _dimension(op: str, x: Tensor, dim: int) -> int:
+    if not -x.dim() <= dim < x.dim():
+        raise IndexError(f"{op}: got dim={dim} of a tensor of {x.dim()} dims, need {-x.dim()} <= dim < {x.dim()}.")
+    return dim % x.dim()
+
+
+def _sizes(x: Tensor, devices: Sequence[Device], sizes: Sequence[int] | None, dim: int) -> list[int]:
+    length = x.shape[dim]
+    if sizes is None:
+        return chunks(length, len(devices))
+    if len(sizes) != len(devices) or min(sizes) < 0 or sum(sizes) != length:
+        raise ValueError(
+            f"scatter: got chunk_sizes={list(sizes)} for {len(devices)} devices along dim={dim} of length {length}, "
+            "need one non-negative size per device and the length as their sum."
+        )
+    return list(sizes)

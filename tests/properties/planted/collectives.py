@@ -1,0 +1,156 @@
+"""Mistakes in what moves tensors between devices and ranks: each is one change of its source."""
+
+from __future__ import annotations
+
+import opassay.impl.comm
+from opassay import Code
+from opassay.properties.catalog.collectives import Moves, declaration
+
+from ..changed_source import changed
+from .fault import WRONG, Fault
+
+ORDER = ("call", "base", "planner", "fabric", "logical", "host_fabric", "movement", "devices", "collective")
+#: Of ranks whose calls differ, of races, of tensors on other devices than promised.
+NOTICED = (*WRONG, Code.RAISED, Code.ATTRIBUTE)
+
+
+def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "float32", code: str = "COMM") -> Fault:
+    copy = changed(opassay.impl.comm, ORDER, module, old, new)
+    moves = Moves(copy.devices, copy.collective, copy.host_fabric.HostFabric)
+    return Fault(op, name, declaration(op, moves), code, dtype, NOTICED)
+
+
+FAULTS = (
+    _fault("scatter", "no wait for the background copy", "movement", "            fabric.wait(main, side)\n", ""),
+    _fault("scatter", "copy not kept for the main stream", "movement", "            fabric.keep(copy, main)\n", ""),
+    _fault(
+        "scatter",
+        "parts routed to the next device",
+        "movement",
+        "copy = fabric.copy(part, device, side)",
+        "copy = fabric.copy(part, devices[lane - 1], side)",
+    ),
+    _fault(
+        "scatter",
+        "the wrong part",
+        "movement",
+        "zip(x.split(parts, dim), devices, strict=False)",
+        "zip(x.roll(1, dim).split(parts, dim), devices, strict=False)",
+    ),
+    _fault(
+        "scatter",
+        "gradient gathered along axis 0",
+        "devices",
+        "Gather.apply(ctx.home, ctx.dim, *grads)",
+        "Gather.apply(ctx.home, 0, *grads)",
+    ),
+    _fault(
+        "broadcast",
+        "gradient of one device, not of all",
+        "devices",
+        "rows = [grads[row + i] for row in range(0, len(grads), count) for i in own]",
+        "rows = [grads[i] for i in own]",
+    ),
+    _fault(
+        "broadcast",
+        "order of a bucket reversed",
+        "movement",
+        "_joined([x.reshape(-1) for x in tensors], 0)",
+        "_joined([x.reshape(-1) for x in tensors[::-1]], 0)",
+    ),
+    _fault(
+        "broadcast",
+        "tensors of two dtypes in a bucket",
+        "movement",
+        "[(x.dtype, x.device, x.layout) for x in tensors]",
+        "[x.device for x in tensors]",
+        dtype="bfloat16",
+        code="FWD",
+    ),
+    _fault(
+        "reduce_add_coalesced",
+        "sums of half types in half precision",
+        "movement",
+        "total = first.to(compute_dtype(first.dtype))",
+        "total = first",
+        "bfloat16",
+    ),
+    _fault(
+        "reduce_add_coalesced",
+        "the last place left out",
+        "movement",
+        "    for x in others:\n",
+        "    for x in others[:-1]:\n",
+    ),
+    _fault(
+        "reduce_add_coalesced",
+        "gradient on the first device alone",
+        "devices",
+        "return [None if place is None else next(copies) for place in places]",
+        "return [None if i else next(copies) for i, place in enumerate(places)]",
+    ),
+    _fault(
+        "gather",
+        "as many rows from each device",
+        "devices",
+        "1 if ctx.scalars else x.shape[ctx.dim] for x in tensors",
+        "output.shape[ctx.dim] // len(tensors) for x in tensors",
+    ),
+    _fault(
+        "gather",
+        "on the device of the first input",
+        "movement",
+        "out = fabric.empty(first, whole, destination)",
+        "out = fabric.empty(first, whole, tensors[-1].device)",
+    ),
+    _fault(
+        "gather",
+        "derivative of a gather on ranks not sent",
+        "collective",
+        "return Collective.apply(g, ctx.comm, ctx.step.adjoint()), None, None",
+        "return g, None, None",
+    ),
+    _fault(
+        "gather",
+        "ranks in reverse order",
+        "collective",
+        "return torch.cat(parts) if home",
+        "return torch.cat(parts[::-1]) if home",
+    ),
+    _fault(
+        "broadcast",
+        "every rank its own",
+        "collective",
+        "return comm.broadcast(x, step.root, step.tag)",
+        "return comm.broadcast(x, step.root, step.tag) * 0 + x",
+    ),
+    _fault(
+        "broadcast",
+        "sum over ranks handed to all",
+        "collective",
+        "return total if home else torch.zeros_like(total)",
+        "return comm.all_reduce(x)",
+    ),
+    _fault(
+        "scatter",
+        "rows that fill up are kept",
+        "collective",
+        "[: step.sizes[comm.rank]].clone()",
+        ".clone()",
+    ),
+    _fault(
+        "reduce_add_coalesced",
+        "half types added on the wire",
+        "collective",
+        "if step.kind in _SUMS and compute_dtype(x.dtype) != x.dtype:",
+        "if False:",
+        "bfloat16",
+    ),
+    _fault(
+        "gather",
+        "an empty rank sends another dtype",
+        "collective",
+        "comm.gather(x, step.root, step.tag)",
+        "comm.gather(x if x.shape[0] else x.double(), step.root, step.tag)",
+    ),
+)
