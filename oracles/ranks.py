@@ -159,6 +159,8 @@ def _sum_within(j: Judgement, parts: Sequence[Tensor], ball: Ball, name: str, pa
         lines = [f"at {[int(i) for i in at]}: got {total[at]!r}, need {float(ball.centre[at])!r} to {bound[at]:.4g}"]
         ratio = error[at] / bound[at]
         raise Violation(Code.VALUE, f"{j.op.name} {path}: sum of {name} over ranks, {ratio:.4g}x bound", lines, path)
-    j.max_ratio = max(j.max_ratio, float(np.max(np.where(judged & (error > 0), error / bound, 0.0), initial=0.0)))
+    with np.errstate(invalid="ignore"):
+        ratios = np.where(judged & (error > 0), error / bound, 0.0)
+    j.max_ratio = max(j.max_ratio, float(np.max(ratios, initial=0.0)))
     j.judged += int(np.count_nonzero(judged))
     j.not_judged += int(judged.size - np.count_nonzero(judged))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import time
 import traceback
 import warnings
@@ -21,9 +23,9 @@ from ..oracles.judgement import Judgement, Unsupported, Violation
 from ..oracles.op import Op, Sample
 from ..oracles.questions import QUESTIONS, Question
 from ..oracles.snippet import snippet
-from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict
+from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict
 from ..reference.exact import PrecisionError
-from . import forward_ad, strategies
+from . import forward_ad, strategies, worlds
 from .plan import DTYPES, PROPERTIES, load_op
 from .profiles import PROFILES
 
@@ -64,12 +66,31 @@ def run_cell(cell: Cell, settings: Settings, op: Op | None = None, *, here: bool
 def _sent(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
     """The verdict of a process that is prepared for the question, or of this one where the question needs none."""
     question = QUESTIONS.get(cell.property)
+    if cell.property == "COMM":
+        return _in_world(cell, settings, op)
     if question is None or not question.apart:
         return _asked(cell, settings, op)
     if op is not None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is asked of ops that other processes know by name")
     _open(cell, light=True)
     return forward_ad.judged(cell, settings=asdict(settings))
+
+
+def _in_world(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
+    """The verdict of the world that this process is told to judge COMM in."""
+    world = worlds.here()
+    judgement, _ = _open(cell, light=True, op=op)
+    if judgement.op.ranks is None and judgement.op.devices is None:
+        raise Unsupported(Code.NOT_APPLICABLE, f"{cell.op} runs in one place")
+    lacks = world.lacks(cell.device)
+    if lacks:
+        raise Unsupported(Code.NO_DEVICE, lacks)
+    if world.comm != "lockstep":
+        if op is not None:
+            raise Unsupported(Code.NOT_APPLICABLE, "ranks in other processes know ops by name")
+        importlib.import_module(".team", __package__).gather(world)
+    verdict = _asked(cell, settings, op)
+    return replace(verdict, reason=f"{verdict.reason}, {world}") if verdict.outcome in CHECKED else verdict
 
 
 def replay_case(text: str, *, here: bool = False) -> Verdict:
@@ -89,6 +110,18 @@ def replay_case(text: str, *, here: bool = False) -> Verdict:
 
     verdict = _guarded(cell, again)
     return replace(verdict, seconds=time.perf_counter() - start, title=PROPERTIES.get(cell.property, ""))
+
+
+def judge_case(text: str) -> None:
+    """Ask the question of a case file, and leave the verdict to whoever drew it.
+
+    Raises:
+        CaseError: the text is no case file.
+    """
+    cell, sample = load_case(text)
+    judgement, question = _open(cell, light=True)
+    with contextlib.suppress(Violation):
+        question.check(judgement, sample)
 
 
 def _guarded(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
@@ -214,6 +247,8 @@ def _on(sample: Sample, device: str) -> Sample:
 
 def _one(judgement: Judgement, question: Question, sample: Sample, cell: Cell) -> None:
     judgement.ratio_of_sample = 0.0
+    if cell.property == "COMM":
+        worlds.tell(lambda: dump_case(cell, sample))
     question.check(judgement, sample)
     judgement.samples += 1
 

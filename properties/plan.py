@@ -45,6 +45,9 @@ PROPERTIES: dict[str, str] = {
 DTYPES: tuple[str, ...] = ("float64", "float32", "bfloat16", "float16")
 SUBJECTS: tuple[str, ...] = ("opassay", "torch", "decomposition", "compiled")
 DEVICES: tuple[str, ...] = ("cpu", "cuda")
+#: What ranks are, and what devices are, where an op runs in several places; the first of each needs nothing.
+COMMS: tuple[str, ...] = ("lockstep", "gloo", "nccl")
+FABRICS: tuple[str, ...] = ("host", "folded", "cuda")
 ENTRY_POINT_GROUP = "opassay.ops"
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, clean, failure_text
 from .events import EventLog
-from .plan import PluginError, Selection, SelectionError, plan
+from .plan import COMMS, FABRICS, PluginError, Selection, SelectionError, plan
 from .profiles import PROFILES
 
 _AXES = ("op", "property", "dtype", "device", "subject")
@@ -47,6 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--opassay-log", default=None, metavar="DIR", help="write events-WORKER.ndjson here")
     add("--opassay-timeout", type=float, default=None, help="seconds per cell (under pytest-xdist)")
     add("--opassay-shard", default=None, metavar="I/N", help="only part I of N of the cells")
+    add("--opassay-comm", choices=COMMS, default=COMMS[0], help=f"what ranks are (default {COMMS[0]})")
+    add("--opassay-fabric", choices=FABRICS, default=FABRICS[0], help=f"what devices are (default {FABRICS[0]})")
+    add("--opassay-ranks", type=int, default=None, help="ranks and devices of every sample (default 1 to 8)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -214,6 +217,8 @@ def _suite(config: pytest.Config) -> Any:
     if config.stash.get(_SESSION_LOGGED, False):
         return cells
     config.stash[_SESSION_LOGGED] = True
+    enter = importlib.import_module("opassay.properties.worlds").enter_unless_there
+    enter(*(config.getoption(f"opassay_{name}") for name in ("comm", "fabric", "ranks")))
     if hasattr(config, "workerinput") and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     log = config.stash.get(_LOG, None)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..impl.comm import CudaFabric, FoldedFabric, HostFabric, LockstepWorld
+from .plan import COMMS, FABRICS
 
-COMMS = ("lockstep", "gloo", "nccl")
-FABRICS = ("host", "folded", "cuda")
+#: Places of a sample, where the world has no number of its own.
 MOST = 8
 
 
@@ -18,22 +18,73 @@ class World:
     """What a process judges COMM on.
 
     Attributes:
-        comm: one of `COMMS`; with "gloo" and "nccl" this process is one rank, and `size` says of how many.
+        comm: one of `COMMS`; with "gloo" and "nccl" this process is one rank of `size`.
         fabric: one of `FABRICS`. size: how many places every sample has; None: 1 to `MOST`.
     """
 
-    comm: str = "lockstep"
-    fabric: str = "host"
+    comm: str = COMMS[0]
+    fabric: str = FABRICS[0]
     size: int | None = None
+
+    def lacks(self, device: str) -> str:
+        """What this machine lacks to be that world, for tensors on a device; empty if nothing."""
+        import torch
+
+        if self.comm == "nccl" and device != "cuda":
+            return f"nccl moves tensors of CUDA devices; these are on {device}"
+        found, size = torch.cuda.device_count(), self.size or 2
+        needed = max(size if self.comm == "nccl" or self.fabric == "cuda" else 0, self.fabric == "folded")
+        return "" if found >= needed else f"{found} CUDA device{'s' * (found != 1)}, needs {int(needed)}"
+
+    def __str__(self) -> str:
+        ranks = "1 to 8 ranks in lockstep" if self.size is None else f"{self.size} ranks of {self.comm}"
+        devices = {"host": "logical devices", "folded": "streams of one GPU", "cuda": "GPUs"}[self.fabric]
+        return f"on {ranks} and on {devices}"
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Ranks in other processes.
+
+    Attributes:
+        tell: that they judge a case file, too. run: a program on every rank; what each of them returned.
+    """
+
+    tell: Callable[[str], None]
+    run: Callable[[Callable[[Any], Any]], list[Any]]
 
 
 _WORLD = World()
+_PEERS: Peers | None = None
 
 
-def enter(world: World) -> None:
+def enter(world: World, peers: Peers | None = None) -> None:
     """Judge COMM there from now on."""
-    global _WORLD
-    _WORLD = world
+    global _WORLD, _PEERS
+    _WORLD, _PEERS = world, peers
+
+
+def launched() -> bool:
+    """Whether torchrun, or the like, started this process as one of several ranks."""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+def enter_unless_there(comm: str, fabric: str, size: int | None) -> None:
+    """The same by names, where this process is not there already, as one of several ranks may be."""
+    world = World(comm, fabric, size)
+    if world != _WORLD:
+        enter(world)
+
+
+def here() -> World:
+    """The world of this process."""
+    return _WORLD
+
+
+def tell(case: Callable[[], str]) -> None:
+    """Have the peers judge a case file with this process, if there are any."""
+    if _PEERS is not None:
+        _PEERS.tell(case())
 
 
 def size(args: Any, rng: Any) -> int:
@@ -48,11 +99,17 @@ def places() -> tuple[int, ...]:
 
 def run(size: int, program: Callable[[Any], Any]) -> list[Any]:
     """What a program of a rank's comm returns on every rank."""
+    if _PEERS is not None:
+        return _PEERS.run(program)
+    from ..impl.comm import LockstepWorld
+
     return LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
 
 
 def fabric(size: int) -> Any:
     """So many devices."""
+    from ..impl.comm import CudaFabric, FoldedFabric, HostFabric
+
     if _WORLD.fabric == "host":
         return HostFabric(size)
     return FoldedFabric(size) if _WORLD.fabric == "folded" else CudaFabric(range(size))

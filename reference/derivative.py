@@ -11,7 +11,9 @@ applies it to a tangent, reverse mode to a cotangent, and there is one table for
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -237,25 +239,30 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
     values = tuple(y.primal if own else y for y, own in zip(outputs, mine, strict=True))
 
     def pullback(*cotangents: Any) -> Arrays:
-        grads: dict[int, Any] = {}
+        grads: dict[int, list[Any]] = {}
         for y, own, g in zip(outputs, mine, cotangents, strict=True):
             if own:
-                _accumulate(grads, y, g)
+                grads.setdefault(id(y), []).append(g)
         for out, primitive, parents, y, xs, params in reversed(tape):
-            g = grads.pop(id(out), None)
+            g = _total(grads.pop(id(out), ()))
             if g is None:
                 continue
             for i, parent in parents:
-                _accumulate(grads, parent, _pull(primitive, i, g, y, xs, params))
-        found = (grads.get(id(node)) for node in inputs)
+                grads.setdefault(id(parent), []).append(_pull(primitive, i, g, y, xs, params))
+        found = (_total(grads.get(id(node), ())) for node in inputs)
         return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(found, primals, strict=True))
 
     return values, pullback
 
 
-def _accumulate(grads: dict[int, Any], node: Node, g: Any) -> None:
-    held = grads.get(id(node))
-    grads[id(node)] = g if held is None else held + g
+def _total(contributions: Sequence[Any]) -> Any:
+    """The sum of what the uses of a value contribute to its cotangent; None without any.
+
+    It is one sum, in no order: which use comes first is nothing that a formula says.
+    """
+    if len(contributions) > 2:
+        return np.sum(np.stack(contributions), axis=0)
+    return functools.reduce(operator.add, contributions) if contributions else None
 
 
 assert frozenset(_DIAGONAL) - {"store"} == ELEMENTWISE

@@ -18,11 +18,13 @@ from ..properties import environment as surroundings
 from ..properties.plan import Selection, SelectionError
 from ..properties.plugin import default_seed
 from ..properties.profiles import PROFILES
+from ..properties.worlds import World
 from . import exit_codes
 from .cli import Host, Stop
 from .cli_files import planned, selection_of, selection_options
 from .cli_session import Request, fresh_folder, run_session, select, worker_count
 from .cli_summary import print_end, print_summary, write_step_summary
+from .cli_world import serves, together, workers_in, world_of, world_options
 from .collect import read_events, verdicts
 from .exit_codes import Reason
 from .progress import Teller, is_live, make_console, output
@@ -42,6 +44,7 @@ from .text import one_line
 @click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True, help="Seconds per cell.")
 @click.option("--shard", metavar="I/N", help="Only part I of N of the cells.")
+@world_options
 @click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
 @click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
 @click.pass_obj
@@ -49,7 +52,10 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     """Run cells and write run.json, report.html, junit.xml and cases/ to the report folder."""
     selection = selection_of(ops, options)
     cells = planned(selection)
-    request = _request(selection, cells, options, host)
+    world = world_of(options)
+    if serves(world):
+        return exit_codes.OK
+    request = _request(selection, cells, world, options, host)
     folder: Path = options["report_dir"]
     console = make_console(output())
     mine = _shard(cells, request.shard)
@@ -59,7 +65,7 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     console.print(_first_line(request, len(mine)), soft_wrap=True)
     start, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     github = bool(os.environ.get("GITHUB_ACTIONS"))
-    with Teller(console, len(mine), live=is_live(console), github=github) as teller:
+    with Teller(console, len(mine), live=is_live(console), github=github) as teller, together(world):
         reasons = run_session(request, folder / "events", teller)
     run = _collect(request, cells, mine, folder, reasons, started, time.perf_counter() - start, options)
     _write_reports(folder, run)
@@ -69,10 +75,10 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     return run.exit_code
 
 
-def _request(selection: Selection, cells: Sequence[Cell], options: dict[str, Any], host: Host) -> Request:
+def _request(selection: Selection, cells: Sequence[Cell], world: World, options: dict[str, Any], host: Host) -> Request:
     profile, seed = options["profile"], options["seed"]
     try:
-        workers = worker_count(options["workers"], len(cells))
+        workers = worker_count(workers_in(world, options["workers"]), len(cells))
     except ValueError as err:
         raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
     return Request(
@@ -85,6 +91,7 @@ def _request(selection: Selection, cells: Sequence[Cell], options: dict[str, Any
         keyword=options["keyword"],
         timeout=options["timeout"],
         shard=options["shard"],
+        world=world,
         pytest_args=host.pytest_args,
     )
 
@@ -153,6 +160,8 @@ def _collect(
 
 def _settings(request: Request, options: dict[str, Any]) -> dict[str, str]:
     found = {"workers": str(request.workers), "timeout": f"{request.timeout:g} s"}
+    if request.world != World():
+        found["several places"] = str(request.world)
     for name in ("keyword", "maxfail", "shard"):
         if options[name]:
             found[name] = str(options[name])
@@ -168,6 +177,10 @@ def _command(request: Request) -> str:
     axes |= {"device": chosen.devices, "subject": chosen.subjects}
     words += [f"--{axis}={name}" for axis, names in axes.items() for name in names]
     words += [f"--profile={request.profile}", f"--seed={request.seed}"]
+    usual, world = World(), request.world
+    words += [f"--comm={world.comm}"] if world.comm != usual.comm else []
+    words += [f"--fabric={world.fabric}"] if world.fabric != usual.fabric else []
+    words += [f"--ranks={world.size}"] if world.size != usual.size else []
     if request.max_examples:
         words.append(f"--max-examples={request.max_examples}")
     if request.keyword:

@@ -10,12 +10,13 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..oracles.verdict import Cell
 from ..properties.plan import Selection
+from ..properties.worlds import World
 from . import exit_codes
 from .exit_codes import Reason
 from .progress import Teller
@@ -36,6 +37,7 @@ class Request:
     keyword: str = ""
     timeout: float | None = None
     shard: str | None = None
+    world: World = field(default_factory=World)
     pytest_args: tuple[str, ...] = ()
 
 
@@ -109,7 +111,9 @@ def _options(request: Request) -> list[str]:
     }
     options = [f"--opassay-{axis}={name}" for axis, names in axes.items() for name in names]
     options += [f"--opassay-profile={request.profile}", f"--opassay-seed={request.seed}"]
+    options += [f"--opassay-comm={request.world.comm}", f"--opassay-fabric={request.world.fabric}"]
     optional = {"max-examples": request.max_examples, "timeout": request.timeout, "shard": request.shard}
+    optional["ranks"] = request.world.size
     return options + [f"--opassay-{name}={value}" for name, value in optional.items() if value is not None]
 
 

@@ -1,0 +1,77 @@
+"""Where a run judges ops over several places: the options for it, and what torchrun has to do with them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ..properties.plan import COMMS, FABRICS
+from ..properties.worlds import World, launched
+from . import exit_codes
+from .cli import Stop
+
+#: Ranks of a team that this program starts itself.
+RANKS = 3
+
+
+def world_options(command: Any) -> Any:
+    """Adds --comm, --fabric and --ranks to a command."""
+    ranks = f"Ranks and devices of every sample.  [default: 1 to 8; {RANKS} with gloo and nccl]"
+    command = click.option("--ranks", type=click.IntRange(min=1, max=64), help=ranks)(command)
+    fabric = "What devices are, for ops over several: logical ones, streams of one GPU, or GPUs."
+    command = click.option("--fabric", type=click.Choice(FABRICS), default=FABRICS[0], show_default=True, help=fabric)(
+        command
+    )
+    comm = "What ranks are: threads in lockstep, or processes that talk over gloo or NCCL."
+    return click.option("--comm", type=click.Choice(COMMS), default=COMMS[0], show_default=True, help=comm)(command)
+
+
+def world_of(options: dict[str, Any]) -> World:
+    """The world that the options name; under torchrun, of as many ranks as it started."""
+    comm, fabric, size = options["comm"], options["fabric"], options["ranks"]
+    if launched():
+        started = int(os.environ["WORLD_SIZE"])
+        if comm == COMMS[0]:
+            raise Stop(exit_codes.USAGE, f"--comm: got {comm} under torchrun with {started} ranks, need gloo or nccl")
+        if size not in (None, started):
+            raise Stop(exit_codes.USAGE, f"--ranks: got {size} under torchrun with {started} ranks, need none")
+        return World(comm, fabric, started)
+    return World(comm, fabric, RANKS if size is None and comm != COMMS[0] else size)
+
+
+def workers_in(world: World, wanted: str) -> str:
+    """How many workers: a team of ranks is one, unless the user asks for more; the ranks of torchrun are none."""
+    if launched():
+        return "0"
+    return "1" if wanted == "auto" and world.comm != COMMS[0] else wanted
+
+
+def serves(world: World) -> bool:
+    """Whether this process was a rank other than 0 of those that torchrun started; if so, it has done its work."""
+    if not launched() or os.environ["RANK"] == "0":
+        return False
+    _team().join(world).serve()
+    return True
+
+
+@contextlib.contextmanager
+def together(world: World) -> Iterator[None]:
+    """With the other ranks that torchrun started, if it did."""
+    if not launched():
+        yield
+        return
+    _team().join(world)
+    try:
+        yield
+    finally:
+        _team().disband()
+
+
+def _team() -> Any:
+    """Imports torch."""
+    return importlib.import_module("opassay.properties.team")
