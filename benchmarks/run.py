@@ -21,6 +21,7 @@ import against_torch
 import certified
 import exact_vjp
 import function_overhead
+import moving_tensors
 import op_overhead
 import suite
 import torch
@@ -32,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Row]]] = {
     "suite": suite.rows,
     "against_torch": against_torch.rows,
     "function_overhead": function_overhead.rows,
+    "moving_tensors": moving_tensors.rows,
 }
 OVERHEAD = "op_overhead"
 
