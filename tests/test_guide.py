@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from opassay.properties import plan
+from opassay.properties.catalog import CATALOG
+
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GUIDE = DOCS / "custom_functions.md"
 
@@ -31,9 +34,19 @@ def test_the_guide_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^VMAP float32 verified", printed, re.MULTILINE)
 
 
-def test_the_page_on_ranks_shows_what_its_program_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (DOCS / "ranks.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (shown,) = re.findall(r"```\n(ranks .*?)```", text, re.DOTALL)
-    exec(compile(program, "ranks.md", "exec"), {"__name__": "guide"})
-    assert capsys.readouterr().out == shown
+@pytest.mark.parametrize(("page", "blocks"), [("ranks.md", 1), ("devices.md", 6)])
+def test_a_page_shows_what_its_programs_print(page: str, blocks: int, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```\n(?:\n```\n(.*?)```)?", text, re.DOTALL)
+    assert len(programs) == blocks
+    names: dict[str, Any] = {"__name__": "guide"}
+    for number, (program, shown) in enumerate(programs):
+        exec(compile(program, f"{page}, block {number}", "exec"), names)
+        assert capsys.readouterr().out.split() == shown.split(), "but for where lines are wrapped"
+
+
+def test_the_commands_of_the_page_on_devices_name_ops_and_worlds_that_exist() -> None:
+    text = (DOCS / "devices.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"--op (\w+)", text)) <= set(CATALOG)
+    assert set(re.findall(r"--fabric (\w+)", text)) == set(plan.FABRICS)
+    assert set(re.findall(r"--comm (\w+)", text)) == set(plan.COMMS)
