@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .judgement import Judgement, Violation
+from .judgement import Judgement, Unsupported, Violation
 from .op import Sample, dtype_name, flat_outputs
 from .verdict import Code
 
@@ -47,7 +47,7 @@ def _same_dtype_as_torch(j: Judgement, sample: Sample, got: Any) -> None:
     try:
         with torch.autocast(j.device, dtype=torch.bfloat16):
             need = flat_outputs(j.op.subject("torch")(*sample.args))[0]
-    except (RuntimeError, ValueError):
+    except (RuntimeError, ValueError, Unsupported):
         return
     if got.dtype != need.dtype:
         title = f"{j.op.name} under autocast: got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"

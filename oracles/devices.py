@@ -6,18 +6,19 @@ from typing import Any
 
 from .judgement import Judgement, Unsupported, Violation
 from .op import Sample, flat_outputs
-from .ranks import partitioned, some_words
+from .ranks import OWN, partitioned, some_words
 from .transforms import engines_of
 from .verdict import Code
 
 
 def communicated(j: Judgement, sample: Sample) -> None:
     """COMM: over the ranks that the op runs on, and over the devices."""
-    if j.op.ranks is None and j.op.devices is None:
+    ranks, devices = j.op.ranks, j.op.devices
+    if ranks is None and devices is None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} runs in one place")
-    if j.op.ranks is not None:
+    if ranks is not None and (j.subject_name == OWN or j.subject_name in ranks.peers):
         partitioned(j, sample)
-    if j.op.devices is not None:
+    if devices is not None and (j.subject_name == OWN or j.subject_name in devices.peers):
         _on_devices(j, sample)
 
 
@@ -25,14 +26,15 @@ def _on_devices(j: Judgement, sample: Sample) -> None:
     """Words of transforms of the op on the devices of a fabric, from arguments on the host to outputs on the host."""
     devices = j.op.devices
     assert devices is not None
-    for word in some_words(sample.generator(9)):
-        for engine in engines_of(word):
+    own = j.subject_name == OWN
+    call = devices.call if own else devices.peers[j.subject_name]
+    for word in some_words(sample.generator(9), j.subject_name):
+        for engine in engines_of(word) if own else ("eager",):
             fabric = devices.fabric(devices.size(sample.args))
             homes = devices.homes(sample.args)
 
             def placed(*args: Any, fabric: Any = fabric, homes: Any = homes) -> Any:
-                assert devices is not None
-                outputs, found = devices.call(fabric, homes, *args)
+                outputs, found = call(fabric, homes, *args)
                 need = [fabric.device(place) for place in homes.outputs]
                 if found != need:
                     lines = [f"got {found}, need {need}"]

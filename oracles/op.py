@@ -6,7 +6,7 @@ import functools
 import inspect
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -147,12 +147,14 @@ class Ranks:
         size: (args, rng) -> how many ranks, for these arguments.
         homes: (args) -> the rank of every tensor argument and output. Without it each rank has a part of the first
             argument, along its axis 0, and all of the others; and so with the outputs.
+        peers: other subjects' calls by name, which need process groups and offer reverse mode alone.
     """
 
     run: Callable[[int, Callable[[Any], Any]], list[Any]]
     call: Subject
     size: Callable[[tuple[Any, ...], Any], int]
     homes: Callable[[tuple[Any, ...]], Homes] | None = None
+    peers: Mapping[str, Subject] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -163,12 +165,14 @@ class Devices:
         fabric: (number of devices) -> what moves tensors between so many.
         size: (args) -> how many devices. homes: as for `Ranks`.
         call: (fabric, homes, *args) -> the outputs, from arguments and to outputs on the host.
+        peers: other subjects' calls by name, which need GPUs and offer reverse mode alone.
     """
 
     fabric: Callable[[int], Any]
     size: Callable[[tuple[Any, ...]], int]
     homes: Callable[[tuple[Any, ...]], Homes]
     call: Subject
+    peers: Mapping[str, Subject] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ def call_of(op: str, x: Tensor, size: int, root: int | None, reduction: str | No
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"{op}: got x of type {type(x).__name__}, need a tensor.")
+    if x.layout != torch.strided:
+        raise TypeError(f"{op}: got x of layout={x.layout}, need a strided tensor.")
     if reduction is not None and reduction not in REDUCTIONS:
         raise ValueError(f"{op}: got reduction={reduction!r}, need one of {', '.join(REDUCTIONS)}.")
     if root is not None and not 0 <= root < size:

@@ -85,23 +85,22 @@ def gather(x: Tensor, root: int, sizes: Sequence[int], comm: Comm, tag: str = ""
     Args:
         x: (sizes[rank], ...). root: a rank. sizes: rows of every rank's x, the same on all.
     """
-    return Collective.apply(_fitting("gather", x, sizes[comm.rank]), comm, Step("gather", root, tuple(sizes), tag))  # type: ignore[no-any-return]
+    return _cut(x, "gather", root, sizes, False, comm, tag)
 
 
 def scatter(x: Tensor, root: int, sizes: Sequence[int], comm: Comm, tag: str = "") -> Tensor:
     """Part `rank` along axis 0 of the root's x, differentiable; other ranks give a tensor of its shape and dtype."""
-    return Collective.apply(_fitting("scatter", x, sum(sizes)), comm, Step("scatter", root, tuple(sizes), tag))  # type: ignore[no-any-return]
+    return _cut(x, "scatter", root, sizes, True, comm, tag)
 
 
 def all_gather(x: Tensor, sizes: Sequence[int], comm: Comm, tag: str = "") -> Tensor:
     """The ranks' x one after the other along axis 0, on every rank, differentiable: x̄ is summed over ranks."""
-    return Collective.apply(_fitting("all_gather", x, sizes[comm.rank]), comm, Step("all_gather", 0, tuple(sizes), tag))  # type: ignore[no-any-return]
+    return _cut(x, "all_gather", 0, sizes, False, comm, tag)
 
 
 def reduce_scatter(x: Tensor, sizes: Sequence[int], comm: Comm, tag: str = "") -> Tensor:
     """Part `rank` along axis 0 of Σ x over ranks, differentiable."""
-    step = Step("reduce_scatter", 0, tuple(sizes), tag)
-    return Collective.apply(_fitting("reduce_scatter", x, sum(sizes)), comm, step)  # type: ignore[no-any-return]
+    return _cut(x, "reduce_scatter", 0, sizes, True, comm, tag)
 
 
 def all_to_all(x: Tensor, comm: Comm, tag: str = "") -> Tensor:
@@ -112,6 +111,18 @@ def all_to_all(x: Tensor, comm: Comm, tag: str = "") -> Tensor:
 def all_reduce(x: Tensor, comm: Comm, tag: str = "") -> Tensor:
     """Σ x over ranks, on every rank, differentiable."""
     return Collective.apply(x, comm, Step("all_reduce", tag=tag))  # type: ignore[no-any-return]
+
+
+def _cut(x: Tensor, kind: str, root: int, sizes: Sequence[int], whole: bool, comm: Comm, tag: str) -> Tensor:
+    """A collective of an axis 0 that is cut in `sizes`, of which this rank gives the whole or its part.
+
+    The sizes are in the tag: ranks that have others make another call.
+    """
+    if len(sizes) != comm.size or min(sizes) < 0:
+        raise ValueError(f"{kind}: got sizes={list(sizes)}, need one non-negative size for each of {comm.size} ranks.")
+    rows = sum(sizes) if whole else sizes[comm.rank]
+    step = Step(kind, root, tuple(sizes), f"{tag} in {list(sizes)}".strip())
+    return Collective.apply(_fitting(kind, x, rows), comm, step)  # type: ignore[no-any-return]
 
 
 def _fitting(op: str, x: Tensor, rows: int) -> Tensor:
@@ -143,7 +154,7 @@ def _carried_out(x: Tensor, comm: Comm, step: Step) -> Tensor:
         case "all_gather":
             return torch.cat(comm.all_gather(x, step.tag))
         case "reduce_scatter":
-            return comm.all_to_all(_padded(x, step.sizes), step.tag)[:, : step.sizes[comm.rank]].sum(0)
+            return comm.all_to_all(_padded(x, step.sizes), step.tag)[:, : step.sizes[comm.rank]].sum(0, dtype=x.dtype)
         case "all_to_all":
             return comm.all_to_all(x, step.tag)
     return comm.all_reduce(x, tag=step.tag)

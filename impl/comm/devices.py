@@ -17,7 +17,7 @@ from torch.autograd import forward_ad as _forward_ad
 
 from ..function import Function
 from . import movement
-from .fabric import Fabric, current
+from .fabric import current
 from .planner import BUCKET
 
 
@@ -57,7 +57,9 @@ class Broadcast(Function):
     @staticmethod
     def forward(target_gpus: Sequence[Any], *inputs: Tensor) -> tuple[Tensor, ...]:
         fabric = current()
-        rows = movement.broadcast(fabric, inputs, [fabric.device(t) for t in target_gpus])
+        # An output that is an input without a tangent would cost the outputs after it theirs.
+        given = [x.clone() if _lacks_tangent(x) else x for x in inputs]
+        rows = movement.broadcast(fabric, given, [fabric.device(t) for t in target_gpus])
         return tuple(x for row in rows for x in row)
 
     @staticmethod
@@ -66,6 +68,7 @@ class Broadcast(Function):
         ctx.fabric, ctx.count = current(), len(tensors)
         ctx.targets = [ctx.fabric.device(t) for t in targets]
         ctx.homes = [x.device for x in tensors]
+        ctx.zeros = [_zeros_like(x) for x in tensors]
         ctx.set_materialize_grads(False)
         # Of inputs without a gradient; but with a dual level open one of those may have a tangent, and so its outputs.
         needed = [_forward_ad._current_level >= 0 or needs for needs in ctx.needs_input_grad[1:]]
@@ -78,7 +81,10 @@ class Broadcast(Function):
 
     @staticmethod
     def jvp(ctx: Any, targets: Any, *tangents: Any) -> Any:
-        return _of_each(ctx.fabric, ctx.targets, tangents)
+        moved = [zeros() if t is None else t for t, zeros in zip(tangents, ctx.zeros, strict=True)]
+        with ctx.fabric.active():
+            copies = iter(Broadcast.apply(ctx.targets, *(t for t in moved if t is not None)))
+            return tuple(None if t is None else next(copies) for _ in ctx.targets for t in moved)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, targets: Any, *tensors: Tensor) -> Any:
@@ -95,6 +101,10 @@ class ReduceAddCoalesced(Function):
     @staticmethod
     def forward(destination: Any, num_inputs: int, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         fabric = current()
+        if num_inputs < 1 or len(grads) % num_inputs:
+            raise ValueError(
+                f"ReduceAddCoalesced: got num_inputs={num_inputs}, {len(grads)} tensors; need as many at every place."
+            )
         rows = [grads[i : i + num_inputs] for i in range(0, len(grads), num_inputs)]
         return tuple(movement.reduce_add(fabric, rows, fabric.device(destination)))
 
@@ -104,6 +114,7 @@ class ReduceAddCoalesced(Function):
         ctx.fabric = current()
         ctx.destination = ctx.fabric.device(inputs[0])
         ctx.places = [None if g is None else g.device for g in grads]
+        ctx.zeros = [None if y is None else _zeros_like(y) for y in output]
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -116,7 +127,8 @@ class ReduceAddCoalesced(Function):
     @staticmethod
     def jvp(ctx: Any, destination: Any, num_inputs: Any, *tangents: Any) -> Any:
         with ctx.fabric.active():
-            return ReduceAddCoalesced.apply(ctx.destination, ctx.count, *tangents)
+            sums: Any = ReduceAddCoalesced.apply(ctx.destination, ctx.count, *tangents)
+        return tuple(zeros() if t is None and zeros else t for t, zeros in zip(sums, ctx.zeros, strict=True))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, destination: Any, num_inputs: int, *grads: Any) -> Any:
@@ -333,12 +345,17 @@ def _copies(places: Sequence[torch.device | None], g: Any) -> list[Any]:
     return [None if place is None else next(copies) for place in places]
 
 
-def _of_each(fabric: Fabric, targets: Sequence[torch.device], tangents: Sequence[Any]) -> tuple[Any, ...]:
-    """Tangents of a broadcast; None where an input has none."""
-    given = [t for t in tangents if t is not None]
-    with fabric.active():
-        copies = iter(Broadcast.apply(targets, *given) if given else ())
-        return tuple(None if t is None else next(copies) for _ in targets for t in tangents)
+def _zeros_like(x: Tensor) -> Any:
+    """What makes a tangent of zeros for a tensor: None for one of integers. It does not keep the tensor."""
+    if not (x.is_floating_point() or x.is_complex()):
+        return lambda: None
+    shape, dtype, device, fabric = x.shape, x.dtype, x.device, current()
+    return lambda: fabric.copy(torch.zeros(shape, dtype=dtype), device)
+
+
+def _lacks_tangent(x: Tensor) -> bool:
+    """Whether a dual level is open in which other tensors may have tangents, and this one has none."""
+    return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(x).tangent is None
 
 
 def _batched(x: Any, dim: int | None, size: int) -> Any:

@@ -68,6 +68,7 @@ class DryComm(Comm):
             "all_to_all": [(k - 1, part)],
             "barrier": [(steps, 0)],
         }
-        options = table.get(call.op, [(steps, steps * size), (steps + k - 1, 2 * part)])
+        # Broadcast and reduce: a tree; or halves as for all_reduce, of which one direction scatters or gathers alone.
+        options = table.get(call.op, [(steps, steps * size), (2 * steps, 2 * part), (steps + k - 1, 2 * part)])
         seconds, sent = min((self.network.seconds(messages, sent), sent) for messages, sent in options)
         return Entry(call, sent, seconds)

@@ -99,8 +99,17 @@ class TorchFabric(Fabric):
         self.devices = tuple(_accelerators() if devices is None else map(torch.device, devices))
         self._side: dict[tuple[torch.device, int], Stream] = {}
 
+    def device(self, name: Any) -> torch.device:
+        found = super().device(name)
+        if found.type == "cpu":
+            return torch.device("cpu")  # "cpu:0" is the same
+        if found.index is None and _has_streams(found):
+            return torch.device(found.type, torch.get_device_module(found).current_device())
+        return found
+
     def copy(self, x: Tensor, device: torch.device, stream: Stream = None, out: Tensor | None = None) -> Tensor:
-        background = stream is not None
+        # To the host nobody waits for a stream: such a copy is done when it returns.
+        background = stream is not None and device.type != "cpu"
         with torch.get_device_module(device).stream(stream) if background else contextlib.nullcontext():
             if out is not None:
                 return out.copy_(x, non_blocking=background)

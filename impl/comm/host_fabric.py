@@ -8,6 +8,7 @@ of them that touch the same buffer, one of them a write, must be ordered by wait
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,6 +83,13 @@ class HostFabric(Fabric):
         self.races: list[str] = []
         self._now = {device: LogicalStream(device, "main") for device in self.devices}
         self._side: dict[tuple[torch.device, int], LogicalStream] = {}
+        self._buffers: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()  # by their storage
+
+    def device(self, name: Any) -> torch.device:
+        found = super().device(name)
+        if found != HOST and found not in self._now:
+            raise ValueError(f"device: got device={name}, need the host or one of {len(self.devices)} logical devices.")
+        return found
 
     def copy(
         self, x: Tensor, device: torch.device, stream: LogicalStream | None = None, out: Tensor | None = None
@@ -89,18 +97,21 @@ class HostFabric(Fabric):
         source = x.device if isinstance(x, LogicalTensor) else HOST
         if isinstance(x, LogicalTensor) and x.fabric.devices is not self.devices:
             raise RuntimeError(f"copy: x is on {source} of another fabric.")
-        own, there = self._now.get(source), self._now.get(device)
+        own, there = self._now.get(source), self._now.get(self.device(device))
         runs = stream or there or own
         what = f"copy {source} to {device}"
         raw = x.raw if isinstance(x, LogicalTensor) else x
-        if runs is not None and own is not None and isinstance(x, LogicalTensor):
-            runs.wait_stream(own)  # as torch orders copies between devices: after what the source has to do ...
+        # As torch orders copies between devices: after what the source has to do, and before what it does next.
+        ordered = own is not None and source != device
+        if ordered:
+            self.wait(runs, own)
+        if isinstance(x, LogicalTensor):
             self.read(x.buffer, runs, what)
+        found = self._stored(raw, device, runs, out, what)
+        if ordered:
+            self.wait(own, runs)
         if source != device and x.numel():
             self.ledger.append(Transfer(str(source), str(device), x.numel() * x.element_size()))
-        found = self._stored(raw, device, runs, out, what)
-        if runs is not None and own is not None:
-            own.wait_stream(runs)  # ... and what it does next after them
         return found
 
     def _stored(self, raw: Tensor, device: torch.device, runs: Any, out: Tensor | None, what: str) -> Tensor:
@@ -111,15 +122,27 @@ class HostFabric(Fabric):
         if out is not None:
             return out.copy_(raw)
         moved = raw.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-        if device not in self._now:
-            return moved
-        found = LogicalTensor(moved, device, self, Buffer(self, runs))
-        self.write(found.buffer, runs, what)
-        return found
+        return self.on_device(moved, device, what, runs)
 
     def empty(self, like: Tensor, shape: Sequence[int], device: torch.device) -> Tensor:
-        raw = torch.empty(shape, dtype=like.dtype)
-        return LogicalTensor(raw, device, self, Buffer(self, self._now[device])) if device in self._now else raw
+        return self.on_device(torch.empty(shape, dtype=like.dtype), device, "")
+
+    def on_device(self, raw: Tensor, device: torch.device, what: str, stream: Any = None) -> Tensor:
+        """Memory of the host as a tensor of a device, which an operation has written; of the host, itself.
+
+        Args:
+            what: the operation; "" where nothing has written it yet. stream: that it ran on; the current one if None.
+        """
+        if device not in self._now:
+            return raw
+        runs = stream or self._now[device]
+        known = raw.untyped_storage()._cdata
+        buffer = self._buffers.get(known)  # that of a view, or of what was written in place
+        if buffer is None:
+            buffer = self._buffers[known] = Buffer(self, runs)
+            if what:
+                self.write(buffer, runs, what)
+        return LogicalTensor(raw, device, self, buffer)
 
     def stream(self, device: torch.device) -> LogicalStream | None:
         return self._now.get(device)
@@ -160,25 +183,25 @@ class HostFabric(Fabric):
 
     def read(self, buffer: Buffer, stream: Any, what: str) -> None:
         """A read of a buffer: after its last write."""
-        self._require(buffer.writes, stream, f"{what} on {stream} reads a buffer that is written")
-        buffer.reads.append((stream, stream.tick(), what))
+        self._require(buffer.written, stream, f"{what} on {stream} reads a buffer that is written")
+        buffer.reads[stream] = (stream, stream.tick(), what)
 
     def write(self, buffer: Buffer, stream: Any, what: str) -> None:
         """A write: after its last write, and after everything that read it since."""
-        self._require(buffer.writes, stream, f"{what} on {stream} writes a buffer that is written")
-        self._require(buffer.reads, stream, f"{what} on {stream} writes a buffer that is read")
-        buffer.writes[:], buffer.reads[:] = [(stream, stream.tick(), what)], []
+        self._require(buffer.written, stream, f"{what} on {stream} writes a buffer that is written")
+        for event in buffer.reads.values():
+            self._require(event, stream, f"{what} on {stream} writes a buffer that is read")
+        buffer.written, buffer.reads = (stream, stream.tick(), what), {}
 
     def freed(self, buffer: Buffer) -> None:
         """The end of a buffer: its memory is used again, on the stream that it was made on."""
-        for stream, event, what in (*buffer.writes, *buffer.reads):
+        for stream, event, what in (*((buffer.written,) if buffer.written else ()), *buffer.reads.values()):
             if stream not in buffer.kept and not buffer.owner.has_seen(stream, event):
                 self.races.append(
                     f"the memory of a buffer of {buffer.owner} is used again while {what} on {stream} may use it: "
                     "no wait, and not kept for that stream"
                 )
 
-    def _require(self, events: Sequence[tuple[Any, int, str]], stream: Any, text: str) -> None:
-        for other, event, what in events:
-            if not stream.has_seen(other, event):
-                raise RaceError(f"{text} by {what} on {other}: no wait in between")
+    def _require(self, event: tuple[Any, int, str] | None, stream: Any, text: str) -> None:
+        if event is not None and not stream.has_seen(event[0], event[1]):
+            raise RaceError(f"{text} by {event[2]} on {event[0]}: no wait in between")

@@ -15,25 +15,29 @@ META = torch.device("meta")  # of tensors without data, which torch itself compa
 
 
 class Buffer:
-    """Memory of a logical device.
+    """Memory of a logical device: whatever is computed in it, a view too, is one thing that is read and written.
 
     Attributes:
         owner: the stream that it was made on. kept: streams that it is kept for.
-        writes: its last write. reads: those since.
+        written: its last write, if any. reads: the last read of every stream since.
     """
 
     def __init__(self, fabric: Any, owner: Any) -> None:
-        self.fabric, self.owner = fabric, owner
         self.kept: set[Any] = set()
-        self.writes: list[Event] = []
-        self.reads: list[Event] = []
+        self.written: Event | None = None
+        self.reads: dict[Any, Event] = {}
+        self.fabric, self.owner = fabric, owner
 
     def __del__(self) -> None:
-        self.fabric.freed(self)
+        fabric = getattr(self, "fabric", None)  # none where __init__ failed
+        if fabric is not None:
+            fabric.freed(self)
 
 
 class LogicalTensor(Tensor):
     """A tensor on device "cpu:i" of a `HostFabric`.
+
+    Conjugates and negatives are computed, not views: what is written to one is not written to the other.
 
     Attributes:
         raw: its data, on the host. fabric: where it lives. buffer: its memory, which its views share.
@@ -52,7 +56,27 @@ class LogicalTensor(Tensor):
         return made
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return f"LogicalTensor({self.raw.tolist()}, device={self.device})"
+        return f"LogicalTensor({self.raw!r}, device={self.device})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy on the same device of the same fabric; of a parameter, a parameter."""
+        if id(self) not in memo:
+            copied = self.detach().clone()
+            parameter = isinstance(self, torch.nn.Parameter)
+            same = torch.nn.Parameter(copied, self.requires_grad) if parameter else copied
+            memo[id(self)] = same if parameter else copied.requires_grad_(self.requires_grad)
+        return memo[id(self)]
+
+    @property
+    def data(self) -> Any:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        raise RuntimeError(
+            "LogicalTensor: got an assignment to .data, need a new tensor; with modules, call "
+            "torch.__future__.set_overwrite_module_params_on_conversion(True) before."
+        )
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -62,29 +86,29 @@ class LogicalTensor(Tensor):
         moved = _moved(func, args, kwargs)
         if moved is not None:
             return moved
-        if any(isinstance(t, Tensor) and t.device == META for t in pytree.tree_leaves((args, kwargs))):
+        leaves = pytree.tree_leaves((args, kwargs))
+        if kwargs.get("device") == META or any(isinstance(t, Tensor) and t.device == META for t in leaves):
             return func(*pytree.tree_map(_meta, args), **pytree.tree_map(_meta, kwargs))
-        logical = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, LogicalTensor)]
+        logical = [t for t in leaves if isinstance(t, LogicalTensor)]
         device, fabric = logical[0].device, logical[0].fabric
-        _require_one_device(func, args, kwargs, device)
-        stream, view = fabric.stream(device), _is_view(func)
-        if not view:
-            _booked(func, args, kwargs, fabric, stream)
+        _require_one_device(func, leaves, device, fabric)
+        func = _COMPUTED.get(func, func)
+        view = _is_view(func)
+        if not view and not _makes_memory(func):
+            _booked(func, args, kwargs, fabric, fabric.stream(device))
         plain_args, plain_kwargs = pytree.tree_map(_plain, (args, kwargs))
         if plain_kwargs.get("device") is not None:
-            plain_kwargs["device"] = torch.device("cpu")
+            device, plain_kwargs["device"] = plain_kwargs["device"], torch.device("cpu")
+        found = func(*plain_args, **plain_kwargs)
+        there = pytree.tree_map_only(Tensor, lambda raw: fabric.on_device(raw, device, str(func)), found)
+        return return_and_correct_aliasing(func, args, kwargs, there)
 
-        def wrapped(raw: Any) -> Any:
-            if not isinstance(raw, Tensor):
-                return raw
-            if view:
-                return LogicalTensor(raw, device, fabric, logical[0].buffer)
-            made = LogicalTensor(raw, device, fabric, Buffer(fabric, stream))
-            fabric.write(made.buffer, stream, str(func))
-            return made
 
-        found = pytree.tree_map(wrapped, func(*plain_args, **plain_kwargs))
-        return return_and_correct_aliasing(func, args, kwargs, found)
+#: What sets a bit that says how to read memory, and what computes the same.
+_COMPUTED = {
+    torch.ops.aten._conj.default: torch.ops.aten.conj_physical.default,
+    torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
+}
 
 
 def _moved(func: Any, args: Any, kwargs: Any) -> Any:
@@ -99,8 +123,10 @@ def _moved(func: Any, args: Any, kwargs: Any) -> Any:
     return there if kwargs.get("dtype") is None else there.to(kwargs["dtype"])
 
 
-def _require_one_device(func: Any, args: Any, kwargs: Any, device: torch.device) -> None:
-    for t in pytree.tree_leaves((args, kwargs)):
+def _require_one_device(func: Any, leaves: Any, device: torch.device, fabric: Any) -> None:
+    for t in leaves:
+        if isinstance(t, LogicalTensor) and t.fabric.devices is not fabric.devices:
+            raise RuntimeError(f"{func}: got tensors on {device} and on {t.device} of another fabric, need one fabric.")
         # A number as a tensor may stay on the host, as with any device of torch.
         if isinstance(t, Tensor) and t.device != device and (t.dim() > 0 or isinstance(t, LogicalTensor)):
             raise RuntimeError(
@@ -112,6 +138,12 @@ def _require_one_device(func: Any, args: Any, kwargs: Any, device: torch.device)
 def _is_view(func: Any) -> bool:
     aliases = [r.alias_info for r in func._schema.returns if r.alias_info is not None]
     return bool(aliases) and not any(alias.is_write for alias in aliases)
+
+
+def _makes_memory(func: Any) -> bool:
+    """Whether it looks at the shape of a tensor alone."""
+    name = func._schema.name.removeprefix("aten::")
+    return bool(name.startswith("new_") or name.endswith("_like"))
 
 
 def _booked(func: Any, args: Any, kwargs: Any, fabric: Any, stream: Any) -> None:

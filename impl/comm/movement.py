@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .. import torch_private as private
 from ..precision import compute_dtype
 from .fabric import Fabric
 from .planner import Piece, buckets, chunks
@@ -21,7 +22,13 @@ def broadcast(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[Devic
     """
     _require_devices("broadcast", devices)
     rows: list[list[Tensor]] = [list(tensors) for _ in devices]
-    for bucket in _planned(tensors, [(x.dtype, x.device, x.layout) for x in tensors], fabric.bucket):
+    # What leaves no device gains nothing from travelling with others.
+    moves = [any(device != x.device for device in devices) for x in tensors]
+    kinds = [
+        (x.dtype, x.device, x.layout, -1 if moving else i)
+        for i, (x, moving) in enumerate(zip(tensors, moves, strict=True))
+    ]
+    for bucket in _planned(tensors, kinds, fabric.bucket):
         members = [tensors[i] for i in bucket]
         home = next((p for p, device in enumerate(devices) if device == members[0].device), None)
         if members[0].layout != torch.strided:
@@ -42,7 +49,8 @@ def reduce_add(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destinat
     None counts as zero, and moves nothing. Sums of half types are taken in float32 and rounded once. A sum has memory
     of its own.
     """
-    columns = list(zip(*rows, strict=True))
+    columns = [_of_one_layout(column) for column in zip(*rows, strict=True)]
+    rows = list(zip(*columns, strict=True))
     present = [tuple(x is not None for x in column) for column in columns]
     examples = [next((x for x in column if x is not None), None) for column in columns]
     wanted = [i for i, x in enumerate(examples) if x is not None]
@@ -50,7 +58,11 @@ def reduce_add(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destinat
     for i, like in zip(wanted, likes, strict=True):
         _require_alike(i, like, columns[i])
     totals: list[Tensor | None] = [None] * len(columns)
-    kinds = [(x.dtype, x.layout, present[i]) for i, x in zip(wanted, likes, strict=True)]
+    # What is there already gains nothing from travelling with others.
+    moves = [any(x is not None and x.device != destination for x in columns[i]) for i in wanted]
+    kinds = [
+        (x.dtype, x.layout, present[i], -1 if moving else i) for i, x, moving in zip(wanted, likes, moves, strict=True)
+    ]
     for bucket in _planned(likes, kinds, fabric.bucket):
         members = [wanted[b] for b in bucket]  # there at the same places, all of them
         by_place = ([x for i in members if (x := row[i]) is not None] for row in rows)
@@ -70,7 +82,8 @@ def scatter(
     found, waits = [], []
     for lane, (part, device) in enumerate(zip(x.split(parts, dim), devices, strict=False)):
         if device == x.device:
-            found.append(part)
+            # Autograd has no views of sparse tensors.
+            found.append(part if x.layout == torch.strided else part.clone())
             continue
         # From the host: in the background, all at once; what the destinations do meanwhile does not wait.
         side = fabric.side_stream(device, lane) if _on_host(x) else None
@@ -94,7 +107,9 @@ def gather(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, dim: 
     if len(rest) < len(tensors) or len(set(rest)) > 1:
         shapes = ", ".join(f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" for x in tensors)
         raise ValueError(f"gather: got tensors {shapes} with dim={dim}, need one dtype and equal shapes but for dim.")
-    if first.layout != torch.strided:
+    # Of gradients of batched cotangents some may have no batch: `copy_` to those would be refused.
+    batched = private.key_included(private.VMAP_MODE)
+    if first.layout != torch.strided or batched:
         return _joined([x if x.device == destination else fabric.copy(x, destination) for x in tensors], dim)
     whole = [*first.shape[:dim], sum(x.shape[dim] for x in tensors), *first.shape[dim + 1 :]]
     out = fabric.empty(first, whole, destination)
@@ -144,6 +159,13 @@ def _unpacked(packed: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
     return [part.clone().view(x.shape) for part, x in zip(parts, likes, strict=True)]
 
 
+def _of_one_layout(column: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """Dense all of them, where some are: gradients of one weight may be sparse on one device and dense on another."""
+    if len({x.layout for x in column if x is not None}) < 2:
+        return column
+    return [x if x is None or x.layout == torch.strided else x.to_dense() for x in column]
+
+
 def _sum(fabric: Fabric, terms: Sequence[Tensor], destination: Device) -> Tensor:
     first, *others = [x if x.device == destination else fabric.copy(x, destination) for x in terms]
     if not others:
@@ -170,7 +192,8 @@ def _require_alike(column: int, like: Tensor, tensors: Sequence[Tensor | None]) 
 
 def _dimension(op: str, x: Tensor, dim: int) -> int:
     if not -x.dim() <= dim < x.dim():
-        raise IndexError(f"{op}: got dim={dim} of a tensor of {x.dim()} dims, need {-x.dim()} <= dim < {x.dim()}.")
+        need = f"{-x.dim()} <= dim < {x.dim()}" if x.dim() else "at least one dim"
+        raise IndexError(f"{op}: got dim={dim} of a tensor of {x.dim()} dims, need {need}.")
     return dim % x.dim()
 
 

@@ -19,10 +19,12 @@ import torch
 from hypothesis import strategies as st
 
 from ...impl.comm import collective, devices
-from ...oracles.op import Devices, Draft, Homes, Law, Op, Promises, Ranks, Refusal
+from ...oracles.op import Devices, Draft, Homes, Op, Promises, Ranks
 from ...reference import collectives as formulas
 from ...reference.formats import FORMATS
 from .. import strategies, worlds
+from .collectives_laws import LAWS, REFUSALS
+from .collectives_torch import OnGpus, on_ranks
 
 Args = tuple[Any, ...]
 HALF = ("bfloat16", "float16")
@@ -174,93 +176,6 @@ def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     return Draft(lambda rng: (sizes, dim, _tensor(values, rng, shape, dtype)), regime)
 
 
-# --------------------------------------------------------------------------------------------------------------- laws
-
-
-def _negated(args: Args, rng: Any) -> Args:
-    return tuple(-a if isinstance(a, torch.Tensor) else a for a in args)
-
-
-def _opposite(outputs: Args) -> Args:
-    return tuple(-y for y in outputs)
-
-
-def _same(outputs: Args) -> Args:
-    return outputs
-
-
-def _rotated(args: Args, rng: Any) -> Args:
-    """The first place last."""
-    count, *tensors = args
-    return count, *tensors[count:], *tensors[:count]
-
-
-def _parts_of(whole: Any, dim: int, parts: Any) -> Any:
-    sizes = [1] * len(parts) if parts[0].dim() == 0 else [x.shape[dim] for x in parts]
-    return [y.reshape(x.shape) for y, x in zip(whole.split(sizes, dim), parts, strict=True)]
-
-
-def _one(args: Args, rng: Any) -> tuple[Args]:
-    return (args,)
-
-
-_NEGATION = Law.pair("the opposite of the opposite inputs", _negated, _opposite, exact=True)
-_LAWS = {
-    "broadcast": (
-        _NEGATION,
-        Law("on every place what is given", _one, lambda args, y: (y, args[1:] * args[0]), exact=True),
-    ),
-    "reduce_add_coalesced": (
-        _NEGATION,
-        Law.pair("places in another order", _rotated, _same, exact=False),
-    ),
-    "gather": (
-        _NEGATION,
-        Law("cut again, the parts", _one, lambda args, y: (_parts_of(y[0], args[0], args[1:]), args[1:]), exact=True),
-    ),
-    "scatter": (
-        _NEGATION,
-        Law("together again, the whole", _one, lambda args, y: ((torch.cat(y, args[1]),), args[2:]), exact=True),
-    ),
-}  # fmt: skip
-
-
-# ----------------------------------------------------------------------------------------------------------- refusals
-
-
-def _wider(args: Args) -> Args | None:
-    """The last tensor with one axis more than the others."""
-    if len(args) < 3 or args[1].dim() == 0:
-        return None
-    return (*args[:-1], args[-1].unsqueeze(0))
-
-
-def _wider_sum(args: Args) -> Args | None:
-    return None if len(args) <= 1 + args[0] else (*args[:-1], args[-1].unsqueeze(0))
-
-
-def _other_dtype(args: Args) -> Args | None:
-    other = torch.float32 if args[-1].dtype == torch.float64 else torch.float64
-    return None if len(args) < 3 else (*args[:-1], args[-1].to(other))
-
-
-_REFUSALS = {
-    "broadcast": (Refusal("no places", lambda args: (0, *args[1:]), ValueError, ("devices=[]",)),),
-    "reduce_add_coalesced": (Refusal("shapes that differ between places", _wider_sum, ValueError, ("shape=", "need")),),
-    "gather": (
-        Refusal("dims that differ", _wider, ValueError, ("dim=", "need")),
-        Refusal("dtypes that differ", _other_dtype, ValueError, ("need one dtype",)),
-        Refusal("dim too large", lambda args: (args[1].dim() + 1, *args[1:]), IndexError, ("dim=",)),
-    ),
-    "scatter": (
-        Refusal("a size too many", lambda args: ((*args[0], 1), *args[1:]), ValueError, ("chunk_sizes=", "sum")),
-        Refusal("a negative size", lambda args: ((-1, *args[0], 1), *args[1:]), ValueError, ("non-negative",)),
-        Refusal("no places", lambda args: ((), *args[1:]), ValueError, ("devices=[]",)),
-        Refusal("dim too large", lambda args: (args[0], args[2].dim(), args[2]), IndexError, ("dim=",)),
-    ),
-}
-
-
 # ------------------------------------------------------------------------------------------------------- declarations
 
 
@@ -317,11 +232,15 @@ def declaration(name: str, moves: Moves) -> Op:
     """The declaration of an op that is moved by `moves`."""
     plan = _PLANS[name]
     cls, size = getattr(moves.devices, plan.cls), functools.partial(_places, plan.homes)
+    other = OnGpus(plan.cls)
+    # Torch's classes know their GPUs, not the places of a fabric that stands for some.
+    on_gpus = worlds.here().fabric == "cuda"
+    peers = {"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.given)} if on_gpus else {}
     formula = getattr(formulas, name)
     return Op(
         name=name,
         reference=formula,
-        subjects={"opassay": functools.partial(plan.adapter, cls)},
+        subjects={"opassay": functools.partial(plan.adapter, cls), "torch": functools.partial(plan.adapter, other)},
         samples=plan.samples,
         differentiable=tuple(inspect.signature(formula).parameters)[-1:],
         promises=Promises(
@@ -330,14 +249,21 @@ def declaration(name: str, moves: Moves) -> Op:
             aliases=plan.aliases,
             one_graph=False,
         ),
-        laws=_LAWS[name],
-        refusals=_REFUSALS[name],
-        ranks=Ranks(worlds.run, functools.partial(plan.ranks, moves.collective), size, plan.homes),
+        laws=LAWS[name],
+        refusals=REFUSALS[name],
+        ranks=Ranks(
+            worlds.run,
+            functools.partial(plan.ranks, moves.collective),
+            size,
+            plan.homes,
+            {"torch": functools.partial(on_ranks, name)},
+        ),
         devices=Devices(
             moves.fabric,
             size,
             functools.partial(_on_host_or_not, plan.homes),
             functools.partial(_on_devices, cls, moves.devices.Copy, plan.given),
+            peers,
         ),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import warnings
 from typing import Any
@@ -12,15 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from opassay.impl.comm import (
     Broadcast,
-    Copy,
     CudaFabric,
     FoldedFabric,
     Gather,
     HostFabric,
-    RaceError,
     ReduceAddCoalesced,
     Scatter,
     TorchFabric,
@@ -257,17 +255,6 @@ def test_every_fabric_runs_the_same_program(fabric: Any) -> None:
 # -------------------------------------------------------------------------------------------------- what is refused
 
 
-def test_tensors_of_two_devices_do_not_mix() -> None:
-    fabric = HostFabric(2)
-    with pytest.raises(RuntimeError, match=r"same device.*cpu:0 and cpu:1"):
-        on(fabric, 0, torch.ones(2)) + on(fabric, 1, torch.ones(2))
-    with pytest.raises(RuntimeError, match="same device"):
-        on(fabric, 0, torch.ones(2)) + torch.ones(2)
-    assert home(on(fabric, 0, torch.ones(2)) + 1.0).tolist() == [2.0, 2.0]
-    with pytest.raises(RuntimeError, match="another fabric"), HostFabric(2).active():
-        Copy.apply(on(fabric, 0, torch.ones(2)), "cpu:1")
-
-
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
@@ -310,63 +297,6 @@ def test_nothing_moves_when_a_call_is_refused() -> None:
     assert fabric.ledger == []
 
 
-# ------------------------------------------------------------------------------------------------------------- races
-
-
-def test_a_copy_in_the_background_is_waited_for() -> None:
-    fabric = HostFabric(2)
-    side = fabric.side_stream(fabric.devices[0])
-    x = fabric.copy(torch.ones(3), fabric.devices[0], side)
-    with pytest.raises(RaceError, match=r"reads a buffer that is written by copy cpu to cpu:0.*no wait"):
-        x + 1
-    fabric.wait(fabric.stream(fabric.devices[0]), side)
-    assert home(x + 1).tolist() == [2.0, 2.0, 2.0]
-
-
-def test_a_buffer_that_is_read_is_not_written() -> None:
-    fabric = HostFabric(1)
-    main, side = fabric.stream(fabric.devices[0]), fabric.side_stream(fabric.devices[0])
-    x = on(fabric, 0, torch.ones(3))
-    fabric.wait(side, main)
-    assert side is not None
-    with fabric.on(side):
-        y = x * 2
-    with pytest.raises(RaceError, match="writes a buffer that is read"):
-        x.zero_()
-    fabric.wait(main, side)
-    assert home(x.zero_() + y).tolist() == [2.0, 2.0, 2.0]
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_memory_is_not_used_again_while_another_stream_may_use_it(kept: bool) -> None:
-    fabric = HostFabric(1)
-    main, side = fabric.stream(fabric.devices[0]), fabric.side_stream(fabric.devices[0])
-    x = fabric.copy(torch.ones(3), fabric.devices[0], side)
-    fabric.wait(main, side)
-    y = x + 1
-    if kept:
-        fabric.keep(x, main)
-    del x
-    gc.collect()
-    assert home(y).tolist() == [2.0, 2.0, 2.0]
-    if kept:
-        fabric.check()
-    else:
-        with pytest.raises(RaceError, match="not kept"):
-            fabric.check()
-
-
-def test_one_clock_per_stream_orders_what_is_waited_for_in_turn() -> None:
-    fabric = HostFabric(3)
-    x = on(fabric, 0, torch.ones(2))
-    y = x.to(fabric.devices[1]) + 1
-    z = y.to(fabric.devices[2]) + 1
-    assert z.device == fabric.devices[2]
-    assert home(z).tolist() == [3.0, 3.0]
-    x.zero_()  # after the copy that read it, for copies order both ends
-    fabric.check()
-
-
 def test_names_of_the_classes_are_those_of_torch_nn_parallel() -> None:
     from torch.nn.parallel import _functions
 
@@ -377,3 +307,48 @@ def test_names_of_the_classes_are_those_of_torch_nn_parallel() -> None:
         assert Gather.apply("cpu", 0, torch.ones(1), torch.ones(1)).tolist() == [1.0, 1.0]
         assert Scatter.apply(("cpu", "cpu"), None, 0, torch.ones(2))[1].tolist() == [1.0]
         assert ReduceAddCoalesced.apply("cpu", 1, None, None) == (None,)
+
+
+# ------------------------------------------------------------------------------------- modes that torch itself tries
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "gather", "scatter"])
+def test_gradcheck_of_every_kind_agrees(kind: str) -> None:
+    x, y = (torch.arange(4.0).double().reshape(2, 2) + i for i in range(2))
+    calls: dict[str, Any] = {
+        "broadcast": lambda a, b: Broadcast.apply(("cpu", "cpu"), a * a, b * b),
+        "reduce": lambda a, b: ReduceAddCoalesced.apply("cpu", 1, a * a, b * b),
+        "gather": lambda a, b: Gather.apply("cpu", 1, a * a, b * b),
+        "scatter": lambda a, b: Scatter.apply(("cpu", "cpu"), (0, 2), 1, a * b),
+    }
+    inputs = (x.requires_grad_(), y.requires_grad_())
+    options: dict[str, Any] = {"check_batched_grad": True}
+    assert torch.autograd.gradcheck(calls[kind], inputs, check_forward_ad=True, **options)
+    assert torch.autograd.gradgradcheck(calls[kind], inputs, check_fwd_over_rev=True, **options)
+
+
+def test_tangents_of_some_inputs_alone() -> None:
+    x, y, t = torch.ones(2), torch.ones(2) * 3, torch.ones(2) * 5
+    with forward_ad.dual_level():
+        outputs = Broadcast.apply(("cpu", "cpu"), x, forward_ad.make_dual(y, t))
+        tangents = [forward_ad.unpack_dual(z).tangent for z in outputs]
+        assert [z.tolist() for z in tangents] == [[0, 0], [5, 5], [0, 0], [5, 5]]
+        sums = ReduceAddCoalesced.apply("cpu", 2, x, forward_ad.make_dual(y, t), x, y)
+        assert [forward_ad.unpack_dual(z).tangent.tolist() for z in sums] == [[0, 0], [5, 5]]
+
+
+def test_gradients_of_one_weight_may_be_sparse_and_dense() -> None:
+    weight = torch.ones(3, 2, requires_grad=True)
+    first, second = broadcast(weight, ["cpu", "cpu"])
+    rows = torch.nn.functional.embedding(torch.tensor([1]), first, sparse=True)
+    (g,) = torch.autograd.grad(rows.sum() + (second * 2).sum(), weight)
+    assert g.tolist() == [[2, 2], [3, 3], [2, 2]]
+
+
+def test_one_device_has_several_names() -> None:
+    x = torch.ones(3)
+    assert broadcast(x, ["cpu:0"])[0].data_ptr() == x.data_ptr()
+    with pytest.raises(ValueError, match="cpu:7"), HostFabric(2).active():
+        broadcast(x, ["cpu:7"])
+    with pytest.raises(ValueError, match="num_inputs=2, 3 tensors"):
+        ReduceAddCoalesced.apply("cpu", 2, x, x, x)

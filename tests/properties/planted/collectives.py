@@ -62,10 +62,10 @@ FAULTS = (
         "broadcast",
         "tensors of two dtypes in a bucket",
         "movement",
-        "[(x.dtype, x.device, x.layout) for x in tensors]",
-        "[x.device for x in tensors]",
+        "(x.dtype, x.device, x.layout, -1 if moving else i)",
+        "(x.device, x.layout)",
         dtype="bfloat16",
-        code="FWD",
+        code="COMM",
     ),
     _fault(
         "reduce_add_coalesced",

@@ -46,6 +46,10 @@ FAULTS = (
         "squares of the input summed in float32", "_sum((wide - _along(mean, wide)).square()) + count * mean.square()",
         "x.square().sum([0, *range(2, x.dim())]).double()",
     ),
+    _fault(
+        "NaN as one rank's part of the gradient of the weight", "(invstd * products).to(x.dtype)",
+        "(invstd * products * (torch.nan if ctx.comm.rank else 1.0)).to(x.dtype)",
+    ),
     _fault("a rank of no elements divides by zero", "/ max(count, 1)\n    own", "/ count\n    own"),
     _fault("tangent of the variance dropped", "t_scale = -0.5 * scale", "t_scale = 0.0 * scale"),
 )  # fmt: skip
