@@ -75,7 +75,7 @@ QUESTIONS: dict[str, Question] = {
     "DET": Question(deterministic, kind="large", effort=0.12),
     "AUTOCAST": Question(autocast, effort=0.4),
     "MEM": Question(memory, effort=0.4),
-    "COMM": Question(communicated, effort=0.25),
+    "COMM": Question(communicated, effort=0.15),
     "SAVE": Question(saved, effort=0.1),
     "AGREE": Question(agreeing, slices=7, effort=0.2, dtypes=("float64",)),
     "FWAD": Question(forward_ad, effort=0.25, judges="torch", apart=True),
