@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .judgement import Judgement, Unsupported, Violation
-from .op import Sample, flat_outputs
+from .op import Homes, Sample, Tensor, flat_outputs
 from .ranks import OWN, partitioned, some_words
 from .transforms import engines_of
 from .verdict import Code
+
+HOST = -1  # as a place
 
 
 def communicated(j: Judgement, sample: Sample) -> None:
@@ -41,5 +44,24 @@ def _on_devices(j: Judgement, sample: Sample) -> None:
                     raise Violation(Code.ATTRIBUTE, f"{j.op.name}: devices of the outputs", lines)
                 return flat_outputs(outputs)
 
-            j.path(sample, word, engine, function=placed, exactly=False)
+            outputs = j.path(sample, word, engine, function=placed, exactly=False)
             j.call(fabric.check, what="memory of other streams")
+            if not word:
+                _require_traffic(j, sample, homes, outputs, fabric.sent())
+
+
+def _require_traffic(j: Judgement, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:
+    """One call sends every tensor once: from the host to its home, between what is whole and its parts, and back."""
+    sizes = [_bytes(a) for a in sample.args if isinstance(a, Tensor)], [_bytes(y) for y in outputs]
+    sides = list(zip((homes.arguments, homes.outputs), sizes, strict=True))
+    # The whole is at one place; the other side has the parts, or as many tensors as there are copies or terms.
+    ((whole, *_), _), (parts, parted) = sorted(sides, key=lambda side: (len(set(side[0])), len(side[0])))
+    need = sum(size for place, size in zip(parts, parted, strict=True) if place != whole)
+    need += sum(size for places, own in sides for place, size in zip(places, own, strict=True) if place != HOST)
+    if sent is not None and sent != need:
+        title = f"{j.op.name} forward: sent {sent} bytes between devices, need {need}"
+        raise Violation(Code.MEMORY, title, path="forward")
+
+
+def _bytes(t: Tensor) -> int:
+    return t.numel() * t.element_size()

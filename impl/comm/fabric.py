@@ -66,6 +66,14 @@ class Fabric(ABC):
     def keep(self, x: Tensor, stream: Stream) -> None:
         """The memory of x is not used again before what is on a stream by now, and reads it, is done."""
 
+    def sent(self) -> int | None:
+        """Bytes that went from one device to another so far; None where nobody counts."""
+        return None
+
+    def check(self) -> None:
+        """An error if anything raced so far; where streams are real ones, nobody can tell."""
+        return
+
     def with_bucket(self, size: int) -> Self:
         """The same devices, streams and books, with buckets of another size.
 

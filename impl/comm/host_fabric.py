@@ -169,6 +169,9 @@ class HostFabric(Fabric):
         finally:
             self._now[stream.device] = before
 
+    def sent(self) -> int:
+        return sum(entry.size for entry in self.ledger)
+
     def bytes_between(self, source: Any, destination: Any) -> int:
         """Bytes that went from one device to another."""
         names = (str(source), str(destination))

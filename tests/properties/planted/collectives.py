@@ -11,13 +11,13 @@ from .fault import WRONG, Fault
 
 ORDER = ("call", "base", "planner", "fabric", "logical", "host_fabric", "movement", "devices", "collective")
 #: Of ranks whose calls differ, of races, of tensors on other devices than promised.
-NOTICED = (*WRONG, Code.RAISED, Code.ATTRIBUTE)
+NOTICED = (*WRONG, Code.RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
 
 
-def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "float32", code: str = "COMM") -> Fault:
+def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "float32", asked: str = "COMM") -> Fault:
     copy = changed(opassay.impl.comm, ORDER, module, old, new)
     moves = Moves(copy.devices, copy.collective, copy.host_fabric.HostFabric)
-    return Fault(op, name, declaration(op, moves), code, dtype, NOTICED)
+    return Fault(op, name, declaration(op, moves), asked, dtype, NOTICED)
 
 
 FAULTS = (
@@ -65,7 +65,7 @@ FAULTS = (
         "(x.dtype, x.device, x.layout, -1 if moving else i)",
         "(x.device, x.layout)",
         dtype="bfloat16",
-        code="COMM",
+        asked="COMM",
     ),
     _fault(
         "reduce_add_coalesced",
@@ -152,5 +152,28 @@ FAULTS = (
         "collective",
         "comm.gather(x, step.root, step.tag)",
         "comm.gather(x if x.shape[0] else x.double(), step.root, step.tag)",
+    ),
+    _fault(
+        "scatter",
+        "every copy made twice",
+        "movement",
+        "copy = fabric.copy(part, device, side)",
+        "fabric.copy(part, device, side); copy = fabric.copy(part, device, side)",
+    ),
+    _fault("gather", "a copy dropped", "movement", "fabric.copy(x, destination, out=part)", "pass"),
+    _fault(
+        "broadcast",
+        "a number negated on the way",
+        "movement",
+        "_unpacked(fabric.copy(flat, device), members)",
+        "_unpacked(fabric.copy(flat * 1, device).mul_(-1), members)",
+    ),
+    _fault(
+        "reduce_add_coalesced",
+        "added into the first term",
+        "movement",
+        "        total = total + x\n",
+        "        total = total.add_(x)\n",
+        asked="PURE",
     ),
 )
