@@ -4,20 +4,72 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opassay import Cell, Outcome, Settings, run_cell
+from opassay import Cell, Outcome, Settings, Verdict, run_cell
 from opassay.properties import team, worlds
 from opassay.properties.worlds import World
 
 OPS = ("sync_batch_norm", "broadcast", "reduce_add_coalesced", "gather", "scatter")
 SHORT = Settings("brief", max_examples=2)
+#: A module that every rank finds: broadcasts in which a rank does something else.
+FAULTY = """
+import dataclasses, os, signal, sys, time
+import torch
+from opassay.properties.plan import load_op
+
+WHOLE = load_op("broadcast")
+PEER = sys.argv[0].endswith("team.py")
+
+def op(**changes):
+    return dataclasses.replace(WHOLE, ranks=dataclasses.replace(WHOLE.ranks, **changes), devices=None)
+
+def on_rank_1(fault, late=False):
+    def call(comm, *args):
+        if comm.rank == 1 and not late:
+            fault()
+        found = WHOLE.ranks.call(comm, *args)
+        if comm.rank == 1 and late:
+            fault()
+        return found
+    return op(call=call)
+
+def absent(here):
+    def homes(args):
+        if here:
+            raise LookupError("planted")
+        return WHOLE.ranks.homes(args)
+    return op(homes=homes)
+
+def refuse():
+    raise ArithmeticError("planted")
+
+def hang():
+    print("hangs", flush=True)
+    time.sleep(600)
+
+def once_on_the_default_group(comm, *args, times=[]):
+    times.append(0)
+    if comm.rank == 1 and len(times) == 1:
+        refuse()
+    torch.distributed.all_reduce(torch.ones(1))
+    return WHOLE.ranks.call(comm, *args)
+
+ONCE = op(call=once_on_the_default_group)
+RAISES, KILLED = on_rank_1(refuse), on_rank_1(lambda: os.kill(os.getpid(), signal.SIGKILL))
+HANGS, HANGS_LATE = on_rank_1(hang), on_rank_1(hang, late=True)
+PEERS_LEAVE, RANK_0_LEAVES = absent(PEER), absent(not PEER)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +126,142 @@ def test_a_team_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     assert outcome == "verified"
     assert not Path(f"/proc/{pid}").exists()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The environment's path, with the module on it."""
+    folder = tmp_path_factory.mktemp("faulty")
+    (folder / "faulty.py").write_text(FAULTY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        yield os.environ["PYTHONPATH"]
+
+
+@pytest.fixture(scope="module")
+def three(faulty: str) -> Iterator[World]:
+    world = World("gloo", "host", 3)
+    team.disband()
+    team.gather(world, deadline=2.0)
+    try:
+        yield world
+    finally:
+        team.disband()
+
+
+def _judged(op: str) -> Verdict:
+    return run_cell(Cell(op, "COMM", "float32", "cpu", "opassay"), SHORT)
+
+
+def _says(verdict: Verdict) -> str:
+    return f"{verdict.reason} {verdict.failure and verdict.failure.message}"
+
+
+def test_a_rank_that_raises_is_named_and_harms_no_other_cell(three: World) -> None:
+    team.gather(three)
+    start = time.monotonic()
+    verdict = _judged("faulty:RAISES")
+    assert time.monotonic() - start < 2.0
+    assert verdict.outcome == Outcome.FAIL, verdict.reason
+    assert "rank 1 raised ArithmeticError: planted" in _says(verdict)
+    again = _judged("broadcast")
+    assert again.outcome == Outcome.VERIFIED, _says(again)
+
+
+def test_a_group_that_ranks_have_lost_is_the_default_one_no_more(three: World) -> None:
+    verdict = _judged("faulty:ONCE")  # torch's own collectives hear of nothing before the deadline
+    assert verdict.outcome == Outcome.UNSTABLE, verdict.reason
+    assert "repeated 0 of 3 times" in verdict.reason
+    again = _judged("broadcast")
+    assert again.outcome == Outcome.VERIFIED, _says(again)
+
+
+@pytest.mark.parametrize(
+    ("op", "says"),
+    [("PEERS_LEAVE", "rank 1 has left the case LookupError: planted; rank 2 has left"), ("RANK_0_LEAVES", "planted")],
+)
+def test_a_rank_that_leaves_a_case_is_waited_for_by_none(three: World, op: str, says: str) -> None:
+    team.gather(three)
+    start = time.monotonic()
+    verdict = _judged(f"faulty:{op}")
+    assert time.monotonic() - start < 2.0
+    assert verdict.outcome != Outcome.VERIFIED
+    assert says in _says(verdict)
+    again = _judged("broadcast")
+    assert again.outcome == Outcome.VERIFIED, _says(again)
+
+
+def test_ranks_come_together_again_after_one_was_killed(three: World) -> None:
+    team.gather(three)
+    local = team._LOCAL
+    assert local is not None
+    processes, folder = list(local._processes), Path(local._folder.name)
+    verdict = _judged("faulty:KILLED")
+    assert verdict.outcome == Outcome.ERROR, verdict.reason
+    again = _judged("broadcast")
+    assert again.outcome == Outcome.VERIFIED, _says(again)
+    assert team._LOCAL is not local
+    assert [process.returncode is None for process in processes] == [False, False]
+    assert not folder.exists()
+
+
+def test_an_interrupt_ends_the_ranks(three: World) -> None:
+    team.gather(three)
+    local = team._LOCAL
+    assert local is not None
+    processes, folder = list(local._processes), Path(local._folder.name)
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        _judged("faulty:HANGS_LATE")  # rank 0 waits to be told what this gave
+    start = time.monotonic()
+    team.disband()
+    assert time.monotonic() - start < 2.0
+    assert [process.returncode is None for process in processes] == [False, False]
+    assert not folder.exists()
+
+
+def test_ranks_that_cannot_start_leave_nothing(faulty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    team.disband()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="ended before it came"):
+        team.gather(World("gloo", "host", 2))
+    assert team._LOCAL is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("op", "number"), [("HANGS", signal.SIGINT), ("", signal.SIGKILL)])
+def test_ranks_end_with_the_process_that_began_them(
+    faulty: str, tmp_path: Path, op: str, number: signal.Signals
+) -> None:
+    program = (
+        "import time\n"
+        "from opassay import Cell, Settings, run_cell\n"
+        "from opassay.properties import worlds, team\n"
+        "worlds.enter(worlds.World('gloo', 'host', 2))\n"
+        "team.gather(worlds.here())\n"
+        "print(team._LOCAL._processes[0].pid, flush=True)\n"
+        f"run_cell(Cell('faulty:{op}', 'COMM', 'float32', 'cpu', 'opassay'), Settings('brief', max_examples=1))\n"
+    )
+    if not op:
+        program = program.replace("run_cell(Cell", "print('hangs', flush=True) or time.sleep(600), (Cell")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        pid = process.stdout.readline().strip()
+        assert process.stdout.readline() == "hangs\n"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=5)  # until the last process lets go of the pipes
+    if number == signal.SIGINT:
+        assert not Path(f"/proc/{pid}").exists()
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+        assert list(tmp_path.iterdir()) == []
+    else:
+        assert errors == ""  # the other rank ends without a word
 
 
 def _record(folder: Path) -> Any:
