@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from mpmath import libmp
 
+from opassay.oracles.contract import contract
+from opassay.oracles.rounding import balls
 from opassay.reference import activations, array, derivative, losses, normalization, softmax
 from opassay.reference.exact import Exact, exact, precision
 
@@ -191,3 +193,29 @@ def test_constant_stops_every_level() -> None:
 def test_an_unknown_function_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match="cumsum"):
         np.cumsum(exact(np.ones(3)))  # type: ignore[call-overload]
+
+
+def test_many_uses_of_a_value_are_one_sum_at_every_level() -> None:
+    # f = x³ + 2 x, pulled = v f'(x): its gradient in x is v f''(x) = 6 v x, and in v it is f'(x) = 3 x² + 2.
+    def f(x: Any) -> Any:
+        return x * x * x + x + x
+
+    def pulled(x: Any, v: Any) -> Any:
+        return derivative.vjp(f, [x])[1](v)[0]
+
+    with precision(BITS):
+        x, v, w = (exact(np.array([n])) for n in (3.0, 5.0, 7.0))
+        by_x, by_v = derivative.vjp(pulled, [x, v])[1](w)
+        assert (by_x.values[0], by_v.values[0]) == (libmp.from_int(7 * 5 * 18), libmp.from_int(7 * 29))
+
+
+def test_a_sum_of_many_gradients_is_bounded_in_every_order() -> None:
+    # Added from left to right the first two cancel; in another order they do not, and the sum rounds.
+    def copies(x: Any) -> Any:
+        return x, x, x
+
+    u = 2.0**-24
+    operands = [np.array([value]) for value in (1.0, 1.0, -1.0, u)]
+    (ball,) = balls(lambda x, *g: derivative.vjp(copies, [x])[1](*g), operands, contract("float32"))
+    assert ball.centre[0] == u
+    assert 2 * u <= ball.radii()[0] < 6 * u
