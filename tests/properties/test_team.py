@@ -96,16 +96,6 @@ def test_other_cells_do_not_see_the_group(gloo: World) -> None:
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
 
 
-def test_a_team_disbands_and_comes_together_again(gloo: World) -> None:
-    run_cell(Cell("broadcast", "COMM", "float32", "cpu", "opassay"), SHORT)
-    worlds.enter(World())
-    assert worlds.run(2, lambda comm: comm.rank) == [0, 1]  # in lockstep again
-    team.disband()
-    worlds.enter(gloo)
-    verdict = run_cell(Cell("gather", "COMM", "float32", "cpu", "opassay"), SHORT)
-    assert verdict.outcome == Outcome.VERIFIED, verdict.reason
-
-
 def test_a_team_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     program = (
         "from opassay import Cell, Settings, run_cell\n"
@@ -156,6 +146,19 @@ def _judged(op: str) -> Verdict:
 
 def _says(verdict: Verdict) -> str:
     return f"{verdict.reason} {verdict.failure and verdict.failure.message}"
+
+
+def test_a_team_disbands_and_comes_together_again(gloo: World, request: pytest.FixtureRequest) -> None:
+    _judged("broadcast")
+    worlds.enter(World())
+    assert worlds.run(2, lambda comm: comm.rank) == [0, 1]  # in lockstep again
+    team.disband()
+    three = request.getfixturevalue("three")  # stays for the tests below
+    assert team._LOCAL is not None
+    worlds.enter(three)  # without peers, which a cell finds again
+    verdict = _judged("gather")
+    assert verdict.outcome == Outcome.VERIFIED, _says(verdict)
+    assert "on 3 ranks of gloo" in verdict.reason
 
 
 def test_a_rank_that_raises_is_named_and_harms_no_other_cell(three: World) -> None:
