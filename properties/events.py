@@ -48,6 +48,10 @@ class EventLog:
     def finished(self, verdict: Verdict) -> None:
         self._write("cell_finished", verdict=as_data(verdict))
 
+    def note(self, text: str) -> None:
+        """A line for the report; one that several workers write is told once."""
+        self._write("note", text=text)
+
     def close(self) -> None:
         faulthandler.disable()
         self._stacks.close()

@@ -43,7 +43,7 @@ PROPERTIES: dict[str, str] = {
     "FWAD": "torch's own forward AD with our decompositions installed",
 }
 DTYPES: tuple[str, ...] = ("float64", "float32", "bfloat16", "float16")
-SUBJECTS: tuple[str, ...] = ("opassay", "torch", "decomposition", "compiled")
+SUBJECTS: tuple[str, ...] = ("opassay", "torch", "decomposition", "compiled", "functional")
 DEVICES: tuple[str, ...] = ("cpu", "cuda")
 #: What ranks are, and what devices are, where an op runs in several places; the first of each needs nothing.
 COMMS: tuple[str, ...] = ("lockstep", "gloo", "nccl")

@@ -183,6 +183,9 @@ def run_logged(cell: Cell, config: pytest.Config) -> Verdict:
     finally:
         log.stopped()
     log.finished(verdict)
+    if cell.property == "COMM" and verdict.outcome in CHECKED:
+        for line in importlib.import_module("opassay.properties.predictions").predictions(cell.op):
+            log.note(line)
     return verdict
 
 

@@ -94,7 +94,14 @@ def size(args: Any, rng: Any) -> int:
 
 def places() -> tuple[int, ...]:
     """Numbers of places to draw from; the smallest first."""
-    return (_WORLD.size,) if _WORLD.size else (2, 1, 3, 4, 5, 7, MOST)
+    if _WORLD.size:
+        return (_WORLD.size,)
+    most = MOST
+    if _WORLD.fabric == "cuda":
+        import torch
+
+        most = torch.cuda.device_count()
+    return tuple(n for n in (2, 1, 3, 4, 5, 7, MOST) if n <= max(most, 2))
 
 
 def run(size: int, program: Callable[[Any], Any]) -> list[Any]:

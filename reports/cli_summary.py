@@ -47,7 +47,7 @@ def print_summary(console: Console, run: Run) -> None:
         _say(console, _complaint_line(group), _STYLES[group[0].outcome])
     if len(groups) > _ROWS:
         _say(console, f"… and {len(groups) - _ROWS} more in the report")
-    for note in run.notes[:5]:
+    for note in [note for note in run.notes if not note.startswith("predicted, ")][:5]:  # those are for the report
         _say(console, f"note: {one_line(note)}")
     for standing in standings(run.verdicts):
         _say(console, standing.line, _TONES[standing.tone])

@@ -54,7 +54,11 @@ class _Finished(_Event, tag="cell_finished"):
     verdict: VerdictData
 
 
-_DECODER = msgspec.json.Decoder(_Session | _Deselected | _Started | _Finished)
+class _Note(_Event, tag="note"):
+    text: Annotated[str, msgspec.Meta(max_length=1000)]
+
+
+_DECODER = msgspec.json.Decoder(_Session | _Deselected | _Started | _Finished | _Note)
 
 
 @dataclass
@@ -140,13 +144,16 @@ def _died(cell: Cell, stacks: str) -> Verdict:
     return Verdict(cell, outcome, code, title, failure=failure)
 
 
-def _take(events: Events, event: _Session | _Deselected | _Started | _Finished) -> None:
+def _take(events: Events, event: _Session | _Deselected | _Started | _Finished | _Note) -> None:
     if isinstance(event, _Session):
         events.environment = events.environment or {clean(k): clean(v) for k, v in event.environment.items()}
     elif isinstance(event, _Deselected):
         events.deselected.update(event.cells)
     elif isinstance(event, _Started):
         events.started[event.cell] = event.worker
+    elif isinstance(event, _Note):
+        if clean(event.text) not in events.notes:
+            events.notes.append(clean(event.text))
     else:
         verdict = verdict_of(event.verdict)
         earlier = events.finished.get(verdict.cell.key)

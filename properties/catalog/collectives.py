@@ -24,7 +24,7 @@ from ...reference import collectives as formulas
 from ...reference.formats import FORMATS
 from .. import strategies, worlds
 from .collectives_laws import LAWS, REFUSALS
-from .collectives_torch import OnGpus, on_ranks
+from .collectives_torch import OnGpus, nowhere, peers
 
 Args = tuple[Any, ...]
 HALF = ("bfloat16", "float16")
@@ -235,12 +235,13 @@ def declaration(name: str, moves: Moves) -> Op:
     other = OnGpus(plan.cls)
     # Torch's classes know their GPUs, not the places of a fabric that stands for some.
     on_gpus = worlds.here().fabric == "cuda"
-    peers = {"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.given)} if on_gpus else {}
+    on_devices = {"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.given)} if on_gpus else {}
     formula = getattr(formulas, name)
     return Op(
         name=name,
         reference=formula,
-        subjects={"opassay": functools.partial(plan.adapter, cls), "torch": functools.partial(plan.adapter, other)},
+        subjects={"opassay": functools.partial(plan.adapter, cls), "torch": functools.partial(plan.adapter, other)}
+        | dict.fromkeys(peers(name).keys() - {"torch"}, nowhere),
         samples=plan.samples,
         differentiable=tuple(inspect.signature(formula).parameters)[-1:],
         promises=Promises(
@@ -256,14 +257,14 @@ def declaration(name: str, moves: Moves) -> Op:
             functools.partial(plan.ranks, moves.collective),
             size,
             plan.homes,
-            {"torch": functools.partial(on_ranks, name)},
+            peers(name),
         ),
         devices=Devices(
             moves.fabric,
             size,
             functools.partial(_on_host_or_not, plan.homes),
             functools.partial(_on_devices, cls, moves.devices.Copy, plan.given),
-            peers,
+            on_devices,
         ),
     )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as distributed
 from torch.nn.parallel import _functions as parallel
 
@@ -64,8 +66,49 @@ _CALLS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def on_ranks(name: str, comm: Any, *args: Any) -> Any:
-    """An op of torch.distributed.nn.functional, on the ranks of a process group."""
+def _shares(x: Any, own: bool) -> Any:
+    """x at its home, zeros elsewhere, and so with its gradient, which every rank takes part in."""
+    return torch.where(torch.tensor(own), x, torch.zeros_like(x))
+
+
+def _functional_gather(comm: Any, dim: int, *args: Any) -> Any:
+    rows = [x.reshape(1) if x.dim() == 0 else x.movedim(dim, 0) for x in args]
+    longest, own = max(len(x) for x in rows), rows[comm.rank]
+    padding = own.new_zeros((longest - len(own), *own.shape[1:]))
+    every = functional.all_gather_tensor_autograd(torch.cat([own, padding]) if len(padding) else own, 0, comm.group)
+    every = every * 1  # arithmetic waits for the result; a view would not
+    parts = every.split([longest] * len(rows)) if longest else [every] * len(rows)
+    whole = torch.cat([part[: len(x)] for part, x in zip(parts, rows, strict=True)])
+    # Every rank has the whole; that of the root counts, and so does its cotangent.
+    whole = _shares(whole, comm.rank == 0)
+    return whole if args[0].dim() == 0 else whole.movedim(0, dim)
+
+
+def _functional_scatter(comm: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> Any:
+    rows, longest = _shares(input.movedim(dim, 0), comm.rank == 0), max(chunk_sizes)
+    parts = [torch.cat([p, p.new_zeros((longest - len(p), *p.shape[1:]))]) for p in rows.split(chunk_sizes)]
+    own = functional.reduce_scatter_tensor_autograd(torch.cat(parts), "sum", 0, comm.group)
+    own = (own * 1)[: chunk_sizes[comm.rank]].movedim(0, dim)  # arithmetic waits for the result; a view would not
+    axis = dim % input.dim()
+    shapes = [(*input.shape[:axis], size, *input.shape[axis + 1 :]) for size in chunk_sizes]
+    return tuple(own if p == comm.rank else input.new_zeros(shape) for p, shape in enumerate(shapes))
+
+
+_FUNCTIONAL: dict[str, Any] = {"gather": _functional_gather, "scatter": _functional_scatter}
+
+
+def peers(name: str) -> dict[str, Any]:
+    """Torch's own implementations of an op on the ranks of a process group, by subject."""
+    calls = {"torch": _CALLS[name]} | ({"functional": _FUNCTIONAL[name]} if name in _FUNCTIONAL else {})
+    return {subject: partial(_on_ranks, call) for subject, call in calls.items()}
+
+
+def nowhere(*args: Any) -> Any:
+    """The functional collectives are for ranks alone."""
+    raise Unsupported(Code.NO_DEVICE, "functional collectives run on ranks of process groups alone")
+
+
+def _on_ranks(call: Any, comm: Any, *args: Any) -> Any:
     if not isinstance(comm, TorchComm):
         raise Unsupported(Code.NO_DEVICE, "torch.distributed needs process groups: --comm gloo or nccl")
-    return _CALLS[name](comm, *args)
+    return call(comm, *args)

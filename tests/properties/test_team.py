@@ -90,6 +90,18 @@ def test_ranks_in_processes_come_to_the_verdict(gloo: World, op: str) -> None:
     assert "on 2 ranks of gloo" in verdict.reason
 
 
+@pytest.mark.parametrize("subject", ["torch", "functional"])
+def test_torch_s_own_collectives_are_judged_on_process_groups(gloo: World, subject: str) -> None:
+    cell = Cell("gather", "COMM", "float64", "cpu", subject)
+    verdict = run_cell(cell, SHORT)
+    assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+    worlds.enter(World())
+    in_lockstep = run_cell(cell, SHORT)
+    worlds.enter(gloo)
+    assert in_lockstep.outcome == Outcome.NOT_RUN
+    assert "--comm gloo" in in_lockstep.reason
+
+
 def test_other_cells_do_not_see_the_group(gloo: World) -> None:
     run_cell(Cell("broadcast", "COMM", "float32", "cpu", "opassay"), SHORT)
     verdict = run_cell(Cell("sync_batch_norm", "FWD", "float32", "cpu", "opassay"), SHORT)

@@ -258,3 +258,12 @@ def test_a_record_without_percentiles_still_has_a_page() -> None:
     assert plot is not None
     assert plot.rows[0].marks[0].p99 is None
     Page(render(make_run(old)))
+
+
+def test_an_op_that_was_measured_in_some_dtypes_only_still_has_a_line() -> None:
+    both = [
+        replace(v, cell=replace(v.cell, dtype=d)) for d in ("float32", "float64") for v in _op("a", (0.5, 0.4, 0.5))
+    ]
+    one = [replace(v, cell=replace(v.cell, dtype="float64")) for v in _op("b", (0.5, 0.4, 0.5))]
+    page = Page(render(make_run(*both, *one)))
+    assert "–" in page.words
