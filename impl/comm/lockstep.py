@@ -179,4 +179,6 @@ class LockstepComm(Comm):
         self.world, self.rank, self.size = world, rank, world.size
 
     def _run(self, call: Call, x: Tensor) -> list[Tensor]:
+        if not x.is_contiguous():  # NCCL refuses it, and gloo sends other elements without a word
+            raise RuntimeError(f"{call}: got strides={x.stride()}, need contiguous memory on the wire.")
         return self.world.post(self.rank, call, x)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import opassay.impl.comm
 from opassay import Code
 from opassay.properties.catalog.collectives import Moves, declaration
@@ -9,7 +12,9 @@ from opassay.properties.catalog.collectives import Moves, declaration
 from ..changed_source import changed
 from .fault import WRONG, Fault
 
-ORDER = ("call", "base", "planner", "fabric", "logical", "host_fabric", "movement", "devices", "collective")
+ORDER = (
+    "call", "base", "lockstep", "planner", "fabric", "logical", "host_fabric", "movement", "devices", "collective",
+)  # fmt: skip
 #: Of ranks whose calls differ, of races, of tensors on other devices than promised.
 NOTICED = (*WRONG, Code.RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
 
@@ -17,7 +22,14 @@ NOTICED = (*WRONG, Code.RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
 def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "float32", asked: str = "COMM") -> Fault:
     copy = changed(opassay.impl.comm, ORDER, module, old, new)
     moves = Moves(copy.devices, copy.collective, copy.host_fabric.HostFabric)
-    return Fault(op, name, declaration(op, moves), asked, dtype, NOTICED)
+
+    def run(size: int, program: Any) -> Any:
+        return copy.lockstep.LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
+
+    declared = declaration(op, moves)
+    assert declared.ranks is not None
+    declared = dataclasses.replace(declared, ranks=dataclasses.replace(declared.ranks, run=run))
+    return Fault(op, name, declared, asked, dtype, NOTICED)
 
 
 FAULTS = (
@@ -102,6 +114,20 @@ FAULTS = (
         "movement",
         "out = fabric.empty(first, whole, destination)",
         "out = fabric.empty(first, whole, tensors[-1].device)",
+    ),
+    _fault(
+        "scatter",
+        "made contiguous, and the original sent",
+        "base",
+        "return self._run(call, x.detach().contiguous())",
+        "x.detach().contiguous(); return self._run(call, x.detach())",
+    ),
+    _fault(
+        "broadcast",
+        "gradient of a broadcast not summed over ranks",
+        "collective",
+        "return Collective.apply(g, ctx.comm, ctx.step.adjoint()), None, None",
+        "return g, None, None",
     ),
     _fault(
         "gather",
