@@ -13,15 +13,15 @@ take none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
-from opassay.impl.comm import DryComm, sync_batch_norm
+from opassay.impl.comm import DryComm
 from opassay.impl.comm.dry import Entry
 from opassay.impl.comm.planner import Piece, buckets
+from opassay.properties.predictions import RANKS, gathered, sums
 
-RANKS = (8, 64, 512, 4096)
 CHANNELS = (64, 256, 1024)
 #: Bytes of a bucket; None is one call per tensor.
 LIMITS: dict[str, int | None] = {
@@ -32,26 +32,8 @@ LIMITS: dict[str, int | None] = {
 }
 FLOAT32 = 4
 
-Scheme = Callable[[DryComm, int], tuple[list[Entry], list[Entry]]]
-
 
 # ------------------------------------------------------------------------------------------------- batch norm
-
-
-def sums(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
-    """What `sync_batch_norm` sends for float32 input, forward and backward."""
-    x = torch.ones(2, channels, requires_grad=True)
-    y = sync_batch_norm(x, None, None, training=True, comm=comm)
-    forward = list(comm.ledger)
-    y.sum().backward()
-    return forward, comm.ledger[len(forward) :]
-
-
-def gathered(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
-    """What torch.nn.SyncBatchNorm sends: (mean, invstd, count) to every rank; two sums backward. All float32."""
-    comm.all_gather(torch.zeros(1, 2 * channels + 1))
-    comm.all_reduce(torch.zeros(2 * channels))
-    return comm.ledger[:1], comm.ledger[1:]
 
 
 def batch_norm_table(ranks: Iterable[int] = RANKS) -> str:

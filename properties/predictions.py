@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ..impl.comm import DryComm, sync_batch_norm
+from ..impl.comm.dry import Entry
 
 RANKS = (8, 64, 512, 4096)
 CHANNELS = 256
@@ -21,32 +22,22 @@ def predictions(op: str) -> list[str]:
 
 
 def _batch_norm() -> list[str]:
-    def sums(size: int) -> DryComm:
-        comm, x = DryComm(0, size), torch.ones(2, CHANNELS, requires_grad=True)
-        sync_batch_norm(x, None, None, training=True, comm=comm).sum().backward()
-        return comm
-
-    def gathered(size: int) -> DryComm:
-        comm = DryComm(0, size)
-        comm.all_gather(torch.zeros(1, 2 * CHANNELS + 1))
-        comm.all_reduce(torch.zeros(2 * CHANNELS))
-        return comm
-
     what = f"sync_batch_norm, {CHANNELS} channels, forward and backward"
+    instead = "the same where every rank gathers (mean, invstd, count) of all"
     return [
-        f"predicted, {what}: {_row(sums)} ({_MODEL})",
-        f"predicted, the same where every rank gathers (mean, invstd, count) of all: {_row(gathered)}",
+        f"predicted, {what}: {_row(lambda size: _both(sums, size))} ({_MODEL})",
+        f"predicted, {instead}: {_row(lambda size: _both(gathered, size))}",
     ]
 
 
 def _sums() -> list[str]:
-    def bucketed(size: int) -> DryComm:
+    def bucketed(size: int) -> list[Entry]:
         comm, numbers = DryComm(1, size), NUMBERS  # not the root: nothing is added up here
         while numbers:
             part = min(numbers, BUCKET // 4)
             comm.reduce(torch.empty(part, device="meta"), 0)
             numbers -= part
-        return comm
+        return comm.ledger
 
     what = f"{NUMBERS:,} float32 gradients reduced in buckets of {BUCKET // 2**20} MiB".replace(",", " ")
     return [f"predicted, {what}: {_row(bucketed)}"]
@@ -55,10 +46,31 @@ def _sums() -> list[str]:
 _TABLE: dict[str, Callable[[], list[str]]] = {"sync_batch_norm": _batch_norm, "reduce_add_coalesced": _sums}
 
 
-def _row(scheme: Callable[[int], DryComm]) -> str:
+def sums(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
+    """What `sync_batch_norm` sends for float32 input, forward and backward."""
+    x = torch.ones(2, channels, requires_grad=True)
+    y = sync_batch_norm(x, None, None, training=True, comm=comm)
+    forward = list(comm.ledger)
+    y.sum().backward()
+    return forward, comm.ledger[len(forward) :]
+
+
+def gathered(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
+    """What torch.nn.SyncBatchNorm sends: (mean, invstd, count) to every rank; two sums backward. All float32."""
+    comm.all_gather(torch.zeros(1, 2 * channels + 1))
+    comm.all_reduce(torch.zeros(2 * channels))
+    return comm.ledger[:1], comm.ledger[1:]
+
+
+def _both(scheme: Callable[[DryComm, int], tuple[list[Entry], list[Entry]]], size: int) -> list[Entry]:
+    forward, backward = scheme(DryComm(0, size), CHANNELS)
+    return forward + backward
+
+
+def _row(scheme: Callable[[int], list[Entry]]) -> str:
     return "; ".join(f"{size} ranks {_cost(scheme(size))}" for size in RANKS)
 
 
-def _cost(comm: DryComm) -> str:
-    sent, seconds = sum(entry.sent for entry in comm.ledger), sum(entry.seconds for entry in comm.ledger)
-    return f"{len(comm.ledger)} calls {sent / 1e3:.0f} kB {seconds * 1e6:.0f} µs"
+def _cost(entries: list[Entry]) -> str:
+    sent, seconds = sum(entry.sent for entry in entries), sum(entry.seconds for entry in entries)
+    return f"{len(entries)} calls {sent / 1e3:.0f} kB {seconds * 1e6:.0f} µs"

@@ -37,7 +37,8 @@ class World:
         return "" if found >= needed else f"{found} CUDA device{'s' * (found != 1)}, needs {int(needed)}"
 
     def __str__(self) -> str:
-        ranks = "1 to 8 ranks in lockstep" if self.size is None else f"{self.size} ranks of {self.comm}"
+        number = self.size or f"1 to {MOST}"
+        ranks = f"{number} ranks in lockstep" if self.comm == COMMS[0] else f"{number} ranks of {self.comm}"
         devices = {"host": "logical devices", "folded": "streams of one GPU", "cuda": "GPUs"}[self.fabric]
         return f"on {ranks} and on {devices}"
 

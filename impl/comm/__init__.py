@@ -30,6 +30,5 @@ from .lockstep import LockstepWorld as LockstepWorld
 from .lockstep import Slip as Slip
 from .module import SyncBatchNorm as SyncBatchNorm
 from .module import convert_sync_batchnorm as convert_sync_batchnorm
-from .reduction import AllReduce as AllReduce
 from .sync_batch_norm import sync_batch_norm as sync_batch_norm
 from .torch_comm import TorchComm as TorchComm

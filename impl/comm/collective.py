@@ -41,7 +41,11 @@ class Step:
     tag: str = ""
 
     def adjoint(self) -> Step:
-        return replace(self, kind=ADJOINT[self.kind])
+        return replace(self, kind=ADJOINT[self.kind], tag=f"{self.tag}, vjp".lstrip(", "))
+
+    def pushed(self) -> Step:
+        """The same step for tangents: of another call than that for values."""
+        return replace(self, tag=f"{self.tag}, jvp".lstrip(", "))
 
 
 class Collective(Function):
@@ -61,7 +65,7 @@ class Collective(Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, comm: Any, step: Any) -> Any:
-        return Collective.apply(tangent, ctx.comm, ctx.step)
+        return Collective.apply(tangent, ctx.comm, ctx.step.pushed())
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, comm: Comm, step: Step) -> Any:

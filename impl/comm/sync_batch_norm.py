@@ -12,7 +12,7 @@ from ..normalization import batch_norm as local
 from ..normalization.batch_norm_update import update
 from ..precision import compute_dtype
 from .base import Comm
-from .reduction import AllReduce
+from .collective import all_reduce
 from .torch_comm import default_comm
 
 
@@ -108,7 +108,7 @@ class Normalization(Function):
         # Cotangents of the mean and the variance come in higher orders alone, and then on every rank.
         higher = g_mean is not None or g_var is not None
         inner = [torch.zeros_like(mean) if part is None else part for part in (g_mean, g_var)] if higher else []
-        reduced: Any = AllReduce.apply(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")
+        reduced = all_reduce(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")
         of_sum, of_product, *of_inner = (part / total for part in reduced.split(x.shape[1]))
         d_input = (g - _along(of_sum, x)) - deviation * _along(invstd.square() * of_product, x)
         d_input = d_input * _along(scale, x)
@@ -124,7 +124,7 @@ class Normalization(Function):
         t = torch.zeros_like(x) if t is None else t
         scale, invstd, deviation = _scale(var, weight, ctx.eps), (var + ctx.eps).rsqrt(), _deviation(x, mean)
         local_sums = torch.cat([_sum(t), 2 * _sum(t * deviation)])
-        reduced: Any = AllReduce.apply(local_sums, ctx.comm, "batch norm, jvp")
+        reduced = all_reduce(local_sums, ctx.comm, "batch norm, jvp")
         t_mean, t_var = (reduced / total).chunk(2)
         t_scale = -0.5 * scale * invstd.square() * t_var
         t_scale = t_scale if t_weight is None else t_scale + invstd * t_weight
@@ -143,13 +143,13 @@ def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
     mean = _sum(wide) / max(count, 1)
     own = [count * mean, mean.new_full((1,), count)]
     if x.dtype == torch.float64:
-        sums: Any = AllReduce.apply(torch.cat(own), comm, "batch norm, mean")
+        sums = all_reduce(torch.cat(own), comm, "batch norm, mean")
         total = sums[-1]
         mean = sums[:-1] / total
-        squares: Any = AllReduce.apply(_sum((wide - _along(mean, wide)).square()), comm, "batch norm, variance")
+        squares = all_reduce(_sum((wide - _along(mean, wide)).square()), comm, "batch norm, variance")
         return mean, squares / total, total
     squares = _sum((wide - _along(mean, wide)).square()) + count * mean.square()
-    sums = AllReduce.apply(torch.cat([*own, squares]), comm, "batch norm")
+    sums = all_reduce(torch.cat([*own, squares]), comm, "batch norm")
     total = sums[channels]
     mean = sums[:channels] / total
     return mean, (sums[channels + 1 :] / total - mean.square()).clamp(min=0), total

@@ -10,7 +10,7 @@ from opassay import Code
 from ..changed_source import changed
 from .fault import WRONG, Fault
 
-ORDER = ("call", "base", "reduction", "board", "torch_comm", "sync_batch_norm")
+ORDER = ("call", "base", "collective", "board", "torch_comm", "sync_batch_norm")
 
 
 def _fault(name: str, old: str, new: str, dtype: str = "float32", module: str = "sync_batch_norm") -> Fault:
@@ -33,14 +33,14 @@ FAULTS = (
     _fault("sums of the backward not divided", "(part / total for part in reduced", "(part for part in reduced"),
     _fault(
         "sums of the backward not sent",
-        'AllReduce.apply(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")',
+        'all_reduce(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")',
         "torch.cat([sums, products, *inner])",
     ),
     _fault("sums sent in float32", "torch.cat([*own, squares])", "torch.cat([*own, squares]).float().double()"),
     _fault(
         "derivative of a sum over ranks not sent",
-        'return AllReduce.apply(g, ctx.comm, f"{ctx.tag}, vjp"), None, None', "return g, None, None", "float64",
-        "reduction",
+        "return Collective.apply(g, ctx.comm, ctx.step.adjoint()), None, None", "return g, None, None", "float64",
+        "collective",
     ),
     _fault(
         "squares of the input summed in float32", "_sum((wide - _along(mean, wide)).square()) + count * mean.square()",
