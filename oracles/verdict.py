@@ -49,6 +49,7 @@ class Code(enum.StrEnum):
     BIAS = "OA111"  # a systematic error far below one bound width
     FEW_SAMPLES = "OA201"
     MOSTLY_NOT_JUDGED = "OA202"
+    REGIME_NOT_JUDGED = "OA203"  # a regime of inputs was drawn, and no element of it could be judged
     NOT_DIFFERENTIABLE = "OA301"
     DTYPE_OUTSIDE = "OA302"
     NO_SUBJECT = "OA303"
@@ -57,10 +58,12 @@ class Code(enum.StrEnum):
     INTERRUPTED = "OA402"
     DESELECTED = "OA403"
     NOT_BUILT = "OA404"
+    RETIRED = "OA405"  # the op ended its process too often; its other cells were not asked
     CRASHED = "OA501"
     TIMED_OUT = "OA502"
     HARNESS = "OA503"
     READING = "OA504"  # two readings of one formula contradict each other
+    DECLARATION = "OA505"  # the declaration of the op is wrong: it does not say what it has to
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class Measure:
     worst: Worst | None = None
     ulp_median: float = math.nan
     ulp_p99: float = math.nan
+    regimes: tuple[tuple[str, int, int], ...] = ()  # of inputs: name, elements judged, elements not judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,7 @@ class Verdict:
     seconds: float = 0.0
     timing: tuple[tuple[str, float], ...] = ()  # ("generate", s), ("reference", s), ("op", s), ...
     title: str = ""  # the property in words
+    changed: tuple[str, ...] = ()  # what of the process's state the subject changed: "default dtype: float32 -> float64"
 
     def with_seconds(self, seconds: float) -> Verdict:
         return replace(self, seconds=seconds)

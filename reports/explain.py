@@ -97,6 +97,13 @@ EXPLANATIONS: dict[Code, Explanation] = {
         "The promise held for the judged elements, but more than half lay outside the domain of the bound.",
         "Regimes of the strategy near overflow or cancellation, where the accept set is everything.",
     ),
+    Code.REGIME_NOT_JUDGED: Explanation(
+        "a regime of inputs was drawn, and none of its elements could be judged",
+        "Everything that was judged held, but at least one kind of input that the op is asked about (the reason names"
+        " it) gave no element with a finite bound, so this cell says nothing about that kind.",
+        "The counts per regime in the report: whether the formula overflows there in every evaluation, or whether the"
+        " samples of the regime were too few.",
+    ),
     Code.NOT_DIFFERENTIABLE: Explanation(
         "not differentiable",
         "The op has no derivative of this order or in this direction, by its contract.",
@@ -137,6 +144,12 @@ EXPLANATIONS: dict[Code, Explanation] = {
         "The plan has this property but there is no code that asks it of this op.",
         "The properties package; the cell counts as a gap, never as a success.",
     ),
+    Code.RETIRED: Explanation(
+        "not asked, because the op ended its process too often",
+        "Two cells of this op and subject ended in a crash or ran out of time. Its other cells were not asked, so that"
+        " one bad op costs the run no more than two processes.",
+        "The cells of this op that are `crash` or `timeout`: their cards have the stacks. Run one of them alone.",
+    ),
     Code.CRASHED: Explanation(
         "the process died",
         "The worker process ended while this cell ran: a segmentation fault, an abort, out of memory, a signal.",
@@ -157,6 +170,12 @@ EXPLANATIONS: dict[Code, Explanation] = {
         "The exact value lies outside the proven interval of the certified reading, so the reference cannot be"
         " trusted for this input.",
         "The formula and the rounding rule of the operations it uses; nothing is known about the op.",
+    ),
+    Code.DECLARATION: Explanation(
+        "the declaration of the op is wrong",
+        "What the op's author declared contradicts itself: the samples are not of the kind that was asked for, or the"
+        " formula or the samples raise. Nothing is known about the op.",
+        "The reason names the field of the declaration, what it gave, and what it has to give.",
     ),
 }
 

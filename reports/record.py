@@ -82,6 +82,7 @@ class MeasureData(_Data, frozen=True, forbid_unknown_fields=True):
     worst: WorstData | None
     ulp_median: _Hex = "nan"  # records of before these two existed are read too
     ulp_p99: _Hex = "nan"
+    regimes: Annotated[list[tuple[_Name, _Count, _Count]], msgspec.Meta(max_length=64)] = []
 
 
 class FailureData(_Data, frozen=True, forbid_unknown_fields=True):
@@ -103,6 +104,7 @@ class VerdictData(_Data, frozen=True, forbid_unknown_fields=True):
     seconds: _Hex
     timing: Annotated[list[tuple[_Name, _Hex]], msgspec.Meta(max_length=64)]
     title: _Text
+    changed: Annotated[list[_Text], msgspec.Meta(max_length=64)] = []
 
 
 class ExitData(_Data, frozen=True, forbid_unknown_fields=True):
@@ -269,6 +271,7 @@ def _verdict(data: VerdictData) -> Verdict:
         seconds=seconds,
         timing=tuple((name, _finite(name, value)) for name, value in data.timing),
         title=data.title,
+        changed=tuple(data.changed),
     )
 
 
@@ -276,6 +279,7 @@ def _measure(data: MeasureData) -> Measure:
     hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst", "ulp_median", "ulp_p99")
     values: dict[str, Any] = msgspec.structs.asdict(data)
     values.update({name: float.fromhex(values[name]) for name in hexes})
+    values["regimes"] = tuple(data.regimes)
     if data.worst is not None:
         worst: dict[str, Any] = msgspec.structs.asdict(data.worst)
         worst.update(ulp=float.fromhex(data.worst.ulp), ratio=float.fromhex(data.worst.ratio))
