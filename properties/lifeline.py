@@ -1,0 +1,65 @@
+"""A process that ends when the process that started it ends, however that happens."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def end_with(owner: int) -> None:
+    """Have the kernel kill this process when its owner ends; if the owner has ended already, end now.
+
+    An owner that is killed can tell nobody to stop, so a helper process that waits for a message would stay for good.
+
+    Args:
+        owner: process id of the process that started this one.
+    """
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != owner:  # the owner ended before the kernel was told
+        os._exit(1)
+
+
+def adopt_orphans(wanted: bool) -> None:
+    """Have processes whose parent ends become children of this one, or no longer, so that `children` finds them.
+
+    Only then can whoever ends a worker also end the processes that the worker's op started and left behind.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(wanted))
+
+
+def began_with(pid: int, variable: str) -> bool:
+    """Whether a process was started with a setting `NAME=value` in its environment."""
+    try:
+        return variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or is somebody else's
+        return False
+
+
+def children(parent: int) -> list[int]:
+    """Process ids of the direct children of a process."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            status = (entry / "stat").read_bytes()
+        except OSError:  # the process ended between the listing and the reading
+            continue
+        # The name of the program stands in parentheses and may itself hold parentheses and spaces.
+        fields = status[status.rfind(b")") + 2 :].split()
+        if int(fields[1]) == parent:
+            found.append(int(entry.name))
+    return found
+
+
+def _prctl(option: int, value: int) -> None:
+    """prctl(2) of Linux; on another system, where there is none, nothing is promised and nothing happens."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

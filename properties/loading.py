@@ -1,0 +1,63 @@
+"""Whether the ops of a selection can be loaded, found out in a process of its own.
+
+Loading the declaration of somebody else's op runs that person's code, which may do anything: raise, call `sys.exit`,
+or end the process. So the process that decides the exit code never loads one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from .catalog import CATALOG
+from .plan import PluginError
+from .process import COMMAND, AnswerError, Process
+
+#: Seconds that the declarations of all ops together may take.
+DEADLINE = 300.0
+_TICK = 0.02
+
+
+def require_loadable(
+    ops: Sequence[str], *, command: Sequence[str] = COMMAND, stopped: Callable[[], bool] = lambda: False
+) -> None:
+    """Load the declarations of the ops that are not of this package, in another process.
+
+    Raises:
+        PluginError: one of them cannot be loaded; the text says which, and why.
+    """
+    names = [name for name in ops if name not in CATALOG]
+    if not names:
+        return
+    process = Process({"world": ["lockstep", "host", None], "memory": 0}, command=command)
+    try:
+        until = time.monotonic() + DEADLINE
+        _answer(process, "", until, stopped)
+        for name in names:
+            process.ask({"load": name})
+            said = _answer(process, name, until, stopped).get("loaded")
+            if said:
+                raise PluginError(f"op {name!r} cannot be loaded: {said}")
+    finally:
+        process.kill()
+        process.close()
+
+
+def _answer(process: Process, name: str, until: float, stopped: Callable[[], bool]) -> dict[str, object]:
+    """The next answer of a process."""
+    while not stopped():
+        ended = process.ended
+        try:
+            answers = process.read()
+        except AnswerError as err:
+            raise PluginError(f"op {name!r}: its process said {err} while it was loaded") from err
+        process.listen()
+        if answers:
+            return answers[0]
+        if ended:
+            last = " ".join(process.said().split())[-500:]
+            raise PluginError(f"op {name!r} ended the process that loaded it ({process.how()}){': ' * bool(last)}{last}")
+        if time.monotonic() > until:
+            raise PluginError(f"op {name!r}: its declaration was not loaded within {DEADLINE:.0f} s")
+        time.sleep(_TICK)
+    raise KeyboardInterrupt

@@ -1,0 +1,353 @@
+"""The pool: cells in, what happened to each of them out, whatever ops do to the processes that judge them.
+
+Ops of this package share workers. Every op of somebody else has workers of its own, in which no other op runs: what it
+does to its process (a default dtype, flush-to-zero, a patched function) then reaches no neighbour. The pool is the
+watchdog: it ends workers that are out of time or out of memory, and gives up an op that has ended two of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..oracles.verdict import Cell, Verdict
+from .catalog import CATALOG
+from .lifeline import adopt_orphans, began_with, children
+from .process import COMMAND, AnswerError, Process
+
+#: Workers that an op may end before its other cells are no longer asked.
+PATIENCE = 2
+#: Seconds for a worker to import what it needs, before it is given its first cell.
+STARTING = 300.0
+#: An op that printed more than this is named, with the beginning of what it printed.
+LOUD = 4096
+_TICK = 0.1
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has started; what it says of itself."""
+
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A worker was given a cell."""
+
+    cell: Cell
+    worker: int
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A worker has answered; `verdict` is what the pool's `accept` made of it."""
+
+    cell: Cell
+    verdict: Verdict
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Died:
+    """A worker ended, or was ended, while it judged a cell.
+
+    Attributes:
+        timed_out: whether it was out of time. how: one line. details: stacks, and the end of what it printed.
+    """
+
+    cell: Cell
+    timed_out: bool
+    how: str
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """Cells that will not be asked, because their op has ended too many workers."""
+
+    cells: tuple[Cell, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence for the report."""
+
+    text: str
+
+
+Event = Ready | Started | Answered | Died | GivenUp | Note
+
+
+class StartError(RuntimeError):
+    """Workers end before they can be given a cell; says nothing about any op."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How cells are judged.
+
+    Attributes:
+        settings: of `cells.Settings`, as data. world: of `worlds.World`, as data.
+        workers: how many processes at once; 0: one that shares this process's terminal, for a debugger.
+        timeout: seconds per cell. memory: bytes per worker; 0: as many as there are (see `fair_share`).
+        command: the program of a worker.
+    """
+
+    settings: Mapping[str, Any]
+    world: Sequence[Any]
+    workers: int = 1
+    timeout: float = 1200.0
+    memory: int = 0
+    command: Sequence[str] = COMMAND
+
+
+def owner_of(op: str) -> str:
+    """Whose workers judge an op: its own, or, for the ops of this package, those that they share (an empty name)."""
+    return "" if op in CATALOG else op
+
+
+def fair_share(workers: int) -> int:
+    """Bytes of memory that one of so many workers may take: nine tenths of the machine's, shared, but at least 4 GiB."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # of a container; "max" where it has no limit
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return max(4 * _GIB, total * 9 // (10 * max(workers, 1)))
+
+
+@dataclass
+class _Worker:
+    """A process, the op it is for, and what it is doing."""
+
+    process: Process
+    owner: str
+    deadline: float
+    number: int
+    cell: Cell | None = None
+    ready: bool = False
+    heard: int = 0  # bytes that it had printed when its cell began
+
+
+@dataclass
+class Pool:
+    """Judges cells in workers; iterate over `events`, then `close`.
+
+    Args:
+        cells: in the order in which they should be asked. terms: how.
+        accept: (cell, data) -> the verdict that a worker's answer holds; ValueError where it holds none for that cell.
+        stopped: asked several times a second; once it is true, no more cells are asked and all workers end.
+    """
+
+    cells: Sequence[Cell]
+    terms: Terms
+    accept: Callable[[Cell, Any], Verdict]
+    stopped: Callable[[], bool] = lambda: False
+    _waiting: dict[str, deque[Cell]] = field(default_factory=dict)
+    _workers: list[_Worker] = field(default_factory=list)
+    _deaths: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _printed: Counter[str] = field(default_factory=Counter)
+    _started: int = 0
+    _failed_starts: int = 0
+
+    def __post_init__(self) -> None:
+        self._memory = self.terms.memory or fair_share(self.terms.workers)
+        for cell in self.cells:
+            self._waiting.setdefault(owner_of(cell.op), deque()).append(cell)
+        adopt_orphans(True)
+        self._selector = selectors.DefaultSelector()
+
+    def events(self) -> Iterator[Event]:
+        """What happens, as it happens, until every cell is answered for or the pool is told to stop.
+
+        Raises:
+            StartError: two workers in a row ended before they could be given a cell.
+        """
+        try:
+            while not self.stopped():
+                yield from self._employ()
+                if not self._workers:
+                    return
+                for _ in self._selector.select(_TICK):
+                    pass  # only to wake up: each worker is looked at below, also one that said nothing
+                for worker in list(self._workers):
+                    yield from self._look_at(worker)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            if worker.cell is None:
+                worker.process.dismiss()
+        for worker in list(self._workers):
+            self._end(worker)
+        self._selector.close()
+        adopt_orphans(False)
+
+    # ------------------------------------------------------------------------------------------------ who does what
+
+    def _employ(self) -> Iterator[Event]:
+        """Give every idle worker a cell of its op, and replace those for whose op there is none left."""
+        for worker in list(self._workers):
+            if worker.ready and worker.cell is None:
+                waiting = self._waiting.get(worker.owner)
+                if waiting:
+                    yield self._give(worker, waiting.popleft())
+                else:
+                    yield from self._retire(worker)
+        while len(self._workers) < max(self.terms.workers, 1) and (owner := self._neediest()) is not None:
+            self._hire(owner)
+
+    def _neediest(self) -> str | None:
+        """The op with the most cells per worker that is at work on it or starting; None where none needs another."""
+        at_work = Counter(worker.owner for worker in self._workers)
+        idle = Counter(worker.owner for worker in self._workers if worker.cell is None)
+        needs = {o: len(w) / (at_work[o] + 1) for o, w in self._waiting.items() if len(w) > idle[o]}
+        return max(needs, key=lambda owner: needs[owner]) if needs else None
+
+    def _hire(self, owner: str) -> None:
+        hello = {"world": list(self.terms.world), "memory": self._memory}
+        attached = self.terms.workers == 0
+        process = Process(hello, command=self.terms.command, attached=attached)
+        self._workers.append(_Worker(process, owner, time.monotonic() + STARTING, self._started))
+        self._started += 1
+        for handle in (process.answers, process.output):
+            if handle >= 0:
+                self._selector.register(handle, selectors.EVENT_READ)
+
+    def _give(self, worker: _Worker, cell: Cell) -> Event:
+        worker.cell, worker.deadline = cell, time.monotonic() + self.terms.timeout
+        worker.heard = worker.process.printed
+        question = [cell.op, cell.property, cell.dtype, cell.device, cell.subject]
+        worker.process.ask({"cell": question, "settings": dict(self.terms.settings)})
+        return Started(cell, worker.number)
+
+    def _retire(self, worker: _Worker) -> Iterator[Event]:
+        """Let go a worker that no cell is left for."""
+        worker.process.dismiss()
+        yield from self._end(worker)
+
+    # ------------------------------------------------------------------------------------------- what has happened
+
+    def _look_at(self, worker: _Worker) -> Iterator[Event]:
+        process = worker.process
+        ended = process.ended  # asked first: what an ended process has answered is all there
+        try:
+            answers = process.read()
+            for answer in answers:
+                yield from self._heard(worker, answer)
+        except AnswerError as err:
+            yield from self._lost(worker, f"the process said {err}")
+            return
+        process.listen()
+        if process.output in process.closed:
+            self._forget(process.output)
+        if process.answers in process.closed and not ended:
+            process.settle(_TICK)  # a process closes its pipes a moment before it has ended
+            ended = True
+        if ended:
+            what = "died while this cell ran" if worker.cell is not None else "ended before its first cell"
+            yield from self._lost(worker, f"the process {what} ({process.how()})")
+        elif time.monotonic() > worker.deadline and (worker.cell is not None or not worker.ready):
+            process.tell_stacks()
+            yield from self._lost(worker, "stopped after its time limit", timed_out=True)
+        elif process.memory() > self._memory:
+            limit = f"{self._memory / _GIB:.1f} GiB"
+            yield from self._lost(worker, f"stopped because its process took more than {limit} of memory")
+
+    def _heard(self, worker: _Worker, answer: Mapping[str, Any]) -> Iterator[Event]:
+        if not worker.ready:
+            if "ready" not in answer:
+                raise AnswerError("something else than that it is ready")
+            worker.ready, self._failed_starts = True, 0
+            yield Ready(answer["ready"])
+            return
+        cell = worker.cell
+        if cell is None or "verdict" not in answer:
+            raise AnswerError("something that it was not asked")
+        try:
+            verdict = self.accept(cell, answer["verdict"])
+        except ValueError as err:
+            raise AnswerError(f"something that is no verdict on its cell ({err})") from err
+        yield from self._count_printed(worker)
+        worker.cell = None
+        yield Answered(cell, verdict, tuple(str(note) for note in answer.get("notes", ())))
+
+    def _lost(self, worker: _Worker, how: str, timed_out: bool = False) -> Iterator[Event]:
+        """A worker has ended, or must be ended."""
+        process, cell = worker.process, worker.cell
+        yield from self._count_printed(worker)
+        process.kill()
+        said = process.said().strip()
+        details = "\n".join(filter(None, (process.stacks().strip(), f"printed last:\n{said}" if said else "")))
+        yield from self._end(worker)
+        if cell is not None:
+            yield Died(cell, timed_out, how, details)
+            yield from self._judge_op(cell)
+        elif not worker.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= PATIENCE:
+                raise StartError(f"workers end before their first cell: {how}; {details[-500:]}")
+
+    def _judge_op(self, cell: Cell) -> Iterator[Event]:
+        """Give up an op that has ended too many workers: one bad op must not take the run's time from the others."""
+        key = (cell.op, cell.subject)
+        self._deaths[key] += 1
+        if self._deaths[key] < PATIENCE:
+            return
+        owner = owner_of(cell.op)
+        waiting = self._waiting.get(owner, deque())
+        dropped = tuple(each for each in waiting if (each.op, each.subject) == key)
+        self._waiting[owner] = deque(each for each in waiting if (each.op, each.subject) != key)
+        if dropped:
+            why = f"{cell.op} of subject {cell.subject} ended {PATIENCE} processes; its other cells were not asked"
+            yield GivenUp(dropped, why)
+
+    def _count_printed(self, worker: _Worker) -> Iterator[Event]:
+        """Say, once an op, that it prints much."""
+        worker.process.listen()
+        op = worker.cell.op if worker.cell is not None else worker.owner
+        before = self._printed[op]
+        self._printed[op] += worker.process.printed - worker.heard
+        worker.heard = worker.process.printed
+        if op and before <= LOUD < self._printed[op]:
+            began = " ".join(worker.process.began_saying().split())[:200]
+            yield Note(f"{op} prints: more than {LOUD} bytes, which are not shown; its process began with: {began}")
+
+    def _end(self, worker: _Worker) -> Iterator[Event]:
+        """End a worker and everything that it left behind."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+        self._forget(worker.process.answers)
+        self._forget(worker.process.output)
+        worker.process.close()
+        return iter(self._bury_orphans(worker))
+
+    def _forget(self, handle: int) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(handle)
+
+    def _bury_orphans(self, worker: _Worker) -> list[Event]:
+        """End the processes that an ended worker has left behind: they have become children of this process.
+
+        This process may have children of its own, which nothing here may touch; so each is asked for its mark.
+        """
+        names, owner = [], worker.owner
+        for pid in [pid for pid in children(os.getpid()) if began_with(pid, worker.process.mark)]:
+            with contextlib.suppress(OSError):
+                names.append(Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip())
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        if not names or not owner:
+            return []
+        return [Note(f"{owner} left processes behind, which were ended: {', '.join(names[:5])}")]
