@@ -146,7 +146,7 @@ class Verdict:
     seconds: float = 0.0
     timing: tuple[tuple[str, float], ...] = ()  # ("generate", s), ("reference", s), ("op", s), ...
     title: str = ""  # the property in words
-    changed: tuple[str, ...] = ()  # what of the process's state the subject changed: "default dtype: float32 -> float64"
+    changed: tuple[str, ...] = ()  # what the subject changed of the process: "default dtype: float32 -> float64"
 
     def with_seconds(self, seconds: float) -> Verdict:
         return replace(self, seconds=seconds)

@@ -1,0 +1,63 @@
+"""The marker of a report folder: what says that the folder is ours, and which run's files stand in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+
+SCHEMA = 1
+NAME = "marker.json"
+RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
+_LARGEST = 2**16  # bytes
+
+
+class MarkerError(ValueError):
+    """A marker that opassay did not write, or another version of it."""
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """What the marker says."""
+
+    tool: str
+    schema: int
+    run: str  # the run whose cases and plan stand in the folder
+    pid: int
+    started: str
+    recorded: Annotated[list[str], msgspec.Meta(max_length=1000)] = []  # runs with a log whose record was written
+
+
+def read_marker(where: int) -> Marker | None:
+    """The marker in the folder of that handle; None if there is none.
+
+    Raises:
+        MarkerError: not readable as a marker of this version.
+    """
+    try:
+        handle = os.open(NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
+    except FileNotFoundError:
+        return None
+    try:
+        content = os.read(handle, _LARGEST + 1)
+    finally:
+        os.close(handle)
+    try:
+        marker = msgspec.json.decode(content, type=Marker)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise MarkerError(f"its marker .opassay/{NAME} cannot be read ({err}); need one that opassay wrote") from err
+    if marker.tool != "opassay" or marker.schema != SCHEMA:
+        found = f"tool {marker.tool!r}, schema {marker.schema}"
+        raise MarkerError(f"its marker .opassay/{NAME} says {found}; need tool 'opassay', schema {SCHEMA}")
+    if not all(map(RUN_ID.fullmatch, [marker.run, *marker.recorded])):
+        raise MarkerError(f"its marker .opassay/{NAME} names runs in another way; need YYYYMMDD-HHMMSS-XXXXXX")
+    return marker
+
+
+def encode_marker(run: str, recorded: list[str]) -> bytes:
+    """The marker of this process for a run."""
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    marker = Marker("opassay", SCHEMA, run, os.getpid(), started, recorded[-1000:])
+    return msgspec.json.format(msgspec.json.encode(marker), indent=1) + b"\n"
