@@ -96,7 +96,7 @@ class Worker:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
         # A session of its own: an interrupt from the terminal is for this process, which then ends the worker.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", _WORKER, self._prepare],
+            [sys.executable, "-m", _WORKER, self._prepare, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,

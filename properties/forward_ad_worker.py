@@ -15,6 +15,7 @@ import torch
 
 from ..oracles.verdict import Cell, Verdict
 from . import cells
+from .lifeline import end_with
 
 
 def answer(question: dict[str, Any]) -> Verdict:
@@ -33,8 +34,13 @@ def serve(questions: Iterable[str], answers: TextIO) -> None:
         answers.flush()
 
 
-def main(prepare: str) -> None:
-    """Call `prepare` ("module:function"; nothing where it is empty), then serve standard input."""
+def main(prepare: str, owner: int) -> None:
+    """Call `prepare` ("module:function"; nothing where it is empty), then serve standard input.
+
+    Args:
+        prepare: what this process is prepared with. owner: the process that asks; this one ends with it.
+    """
+    end_with(owner)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else prints must not be taken for an answer
     torch.set_num_threads(1)
@@ -45,4 +51,4 @@ def main(prepare: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

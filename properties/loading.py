@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from .catalog import CATALOG
 from .plan import PluginError
-from .process import COMMAND, AnswerError, Process
+from .process import ALONE, AnswerError, Process
 
 #: Seconds that the declarations of all ops together may take.
 DEADLINE = 300.0
@@ -19,7 +19,7 @@ _TICK = 0.02
 
 
 def require_loadable(
-    ops: Sequence[str], *, command: Sequence[str] = COMMAND, stopped: Callable[[], bool] = lambda: False
+    ops: Sequence[str], *, command: Sequence[str] = (), stopped: Callable[[], bool] = lambda: False
 ) -> None:
     """Load the declarations of the ops that are not of this package, in another process.
 
@@ -29,7 +29,7 @@ def require_loadable(
     names = [name for name in ops if name not in CATALOG]
     if not names:
         return
-    process = Process({"world": ["lockstep", "host", None], "memory": 0}, command=command)
+    process = Process(ALONE, command=command)
     try:
         until = time.monotonic() + DEADLINE
         _answer(process, "", until, stopped)
@@ -55,8 +55,10 @@ def _answer(process: Process, name: str, until: float, stopped: Callable[[], boo
         if answers:
             return answers[0]
         if ended:
-            last = " ".join(process.said().split())[-500:]
-            raise PluginError(f"op {name!r} ended the process that loaded it ({process.how()}){': ' * bool(last)}{last}")
+            last = "".join(f": {said[-500:]}" for said in [" ".join(process.said().split())] if said)
+            raise PluginError(
+                f"op {name!r} ended the process that loaded it ({process.how()}){': ' * bool(last)}{last}"
+            )
         if time.monotonic() > until:
             raise PluginError(f"op {name!r}: its declaration was not loaded within {DEADLINE:.0f} s")
         time.sleep(_TICK)

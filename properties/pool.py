@@ -13,7 +13,7 @@ import selectors
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from ..oracles.verdict import Cell, Verdict
 from .catalog import CATALOG
 from .lifeline import adopt_orphans, began_with, children
-from .process import COMMAND, AnswerError, Process
+from .process import AnswerError, Process
 
 #: Workers that an op may end before its other cells are no longer asked.
 PATIENCE = 2
@@ -101,7 +101,7 @@ class Terms:
         settings: of `cells.Settings`, as data. world: of `worlds.World`, as data.
         workers: how many processes at once; 0: one that shares this process's terminal, for a debugger.
         timeout: seconds per cell. memory: bytes per worker; 0: as many as there are (see `fair_share`).
-        command: the program of a worker.
+        command: the program of a worker; by default opassay's own.
     """
 
     settings: Mapping[str, Any]
@@ -109,7 +109,7 @@ class Terms:
     workers: int = 1
     timeout: float = 1200.0
     memory: int = 0
-    command: Sequence[str] = COMMAND
+    command: Sequence[str] = ()
 
 
 def owner_of(op: str) -> str:
@@ -118,7 +118,7 @@ def owner_of(op: str) -> str:
 
 
 def fair_share(workers: int) -> int:
-    """Bytes of memory that one of so many workers may take: nine tenths of the machine's, shared, but at least 4 GiB."""
+    """Bytes of memory that one of so many workers may take: its share of nine tenths of all, and at least 4 GiB."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # of a container; "max" where it has no limit
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
@@ -166,7 +166,7 @@ class Pool:
         adopt_orphans(True)
         self._selector = selectors.DefaultSelector()
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Generator[Event, None, None]:
         """What happens, as it happens, until every cell is answered for or the pool is told to stop.
 
         Raises:
@@ -216,7 +216,7 @@ class Pool:
         return max(needs, key=lambda owner: needs[owner]) if needs else None
 
     def _hire(self, owner: str) -> None:
-        hello = {"world": list(self.terms.world), "memory": self._memory}
+        hello = {"world": list(self.terms.world), "memory": self._memory, "join": True}
         attached = self.terms.workers == 0
         process = Process(hello, command=self.terms.command, attached=attached)
         self._workers.append(_Worker(process, owner, time.monotonic() + STARTING, self._started))

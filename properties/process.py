@@ -1,8 +1,8 @@
 """A worker process as its owner sees it: started, asked, watched, ended.
 
 The owner imports no torch and runs no op. Whatever an op does to the worker, the owner stays, and says what happened.
-Questions and answers are lines of JSON over pipes of their own; what the worker prints comes by a third pipe, so that an
-op that prints cannot be taken for an answer.
+Questions and answers are lines of JSON over pipes of their own. What the worker prints comes by a third pipe, so that
+nothing that an op prints can be taken for an answer.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ _LAST_WORDS, _FAREWELL = 1.0, 5.0
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
+#: What a worker is told that judges alone: in no team of ranks, and with no limit on its memory.
+ALONE: Mapping[str, Any] = {"world": ["lockstep", "host", None], "memory": 0, "join": False}
+
+
 class AnswerError(RuntimeError):
     """What came from a worker is no answer."""
 
@@ -41,7 +45,8 @@ class Process:
     """One worker process.
 
     Args:
-        command: the program and its arguments. hello: what the worker is told first (see `opassay.properties.worker`).
+        hello: what the worker is told first (see `opassay.properties.worker`).
+        command: the program and its arguments; by default `COMMAND`.
         attached: whether it shares this process's terminal, for a debugger; else it has a session of its own, so that
             an interrupt from the terminal reaches the owner alone, and what it prints is read by the owner.
 
@@ -51,7 +56,7 @@ class Process:
         mark: the setting in the environment by which this process, and what it starts, can be told from others.
     """
 
-    def __init__(self, hello: Mapping[str, Any], *, command: Sequence[str] = COMMAND, attached: bool = False) -> None:
+    def __init__(self, hello: Mapping[str, Any], *, command: Sequence[str] = (), attached: bool = False) -> None:
         self.attached, self.printed = attached, 0
         self.closed: set[int] = set()
         self.mark = f"OPASSAY_WORKER={os.getpid()}.{time.monotonic_ns()}"
@@ -63,7 +68,7 @@ class Process:
         theirs = (theirs_in, theirs_out, self._stacks.fileno())
         try:
             self._popen = subprocess.Popen(
-                [*command, str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"],
+                [*(command or COMMAND), str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"],
                 stdin=None if attached else subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
@@ -187,7 +192,7 @@ class Process:
         self._stacks.close()
 
     def settle(self, seconds: float) -> None:
-        """Wait for the end, but not long, and read what is printed meanwhile, for a full pipe would hold the process up."""
+        """Wait for the end, but not long. What is printed meanwhile is read: a full pipe would hold the process up."""
         until = time.monotonic() + seconds
         while not self.ended and time.monotonic() < until:
             self.listen()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 
 
@@ -28,3 +29,8 @@ PROFILES: dict[str, Profile] = {
     "commit": Profile(80, 2, fixed=True),
     "nightly": Profile(1000, 10, fixed=False, inductor=True),
 }
+
+
+def default_seed(profile: str) -> int:
+    """Base seed of a profile: 0 where the same commit is to ask the same every time, else random."""
+    return 0 if PROFILES[profile].fixed else secrets.randbits(32)

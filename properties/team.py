@@ -28,6 +28,7 @@ import torch.utils._pytree as pytree
 
 from ..impl.comm import Board, CommError, TorchComm
 from . import worlds
+from .lifeline import end_with
 from .worlds import World
 
 _stores: Any = dist  # torch names its stores there without exporting them
@@ -252,7 +253,9 @@ class LocalTeam:
         for rank in range(1, size):
             # Sessions of their own: an interrupt from the terminal is for this process, which then ends them.
             self._processes.append(
-                subprocess.Popen([*command, str(rank)], env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+                subprocess.Popen(
+                    [*command, str(rank), str(os.getpid())], env=env, stdin=subprocess.DEVNULL, start_new_session=True
+                )
             )
         store = _stores.FileStore(path, size)
         # Where ranks meet, torch hears neither an interrupt nor that a process has ended.
@@ -361,7 +364,8 @@ def disband() -> None:
 
 def main() -> None:
     """A rank of a `LocalTeam`."""
-    path, comm, fabric, size, deadline, rank = sys.argv[1:]
+    path, comm, fabric, size, deadline, rank, owner = sys.argv[1:]
+    end_with(int(owner))
     torch.set_num_threads(1)
     store = _stores.FileStore(path, int(size))
     store.set(_arrival(int(rank)), "")

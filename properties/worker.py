@@ -1,7 +1,8 @@
 """The worker process: a question per line in, an answer per line out, until there are no more questions.
 
 Ops run here and nowhere else; the owner (`process.Process`) only asks. The first line says where to judge:
-`{"world": [comm, fabric, size], "memory": bytes}`; the answer is `{"ready": environment}`. Then comes any of
+`{"world": [comm, fabric, size], "memory": bytes, "join": bool}`, where `join` makes it rank 0 of those that torchrun
+started; the answer is `{"ready": environment}`. Then comes any of
 
 - `{"load": name}`: import the declaration of an op; `{"loaded": ""}`, or what is wrong with it.
 - `{"cell": [op, property, dtype, device, subject], "settings": {...}}`: `{"verdict": {...}, "notes": [...]}`.
@@ -25,7 +26,7 @@ from typing import Any
 
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, as_data
 from .lifeline import end_with
-from .plan import load_op
+from .plan import PluginError, SelectionError, load_op
 from .worlds import World, enter, launched
 
 
@@ -74,7 +75,7 @@ def _prepare(hello: dict[str, Any]) -> dict[str, str]:
     importlib.import_module("torch").set_num_threads(1)
     importlib.import_module("opassay.properties.cells")
     world = World(*hello["world"])
-    if launched():  # one of several ranks that torchrun started: the others wait for this one
+    if hello["join"] and launched():  # rank 0 of those that torchrun started: the others wait for it
         importlib.import_module("opassay.properties.team").join(world)
     else:
         enter(world)
@@ -108,6 +109,8 @@ def _loaded(name: str) -> str:
     """
     try:
         load_op(name)
+    except (SelectionError, PluginError) as err:
+        return str(err)
     except BaseException as err:
         return f"{type(err).__name__}: {err}{_place(err)}"
     return ""
@@ -115,9 +118,10 @@ def _loaded(name: str) -> str:
 
 def _place(err: BaseException) -> str:
     """Where in a file of the op's author an exception was raised; empty where it was raised in ours alone."""
-    ours = str(Path(__file__).resolve().parents[1])
-    frames = [frame for frame in traceback.extract_tb(err.__traceback__) if not frame.filename.startswith("<frozen")]
-    theirs = [frame for frame in frames if not frame.filename.startswith(ours) and "importlib" not in frame.filename]
+    ours = Path(__file__).resolve().parents[1]
+    frames = [frame for frame in traceback.extract_tb(err.__traceback__) if Path(frame.filename).is_file()]
+    found = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(ours)]
+    theirs = [frame for frame in found if Path(frame.filename).parent.name != "importlib"]
     return f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
 
 

@@ -24,7 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "merge": (".cli_files", "Merge the records of several shards."),
     "gate": (".cli_gate", "Compare a run with known failures and accuracy budgets."),
     "baseline": (".cli_gate", "Show, update or prune the budget file."),
-    "replay": (".cli_tools", "Run a case file again."),
+    "recover": (".cli_recover", "Make the record of a run that was killed."),
+    "replay": (".cli_replay", "Run a case file again."),
     "explain": (".cli_tools", "Say what a reason code means."),
     "doctor": (".cli_tools", "Show the environment and what it lacks."),
     "plugins": (".cli_tools", "List installed plugins without loading them."),
@@ -42,9 +43,9 @@ class Stop(Exception):
 
 @dataclass(frozen=True)
 class Host:
-    """What surrounds a command: further arguments for the pytest session that `run` drives."""
+    """What surrounds a command: the program of the processes that judge."""
 
-    pytest_args: tuple[str, ...] = ()
+    worker: tuple[str, ...] = ()
 
 
 class _Lazy(click.Group):
@@ -73,16 +74,16 @@ def cli() -> None:
     """
 
 
-def main(argv: Sequence[str] | None = None, *, pytest_args: Sequence[str] = ()) -> int:
+def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> int:
     """Runs the command line and returns its exit code.
 
     Args:
         argv: arguments without the program's name; by default those of the process.
-        pytest_args: further arguments for the pytest session of `run`.
+        worker: the program of a process that judges, and its arguments; by default opassay's own.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        host = Host(tuple(pytest_args))
+        host = Host(tuple(worker))
         found = cli.main(arguments, prog_name="opassay", standalone_mode=False, obj=host)
         return found if isinstance(found, int) else exit_codes.OK
     except (KeyboardInterrupt, click.Abort):

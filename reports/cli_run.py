@@ -1,11 +1,10 @@
-"""`opassay run`: plan, session, collection, report files, exit code; in this order, always."""
+"""`opassay run`: plan, folder, session, report files, exit code; in this order, always."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import subprocess
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,68 +14,104 @@ import click
 
 from ..oracles.verdict import Cell
 from ..properties import environment as surroundings
-from ..properties.plan import Selection, SelectionError
-from ..properties.plugin import default_seed
-from ..properties.profiles import PROFILES
+from ..properties.loading import require_loadable
+from ..properties.plan import PluginError, Selection, SelectionError, in_shard
+from ..properties.profiles import PROFILES, default_seed
 from ..properties.worlds import World
-from . import exit_codes
+from . import exit_codes, log
 from .cli import Host, Stop
 from .cli_files import planned, selection_of, selection_options
-from .cli_session import Request, fresh_folder, run_session, select, worker_count
+from .cli_session import Request, Session, worker_count
+from .cli_signals import Ending
 from .cli_summary import print_end, print_summary, write_step_summary
-from .cli_world import serves, together, workers_in, world_of, world_options
-from .collect import read_events, verdicts
-from .exit_codes import Reason
+from .cli_world import serves, workers_in, world_of, world_options
+from .cli_write import keep_case, write_plan, write_reports
+from .collect import DESELECTED, OTHER_SHARD, Account
+from .folder import Folder, FolderError, new_run_id
+from .keyword import KeywordError, matcher
 from .progress import Teller, is_live, make_console, output
-from .record import Run, plan_digest, save, write_atomically
+from .record import plan_digest
 from .text import one_line
+
+_GIB = 2**30
 
 
 @click.command("run")
 @selection_options
 @click.option("--profile", type=click.Choice(tuple(PROFILES)), default="commit", show_default=True)
-@click.option("--seed", type=int, help="Base seed; by default 0 for commit, else random.")
+@click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random.")
 @click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell.")
-@click.option("-n", "--workers", default="auto", show_default=True, metavar="N", help="Processes; 0: this one.")
+@click.option(
+    "-n", "--workers", default="auto", show_default=True, metavar="N",
+    help="Processes that judge; 0: one that shares this terminal, for a debugger.",
+)  # fmt: skip
 @click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
 @click.option("--maxfail", type=click.IntRange(min=0), default=0, help="Stop after this many failures.")
 @click.option("-x", "maxfail", flag_value=1, type=int, help="Stop after the first failure.")
 @click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True, help="Seconds per cell.")
+@click.option(
+    "--memory", type=click.FloatRange(min=0.5), metavar="GIB",
+    help="Memory per process.  [default: a fair share of the machine's]",
+)  # fmt: skip
 @click.option("--shard", metavar="I/N", help="Only part I of N of the cells.")
 @world_options
 @click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
 @click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
 @click.pass_obj
 def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
-    """Run cells and write run.json, report.html, junit.xml and cases/ to the report folder."""
+    """Run cells and write run.json, report.html, junit.xml and cases/ to the report folder.
+
+    The folder is created, or must be one of an earlier run. Ops run in processes apart from this one.
+    """
     selection = selection_of(ops, options)
     cells = planned(selection)
     world = world_of(options)
     if serves(world):
         return exit_codes.OK
     request = _request(selection, cells, world, options, host)
-    folder: Path = options["report_dir"]
+    with Ending() as ending:
+        mine = _asked(cells, request, ending)
+        with _claimed(options["report_dir"]) as folder:
+            return _run(folder, request, cells, mine, options, ending)
+
+
+def _run(
+    folder: Folder, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any],
+    ending: Ending,
+) -> int:  # fmt: skip
     console = make_console(output())
-    mine = _shard(cells, request.shard)
-    if not mine:
-        raise Stop(exit_codes.NOTHING, "nothing selected: the plan has no cell")
-    _prepare(folder, cells, request)
+    mine = [cell for cell in cells if cell.key not in left_out]
     console.print(_first_line(request, len(mine)), soft_wrap=True)
-    start, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
+    for earlier in folder.unrecorded()[-3:]:
+        said = f"an earlier run in this folder ended without its record: opassay recover {folder.path} --run {earlier}"
+        console.print(one_line(said, 400), soft_wrap=True)
+    account = Account(on_case=keep_case(folder))
+    records = log.RunLog(folder.open_log())
+    for event in _beginning(folder.run, request, cells, left_out, options):
+        records.write(event)
+        account.take(event)
+    write_plan(folder, account)
     github = bool(os.environ.get("GITHUB_ACTIONS"))
-    with Teller(console, len(mine), live=is_live(console), github=github) as teller, together(world):
-        reasons = run_session(request, folder / "events", teller)
-    run = _collect(request, cells, mine, folder, reasons, started, time.perf_counter() - start, options)
-    _write_reports(folder, run)
+    with Teller(console, len(mine), live=is_live(console), github=github) as teller:
+        session = Session(request, account, records, teller, ending)
+        reasons = session.run(mine)
+        if ending():
+            teller.say("interrupted: the report of what is known is being written")
+    records.close()
+    if records.broken:
+        reasons.append((exit_codes.INTERNAL, f"the log could not be written: {records.broken}"))
+    forgiven = {"exit_zero": options["exit_zero"], "incomplete": options["allow_incomplete"]}
+    run = account.run(reasons, seconds=session.seconds, **forgiven)
+    written = write_reports(folder, run)
     print_summary(console, run)
     write_step_summary(run)
-    print_end(console, run, folder)
-    return run.exit_code
+    print_end(console, run, folder.path, written)
+    return written[0] if written else run.exit_code
 
 
 def _request(selection: Selection, cells: Sequence[Cell], world: World, options: dict[str, Any], host: Host) -> Request:
-    profile, seed = options["profile"], options["seed"]
+    profile, seed, memory = options["profile"], options["seed"], options["memory"]
     try:
         workers = worker_count(workers_in(world, options["workers"]), len(cells))
     except ValueError as err:
@@ -90,72 +125,71 @@ def _request(selection: Selection, cells: Sequence[Cell], world: World, options:
         maxfail=options["maxfail"],
         keyword=options["keyword"],
         timeout=options["timeout"],
+        memory=0 if memory is None else int(memory * _GIB),
         shard=options["shard"],
         world=world,
-        pytest_args=host.pytest_args,
+        command=host.worker,
     )
 
 
-def _shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
+def _asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
+    """The cells that are planned and not asked, and why; the command ends where none is left, or one cannot load."""
     try:
-        return select(cells, shard)
-    except SelectionError as err:
+        here = {cell.key for cell in in_shard(cells, request.shard)}
+        wanted = matcher(request.keyword) if request.keyword else lambda name: True
+    except (SelectionError, KeywordError) as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
-
-
-def _prepare(folder: Path, cells: Sequence[Cell], request: Request) -> None:
+    left_out = {cell.key: OTHER_SHARD for cell in cells if cell.key not in here}
+    left_out |= {key: DESELECTED for key in here if not wanted(key)}
+    if len(left_out) == len(cells):
+        raise Stop(exit_codes.NOTHING, "nothing selected: no cell was checked")
+    asked = dict.fromkeys(cell.op for cell in cells if cell.key not in left_out)
     try:
-        fresh_folder(folder / "events")
-    except (ValueError, OSError) as err:
+        require_loadable(tuple(asked), command=request.command, stopped=ending)
+    except PluginError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+    except KeyboardInterrupt:
+        raise Stop(exit_codes.INTERRUPT, "interrupted before the first cell") from None
+    return left_out
+
+
+def _claimed(path: Path) -> Folder:
+    try:
+        return Folder.claim(path, new_run_id())
+    except FolderError as err:
         raise Stop(exit_codes.USAGE, f"--report-dir: {err}") from err
-    lines = ",\n".join(f'  "{cell.key}"' for cell in cells)
-    head = f'"plan_digest": "{plan_digest(cells)}", "seed": {request.seed}, "profile": "{request.profile}"'
-    write_atomically(folder / "plan.json", f'{{{head}, "cells": [\n{lines}\n]}}\n'.encode())
+    except OSError as err:
+        raise Stop(exit_codes.INTERNAL, f"--report-dir: {type(err).__name__}: {err}") from err
 
 
 def _first_line(request: Request, cells: int) -> str:
     versions = surroundings.versions()
     shown = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
-    where = f"{request.workers} workers" if request.workers else "this process"
+    many = f"{request.workers} worker{'s' * (request.workers != 1)}"
+    where = many if request.workers else "1 worker at this terminal"
     return f"opassay run: profile {request.profile}, seed {request.seed}; {cells} cells, {where}; {shown}"
 
 
-def _collect(
-    request: Request,
-    cells: Sequence[Cell],
-    mine: Sequence[Cell],
-    folder: Path,
-    reasons: list[Reason],
-    started: str,
-    seconds: float,
-    options: dict[str, Any],
-) -> Run:
-    events = read_events(folder / "events")
-    stopped = "interrupted before the end" if any(c == exit_codes.INTERRUPT for c, _ in reasons) else ""
-    elsewhere = {cell.key for cell in cells} - {cell.key for cell in mine}
-    found = verdicts(cells, events, interrupted=stopped, elsewhere=elsewhere)
-    reasons = [*reasons, *exit_codes.run_reasons(found)]
+def _beginning(
+    run: str, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any]
+) -> list[log.Event]:
+    """The first events of the log: all that the record says beside the verdicts."""
     commit, dirty = _git()
-    return Run(
+    began = log.Began(
+        run=run,
         version=surroundings.versions().get("opassay", "unknown"),
         profile=request.profile,
         seed=request.seed,
+        max_examples=request.max_examples,
         plan_digest=plan_digest(cells),
-        started=started,
-        verdicts=found,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=shlex.split(_command(request)),
+        settings=_settings(request, options),
         commit=commit,
         dirty=dirty,
-        command=tuple(shlex.split(_command(request))),
-        max_examples=request.max_examples,
-        settings=_settings(request, options),
-        environment=events.environment or surroundings.versions(),
-        seconds=seconds,
-        notes=tuple(events.notes),
-        exit_code=exit_codes.choose(
-            reasons, exit_zero=options["exit_zero"], allow_incomplete=options["allow_incomplete"]
-        ),
-        exit_reasons=tuple(text for _, text in reasons),
     )
+    rows = [(c.op, c.property, c.dtype, c.device, c.subject, left_out.get(c.key, "")) for c in cells]
+    return [began, *log.planned(rows)]
 
 
 def _settings(request: Request, options: dict[str, Any]) -> dict[str, str]:
@@ -186,27 +220,6 @@ def _command(request: Request) -> str:
     if request.keyword:
         words += ["-k", request.keyword]
     return shlex.join(words)
-
-
-def _write_reports(folder: Path, run: Run) -> None:
-    """Cases first, then the record, then its renderings: what is lost in a fault is the least."""
-    from .html import render
-    from .junit import to_xml
-
-    write_cases(folder / "cases", run)
-    save(folder / "run.json", run)
-    write_atomically(folder / "junit.xml", to_xml(run))
-    write_atomically(folder / "report.html", render(run).encode("utf-8", "replace"))
-
-
-def write_cases(folder: Path, run: Run) -> None:
-    """One file per failure, named by its case id."""
-    for verdict in run.verdicts:
-        failure = verdict.failure
-        if failure is None or not failure.case or not failure.case_id:
-            continue
-        name = "".join(sign for sign in failure.case_id if sign.isalnum() or sign in "-_")[:80]
-        write_atomically(folder / f"{name}.json", failure.case.encode("utf-8", "replace"))
 
 
 def _git() -> tuple[str, bool]:

@@ -1,27 +1,30 @@
-"""One verification session: pytest driven in this process, isolated from the user's test set-up."""
+"""One verification session: cells go to a pool of workers; what happens goes to the log, the account and the user."""
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import os
-import shutil
-import signal
-import tempfile
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..oracles.verdict import Cell
+import msgspec
+
+from ..oracles.verdict import Cell, Outcome, Verdict
 from ..properties.plan import Selection
+from ..properties.pool import Answered, Died, Event, GivenUp, Note, Pool, Ready, Started, StartError, Terms
 from ..properties.worlds import World
-from . import exit_codes
+from . import exit_codes, log
+from .cli_signals import Ending
+from .collect import Account
 from .exit_codes import Reason
 from .progress import Teller
+from .record import RecordError, VerdictData, verdict_of
+from .text import one_line
 
-_ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+#: Outcomes that `--maxfail` counts.
+_FAILURES = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,20 @@ class Request:
     profile: str
     seed: int
     max_examples: int | None = None
-    workers: int = 1  # 0: in this process
+    workers: int = 1  # 0: one, which shares this terminal
     maxfail: int = 0
     keyword: str = ""
-    timeout: float | None = None
+    timeout: float = 1200.0
+    memory: int = 0  # bytes per worker; 0: a fair share
     shard: str | None = None
     world: World = field(default_factory=World)
-    pytest_args: tuple[str, ...] = ()
+    command: Sequence[str] = ()  # of a worker
+
+    def terms(self) -> Terms:
+        """The same for the pool."""
+        settings = {"profile": self.profile, "seed": self.seed, "max_examples": self.max_examples}
+        world = tuple(asdict(self.world).values())
+        return Terms(settings, world, self.workers, self.timeout, self.memory, self.command)
 
 
 def worker_count(wanted: str, cells: int) -> int:
@@ -55,114 +65,96 @@ def worker_count(wanted: str, cells: int) -> int:
     return min(count, cells)
 
 
-def run_session(request: Request, log: Path, teller: Teller) -> list[Reason]:
-    """Runs the cells; the event logs appear in `log`.
+class Session:
+    """Runs the cells of a request.
 
-    Returns:
-        What went wrong with the session itself; verdicts are not judged here.
+    Args:
+        request: what was asked for. account, records: what is told of every event. teller: who tells the user.
+        ending: whether the user asked for the end.
+
+    Attributes:
+        seconds: how long `run` took.
     """
-    pytest = importlib.import_module("pytest")
-    with tempfile.TemporaryDirectory(prefix="opassay-") as folder, _environment(_ENVIRONMENT):
-        arguments = _arguments(request, Path(folder), log)
+
+    def __init__(self, request: Request, account: Account, records: log.RunLog, teller: Teller, ending: Ending) -> None:
+        self.request, self.account, self.records, self.teller, self.ending = request, account, records, teller, ending
+        self.seconds = 0.0
+        self._failures = 0
+
+    def run(self, cells: Sequence[Cell]) -> list[Reason]:
+        """Judges the cells.
+
+        Returns:
+            Why the session was not a whole one, if so; verdicts are not judged here.
+        """
+        start = time.monotonic()
+        reasons: list[Reason] = []
+        pool = Pool(cells, self.request.terms(), accepted, self._stopped)
         try:
-            with _terminable():
-                code = int(pytest.main(arguments, plugins=[teller]))
-        except KeyboardInterrupt:
-            teller.interrupted = True
-            code = int(pytest.ExitCode.INTERRUPTED)
-    return _session_reasons(code, teller, pytest.ExitCode)
+            with contextlib.closing(pool.events()) as events:
+                for event in events:
+                    self._take(event)
+        except StartError as err:
+            reasons.append((exit_codes.INTERNAL, one_line(str(err), 500)))
+        except OSError as err:  # no process, pipe or temporary file can be had
+            reasons.append((exit_codes.INTERNAL, f"no worker could be started: {type(err).__name__}: {err}"))
+        if self.ending():
+            reasons.append((exit_codes.INTERRUPT, f"interrupted ({self.ending.asked}); the report is partial"))
+        elif self._stopped():
+            self._record(log.Noted(f"stopped after {self._failures} failures, as --maxfail asks"))
+        self.seconds = time.monotonic() - start
+        self._record(log.Ended(self.seconds, [*reasons]))
+        return reasons
+
+    def _stopped(self) -> bool:
+        return self.ending() or bool(self.request.maxfail and self._failures >= self.request.maxfail)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Ready(environment=found):
+                if not self.account.environment:
+                    self._record(log.Environment(dict(found)))
+            case Started(cell=cell, worker=worker):
+                self._record(log.CellStarted(cell.key, worker))
+            case Answered(cell=cell, verdict=verdict, notes=notes):
+                self._record(log.finished(verdict))
+                for note in notes:
+                    self._record(log.Noted(note))
+                self._tell(cell)
+            case Died(cell=cell):
+                self._record(log.CellDied(cell.key, event.timed_out, event.how, event.details))
+                self._tell(cell)
+            case GivenUp(cells=cells, why=why):
+                self._record(log.CellsGivenUp([cell.key for cell in cells], why))
+                self.teller.left_out(len(cells), why)
+            case Note(text=text):
+                self._record(log.Noted(text))
+                self.teller.say(text)
+
+    def _record(self, event: log.Event) -> None:
+        """The log first: what it holds survives whatever comes next."""
+        whole = not self.records.broken
+        self.records.write(event)
+        if whole and self.records.broken:
+            self.teller.say(f"the log cannot be written any more ({self.records.broken}); the run goes on without it")
+        self.account.take(event)
+
+    def _tell(self, cell: Cell) -> None:
+        verdict = self.account.finished[cell.key]
+        self._failures += verdict.outcome in _FAILURES
+        self.teller.finished(verdict)
 
 
-def select(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
-    """The cells of a shard.
-
-    Raises:
-        SelectionError: not I/N.
-    """
-    plugin: Any = importlib.import_module("opassay.properties.plugin")
-    found: list[Cell] = plugin.in_shard(cells, shard)
-    return found
-
-
-def _arguments(request: Request, folder: Path, log: Path) -> list[str]:
-    (folder / "empty").mkdir()
-    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    arguments = [str(folder / "empty"), "-c", str(folder / "pytest.ini"), f"--rootdir={folder}"]
-    arguments += ["--noconftest", "-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:faulthandler"]
-    arguments += ["-p", "opassay", "-p", "xdist", "--opassay", f"--opassay-log={log.resolve()}"]
-    if request.workers:
-        arguments += ["-n", str(request.workers), "--dist=load", f"--max-worker-restart={4 * request.workers}"]
-        arguments += ["--maxschedchunk=1"]
-    if request.maxfail:
-        arguments.append(f"--maxfail={request.maxfail}")
-    if request.keyword:
-        arguments += ["-k", request.keyword]
-    return arguments + _options(request) + list(request.pytest_args)
-
-
-def _options(request: Request) -> list[str]:
-    chosen = request.selection
-    axes = {
-        "op": chosen.ops,
-        "property": chosen.properties,
-        "dtype": chosen.dtypes,
-        "device": chosen.devices,
-        "subject": chosen.subjects,
-    }
-    options = [f"--opassay-{axis}={name}" for axis, names in axes.items() for name in names]
-    options += [f"--opassay-profile={request.profile}", f"--opassay-seed={request.seed}"]
-    options += [f"--opassay-comm={request.world.comm}", f"--opassay-fabric={request.world.fabric}"]
-    optional = {"max-examples": request.max_examples, "timeout": request.timeout, "shard": request.shard}
-    optional["ranks"] = request.world.size
-    return options + [f"--opassay-{name}={value}" for name, value in optional.items() if value is not None]
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM, by which CI services cancel a job, ends the session as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _session_reasons(code: int, teller: Teller, known: Any) -> list[Reason]:
-    if teller.interrupted:
-        return [(exit_codes.INTERRUPT, "interrupted; the report is partial")]
-    if code == known.INTERNAL_ERROR:
-        return [(exit_codes.INTERNAL, "the pytest session broke")]
-    if code == known.USAGE_ERROR:
-        return [(exit_codes.USAGE, "pytest refused the options")]
-    return []
-
-
-def fresh_folder(folder: Path) -> None:
-    """An empty folder for the event logs of one run.
+def accepted(cell: Cell, data: Any) -> Verdict:
+    """The verdict of a worker's answer.
 
     Raises:
-        ValueError: the folder, or the report folder around it, is a symbolic link.
+        ValueError: the data are no verdict, or one on another cell.
     """
-    for path in (folder.parent, folder):
-        if path.is_symlink():
-            raise ValueError(f"report folder: {path.name} is a symbolic link")
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    try:
+        verdict = verdict_of(msgspec.convert(data, VerdictData))
+    except (msgspec.MsgspecError, RecordError) as err:
+        raise ValueError(one_line(str(err), 200)) from err
+    if verdict.cell != cell:
+        raise ValueError(f"got one on {one_line(verdict.cell.key)}")
+    return verdict

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..oracles.verdict import Outcome, Verdict
+from .exit_codes import Reason
 from .record import Run
 from .text import (
     BAD,
@@ -54,12 +55,18 @@ def print_summary(console: Console, run: Run) -> None:
     _say(console, f"{headline(run.verdicts)}; {duration(run.seconds)}")
 
 
-def print_end(console: Console, run: Run, folder: Path) -> None:
-    """The path of the report, and under it why the exit code is not 0."""
-    console.print(f"report  {folder / 'report.html'}", soft_wrap=True)
-    if run.exit_reasons:
-        text = "; ".join(one_line(reason, 300) for reason in run.exit_reasons)
-        _say(console, f"exit {run.exit_code}: {text}")
+def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None = None) -> None:
+    """The path of the report, and under it why the exit code is not 0.
+
+    Args:
+        unwritten: the exit code, and which files could not be written; the summary above is all that is left of them.
+    """
+    if unwritten is None:
+        console.print(f"report  {folder / 'report.html'}", soft_wrap=True)
+    code = run.exit_code if unwritten is None else unwritten[0]
+    reasons = (*run.exit_reasons, *(() if unwritten is None else unwritten[1:]))
+    if reasons:
+        _say(console, f"exit {code}: {'; '.join(one_line(str(reason), 300) for reason in reasons)}")
 
 
 def _say(console: Console, text: str, style: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Commands for a person at a terminal: replay, explain, doctor, plugins."""
+"""Commands for a person at a terminal: explain, doctor, plugins."""
 
 from __future__ import annotations
 
@@ -6,41 +6,16 @@ import importlib
 import os
 import shutil
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import click
 
-from ..oracles.verdict import Code, Outcome
+from ..oracles.verdict import Code
 from ..properties.catalog import CATALOG
 from ..properties.plan import plugin_entry_points
 from . import exit_codes
 from .cli import Stop
 from .explain import explain
-from .record import RecordError, read_capped
-from .text import clean, failure_text, one_line, verdict_line
-
-_MAX_CASE = 16 * 2**20  # bytes
-
-
-@click.command("replay")
-@click.argument("case")
-@click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
-def replay_command(case: str, report_dir: Path) -> int:
-    """Run a case again; CASE is a file, or an id (or its beginning) of the report folder's cases."""
-    path = _case_file(case, report_dir)
-    try:
-        text = read_capped(path, _MAX_CASE).decode("utf-8")
-    except (RecordError, OSError, UnicodeDecodeError) as err:
-        raise Stop(exit_codes.USAGE, f"{path.name}: {err}") from err
-    cells = importlib.import_module("opassay.properties.cells")
-    broken: type[Exception] = getattr(cells, "CaseError", ValueError)
-    try:
-        verdict = cells.replay_case(text)
-    except broken as err:
-        raise Stop(exit_codes.USAGE, f"{path.name}: {one_line(str(err), 500)}") from err
-    bad = verdict.outcome not in (Outcome.VERIFIED, Outcome.WEAK)
-    click.echo(failure_text(verdict) if bad else verdict_line(verdict))
-    return exit_codes.choose(exit_codes.run_reasons([verdict]))
+from .text import clean
 
 
 @click.command("explain")
@@ -81,23 +56,6 @@ def plugins_command() -> int:
         taken = "  (refused: the name is built in)" if point.name in CATALOG else ""
         click.echo(clean(f"{point.name}: {_origin(point)}, {point.value}{taken}"))
     return exit_codes.OK
-
-
-def _case_file(case: str, report_dir: Path) -> Path:
-    path = Path(case)
-    if path.is_file():
-        return path
-    folder = report_dir / "cases"
-    safe = all(sign.isalnum() or sign in "-_" for sign in case)
-    found = sorted(folder.glob(f"{case}*.json")) if safe and case else []
-    exact = [entry for entry in found if entry.stem == case]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
-    if found:
-        raise Stop(
-            exit_codes.USAGE, f"case {case!r}: {len(found)} cases begin so: {', '.join(p.stem for p in found[:5])}"
-        )
-    raise Stop(exit_codes.USAGE, f"case {case!r}: no such file, and no such id in {folder} (see --report-dir)")
 
 
 def _origin(point: EntryPoint) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -45,9 +43,9 @@ def world_of(options: dict[str, Any]) -> World:
 
 
 def workers_in(world: World, wanted: str) -> str:
-    """How many workers: a team of ranks is one, unless the user asks for more; the ranks of torchrun are none."""
+    """How many workers: a team of ranks is one, unless the user asks for more; rank 0 of torchrun is one."""
     if launched():
-        return "0"
+        return "1"
     return "1" if wanted == "auto" and world.comm != COMMS[0] else wanted
 
 
@@ -57,19 +55,6 @@ def serves(world: World) -> bool:
         return False
     _team().join(world).serve()
     return True
-
-
-@contextlib.contextmanager
-def together(world: World) -> Iterator[None]:
-    """With the other ranks that torchrun started, if it did."""
-    if not launched():
-        yield
-        return
-    _team().join(world)
-    try:
-        yield
-    finally:
-        _team().disband()
 
 
 def _team() -> Any:

@@ -1,20 +1,20 @@
-"""Event logs in, verdicts out: what each worker wrote before it ended, however it ended."""
+"""Events in, verdicts out: what is known of every cell of the plan, however the run ended."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated
-
-import msgspec
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict, clean
-from .record import MAX_FILE, RecordError, VerdictData, read_capped, verdict_of
-
-MAX_STACKS = 8 * 2**10  # bytes of a dying worker's stacks that are kept
+from . import exit_codes, log
+from .exit_codes import Reason
+from .record import RecordError, Run, plan_digest, verdict_of
 
 OTHER_SHARD = "in another shard"
+DESELECTED = "deselected by -k"
+
+#: Bytes of case files and programs that are kept in memory; beyond it a failure's stand in cases/ alone.
+_MAX_KEPT = 48 * 2**20
 
 #: From best to worst; where a cell has two verdicts, the worse one counts.
 SEVERITY: tuple[Outcome, ...] = (
@@ -30,145 +30,144 @@ SEVERITY: tuple[Outcome, ...] = (
 )
 
 
-class _Event(msgspec.Struct, tag_field="event", forbid_unknown_fields=True):
-    worker: Annotated[str, msgspec.Meta(max_length=64)]
-    pid: int
-    time: str
-
-
-class _Session(_Event, tag="session"):
-    profile: str
-    seed: int
-    environment: dict[str, str]
-
-
-class _Deselected(_Event, tag="cells_deselected"):
-    cells: list[str]
-
-
-class _Started(_Event, tag="cell_started"):
-    cell: str
-
-
-class _Finished(_Event, tag="cell_finished"):
-    verdict: VerdictData
-
-
-class _Note(_Event, tag="note"):
-    text: Annotated[str, msgspec.Meta(max_length=1000)]
-
-
-_DECODER = msgspec.json.Decoder(_Session | _Deselected | _Started | _Finished | _Note)
-
-
 @dataclass
-class Events:
-    """What the logs of a run say."""
-
-    finished: dict[str, Verdict] = field(default_factory=dict)  # cell key -> verdict
-    started: dict[str, str] = field(default_factory=dict)  # cell key -> worker
-    deselected: set[str] = field(default_factory=set)
-    environment: dict[str, str] = field(default_factory=dict)
-    stacks: dict[str, str] = field(default_factory=dict)  # worker -> last lines
-    notes: list[str] = field(default_factory=list)
-
-
-def read_events(folder: Path) -> Events:
-    """All logs of a folder; a last line without its end is dropped, a broken line is counted.
-
-    Raises:
-        RecordError: a log of more than 64 MiB.
-    """
-    events = Events()
-    for path in sorted(folder.glob("events-*.ndjson")):
-        broken = 0
-        for line in _whole_lines(path):
-            try:
-                _take(events, _DECODER.decode(line))
-            except (msgspec.MsgspecError, RecordError, UnicodeDecodeError):
-                broken += 1
-        if broken:
-            events.notes.append(f"{path.name}: {broken} unreadable lines")
-    for path in sorted(folder.glob("stacks-*.txt")):
-        events.stacks[path.stem.removeprefix("stacks-")] = _last_stacks(path)
-    return events
-
-
-def verdicts(
-    plan: Sequence[Cell],
-    events: Events,
-    *,
-    interrupted: str = "",
-    elsewhere: Container[str] = (),
-) -> tuple[Verdict, ...]:
-    """One verdict for every planned cell, in the plan's order.
-
-    A started cell without an end is `crash` (`timeout` if the watchdog ended its process), or not run
-    if the run was interrupted; one without any event is `not run`, as is one of another shard.
+class Account:
+    """What the events of a run say, taken one by one, while it goes on or from its log.
 
     Args:
-        plan: all cells of the run and of its shards.
-        events: what the logs say.
-        interrupted: why the run ended early; empty if it did not.
-        elsewhere: keys of the cells that belong to other shards.
+        on_case: (case id, text of the case file), called for every failure that has one, before it may be dropped from
+            memory.
     """
-    return tuple(
-        Verdict(cell, Outcome.NOT_RUN, Code.DESELECTED, OTHER_SHARD)
-        if cell.key in elsewhere
-        else _verdict(cell, events, interrupted)
-        for cell in plan
-    )
+
+    on_case: Callable[[str, str], None] = lambda name, text: None
+    began: log.Began | None = None
+    cells: list[Cell] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)  # cell key -> why it is not asked
+    finished: dict[str, Verdict] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
+    environment: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    ended: log.Ended | None = None
+    unreadable: int = 0
+    _kept: int = 0
+    _by_key: dict[str, Cell] = field(default_factory=dict)
+
+    def take(self, event: log.Event | None) -> None:
+        """Take in one event; None stands for a line of a log that is none."""
+        match event:
+            case None:
+                self.unreadable += 1
+            case log.Began():
+                self.began = event
+            case log.Planned(cells=rows):
+                for *row, left_out in rows:
+                    self._plan(Cell(*row), left_out)
+            case log.Environment(environment=found):
+                self.environment = self.environment or {clean(k): clean(v) for k, v in found.items()}
+            case log.CellStarted(cell=key):
+                self.started.add(key)
+            case log.CellFinished(verdict=data):
+                self._finish(event, verdict_of(data))
+            case log.CellDied(cell=key):
+                self._die(event)
+            case log.CellsGivenUp(cells=keys, why=why):
+                for key in keys:
+                    self.left_out[key] = why
+            case log.Noted(text=text):
+                self._note(text)
+            case log.Ended():
+                self.ended = event
+
+    def verdicts(self, interrupted: str = "") -> tuple[Verdict, ...]:
+        """One verdict for every planned cell, in the plan's order.
+
+        Args:
+            interrupted: why the run ended early; empty if it did not.
+        """
+        return tuple(self.finished.get(cell.key) or self._missing(cell, interrupted) for cell in self.cells)
+
+    def run(self, reasons: list[Reason], *, seconds: float, exit_zero: bool = False, incomplete: bool = False) -> Run:
+        """The record.
+
+        Args:
+            reasons: why the session was not a whole one, if so. seconds: how long it took.
+            exit_zero, incomplete: as `exit_codes.choose`.
+
+        Raises:
+            RecordError: the events have no beginning, or its plan is not the cells that follow it.
+        """
+        began = self.began
+        if began is None:
+            raise RecordError("log: has no beginning, so nobody can say what was asked")
+        if plan_digest(self.cells) != began.plan_digest:
+            raise RecordError(f"log: has {len(self.cells)} cells, which are not those of its plan")
+        stopped = next((text for _, text in reasons), "")
+        found = self.verdicts(stopped)
+        reasons = [*reasons, *exit_codes.run_reasons(found)]
+        notes = list(self.notes)
+        if self.unreadable:
+            notes.append(f"log: {self.unreadable} unreadable lines")
+        return Run(
+            version=began.version,
+            profile=began.profile,
+            seed=began.seed,
+            plan_digest=began.plan_digest,
+            started=began.started,
+            verdicts=found,
+            commit=began.commit,
+            dirty=began.dirty,
+            command=tuple(began.command),
+            max_examples=began.max_examples,
+            settings=dict(began.settings),
+            environment=self.environment,
+            seconds=seconds,
+            notes=tuple(notes),
+            exit_code=exit_codes.choose(reasons, exit_zero=exit_zero, allow_incomplete=incomplete),
+            exit_reasons=tuple(text for _, text in reasons),
+        )
+
+    def _plan(self, cell: Cell, left_out: str) -> None:
+        self.cells.append(cell)
+        self._by_key[cell.key] = cell
+        if left_out:
+            self.left_out[cell.key] = left_out
+
+    def _finish(self, event: log.CellFinished, verdict: Verdict) -> None:
+        key = verdict.cell.key
+        failure = verdict.failure
+        if failure is not None and failure.case and failure.case_id:
+            self.on_case(failure.case_id, failure.case)
+            self._kept += len(failure.case) + len(failure.snippet)
+            if self._kept > _MAX_KEPT:
+                verdict = replace(verdict, failure=replace(failure, case="", snippet=""))
+        earlier = self.finished.get(key)
+        if earlier is not None:
+            self._note(f"{key}: two verdicts, the worse one counts")
+        self.finished[key] = verdict if earlier is None else worse(earlier, verdict)
+
+    def _die(self, event: log.CellDied) -> None:
+        cell = self._by_key.get(event.cell)
+        if cell is None:
+            return
+        outcome = Outcome.TIMEOUT if event.timed_out else Outcome.CRASH
+        code = Code.TIMED_OUT if event.timed_out else Code.CRASHED
+        how, details = clean(event.how), clean(event.details)
+        failure = Failure(code, how, details) if details else None
+        self.finished[cell.key] = Verdict(cell, outcome, code, how, failure=failure)
+
+    def _missing(self, cell: Cell, interrupted: str) -> Verdict:
+        why = self.left_out.get(cell.key)
+        if why in (OTHER_SHARD, DESELECTED):
+            return Verdict(cell, Outcome.NOT_RUN, Code.DESELECTED, why)
+        if why is not None:
+            return Verdict(cell, Outcome.NOT_RUN, Code.RETIRED, clean(why))
+        return Verdict(cell, Outcome.NOT_RUN, Code.INTERRUPTED, interrupted or "the run ended before this cell")
+
+    def _note(self, text: str) -> None:
+        if clean(text) not in self.notes:
+            self.notes.append(clean(text))
 
 
 def worse(one: Verdict, other: Verdict) -> Verdict:
     """The verdict that counts of two for the same cell."""
     return max(one, other, key=lambda verdict: SEVERITY.index(verdict.outcome))
-
-
-def _verdict(cell: Cell, events: Events, interrupted: str) -> Verdict:
-    if cell.key in events.finished:
-        return events.finished[cell.key]
-    if cell.key in events.started and not interrupted:
-        return _died(cell, events.stacks.get(events.started[cell.key], ""))
-    if cell.key in events.deselected:
-        return Verdict(cell, Outcome.NOT_RUN, Code.DESELECTED, "deselected by -k or -m")
-    return Verdict(cell, Outcome.NOT_RUN, Code.INTERRUPTED, interrupted or "the run ended before this cell")
-
-
-def _died(cell: Cell, stacks: str) -> Verdict:
-    timed_out = "Timeout (" in stacks
-    outcome = Outcome.TIMEOUT if timed_out else Outcome.CRASH
-    code = Code.TIMED_OUT if timed_out else Code.CRASHED
-    title = "stopped after its time limit" if timed_out else "the process died while this cell ran"
-    failure = Failure(code, title, stacks) if stacks else None
-    return Verdict(cell, outcome, code, title, failure=failure)
-
-
-def _take(events: Events, event: _Session | _Deselected | _Started | _Finished | _Note) -> None:
-    if isinstance(event, _Session):
-        events.environment = events.environment or {clean(k): clean(v) for k, v in event.environment.items()}
-    elif isinstance(event, _Deselected):
-        events.deselected.update(event.cells)
-    elif isinstance(event, _Started):
-        events.started[event.cell] = event.worker
-    elif isinstance(event, _Note):
-        if clean(event.text) not in events.notes:
-            events.notes.append(clean(event.text))
-    else:
-        verdict = verdict_of(event.verdict)
-        earlier = events.finished.get(verdict.cell.key)
-        if earlier is not None:
-            events.notes.append(f"{verdict.cell.key}: two verdicts, the worse one counts")
-        events.finished[verdict.cell.key] = verdict if earlier is None else worse(earlier, verdict)
-
-
-def _last_stacks(path: Path) -> str:
-    """The beginning of the last dump of a file: the cause and the innermost frames."""
-    content = path.read_bytes() if path.stat().st_size <= MAX_FILE else b""
-    start = max(content.rfind(b"Timeout ("), content.rfind(b"Fatal Python error"), 0)
-    return clean(content[start : start + MAX_STACKS].decode(errors="replace"))
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    content = read_capped(path, 4 * MAX_FILE)
-    return [line for line in content.split(b"\n")[:-1] if line.strip()]

@@ -9,12 +9,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .text import clean, github_command, one_line, wrapped
+from ..oracles.verdict import Verdict
+from .text import BAD, failure_text, github_command, one_line, wrapped
 
 _EVERY_SECONDS = 10.0
 _EVERY_SHARE = 0.05
@@ -56,13 +57,12 @@ def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 class Teller:
-    """A pytest plugin that counts finished cells and tells each failure at once."""
+    """Counts finished cells and tells each failure at once."""
 
     def __init__(self, console: Console, total: int, *, live: bool, github: bool = False) -> None:
         self.console, self.total = console, total
-        self.interrupted = False  # Ctrl-C, not `--maxfail`
         self.outcomes: Counter[str] = Counter()
-        self._seen: set[str] = set()
+        self._done = 0
         self._github = github
         self._told, self._told_at = 0, time.monotonic()
         self._bar = _bar(console) if live else None
@@ -77,35 +77,36 @@ class Teller:
         if self._bar is not None:
             self._bar.stop()
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.when == "teardown" or (report.when == "setup" and report.passed):
-            return
-        if report.nodeid in self._seen:
-            return
-        self._seen.add(report.nodeid)
-        outcome = dict(report.user_properties).get("opassay_outcome")
-        if outcome is None:
-            outcome = "crash" if report.when == "???" else "error"
-        self.outcomes[outcome] += 1
-        if report.failed:
-            self._tell_failure(report, outcome)
+    def finished(self, verdict: Verdict) -> None:
+        """One more cell has its verdict."""
+        self.outcomes[str(verdict.outcome)] += 1
+        self._done += 1
+        if verdict.outcome in BAD:
+            self._tell_failure(verdict)
         self._tell_progress()
 
-    def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
-        self.interrupted = self.interrupted or excinfo.type is KeyboardInterrupt
+    def left_out(self, count: int, why: str) -> None:
+        """Cells that will not be asked after all."""
+        self._done += count
+        self.outcomes["not run"] += count
+        self.say(f"{count} cells not run: {why}")
+        self._tell_progress()
+
+    def say(self, text: str) -> None:
+        """A sentence to the user, above the bar."""
+        self.console.print(wrapped(one_line(text, 500), self.console.width), style="yellow", soft_wrap=True)
 
     def said(self) -> str:
         return ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
 
-    def _tell_failure(self, report: Any, outcome: str) -> None:
-        key = report.nodeid.removeprefix("opassay::")
-        text = clean(str(report.longrepr)) if outcome != "crash" else f"{key}: crash\n  the process died"
+    def _tell_failure(self, verdict: Verdict) -> None:
+        text = failure_text(verdict)
         self.console.print(wrapped(text, self.console.width), style="red", soft_wrap=True)
         if self._github:
-            self.console.print(github_command("error", one_line(key), text), soft_wrap=True)
+            self.console.print(github_command("error", one_line(verdict.cell.key), text), soft_wrap=True)
 
     def _tell_progress(self) -> None:
-        done, now = len(self._seen), time.monotonic()
+        done, now = self._done, time.monotonic()
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, said=self.said())
             return

@@ -72,8 +72,8 @@ def _opassay(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 def command_line(*words: str) -> list[str]:
     program = (
-        f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+        "import sys\n"
         "from opassay.reports.cli import main\n"
-        "sys.exit(main(sys.argv[1:], pytest_args=['-p', 'stub_suite']))"
+        f"sys.exit(main(sys.argv[1:], worker=[sys.executable, {str(HERE / 'stub_suite.py')!r}]))"
     )
     return [sys.executable, "-c", program, *words]

@@ -1,109 +1,200 @@
-"""Event logs: every way in which a worker can end."""
+"""Logs and what becomes of them: every way in which a run can end."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import typing
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from opassay.oracles.verdict import Code, Outcome, Verdict
-from opassay.properties.events import EventLog
-from opassay.reports.collect import SEVERITY, read_events, verdicts
+from opassay.oracles.verdict import Cell, Code, Outcome, Verdict
+from opassay.reports import log
+from opassay.reports.collect import DESELECTED, OTHER_SHARD, SEVERITY, Account
+from opassay.reports.record import RecordError, plan_digest
 from tests.reports.conftest import HOSTILE, failed, verdict
 
 
-@pytest.fixture(name="log")
-def _log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EventLog:
-    for name in ("enable", "disable"):  # pytest's own handler stays
-        monkeypatch.setattr(f"faulthandler.{name}", lambda **_: None)
-    return EventLog(tmp_path, "gw0")
+def began(cells: Sequence[Cell]) -> log.Began:
+    return log.Began(
+        run="20260301-100000-abcdef",
+        version="0.1.0",
+        profile="commit",
+        seed=3,
+        max_examples=None,
+        plan_digest=plan_digest(cells),
+        started="2026-03-01T10:00:00+00:00",
+        command=["opassay", "run"],
+        settings={"workers": "2"},
+        commit="",
+        dirty=False,
+    )
 
 
-def _events_file(folder: Path) -> Path:
-    return folder / "events-gw0.ndjson"
+def beginning(cells: Sequence[Cell], left_out: dict[str, str] | None = None) -> list[log.Event]:
+    rows = [(c.op, c.property, c.dtype, c.device, c.subject, (left_out or {}).get(c.key, "")) for c in cells]
+    return [began(cells), *log.planned(rows)]
 
 
-def test_what_is_logged_is_read(tmp_path: Path, log: EventLog) -> None:
+def written(events: Sequence[log.Event]) -> bytes:
+    file = io.BytesIO()
+    records = log.RunLog(file)
+    for event in events:
+        records.write(event)
+    assert records.broken == ""
+    return file.getvalue()
+
+
+def account(content: bytes) -> Account:
+    found = Account()
+    for event in log.read(io.BytesIO(content)):
+        found.take(event)
+    return found
+
+
+def test_what_is_logged_is_read() -> None:
     measure = replace(verdict().measure, max_ulp=math.inf)
     items = [replace(verdict(), measure=measure), replace(failed(), reason=HOSTILE)]
-    log.session(profile="commit", seed=3, environment={"torch": "2\x1b[31m"})
+    events = beginning([item.cell for item in items])
+    events += [log.Environment({"torch": "2\x1b[31m"}), log.Noted("one"), log.Noted("one")]
     for item in items:
-        log.started(item.cell, None)
-        log.finished(item)
-    events = read_events(tmp_path)
-    found = verdicts([item.cell for item in items], events)
-    assert found[0] == items[0]
-    assert found[1].failure == items[1].failure
-    assert events.environment == {"torch": "2"}
-    assert events.notes == []
+        events += [log.CellStarted(item.cell.key, 0), log.finished(item)]
+    found = account(written([*events, log.Ended(1.5, [])]))
+    run = found.run([], seconds=1.5)
+    assert run.verdicts[0] == items[0]
+    assert run.verdicts[1].failure == items[1].failure
+    assert (run.environment, run.notes, run.seed) == ({"torch": "2"}, ("one",), 3)
+    assert run.exit_code == 1
 
 
-def test_a_truncated_last_line_is_dropped(tmp_path: Path, log: EventLog) -> None:
-    done, torn = verdict("FWD"), verdict("VJP")
-    log.started(done.cell, None)
-    log.finished(done)
-    log.started(torn.cell, None)
-    log.finished(torn)
-    path = _events_file(tmp_path)
-    path.write_bytes(path.read_bytes()[:-40])
-    found = verdicts([done.cell, torn.cell], read_events(tmp_path))
-    assert [item.outcome for item in found] == [Outcome.VERIFIED, Outcome.CRASH]
+def test_a_log_cut_anywhere_still_says_what_it_holds() -> None:
+    items = [verdict("FWD"), verdict("VJP"), failed("JVP")]
+    events = beginning([item.cell for item in items])
+    for item in items:
+        events += [log.CellStarted(item.cell.key, 0), log.finished(item)]
+    whole = written(events)
+    head = len(written(events[:2]))
+    for end in range(head, len(whole), 97):
+        found = account(whole[:end])
+        done = whole[:end].count(b"\n") - 2  # lines after the beginning: a start and an end for each cell
+        assert len(found.finished) == done // 2
+        verdicts = found.verdicts("killed")
+        assert [v.cell for v in verdicts] == [item.cell for item in items]
+        assert all(v.outcome is Outcome.NOT_RUN and v.reason == "killed" for v in verdicts[done // 2 :])
+        assert verdicts[: done // 2] == tuple(items[: done // 2])
 
 
-def test_a_log_goes_on_after_a_torn_line(tmp_path: Path, log: EventLog) -> None:
-    log.close()
-    _events_file(tmp_path).write_bytes(b'{"event": "cell_fin')
-    again = EventLog(tmp_path, "gw0")
-    again.finished(verdict())
-    events = read_events(tmp_path)
-    assert list(events.finished) == [verdict().cell.key]
-    assert events.notes == ["events-gw0.ndjson: 1 unreadable lines"]
-
-
-def test_started_without_an_end(tmp_path: Path, log: EventLog) -> None:
+def test_a_process_that_died() -> None:
     cell = verdict().cell
-    log.started(cell, None)
-    events = read_events(tmp_path)
-    assert verdicts([cell], events)[0].code is Code.CRASHED
-    assert verdicts([cell], events, interrupted="Ctrl-C")[0].code is Code.INTERRUPTED
-    (tmp_path / "stacks-gw0.txt").write_text("Timeout (0:00:02)!\nThread 1\n" + "x" * 20_000)
-    timed_out = verdicts([cell], read_events(tmp_path))[0]
-    assert timed_out.outcome is Outcome.TIMEOUT
-    assert timed_out.failure is not None
-    assert len(timed_out.failure.message) <= 8192
+    for timed_out, outcome, code in ((False, Outcome.CRASH, Code.CRASHED), (True, Outcome.TIMEOUT, Code.TIMED_OUT)):
+        died = log.CellDied(cell.key, timed_out, "how \x1b[31mit died", "Thread 1")
+        found = account(written([*beginning([cell]), died])).verdicts()[0]
+        assert (found.outcome, found.code, found.reason) == (outcome, code, "how it died")
+        assert found.failure is not None
+        assert found.failure.message == "Thread 1"
+    unknown = log.CellDied("no such cell", False, "", "")
+    assert account(written([*beginning([cell]), unknown])).verdicts()[0].outcome is Outcome.NOT_RUN
 
 
-def test_planned_without_events(tmp_path: Path, log: EventLog) -> None:
-    cells = [verdict(name).cell for name in ("FWD", "VJP", "JVP")]
-    log.deselected(cells[:1])
-    found = verdicts(cells, read_events(tmp_path), elsewhere={cells[2].key})
-    assert [item.outcome for item in found] == [Outcome.NOT_RUN] * 3
-    assert [item.code for item in found] == [Code.DESELECTED, Code.INTERRUPTED, Code.DESELECTED]
+def test_planned_without_events() -> None:
+    cells = [verdict(name).cell for name in ("FWD", "VJP", "JVP", "ADJ")]
+    left_out = {cells[0].key: DESELECTED, cells[2].key: OTHER_SHARD}
+    given_up = log.CellsGivenUp([cells[3].key], "it crashed twice")
+    found = account(written([*beginning(cells, left_out), given_up])).verdicts()
+    assert [item.outcome for item in found] == [Outcome.NOT_RUN] * 4
+    assert [item.code for item in found] == [Code.DESELECTED, Code.INTERRUPTED, Code.DESELECTED, Code.RETIRED]
 
 
-def test_of_two_verdicts_the_worse_one_counts(tmp_path: Path, log: EventLog) -> None:
+def test_of_two_verdicts_the_worse_one_counts() -> None:
     good = verdict()
     bad = replace(good, outcome=Outcome.UNSTABLE)
-    for item in (good, bad, good):
-        log.finished(item)
-    events = read_events(tmp_path)
-    assert verdicts([good.cell], events)[0].outcome is Outcome.UNSTABLE
-    assert len(events.notes) == 2
+    found = account(written([*beginning([good.cell]), *map(log.finished, (good, bad, good))]))
+    assert found.verdicts()[0].outcome is Outcome.UNSTABLE
+    assert len(found.notes) == 1
     assert set(SEVERITY) == set(Outcome)
 
 
-@pytest.mark.parametrize("line", ["[]", "{}", '{"event": "other"}', '{"event": "cell_started", "cell": 3}', "\x00"])
-def test_a_foreign_line_is_counted(tmp_path: Path, line: str) -> None:
-    good = {"event": "cell_started", "worker": "gw0", "pid": 1, "time": "0x0p+0", "cell": verdict().cell.key}
-    _events_file(tmp_path).write_text(line + "\n" + json.dumps(good) + "\n")
-    events = read_events(tmp_path)
-    assert events.notes == ["events-gw0.ndjson: 1 unreadable lines"]
-    assert list(events.started) == [verdict().cell.key]
+@pytest.mark.parametrize(
+    "line",
+    [b"[]", b"{}", b'{"event": "other"}', b'{"event": "cell_started", "cell": 3}', b"\x00", b"\xff{", b"[" * 9999],
+)
+def test_a_foreign_line_is_counted(line: bytes) -> None:
+    cell = verdict().cell
+    found = account(written(beginning([cell])) + line + b"\n" + written([log.CellStarted(cell.key, 1)]))
+    assert (found.unreadable, found.started) == (1, {cell.key})
+    assert "log: 1 unreadable lines" in found.run([], seconds=0.0).notes
 
 
-def test_no_log_at_all(tmp_path: Path) -> None:
-    found: tuple[Verdict, ...] = verdicts([verdict().cell], read_events(tmp_path / "nowhere"))
-    assert found[0].outcome is Outcome.NOT_RUN
+def test_a_line_that_is_too_long_is_one_unreadable_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MAX_LINE", 1000)
+    cell = verdict().cell
+    inner = written([log.Noted("inside")])
+    found = account(written(beginning([cell])) + b"x" * 1500 + inner + written([log.Noted("after")]))
+    assert (found.unreadable, found.notes) == (1, ["after"])
+
+
+def test_without_its_beginning_a_log_is_no_record() -> None:
+    cell = verdict().cell
+    with pytest.raises(RecordError, match="no beginning"):
+        account(b"").run([], seconds=0.0)
+    with pytest.raises(RecordError, match="not those of its plan"):
+        account(written(beginning([cell])[:1])).run([], seconds=0.0)
+
+
+def test_cases_are_handed_on_before_memory_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opassay.reports.collect._MAX_KEPT", 5)
+    kept: dict[str, str] = {}
+    items = [failed("VJP"), failed("JVP")]
+    found = Account(on_case=kept.__setitem__)
+    for event in [*beginning([item.cell for item in items]), *map(log.finished, items)]:
+        found.take(event)
+    assert set(kept.values()) == {'{"op": 1}'}
+    assert len(kept) == 2
+    assert all(item.failure is not None and item.failure.case == "" for item in found.verdicts())
+
+
+class _Full(io.BytesIO):
+    """A disk with room for so many bytes."""
+
+    room = 300
+
+    def write(self, content: object, /) -> int:
+        data = bytes(content)[: self.room]  # type: ignore[call-overload]
+        if not data:
+            raise OSError(28, "No space left on device")
+        self.room -= len(data)
+        return super().write(data)
+
+
+def test_a_full_disk_breaks_the_log_and_nothing_else() -> None:
+    file = _Full()
+    records = log.RunLog(file)
+    for _ in range(20):
+        records.write(log.Noted("a sentence of some length"))
+    assert "No space left" in records.broken
+    assert len(file.getvalue()) == 300
+    events = list(log.read(io.BytesIO(file.getvalue())))
+    assert events[-1] is None
+    assert all(isinstance(event, log.Noted) for event in events[:-1])
+
+
+def test_every_event_survives_its_line() -> None:
+    item: Verdict = failed()
+    cell = item.cell
+    events: list[log.Event] = [
+        *beginning([cell]),
+        log.Environment({"a": "b"}),
+        log.CellStarted(cell.key, 0),
+        log.finished(item),
+        log.CellDied(cell.key, True, "how", ""),
+        log.CellsGivenUp([cell.key], "why"),
+        log.Noted("text"),
+        log.Ended(0.5, [(1, "reason")]),
+    ]
+    assert {type(event) for event in events} == set(typing.get_args(log.Event))
+    lines = written(events).splitlines()
+    assert [json.loads(line)["event"] for line in lines][:2] == ["began", "planned"]
+    assert list(log.read(io.BytesIO(written(events)))) == events

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opassay.oracles.verdict import Outcome
 from opassay.properties.plan import Selection as Wanted
-from opassay.properties.plan import op_names, plan
-from opassay.properties.plugin import in_shard
-from opassay.reports.collect import read_events, verdicts
+from opassay.properties.plan import SelectionError, in_shard, op_names, plan
 from tests.reports.conftest import HERE
 
 OP = op_names()[0]
@@ -60,13 +57,9 @@ def test_cells_stand_beside_the_users_tests(folder: Path) -> None:
     [(("-k", "FWD"), 1), (("-m", "opassay"), 2), (("-m", "not opassay"), 1), (("-n", "2"), 3)],
 )
 def test_the_usual_options_work(folder: Path, words: tuple[str, ...], passed: int) -> None:
-    log = folder / "log"
-    done = _pytest(folder, *_select("FWD", "EMPTY"), "--opassay-log", str(log), "--strict-markers", *words)
+    done = _pytest(folder, *_select("FWD", "EMPTY"), "--strict-markers", *words)
     assert done.returncode == 0, done.stdout
     assert f"{passed} passed" in done.stdout
-    cells = plan(Wanted(ops=(OP,), properties=("FWD", "EMPTY"), dtypes=("float32",)))
-    found = [item.outcome for item in verdicts(cells, read_events(log))]
-    assert found.count(Outcome.NOT_RUN) == {"FWD": 1, "not opassay": 2}.get(words[1], 0)
 
 
 def test_unknown_names_are_a_usage_error(folder: Path) -> None:
@@ -80,6 +73,15 @@ def test_shards_are_a_partition() -> None:
     parts = [in_shard(cells, f"{part}/3") for part in (1, 2, 3)]
     assert sorted(cell.key for part in parts for cell in part) == sorted(cell.key for cell in cells)
     assert all(parts)
+
+
+@pytest.mark.parametrize(
+    "shard", ["0/2", "3/2", "1", "1/", "-1/2", "1/2/3", "a/b", "١/٢", "9" * 5000 + "/2", "1/99999"]
+)
+def test_what_is_no_shard_is_refused(shard: str) -> None:
+    with pytest.raises(SelectionError, match="need I/N") as caught:
+        in_shard([], shard)
+    assert len(str(caught.value)) < 200
 
 
 def test_the_plugin_loads_without_torch() -> None:

@@ -1,0 +1,50 @@
+"""`opassay recover`: the record and the report of a run that ended without them, made from its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import exit_codes, log
+from .cli import Stop
+from .cli_summary import print_end, print_summary
+from .cli_write import keep_case, write_reports
+from .collect import Account
+from .folder import Folder, FolderError
+from .progress import make_console, output
+from .record import RecordError, Run
+
+_LOST = "the run ended without its record"
+
+
+@click.command("recover")
+@click.argument("report_dir", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--run", "run", metavar="ID", help="Which run; by default the newest one without a record.")
+def recover_command(report_dir: Path, run: str | None) -> int:
+    """Make run.json, report.html and junit.xml of a run that was killed, from the log in its report folder."""
+    try:
+        folder = Folder.reopen(report_dir, run)
+    except FolderError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+    with folder:
+        account = Account(on_case=keep_case(folder))
+        with folder.log.open("rb") as file:
+            for event in log.read(file):
+                account.take(event)
+        try:
+            found = _recovered(account)
+        except RecordError as err:
+            raise Stop(exit_codes.USAGE, f"{folder.log}: {err}") from err
+        written = write_reports(folder, found)
+        console = make_console(output())
+        print_summary(console, found)
+        print_end(console, found, folder.path, written)
+        return written[0] if written else found.exit_code
+
+
+def _recovered(account: Account) -> Run:
+    ended = account.ended
+    if ended is None:
+        return account.run([(exit_codes.INCOMPLETE, _LOST)], seconds=0.0)
+    return account.run([(code, text) for code, text in ended.reasons], seconds=ended.seconds)

@@ -1,0 +1,123 @@
+"""`opassay replay`: a case file is judged again, in a process apart."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict
+from ..properties.plan import op_names
+from ..properties.process import ALONE, AnswerError, Process
+from . import exit_codes
+from .cli import Host, Stop
+from .cli_session import accepted
+from .cli_signals import Ending
+from .record import RecordError, read_capped
+from .text import clean, failure_text, one_line, verdict_line
+
+_MAX_CASE = 16 * 2**20  # bytes
+_TICK = 0.02
+
+
+@click.command("replay")
+@click.argument("case")
+@click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
+@click.option("--op", "trusted", metavar="MODULE:NAME", help="The op of the case, if a module of yours declares it.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True, help="Seconds.")
+@click.pass_obj
+def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None, timeout: float) -> int:
+    """Run a case again; CASE is a file, or an id (or its beginning) of the report folder's cases.
+
+    A case file is data. Where its op is named as MODULE:NAME, judging it imports that module, so the op has to be named
+    on the command line too.
+    """
+    path = _case_file(case, report_dir)
+    cell = _cell(path)
+    _require_trusted(path, cell, trusted)
+    with Ending() as ending:
+        verdict = _judged(path, cell, host, timeout, ending)
+    bad = verdict.outcome not in (Outcome.VERIFIED, Outcome.WEAK)
+    click.echo(failure_text(verdict) if bad else verdict_line(verdict))
+    return exit_codes.choose(exit_codes.run_reasons([verdict]))
+
+
+def _case_file(case: str, report_dir: Path) -> Path:
+    path = Path(case)
+    if path.is_file():
+        return path
+    folder = report_dir / "cases"
+    safe = all(sign.isalnum() or sign in "-_" for sign in case)
+    found = sorted(folder.glob(f"{case}*.json")) if safe and case else []
+    exact = [entry for entry in found if entry.stem == case]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if found:
+        raise Stop(
+            exit_codes.USAGE, f"case {case!r}: {len(found)} cases begin so: {', '.join(p.stem for p in found[:5])}"
+        )
+    raise Stop(exit_codes.USAGE, f"case {case!r}: no such file, and no such id in {folder} (see --report-dir)")
+
+
+def _cell(path: Path) -> Cell:
+    """The cell that a case file names; nothing else of the file is looked at here."""
+    try:
+        data = json.loads(read_capped(path, _MAX_CASE).decode("utf-8"))["cell"]
+        return Cell(*(str(data[name]) for name in ("op", "property", "dtype", "device", "subject")))
+    except (RecordError, OSError) as err:
+        raise Stop(exit_codes.USAGE, f"{path.name}: {err}") from err
+    except (ValueError, RecursionError, KeyError, TypeError) as err:
+        said = one_line(f"{type(err).__name__}: {err}", 200)
+        raise Stop(exit_codes.USAGE, f"{path.name}: case file: not JSON with a cell ({said})") from err
+
+
+def _require_trusted(path: Path, cell: Cell, trusted: str | None) -> None:
+    """End the command if judging the case would run code that the user did not name."""
+    if trusted is not None and trusted != cell.op:
+        raise Stop(exit_codes.USAGE, f"--op: got {trusted!r}, but the op of {path.name} is {cell.op!r}")
+    if ":" in cell.op and trusted is None:
+        said = f"the op of this case is {cell.op!r}, and to judge it runs the code of that module"
+        raise Stop(
+            exit_codes.USAGE, f"{path.name}: {one_line(said, 500)}; if you trust it, add --op {clean(cell.op)!r}"
+        )
+    if ":" not in cell.op and cell.op not in op_names():
+        raise Stop(exit_codes.USAGE, f"{path.name}: unknown op {one_line(cell.op, 100)!r}")
+
+
+def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) -> Verdict:
+    """The verdict of a worker, or how the worker ended."""
+    process = Process(ALONE, command=host.worker)
+    try:
+        until = time.monotonic() + timeout
+        process.ask({"replay": str(path.absolute())})
+        answers: list[dict[str, Any]] = []
+        while len(answers) < 2:  # that it is ready, and the verdict
+            ended = process.ended
+            answers += process.read()
+            process.listen()
+            if ending():
+                raise Stop(exit_codes.INTERRUPT, "interrupted")
+            if len(answers) < 2 and (ended or time.monotonic() > until):
+                return _died(process, cell, ended)
+            time.sleep(_TICK)
+        if "refused" in answers[1]:
+            raise Stop(exit_codes.USAGE, f"{path.name}: {one_line(str(answers[1]['refused']), 500)}")
+        return accepted(cell, answers[1].get("verdict"))
+    except (AnswerError, ValueError) as err:
+        return Verdict(cell, Outcome.CRASH, Code.CRASHED, f"the process said {err}")
+    finally:
+        process.kill()
+        process.close()
+
+
+def _died(process: Process, cell: Cell, ended: bool) -> Verdict:
+    outcome, code = (Outcome.CRASH, Code.CRASHED) if ended else (Outcome.TIMEOUT, Code.TIMED_OUT)
+    how = f"the process died while this cell ran ({process.how()})" if ended else "stopped after its time limit"
+    if not ended:
+        process.tell_stacks()
+    process.kill()
+    details = "\n".join(filter(None, (process.stacks().strip(), process.said().strip())))
+    return Verdict(cell, outcome, code, how, failure=Failure(code, how, details) if details else None)

@@ -1,0 +1,91 @@
+"""What a run writes into its report folder, and whether it stands there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from ..oracles.verdict import Outcome
+from . import exit_codes
+from .collect import Account
+from .exit_codes import Reason
+from .folder import Folder, FolderError
+from .record import RecordError, Run, encode, load, plan_digest
+from .text import one_line
+
+
+def keep_case(folder: Folder) -> Callable[[str, str], None]:
+    """(case id, text) -> writes the case into the folder at once; a full disk is told when the record is written."""
+
+    def keep(name: str, text: str) -> None:
+        stem = "".join(sign for sign in name if sign.isalnum() or sign in "-_")[:80]
+        try:
+            folder.write(f"cases/{stem}.json", text.encode("utf-8", "replace"))
+        except (OSError, ValueError):
+            return  # the case is in the record, too
+
+    return keep
+
+
+def write_plan(folder: Folder, account: Account) -> None:
+    """plan.json: the cells, before the first of them is asked. It is a courtesy; the log holds the same."""
+    began = account.began
+    if began is None:
+        return
+    head = {"plan_digest": began.plan_digest, "seed": began.seed, "profile": began.profile}
+    lines = ",\n".join(f"  {json.dumps(cell.key)}" for cell in account.cells)
+    content = f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n'
+    try:
+        folder.write("plan.json", content.encode("utf-8", "replace"))
+    except (OSError, FolderError):
+        return
+
+
+def write_reports(folder: Folder, run: Run) -> Reason | None:
+    """The record first, read back and compared; then its renderings.
+
+    Returns:
+        What could not be written, as a reason to exit with 3; None if all stands.
+    """
+    from .html import render
+    from .junit import to_xml
+
+    files: tuple[tuple[str, Callable[[], bytes]], ...] = (
+        ("run.json", lambda: encode(run)),
+        ("junit.xml", lambda: to_xml(run)),
+        ("report.html", lambda: render(run).encode("utf-8", "replace")),
+    )
+    lost = []
+    for name, content in files:
+        try:
+            folder.write(name, content())
+            if name == "run.json":
+                require_stands(folder, run)
+                folder.finish()
+        except (OSError, ValueError) as err:
+            lost.append(f"{name} ({one_line(str(err), 200)})")
+    if not lost:
+        return None
+    log = f"; opassay recover {folder.path} makes it from the log" if lost[0].startswith("run.json") else ""
+    return exit_codes.INTERNAL, f"could not be written: {', '.join(lost)}{log}"
+
+
+def require_stands(folder: Folder, run: Run) -> None:
+    """The record on disk is the one in memory: its plan, every outcome, its exit code.
+
+    Raises:
+        RecordError: it is not.
+    """
+    found = load(folder.path / "run.json")
+    if plan_digest(verdict.cell for verdict in found.verdicts) != run.plan_digest:
+        raise RecordError("what was read back has another plan")
+    if [_core(one.outcome, one.cell.key) for one in found.verdicts] != [
+        _core(one.outcome, one.cell.key) for one in run.verdicts
+    ]:
+        raise RecordError("what was read back has other verdicts")
+    if found.exit_code != run.exit_code:
+        raise RecordError(f"what was read back has exit code {found.exit_code}, need {run.exit_code}")
+
+
+def _core(outcome: Outcome, key: str) -> tuple[str, str]:
+    return str(outcome), key

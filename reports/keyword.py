@@ -1,0 +1,71 @@
+"""The expression of `-k`: words joined by `and`, `or`, `not` and parentheses, as pytest has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
+_DEEPEST = 100
+
+Matcher = Callable[[str], bool]
+
+
+class KeywordError(ValueError):
+    """An expression that cannot be read."""
+
+
+def matcher(expression: str) -> Matcher:
+    """Whether a name holds the words that an expression asks for, in upper or lower case alike.
+
+    Raises:
+        KeywordError: the expression cannot be read; the text says where.
+    """
+    words = _TOKEN.findall(expression)
+    if not words:
+        raise KeywordError("-k: got an empty expression, need words, and, or, not, ( and )")
+    found, rest = _any(words, 0)
+    if rest:
+        raise KeywordError(f"-k: got -k={expression!r}, need and, or or the end before {rest[0]!r}")
+    return lambda name: found(name.lower())
+
+
+def _any(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
+    if depth > _DEEPEST:
+        raise KeywordError(f"-k: got more than {_DEEPEST} parentheses or nots within each other")
+    parts, rest = _collect(words, "or", lambda left: _all(left, depth))
+    return (lambda name: any(part(name) for part in parts)), rest
+
+
+def _all(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
+    parts, rest = _collect(words, "and", lambda left: _one(left, depth))
+    return (lambda name: all(part(name) for part in parts)), rest
+
+
+def _collect(
+    words: list[str], joint: str, read: Callable[[list[str]], tuple[Matcher, list[str]]]
+) -> tuple[list[Matcher], list[str]]:
+    part, rest = read(words)
+    parts = [part]
+    while rest and rest[0] == joint:
+        part, rest = read(rest[1:])
+        parts.append(part)
+    return parts, rest
+
+
+def _one(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
+    if not words or words[0] in (")", "and", "or"):
+        got = repr(words[0]) if words else "the end"
+        raise KeywordError(f"-k: got {got} where a word, not or ( is needed")
+    word, rest = words[0], words[1:]
+    if word == "not":
+        if depth > _DEEPEST:
+            raise KeywordError(f"-k: got more than {_DEEPEST} parentheses or nots within each other")
+        found, rest = _one(rest, depth + 1)
+        return (lambda name: not found(name)), rest
+    if word == "(":
+        inner, rest = _any(rest, depth + 1)
+        if not rest or rest[0] != ")":
+            raise KeywordError("-k: got ( without its )")
+        return inner, rest[1:]
+    return (lambda name: word.lower() in name), rest

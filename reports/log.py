@@ -1,0 +1,157 @@
+"""The log of a run: one JSON line per thing that happens, written at once, so that nothing known is lost.
+
+Whatever ends the run, `opassay recover` makes the record of what the log says. The log is read as a stream, so its size
+does not matter; a line that was cut when the run was killed, or that is no event, is counted and passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, BinaryIO
+
+import msgspec
+
+from ..oracles.verdict import MAX_TEXT, Verdict, as_data
+from .record import VerdictData
+
+#: Bytes of a line; an event with the largest case and snippet of a failure stays below it.
+MAX_LINE = 64 * 2**20
+#: Cells per line of the plan.
+_CHUNK = 1000
+
+_Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+_Key = Annotated[str, msgspec.Meta(max_length=2600)]
+
+
+class _Event(msgspec.Struct, tag_field="event", forbid_unknown_fields=True):
+    pass
+
+
+class Began(_Event, tag="began"):
+    """What the run was asked for; the cells of its plan follow in events `Planned`."""
+
+    run: str
+    version: str
+    profile: str
+    seed: int
+    max_examples: int | None
+    plan_digest: str
+    started: str
+    command: list[str]
+    settings: dict[str, str]
+    commit: str
+    dirty: bool
+
+
+class Planned(_Event, tag="planned"):
+    """Some cells of the plan, in its order: op, property, dtype, device, subject; and why each is not asked, if so."""
+
+    cells: list[tuple[str, str, str, str, str, str]]
+
+
+class Environment(_Event, tag="environment"):
+    """What a worker says of the machine, and of its libraries."""
+
+    environment: dict[str, str]
+
+
+class CellStarted(_Event, tag="cell_started"):
+    cell: _Key
+    worker: int
+
+
+class CellFinished(_Event, tag="cell_finished"):
+    verdict: VerdictData
+
+
+class CellDied(_Event, tag="cell_died"):
+    """The process of a cell ended, or was ended."""
+
+    cell: _Key
+    timed_out: bool
+    how: _Text
+    details: _Text
+
+
+class CellsGivenUp(_Event, tag="cells_given_up"):
+    """Cells of an op that had ended too many processes."""
+
+    cells: list[_Key]
+    why: _Text
+
+
+class Noted(_Event, tag="noted"):
+    text: _Text
+
+
+class Ended(_Event, tag="ended"):
+    """The session is over, and so far nothing else is written; why it was not a whole one, if so."""
+
+    seconds: float
+    reasons: list[tuple[int, str]]
+
+
+Event = Began | Planned | Environment | CellStarted | CellFinished | CellDied | CellsGivenUp | Noted | Ended
+
+_DECODER = msgspec.json.Decoder(Event)
+
+
+def planned(cells: list[tuple[str, str, str, str, str, str]]) -> Iterator[Planned]:
+    """The events of a plan."""
+    for start in range(0, len(cells), _CHUNK):
+        yield Planned(cells[start : start + _CHUNK])
+
+
+def finished(verdict: Verdict) -> CellFinished:
+    """The event of a verdict."""
+    return CellFinished(msgspec.convert(as_data(verdict), VerdictData))
+
+
+class RunLog:
+    """Writes the events of a run.
+
+    Attributes:
+        broken: why nothing is written any more, such as a full disk; empty while all is well. The run goes on without
+            its log then, and its record is made from memory.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.broken = ""
+        self._file = file
+
+    def write(self, event: Event) -> None:
+        """Append one event as one line."""
+        if self.broken:
+            return
+        line = memoryview(msgspec.json.encode(event) + b"\n")
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError as err:
+            self.broken = f"{type(err).__name__}: {err}"
+
+    def close(self) -> None:
+        """Close the file; what could not be written is lost with it."""
+        try:
+            self._file.close()
+        except OSError as err:
+            self.broken = self.broken or f"{type(err).__name__}: {err}"
+
+
+def read(file: BinaryIO) -> Iterator[Event | None]:
+    """The events of a log, one after the other; None for a line that is none, or has no end."""
+    while line := file.readline(MAX_LINE):
+        if not line.endswith(b"\n"):
+            if len(line) == MAX_LINE:  # the rest of a line that is too long must not be taken for one of its own
+                _skip_line(file)
+            yield None
+            continue
+        try:
+            yield _DECODER.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            yield None
+
+
+def _skip_line(file: BinaryIO) -> None:
+    while (more := file.readline(MAX_LINE)) and not more.endswith(b"\n"):
+        pass
