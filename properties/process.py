@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ KEPT = 2048
 #: Bytes of stacks that are kept.
 MAX_STACKS = 8 * 2**10
 #: Bytes of one answer; a longer one is no answer.
-MAX_ANSWER = 64 * 2**20
+MAX_ANSWER = 32 * 2**20
 #: Seconds that a worker gets to write its stacks before it is killed, and to end by itself when it is told to.
 _LAST_WORDS, _FAREWELL = 1.0, 5.0
 
@@ -60,8 +59,9 @@ class Process:
         self.attached, self.printed = attached, 0
         self.closed: set[int] = set()
         self.mark = f"OPASSAY_WORKER={os.getpid()}.{time.monotonic_ns()}"
-        self._first, self._last, self._unread = b"", b"", b""
-        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
+        self._first, self._last, self._unread = b"", b"", bytearray()
+        # In memory, because a temporary folder may be full or missing just when a process dies.
+        self._stacks = os.fdopen(os.memfd_create("opassay-stacks"), "w+b")
         theirs_in, self._questions = os.pipe()
         self.answers, theirs_out = os.pipe()
         self.output, printed = (-1, None) if attached else os.pipe()
@@ -110,8 +110,9 @@ class Process:
             self._unread += more
             if len(self._unread) > MAX_ANSWER:
                 raise AnswerError(f"an answer of more than {MAX_ANSWER} bytes")
-        *lines, self._unread = self._unread.split(b"\n")
-        return [_decoded(line) for line in lines]
+        *lines, rest = self._unread.split(b"\n") if b"\n" in self._unread else (self._unread,)
+        self._unread = rest
+        return [_decoded(bytes(line)) for line in lines]
 
     def listen(self) -> None:
         """Take in what the worker printed: all of it is counted, its beginning and its end are kept."""

@@ -29,6 +29,9 @@ from .lifeline import end_with
 from .plan import PluginError, SelectionError, load_op
 from .worlds import World, enter, launched
 
+#: The exit status of a worker that an error ends, such as an owner's pipe that an op has closed.
+_BROKEN = 70
+
 
 def main() -> None:
     """Serve the owner that started this process; the arguments are those that `process.Process` gives."""
@@ -47,14 +50,18 @@ def main() -> None:
 
 
 def _serve(asked: Callable[[], bytes], answers: int, pid: int) -> None:
+    status = _BROKEN
     try:
         _answer(answers, pid, {"ready": _prepare(json.loads(asked()))})
         while line := asked():
             _answer(answers, pid, _answered(json.loads(line)))
+        status = 0
     except KeyboardInterrupt:
-        return  # the user's, in a process that shares the terminal: the owner has heard it too
+        status = 0  # the user's, in a process that shares the terminal: the owner has heard it too
+    except BaseException:
+        traceback.print_exc()  # the owner keeps the end of what is printed here, and shows it
     finally:
-        _leave()
+        _leave(status)
 
 
 def _answer(answers: int, pid: int, answer: dict[str, Any]) -> None:
@@ -156,7 +163,7 @@ def _predicted(cell: Cell, verdict: Verdict) -> list[str]:
     return found
 
 
-def _leave() -> None:
+def _leave(status: int) -> None:
     """Let the other ranks go, if there are any, and end: what an op left running must not keep this process alive."""
     team = sys.modules.get("opassay.properties.team")
     try:
@@ -169,7 +176,7 @@ def _leave() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(0)
+        os._exit(status)
 
 
 if __name__ == "__main__":
