@@ -80,7 +80,7 @@ def test_interrupts_at_random_moments(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         said, _ = process.communicate(timeout=30)
         if (folder / "opassay-report/run.json").exists():
-            assert process.returncode in (0, 130), said
+            assert process.returncode in (0, 130, -signal.SIGINT), said
             require_partial(folder, said)
         else:  # before the first cell, when Python itself may still be starting
             assert process.returncode in (130, -signal.SIGINT, 1), said
