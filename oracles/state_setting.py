@@ -17,6 +17,7 @@ class Setting:
     Attributes:
         read, write: it. default: what a fresh process has, where a cell must begin with that.
         show: a value as text; None where values say nothing to a reader.
+        compiler: whether torch's compiler sets it for good, when it runs.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Setting:
     write: Callable[[Any], object]
     default: Any = ANY
     show: Callable[[Any], str] | None = str
+    compiler: bool = False
 
     def line(self, before: Any, after: Any) -> str:
         if self.show is None:
@@ -32,12 +34,13 @@ class Setting:
         return f"{self.name}: {old} -> {new}" if old != new else f"{self.name}: changed"
 
 
-def restored(table: tuple[Setting, ...], before: tuple[Any, ...]) -> list[str]:
-    """What differs from earlier values of the settings, a line each; put back."""
+def restored(table: tuple[Setting, ...], before: tuple[Any, ...], compiled: bool = False) -> list[str]:
+    """What differs from earlier values of the settings, a line each; put back. What the compiler set is left alone."""
     after = tuple([setting.read() for setting in table])
     if after == before:
         return []
     changed = [row for row in zip(table, before, after, strict=True) if row[1] != row[2]]
+    changed = [row for row in changed if not (compiled and row[0].compiler)]
     for setting, old, _ in changed:
         setting.write(old)
     return [setting.line(old, new) for setting, old, new in changed]

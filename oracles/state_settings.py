@@ -13,6 +13,8 @@ from .state_python import PYTHON
 from .state_setting import ANY, restored
 from .state_torch import LEVELS, TORCH
 
+#: Compared around every call of a subject: with one of these changed, what we compute ourselves would be wrong, too.
+_MODES = (*LEVELS, *NUMERICS)
 _REST = (*NUMERICS, *TORCH, *PYTHON)
 _Values = tuple[tuple[Any, ...], tuple[Any, ...]]
 
@@ -23,8 +25,18 @@ class Settings:
     def read(self) -> _Values:
         return tuple([setting.read() for setting in LEVELS]), tuple([setting.read() for setting in _REST])
 
-    def restored(self, before: _Values) -> list[str]:
-        return [*restored(LEVELS, before[0]), *restored(_REST, before[1])]
+    def restored(self, before: _Values, compiled: bool) -> list[str]:
+        return [*restored(LEVELS, before[0]), *restored(_REST, before[1], compiled)]
+
+
+def modes() -> tuple[Any, ...]:
+    """The values of what a call must not leave otherwise for a moment; two microseconds."""
+    return tuple([setting.read() for setting in _MODES])
+
+
+def restored_modes(before: tuple[Any, ...]) -> list[str]:
+    """What of `modes()` differs, a line each; put back."""
+    return restored(_MODES, before)
 
 
 def make_canonical() -> None:

@@ -56,11 +56,37 @@ def _kinds(stack: tuple[Any, ...]) -> str:
     return "[" + ", ".join(type(mode).__name__ for mode in stack) + "]"
 
 
+_KEY_NAMES = (
+    "BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "AutogradOther", "AutogradNestedTensor",
+    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "Functionalize",
+)  # fmt: skip
+_KEYS = tuple(getattr(_context.DispatchKey, name) for name in _KEY_NAMES)
+_MASK = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS)
+_USUAL = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS[:2])
+
+
+def _dispatch_keys() -> tuple[int, int]:
+    """Which keys the dispatcher adds, and which it leaves out, whatever the tensors are.
+
+    A guard of inference mode that is dropped, not left, writes those of the moment when it was entered.
+    """
+    added, left_out = _context._dispatch_tls_local_include_set(), _context._dispatch_tls_local_exclude_set()
+    return added.raw_repr() & _MASK, left_out.raw_repr() & _MASK
+
+
+def _set_dispatch_keys(wanted: tuple[int, int]) -> None:
+    for key in _KEYS:
+        bit = _context.DispatchKeySet(key).raw_repr()
+        _context._dispatch_tls_set_dispatch_key_included(key, bool(wanted[0] & bit))
+        _context._dispatch_tls_set_dispatch_key_excluded(key, bool(wanted[1] & bit))
+
+
 #: Read and put back before all others: with a mode left entered, tensors cannot be trusted.
 LEVELS = (
     Setting("torch function modes", _function_modes, _set_function_modes, (), _kinds),
     Setting("torch dispatch modes", _dispatch_modes, _set_dispatch_modes, (), _kinds),
     Setting("functorch level", lambda: _functorch.get_dynamic_layer_stack_depth(), _leave_levels),
+    Setting("dispatch keys of torch", _dispatch_keys, _set_dispatch_keys, (_USUAL, 0), None),
     Setting("forward AD level", lambda: forward_ad._current_level, _leave_dual_levels),
 )
 

@@ -295,7 +295,9 @@ def _closed(
     last: Callable[[], tuple[Sample, Violation | None]],
 ) -> Verdict:  # fmt: skip
     state.make_canonical()  # importing the op may have changed what decides numbers
-    with state.watched(state.DEEP):
+    # Processes that are ranks open connections to each other when they first need them.
+    alone = worlds.here().comm == "lockstep"
+    with state.watched(state.DEEP, *((state.LEFTOVERS,) if alone else ())):
         return _answered(cell, judgement, examples, run, last)
 
 
