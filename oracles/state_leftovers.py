@@ -5,14 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-#: Seconds that a thread which is about to end is given to end.
-GRACE = 0.2
+#: Seconds that threads which are about to end are given to end.
+GRACE = 0.05
 _CHILDREN = Path("/proc/self/task")
 _DESCRIPTORS = "/proc/self/fd"
 
@@ -35,8 +36,9 @@ class Leftovers:
         if not _new_descriptors(before) and not _new_processes(before) and not _new_threads(before):
             return []
         gc.collect()  # what is garbage in a cycle is not left: it would be closed at the next collection
+        end = time.monotonic() + GRACE
         for thread in _new_threads(before):
-            thread.join(GRACE)
+            thread.join(max(0.0, end - time.monotonic()))
         return [
             *(f"left a thread: {thread.name}" for thread in _new_threads(before)),
             *(f"left a child process: {_command(number)}" for number in _new_processes(before)),
