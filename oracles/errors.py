@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .judgement import Judgement, Unsupported, Violation
+from . import interrupt, state
+from .judgement import Judgement, Unsupported, Violation, error_name, said
 from .op import Refusal, Sample
 from .purity import same_bits
 from .verdict import Code
@@ -32,15 +33,18 @@ def refused(j: Judgement, sample: Sample) -> None:
 def _must_raise(j: Judgement, refusal: Refusal, args: tuple[object, ...]) -> None:
     need = refusal.error.__name__
     try:
-        j.op.implementation(j.subject_name)(*args)
+        state.undisturbed(j.op.implementation(j.subject_name), args)
     except refusal.error as err:
         # What the text must mention is the production op's promise; other subjects promise the type alone.
         missing = [word for word in refusal.mentions if word not in str(err)] if j.subject_name == "opassay" else []
         if missing:
             title = f"{j.op.name}: the error for {refusal.name} does not mention {missing[0]!r}"
-            raise Violation(Code.NOT_RAISED, title, [str(err)], refusal.name) from err
+            raise Violation(Code.NOT_RAISED, title, said(err), refusal.name) from err
         return
-    except Exception as err:
-        title = f"{j.op.name}: {refusal.name} raised {type(err).__name__}, need {need}"
-        raise Violation(Code.NOT_RAISED, title, [str(err).splitlines()[0] if str(err) else ""], refusal.name) from err
+    except BaseException as err:
+        interrupt.reraise()
+        title = f"{j.op.name}: {refusal.name} raised {error_name(err)}, need {need}"
+        # One that asks to end the process (SystemExit) is no error that an op may raise, whatever its input.
+        code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
+        raise Violation(code, title, said(err)[:1], refusal.name) from err
     raise Violation(Code.NOT_RAISED, f"{j.op.name}: accepted {refusal.name}, need {need}", path=refusal.name)

@@ -15,7 +15,7 @@ from mpmath import libmp
 
 from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
-from . import accept
+from . import accept, interrupt, state
 from .contract import Contract, contract
 from .op import Op, Sample, Subject, Tensor, dtype_name, to_array
 from .rounding import Ball, balls
@@ -39,6 +39,8 @@ EXACT_BUDGET = 3000
 #: operands. What NaN and infinities must give, the exact reading alone knows everywhere.
 EXACT_SHARE = 5
 _KEPT_WIDTHS = 100_000
+#: Of an exception's text: characters that are looked at, lines that are kept, and characters of each.
+MAX_TEXT, MAX_LINES, MAX_LINE = 20_000, 6, 1_000
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,25 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return compile_(function, fullgraph=True, dynamic=False)
 
 
+def raised(op: str, err: BaseException, what: str) -> Violation:
+    """The violation that a subject's exception on valid input is, also one that asks to end the process."""
+    return Violation(Code.RAISED, f"{op} {what}: raised {error_name(err)} on valid input", said(err), what)
+
+
+def error_name(err: BaseException) -> str:
+    return state.shortened(type(err).__name__)
+
+
+def said(err: BaseException) -> list[str]:
+    """The first lines of an exception's text, of bounded length: it may be anything, and travels into every report."""
+    try:
+        text = str(err)
+    except Exception as failed:
+        return [f"its text raises {error_name(failed)}"]
+    lines = text[:MAX_TEXT].strip().splitlines()
+    return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..." for line in lines[:MAX_LINES]]
+
+
 class Judgement:
     """Collects measures over the samples of one cell.
 
@@ -137,13 +158,12 @@ class Judgement:
         """Run the subject; an exception on valid input is a violation."""
         with self.clock("op"):
             try:
-                return function(*args)
-            except (Violation, Unsupported, KeyboardInterrupt):
+                return state.undisturbed(function, args)
+            except (Violation, Unsupported):
                 raise
-            except Exception as err:
-                text = str(err).strip().splitlines() or [""]
-                title = f"{self.op.name} {what}: raised {type(err).__name__} on valid input"
-                raise Violation(Code.RAISED, title, text[:6], what) from err
+            except BaseException as err:
+                interrupt.reraise()
+                raise raised(self.op.name, err, what) from err
 
     def measure(self, discarded: int = 0) -> Measure:
         """The measures so far."""

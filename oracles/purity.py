@@ -9,6 +9,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 
+from . import state
 from .judgement import Judgement, Unsupported, Violation
 from .op import Sample, Tensor, dtype_name, flat_outputs
 from .transforms import Problem, draw_directions, signature
@@ -49,35 +50,50 @@ def require_same(j: Judgement, got: Sequence[Any], need: Sequence[Any], path: st
 
 
 def pure(j: Judgement, sample: Sample) -> None:
-    """PURE: inputs, version counters, random state and modes untouched; outputs share no memory with inputs.
+    """PURE: inputs, version counters and the state of the process untouched; outputs share no memory with inputs.
 
     Arguments that the op writes are its own affair, if it says so: their version counters tell.
     """
+    other: Violation | None = None
+    with state.watched(state.SETTINGS, state.DEEP, state.LEFTOVERS) as changed:
+        try:
+            _pure(j, sample)
+        except Violation as violation:
+            other = violation
+    if changed:  # which may well be why the other promise was broken
+        raise ChangedState(j.op.name, [*changed, *([other.title] if other else [])]) from other
+    if other:
+        raise other
+
+
+class ChangedState(Violation):
+    """The subject changed the state of the process; once is enough, for a setter may fire once."""
+
+    def __init__(self, op: str, lines: Sequence[str]) -> None:
+        super().__init__(Code.MUTATED, f"{op}: changed the process: {lines[0]}", lines, "forward + vjp")
+
+
+def _pure(j: Judgement, sample: Sample) -> None:
     tensors = [a for a in sample.args if isinstance(a, torch.Tensor)]
     before = [(t.clone(), t._version) for t in tensors]
-    state, modes = torch.random.get_rng_state(), _modes()
     outputs = flat_outputs(j.call(j.subject, *sample.args, what="forward"))
-    _untouched(j, tensors, before, state, modes, "forward")
+    _untouched(j, tensors, before, "forward")
     problem = Problem(j.op, sample.args)
     primal = [t.detach() for t in outputs]
     cotangents = draw_directions(signature(("vjp",), problem.inputs, primal)[len(problem.wrt) :], sample.seed, j.device)
     kept = [g.clone() for g in cotangents]
     _backward(j, problem, cotangents)
-    _untouched(j, tensors, before, state, modes, "forward + vjp")
+    _untouched(j, tensors, before, "forward + vjp")
     require_same(j, cotangents, kept, "cotangents after backward", Code.MUTATED)
     _aliases(j, outputs, sample.args)
     _schema(j, sample)
     _writes_what_it_declares(j, sample)
 
 
-def _untouched(
-    j: Judgement, tensors: Sequence[Tensor], before: Sequence[tuple[Tensor, int]], state: Tensor, modes: Any, path: str
-) -> None:
+def _untouched(j: Judgement, tensors: Sequence[Tensor], before: Sequence[tuple[Tensor, int]], path: str) -> None:
     for i, (t, (copy, version)) in enumerate(zip(tensors, before, strict=True)):
         if not same_bits(t, copy) or t._version != version:
             raise Violation(Code.MUTATED, f"{j.op.name}: wrote to its input tensor {i}", path=path)
-    if not torch.equal(torch.random.get_rng_state(), state) or _modes() != modes:
-        raise Violation(Code.MUTATED, f"{j.op.name}: changed the random state or a global mode", path=path)
 
 
 def _writes_what_it_declares(j: Judgement, sample: Sample) -> None:
@@ -97,15 +113,6 @@ def _writes_what_it_declares(j: Judgement, sample: Sample) -> None:
         if i not in written and (new or not same):
             raise Violation(Code.MUTATED, f"{j.op.name}: wrote to {name}, which it does not declare", path="forward")
         j.judged += 1
-
-
-def _modes() -> tuple[Any, ...]:
-    return (
-        torch.is_grad_enabled(),
-        torch.get_default_dtype(),
-        torch.is_inference_mode_enabled(),
-        torch.get_num_threads(),
-    )
 
 
 def _backward(j: Judgement, problem: Problem, cotangents: Sequence[Tensor]) -> list[Tensor | None]:

@@ -71,9 +71,10 @@ def _written(
         except RuntimeError:  # a view, which autograd refuses to write
             return
     try:
-        got = torch.autograd.grad([outputs[i] for i in tracked], leaves, cotangents, allow_unused=True)
-    except RuntimeError as err:
-        if not any(phrase in str(err) for phrase in _REFUSALS):
+        got = _backward(j, leaves, outputs, tracked, cotangents)
+    except Violation as violation:
+        err = violation.__cause__
+        if not isinstance(err, RuntimeError) or not any(phrase in str(err) for phrase in _REFUSALS):
             raise
         j.judged += 1
         return

@@ -10,6 +10,7 @@ import enum
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -146,10 +147,59 @@ class Verdict:
     seconds: float = 0.0
     timing: tuple[tuple[str, float], ...] = ()  # ("generate", s), ("reference", s), ("op", s), ...
     title: str = ""  # the property in words
-    changed: tuple[str, ...] = ()  # what the subject changed of the process: "default dtype: float32 -> float64"
+    changed: tuple[str, ...] = ()  # of the process, by the subject: "default dtype: torch.float32 -> torch.float64"
 
     def with_seconds(self, seconds: float) -> Verdict:
         return replace(self, seconds=seconds)
+
+
+def changed_failure(op: str, lines: Sequence[str], seen: str = "") -> Failure:
+    """The failure that changes of the process's state are; `seen` says in which cell, where that is another one."""
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    title = f"{op}: changed the process: {lines[0]}{more}{f', seen in {seen}' if seen else ''}"
+    return Failure(Code.MUTATED, title, "\n".join([title, *(f"  {line}" for line in lines)]))
+
+
+def charged(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts, in their order, with every change of the process's state held against the op that made it.
+
+    A change counts wherever it was seen, for a setter may fire only once. It makes the verdict of PURE on that op,
+    subject and device a failure: that of the dtype it was seen in, else the first that passed, else, where PURE was not
+    asked, the verdict of the cell that saw it. What has failed already stays as it is.
+    """
+    found = list(verdicts)
+    for seen in verdicts:
+        if not seen.changed:
+            continue
+        at = _answerable(found, seen)
+        if at is not None:
+            where = "" if found[at].cell == seen.cell else f"{seen.cell.property}[{seen.cell.dtype}]"
+            failure = changed_failure(seen.cell.op, seen.changed, where)
+            found[at] = replace(
+                found[at], outcome=Outcome.FAIL, code=Code.MUTATED, reason=failure.title, failure=failure
+            )
+    return found
+
+
+_ANSWERED = frozenset({Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSTABLE})
+
+
+def _answerable(verdicts: Sequence[Verdict], seen: Verdict) -> int | None:
+    """The position of the verdict that answers for a change; None where one has failed for it already."""
+    who = (seen.cell.op, seen.cell.subject, seen.cell.device)
+    pure = [
+        i
+        for i, v in enumerate(verdicts)
+        if v.cell.property == "PURE" and (v.cell.op, v.cell.subject, v.cell.device) == who
+    ]
+    own = [i for i in pure if verdicts[i].cell.dtype == seen.cell.dtype]
+    for candidates in (own, pure):
+        if any(verdicts[i].outcome is Outcome.FAIL for i in candidates):
+            return None
+        passed = [i for i in candidates if verdicts[i].outcome in _ANSWERED]
+        if passed:
+            return passed[0]
+    return next((i for i, v in enumerate(verdicts) if v.cell == seen.cell and v.outcome in _ANSWERED), None)
 
 
 # C0 and C1 controls but tab and newline, bidirectional overrides, lone surrogates, terminal escapes

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..reference.array import algorithm_of, algorithms
-from .judgement import Judgement, Unsupported, Violation
+from .judgement import Judgement, Unsupported, Violation, said
 from .op import Sample, Tensor, dtype_name, flat_outputs, is_float, to_array
 from .rounding import balls
 from .transforms import FIRST, REFERENCE, SECOND, Problem, Vmap, draw_directions, output_names, signature
@@ -155,7 +155,7 @@ def _unless_refused(
             raise
         if must and j.subject_name == "opassay" and not any(name in str(err) for name in must):
             title = f"{j.op.name} {what}: the refusal does not mention {must[0]!r}"
-            raise Violation(Code.NOT_RAISED, title, str(err).splitlines()[:6], what) from err
+            raise Violation(Code.NOT_RAISED, title, said(err), what) from err
         j.judged += 1
         return None
     if must:

@@ -16,14 +16,16 @@ import hypothesis
 import torch
 from hypothesis import HealthCheck, Phase
 
+from ..oracles import interrupt, state
 from ..oracles.accept import ReadingError
 from ..oracles.case import case_id, dump_case, load_case
 from ..oracles.contract import contract
-from ..oracles.judgement import Judgement, Unsupported, Violation
+from ..oracles.judgement import Judgement, Unsupported, Violation, error_name, raised, said
 from ..oracles.op import Op, Sample
+from ..oracles.purity import ChangedState
 from ..oracles.questions import QUESTIONS, Question
 from ..oracles.snippet import snippet
-from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict
+from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, changed_failure, charged
 from ..reference.exact import PrecisionError
 from . import forward_ad, strategies, worlds
 from .plan import DTYPES, PROPERTIES, load_op
@@ -31,6 +33,8 @@ from .profiles import PROFILES
 
 #: How often a failing sample is judged again before it is called a failure.
 REPETITIONS = 3
+#: Characters kept of a line of a traceback: its last line is the text of the exception, which may be of any length.
+MAX_TRACE = 2_000
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,25 @@ def run_cell(cell: Cell, settings: Settings, op: Op | None = None, *, here: bool
         cell: what to ask. settings: how much.
         op: the declaration, where it is not one of the catalog or of a plugin.
         here: in this process, even where the question asks for one prepared for it.
+
+    Raises:
+        KeyboardInterrupt: a signal came (or what else the caller's signal handler raises); there is no verdict then.
     """
+    return _apart(cell, lambda: _asked(cell, settings, op) if here else _sent(cell, settings, op))
+
+
+def _apart(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
+    """A cell's verdict, whatever ran in this process before, and the process as it was after it."""
     start = time.perf_counter()
-    verdict = _guarded(cell, lambda: _asked(cell, settings, op) if here else _sent(cell, settings, op))
-    return replace(verdict, seconds=time.perf_counter() - start, title=PROPERTIES.get(cell.property, ""))
+    with interrupt.heard(), state.pinned() as pin:
+        verdict = _guarded(cell, run)
+    changed = tuple(dict.fromkeys((*verdict.changed, *pin.changed)))
+    if changed and verdict.outcome is Outcome.ERROR:
+        # With the process changed under it, the framework may raise anywhere; that is no fault of the framework.
+        failure = changed_failure(cell.op, (*changed, f"after that, the framework raised: {verdict.reason}"))
+        verdict = replace(verdict, outcome=Outcome.FAIL, code=Code.MUTATED, reason=failure.title, failure=failure)
+    seconds, title = time.perf_counter() - start, PROPERTIES.get(cell.property, "")
+    return replace(verdict, seconds=seconds, title=title, changed=changed)
 
 
 def _sent(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
@@ -100,7 +119,6 @@ def replay_case(text: str, *, here: bool = False) -> Verdict:
         CaseError: the text is no case file.
     """
     cell, sample = load_case(text)
-    start = time.perf_counter()
 
     def again() -> Verdict:
         judgement, question = _open(cell, light=True)
@@ -108,8 +126,7 @@ def replay_case(text: str, *, here: bool = False) -> Verdict:
             return forward_ad.judged(cell, case=text)
         return _closed(cell, judgement, 1, lambda: _one(judgement, question, sample, cell), lambda: (sample, None))
 
-    verdict = _guarded(cell, again)
-    return replace(verdict, seconds=time.perf_counter() - start, title=PROPERTIES.get(cell.property, ""))
+    return _apart(cell, again)
 
 
 def judge_case(text: str) -> None:
@@ -120,8 +137,8 @@ def judge_case(text: str) -> None:
     """
     cell, sample = load_case(text)
     judgement, question = _open(cell, light=True)
-    with contextlib.suppress(Violation):
-        question.check(judgement, sample)
+    with interrupt.heard(), state.pinned(), contextlib.suppress(Violation):
+        _check(judgement, question, sample)
 
 
 def _guarded(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
@@ -134,10 +151,11 @@ def _guarded(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
         return Verdict(cell, outcome, answer.code, str(answer))
     except (ReadingError, PrecisionError) as err:
         return Verdict(cell, Outcome.ERROR, Code.READING, str(err))
-    except Exception as err:
-        text = "".join(traceback.format_exception(err)[-6:])
-        failure = Failure(Code.HARNESS, f"{type(err).__name__}: {err}", text)
-        return Verdict(cell, Outcome.ERROR, Code.HARNESS, f"{type(err).__name__}: {err}", failure=failure)
+    except BaseException as err:
+        interrupt.reraise()
+        text = "".join(line[:MAX_TRACE] for line in traceback.format_exception(err, limit=-6)[-12:])
+        reason = ": ".join([error_name(err), *said(err)[:1]])
+        return Verdict(cell, Outcome.ERROR, Code.HARNESS, reason, failure=Failure(Code.HARNESS, reason, text))
 
 
 def verify(
@@ -159,7 +177,7 @@ def verify(
     cells = [
         Cell(op.name, code, dtype, device, subject) for code in properties or PROPERTIES for dtype in dtypes or DTYPES
     ]
-    return [run_cell(cell, settings or Settings(), op) for cell in cells]
+    return charged([run_cell(cell, settings or Settings(), op) for cell in cells])
 
 
 def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Question]:
@@ -203,6 +221,7 @@ def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Setti
     examples = settings.examples(question, judgement.compiled)
     steered = not PROFILES[settings.profile].fixed  # towards the worst input; else examples are drawn alike
     last: list[tuple[Sample, Violation | None]] = []
+    changes: list[tuple[Sample, Violation | None]] = []  # of the process: what was seen once need not come again
 
     def ask(draft: Any, seed: int) -> None:
         with judgement.clock("generate"):
@@ -212,6 +231,8 @@ def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Setti
             _one(judgement, question, sample, cell)
         except Violation as violation:
             last[:] = [(sample, violation)]
+            if isinstance(violation, ChangedState):
+                changes.append(last[0])
             raise
         if steered:
             hypothesis.target(judgement.ratio_of_sample, label="error / bound")
@@ -219,7 +240,7 @@ def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Setti
     test = hypothesis.given(draft=judgement.op.samples(cell.dtype, question.kind), seed=strategies.seeds())(ask)
     shrunk = worlds.here().comm == "lockstep" or cell.property != "COMM"  # ranks that hang do so each time
     test = _hypothesis_settings(examples, steered, shrunk)(hypothesis.seed(_seed(cell, settings))(test))
-    return _closed(cell, judgement, examples, test, lambda: last[0])
+    return _closed(cell, judgement, examples, test, lambda: changes[0] if changes and last[0][1] is None else last[0])
 
 
 def _hypothesis_settings(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings:
@@ -251,17 +272,43 @@ def _one(judgement: Judgement, question: Question, sample: Sample, cell: Cell) -
     judgement.ratio_of_sample = 0.0
     if cell.property == "COMM":
         worlds.tell(lambda: dump_case(cell, sample))
-    question.check(judgement, sample)
+    _check(judgement, question, sample)
     judgement.samples += 1
+
+
+def _check(judgement: Judgement, question: Question, sample: Sample) -> None:
+    """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
+    interrupt.reraise()
+    with state.watched(state.SETTINGS):
+        try:
+            question.check(judgement, sample)
+        except Exception:
+            raise
+        except BaseException as err:
+            interrupt.reraise()
+            raise raised(judgement.op.name, err, "call") from err
+    interrupt.reraise()
 
 
 def _closed(
     cell: Cell, judgement: Judgement, examples: int, run: Callable[[], None],
     last: Callable[[], tuple[Sample, Violation | None]],
 ) -> Verdict:  # fmt: skip
+    state.make_canonical()  # importing the op may have changed what decides numbers
+    # Processes that are ranks open connections to each other when they first need them.
+    alone = worlds.here().comm == "lockstep"
+    with state.watched(state.DEEP, *((state.LEFTOVERS,) if alone else ())):
+        return _answered(cell, judgement, examples, run, last)
+
+
+def _answered(
+    cell: Cell, judgement: Judgement, examples: int, run: Callable[[], None],
+    last: Callable[[], tuple[Sample, Violation | None]],
+) -> Verdict:  # fmt: skip
     try:
         run()
     except (Violation, hypothesis.errors.Flaky) as err:
+        interrupt.reraise()
         sample, violation = last()
         violation = violation or (err if isinstance(err, Violation) else None)
         return _failed(cell, judgement, sample, violation, err)
@@ -280,7 +327,7 @@ def _failed(
     cell: Cell, judgement: Judgement, sample: Sample, violation: Violation | None, err: BaseException
 ) -> Verdict:
     question = QUESTIONS[cell.property]
-    again = 0
+    again, seen = 0, isinstance(violation, ChangedState)
     for _ in range(REPETITIONS):
         try:
             _one(Judgement(judgement.op, judgement.subject_name, judgement.terms, cell.device), question, sample, cell)
@@ -292,9 +339,10 @@ def _failed(
     else:
         lines = f"# opassay replay {case_id(cell, text)}"
         if not question.apart:  # a program of its own has no process prepared for it
-            lines = snippet(judgement.op, cell.subject, violation.sample or sample, violation, case_id(cell, text))
+            lines = _program(judgement, cell, violation.sample or sample, violation, case_id(cell, text), lines)
         failure = Failure(violation.code, violation.title, violation.message, case_id(cell, text), text, lines)
-    outcome = Outcome.FAIL if again == REPETITIONS else Outcome.UNSTABLE
+    # A setter that fires once has changed the process all the same.
+    outcome = Outcome.FAIL if again == REPETITIONS or seen else Outcome.UNSTABLE
     reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
     measure = judgement.measure()
     if violation is not None and violation.worst is not None:
@@ -302,3 +350,13 @@ def _failed(
         ulp, ratio = max(measure.max_ulp, worst.ulp), max(measure.max_ratio, worst.ratio)
         measure = replace(measure, max_ulp=ulp, max_ratio=ratio, worst=worst)
     return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=tuple(judgement.timing.items()))
+
+
+def _program(judgement: Judgement, cell: Cell, sample: Sample, violation: Violation, name: str, otherwise: str) -> str:
+    """The failure as a program. Writing it calls the subject once more, which may raise this time."""
+    with state.watched(state.SETTINGS):
+        try:
+            return snippet(judgement.op, cell.subject, sample, violation, name)
+        except BaseException:
+            interrupt.reraise()
+            return otherwise

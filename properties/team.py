@@ -27,6 +27,7 @@ import torch.distributed as dist
 import torch.utils._pytree as pytree
 
 from ..impl.comm import Board, CommError, TorchComm
+from ..oracles import interrupt
 from . import worlds
 from .lifeline import end_with
 from .worlds import World
@@ -221,7 +222,8 @@ def _outcome(program: Callable[[Any], Any], comm: TorchComm) -> tuple[Any, str |
     """What a program gives here, or its error."""
     try:
         return pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, program(comm)), None
-    except Exception as err:
+    except BaseException as err:
+        interrupt.reraise()
         if comm.board is not None:
             comm.board.__exit__(type(err), err, err.__traceback__)  # ranks that wait for this one hear of it at once
         return None, f"{type(err).__name__}: {err}"

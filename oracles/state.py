@@ -1,0 +1,161 @@
+"""The state of the process that a subject must leave as it was: pinned before, compared after, put back.
+
+A subject runs in a process that judges others after it. So what it changes there (the default dtype, a random state, a
+signal handler, an attribute of torch) is a broken promise of its own, and must never decide the verdict on another op.
+Three tiers are compared: `SETTINGS` after every sample, `DEEP` (environment variables and the attributes of modules) at
+the end of every cell, and `LEFTOVERS` (threads, processes, descriptors), with both others, after every sample of PURE.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from .state_attributes import Deep
+from .state_leftovers import Leftovers
+from .state_settings import Settings, make_canonical, modes, restored_modes
+
+__all__ = [
+    "DEEP",
+    "LEFTOVERS",
+    "SETTINGS",
+    "Pin",
+    "Tier",
+    "make_canonical",
+    "pinned",
+    "shortened",
+    "undisturbed",
+    "watched",
+]
+
+#: Characters of a line, and lines of a cell, that are kept: what is reported must be bounded, whatever a subject does.
+MAX_LINE = 200
+MAX_LINES = 16
+
+
+class Tier(Protocol):
+    """A part of the state."""
+
+    def read(self) -> Any:
+        """The state now."""
+
+    def restored(self, before: Any, compiled: bool) -> list[str]:
+        """What differs from an earlier state, a line each; all of it that can be put back is put back.
+
+        Args:
+            compiled: whether torch's compiler ran meanwhile, which sets and keeps some things of its own.
+        """
+
+
+SETTINGS: Tier = Settings()
+DEEP: Tier = Deep()
+LEFTOVERS: Tier = Leftovers()
+
+
+class Pin:
+    """What the subjects of one cell changed.
+
+    Attributes:
+        changed: lines such as "default dtype: torch.float32 -> torch.float64", each once, in the order they were seen.
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[str, None] = {}
+        self._more = 0
+
+    def note(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            if line in self._changed:
+                continue
+            if len(self._changed) < MAX_LINES:
+                self._changed[line] = None
+            else:
+                self._more += 1
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        return (*self._changed, *((f"and {self._more} further changes",) if self._more else ()))
+
+
+#: Modules that torch imports at the first transform or compilation. Importing them adds a warnings filter, sets an
+#: environment variable and replaces `torch.manual_seed`: that must happen before the state is pinned, and is no change.
+_MACHINERY = ("torch._dynamo", "torch._inductor.compile_fx", "torch._subclasses.schema_check_mode")
+
+_PINS: list[Pin] = []
+#: What was noted by `undisturbed` since the present sample began.
+_NOTED: list[str] = []
+
+
+@contextmanager
+def pinned() -> Iterator[Pin]:
+    """Run the questions of one cell in the state that a fresh process has, and give the caller's state back after it.
+
+    Threads, directory, environment, handlers and warnings are the caller's, who may want them so. What would decide
+    numbers (default dtype and device, gradients, autocast, flush-to-zero, the random states) is torch's default,
+    whatever ran in this process before.
+    """
+    for name in _MACHINERY:
+        importlib.import_module(name)
+    before, random_state = SETTINGS.read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
+    if not _PINS:
+        _NOTED.clear()
+    pin = Pin()
+    _PINS.append(pin)
+    try:
+        make_canonical()
+        yield pin
+    finally:
+        _PINS.remove(pin)
+        SETTINGS.restored(before, False)
+        np.random.set_state(random_state)  # noqa: NPY002
+
+
+@contextmanager
+def watched(*tiers: Tier) -> Iterator[list[str]]:
+    """Compare the state after the block with that before, and put it back; the list is filled as the block ends.
+
+    What changed is noted in the cell's pin, too. A process that the block forked ends here: it must not go on judging.
+    """
+    process, first, compilation = os.getpid(), len(_NOTED), _last_compilation()
+    before = [(tier, tier.read()) for tier in tiers]
+    seen: list[str] = []
+    try:
+        yield seen
+    finally:
+        if os.getpid() != process:
+            os._exit(1)
+        compiled = _last_compilation() is not compilation
+        found = [*_NOTED[first:], *(line for tier, earlier in before for line in tier.restored(earlier, compiled))]
+        del _NOTED[first:]
+        seen += dict.fromkeys(shortened(line) for line in found)
+        if _PINS:
+            _PINS[-1].note(seen)
+
+
+def undisturbed(call: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """What a call returns; the modes that decide numbers are put back at once, for our own readings come next."""
+    before = modes()
+    try:
+        return call(*args)
+    finally:
+        if modes() != before:
+            _NOTED.extend(restored_modes(before))
+
+
+def _last_compilation() -> object:
+    """What torch recorded of its last compilation; another object after every one."""
+    metrics = torch._dynamo.utils.get_compilation_metrics() if "torch._dynamo" in sys.modules else []
+    return metrics[-1] if metrics else None
+
+
+def shortened(line: str, limit: int = MAX_LINE) -> str:
+    """A text as one line of bounded length."""
+    line = " ".join(line[: 4 * limit].split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."

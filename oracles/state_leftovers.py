@@ -1,0 +1,98 @@
+"""What a call leaves running or open in the process: threads, child processes, descriptors. None can be taken back."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+#: Seconds that threads which are about to end are given to end.
+GRACE = 0.05
+_CHILDREN = Path("/proc/self/task")
+_DESCRIPTORS = "/proc/self/fd"
+
+
+class _Found(NamedTuple):
+    threads: frozenset[threading.Thread]
+    processes: frozenset[int]
+    descriptors: dict[int, str]
+
+
+class Leftovers:
+    """Threads that Python started, processes that this one started, descriptors that it opened."""
+
+    def read(self) -> _Found:
+        return _Found(frozenset(threading.enumerate()), _children(), _open_descriptors())
+
+    def restored(self, before: _Found, compiled: bool) -> list[str]:
+        if compiled:  # the compiler keeps pools of threads and processes, and pipes to them
+            return []
+        if not _new_descriptors(before) and not _new_processes(before) and not _new_threads(before):
+            return []
+        gc.collect()  # what is garbage in a cycle is not left: it would be closed at the next collection
+        end = time.monotonic() + GRACE
+        for thread in _new_threads(before):
+            thread.join(max(0.0, end - time.monotonic()))
+        return [
+            *(f"left a thread: {thread.name}" for thread in _new_threads(before)),
+            *(f"left a child process: {_command(number)}" for number in _new_processes(before)),
+            *(f"left a file descriptor: {target}" for target in _new_descriptors(before)),
+        ]
+
+
+def _new_threads(before: _Found) -> list[threading.Thread]:
+    # A thread of a library that merely passes through Python has a stand-in there, which Python did not start.
+    started = [t for t in threading.enumerate() if not isinstance(t, threading._DummyThread)]
+    return [thread for thread in started if thread not in before.threads]
+
+
+def _new_processes(before: _Found) -> list[int]:
+    return sorted(_children() - before.processes)
+
+
+def _new_descriptors(before: _Found) -> list[str]:
+    if torch.cuda.is_initialized():
+        return []  # the driver opens descriptors when it pleases
+    return [target for number, target in _open_descriptors().items() if before.descriptors.get(number) != target]
+
+
+def _children() -> frozenset[int]:
+    """Numbers of the processes that any thread of this one started; empty where the kernel does not list them."""
+    found: set[int] = set()
+    for task in _listed(_CHILDREN.iterdir):
+        found.update(map(int, _text(task / "children").split()))
+    return frozenset(found)
+
+
+def _open_descriptors() -> dict[int, str]:
+    found = {}
+    for number in _listed(lambda: os.listdir(_DESCRIPTORS)):
+        try:
+            found[int(number)] = os.readlink(f"{_DESCRIPTORS}/{number}")
+        except OSError:  # that of the listing itself
+            continue
+    return found
+
+
+def _listed(listing: Callable[[], Any]) -> list[Any]:
+    try:
+        return list(listing())
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _command(number: int) -> str:
+    return _text(Path(f"/proc/{number}/comm")).strip() or "unknown"

@@ -1,0 +1,50 @@
+"""One setting of the process: what it is called, how it is read, how it is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+#: The default of a setting that a cell may begin with as it is.
+ANY = object()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        read, write: it. default: what a fresh process has, where a cell must begin with that.
+        show: a value as text; None where values say nothing to a reader.
+        compiler: whether torch's compiler sets it for good, when it runs.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    default: Any = ANY
+    show: Callable[[Any], str] | None = str
+    compiler: bool = False
+
+    def line(self, before: Any, after: Any) -> str:
+        if self.show is None:
+            return f"{self.name}: changed"
+        old, new = self.show(before), self.show(after)
+        return f"{self.name}: {old} -> {new}" if old != new else f"{self.name}: changed"
+
+
+def restored(table: tuple[Setting, ...], before: tuple[Any, ...], compiled: bool = False) -> list[str]:
+    """What differs from earlier values of the settings, a line each; put back. What the compiler set is left alone."""
+    after = tuple([setting.read() for setting in table])
+    if after == before:
+        return []
+    changed = [row for row in zip(table, before, after, strict=True) if row[1] != row[2]]
+    changed = [row for row in changed if not (compiled and row[0].compiler)]
+    for setting, old, _ in changed:
+        setting.write(old)
+    return [setting.line(old, new) for setting, old, new in changed]
+
+
+def onoff(value: Any) -> str:
+    return "on" if value else "off"

@@ -1,0 +1,231 @@
+"""Settings of torch: modes and levels that were entered, random states, flags, autocast, hooks."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.nn.modules import module as modules
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.utils import _python_dispatch as dispatch
+
+from .state_numerics import flushes
+from .state_setting import ANY, Setting, onoff
+
+_functorch: Any = torch._C._functorch
+_autograd: Any = torch._C._autograd
+_context: Any = torch._C
+_TENSOR = torch.tensor([sys.float_info.min], dtype=torch.float64)
+
+
+def _set_function_modes(wanted: tuple[Any, ...]) -> None:
+    for _ in range(_context._len_torch_function_stack()):
+        _pop_mode()
+    for mode in wanted:
+        _push_mode(mode)
+
+
+def _set_dispatch_modes(wanted: tuple[Any, ...]) -> None:
+    while _context._len_torch_dispatch_stack():
+        dispatch._pop_mode(getattr(dispatch._get_current_dispatch_mode_stack()[-1], "_mode_key", None))
+    for mode in wanted:
+        dispatch._push_mode(mode)
+
+
+def _function_modes() -> tuple[Any, ...]:
+    return tuple(_get_current_function_mode_stack()) if _context._len_torch_function_stack() else ()
+
+
+def _dispatch_modes() -> tuple[Any, ...]:
+    return tuple(dispatch._get_current_dispatch_mode_stack()) if _context._len_torch_dispatch_stack() else ()
+
+
+def _leave_levels(depth: int) -> None:
+    if _functorch.get_dynamic_layer_stack_depth() > depth:
+        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+
+
+def _leave_dual_levels(level: int) -> None:
+    while forward_ad._current_level > level:
+        forward_ad.exit_dual_level()
+
+
+def _kinds(stack: tuple[Any, ...]) -> str:
+    return "[" + ", ".join(type(mode).__name__ for mode in stack) + "]"
+
+
+_KEY_NAMES = (
+    "BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "AutogradOther", "AutogradNestedTensor",
+    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "Functionalize",
+)  # fmt: skip
+_KEYS = tuple(getattr(_context.DispatchKey, name) for name in _KEY_NAMES)
+_MASK = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS)
+_USUAL = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS[:2])
+
+
+def _dispatch_keys() -> tuple[int, int]:
+    """Which keys the dispatcher adds, and which it leaves out, whatever the tensors are.
+
+    A guard of inference mode that is dropped, not left, writes those of the moment when it was entered.
+    """
+    added, left_out = _context._dispatch_tls_local_include_set(), _context._dispatch_tls_local_exclude_set()
+    return added.raw_repr() & _MASK, left_out.raw_repr() & _MASK
+
+
+def _set_dispatch_keys(wanted: tuple[int, int]) -> None:
+    for key in _KEYS:
+        bit = _context.DispatchKeySet(key).raw_repr()
+        _context._dispatch_tls_set_dispatch_key_included(key, bool(wanted[0] & bit))
+        _context._dispatch_tls_set_dispatch_key_excluded(key, bool(wanted[1] & bit))
+
+
+#: Read and put back before all others: with a mode left entered, tensors cannot be trusted.
+LEVELS = (
+    Setting("torch function modes", _function_modes, _set_function_modes, (), _kinds),
+    Setting("torch dispatch modes", _dispatch_modes, _set_dispatch_modes, (), _kinds),
+    Setting("functorch level", lambda: _functorch.get_dynamic_layer_stack_depth(), _leave_levels),
+    Setting("dispatch keys of torch", _dispatch_keys, _set_dispatch_keys, (_USUAL, 0), None),
+    Setting("forward AD level", lambda: forward_ad._current_level, _leave_dual_levels),
+)
+
+
+def _torch_flushes() -> bool:
+    """Whether torch's kernels turn subnormal results into zero although this thread's own arithmetic does not."""
+    return bool((_TENSOR * 0.5).item() == 0) and not flushes()
+
+
+def _set_torch_state(state: bytes) -> None:
+    torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+def _cuda_states() -> tuple[bytes, ...]:
+    if not torch.cuda.is_initialized():
+        return ()
+    return tuple(generator.get_state().numpy().tobytes() for generator in torch.cuda.default_generators)
+
+
+def _set_cuda_states(states: tuple[bytes, ...]) -> None:
+    for generator, state in zip(torch.cuda.default_generators, states, strict=False):
+        generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+def _default_device() -> Any:
+    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+
+
+def _set_default_device(context: Any) -> None:
+    torch._GLOBAL_DEVICE_CONTEXT.device_context = context
+
+
+def _nesting() -> int:
+    torch.autocast_increment_nesting()
+    depth: int = torch.autocast_decrement_nesting()
+    return depth
+
+
+def _set_nesting(depth: int) -> None:
+    for _ in range(_nesting() - depth):
+        torch.autocast_decrement_nesting()
+    for _ in range(depth - _nesting()):
+        torch.autocast_increment_nesting()
+    if depth == 0:
+        torch.clear_autocast_cache()
+
+
+def _autocast(device: str) -> tuple[Setting, ...]:
+    usual = torch.bfloat16 if device == "cpu" else torch.float16
+    return (
+        Setting(
+            f"autocast on {device}",
+            lambda: torch.is_autocast_enabled(device),
+            lambda enabled: torch.set_autocast_enabled(device, enabled),
+            False,
+            onoff,
+        ),
+        Setting(
+            f"autocast dtype on {device}",
+            lambda: torch.get_autocast_dtype(device),
+            lambda dtype: torch.set_autocast_dtype(device, dtype),
+            usual,
+        ),
+    )
+
+
+def _saved_hooks() -> Any:
+    return _autograd._top_saved_tensors_default_hooks(True)
+
+
+def _set_saved_hooks(wanted: Any) -> None:
+    while (top := _saved_hooks()) is not None and top != wanted:
+        _autograd._pop_saved_tensors_default_hooks()
+    if wanted is not None and _saved_hooks() is None:
+        _autograd._push_saved_tensors_default_hooks(*wanted)
+
+
+_HOOKS: tuple[dict[Any, Any], ...] = tuple(
+    value for name, value in vars(modules).items() if name.startswith("_global_") and isinstance(value, dict)
+)
+
+
+def _module_hooks() -> tuple[Any, ...]:
+    return tuple(tuple(hooks.items()) for hooks in _HOOKS) if any(_HOOKS) else ()
+
+
+def _set_module_hooks(wanted: tuple[Any, ...]) -> None:
+    for hooks, items in zip(_HOOKS, wanted or ((),) * len(_HOOKS), strict=True):
+        hooks.clear()
+        hooks.update(items)
+
+
+def _flag(name: str, getter: str, setter: str, default: Any) -> Setting:
+    """A flag of torch's global context."""
+    return Setting(name, getattr(_context, getter), getattr(_context, setter), default)
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+TORCH = (
+    Setting("flush-to-zero in torch", _torch_flushes, torch.set_flush_denormal, False, onoff),
+    Setting(
+        "default device", _default_device, _set_default_device, None, lambda c: "cpu" if c is None else str(c.device)
+    ),
+    Setting(
+        "random state of torch",
+        lambda: torch.default_generator.get_state().numpy().tobytes(),
+        _set_torch_state,
+        show=None,
+    ),
+    Setting("random state of torch on CUDA", _cuda_states, _set_cuda_states, show=None),
+    Setting("threads of torch", torch.get_num_threads, torch.set_num_threads),
+    Setting("interop threads of torch", torch.get_num_interop_threads, lambda count: None),
+    Setting(
+        "deterministic algorithms (enabled, warn only)",
+        _deterministic,
+        lambda wanted: torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1]),
+        (False, False),
+    ),
+    _flag("cudnn.deterministic", "_get_cudnn_deterministic", "_set_cudnn_deterministic", False),
+    _flag("cudnn.benchmark", "_get_cudnn_benchmark", "_set_cudnn_benchmark", False),
+    _flag("mkldnn.enabled", "_get_mkldnn_enabled", "_set_mkldnn_enabled", True),
+    _flag("TF32 in cudnn", "_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32", ANY),
+    _flag("TF32 in matmul", "_get_cublas_allow_tf32", "_set_cublas_allow_tf32", ANY),
+    Setting(
+        "float32 matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
+    ),
+    *_autocast("cpu"),
+    *_autocast("cuda"),
+    Setting("autocast cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, True, onoff),
+    Setting("autocast nesting", _nesting, _set_nesting),
+    Setting(
+        "anomaly mode (enabled, checks NaN)",
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda wanted: torch.set_anomaly_enabled(*wanted),
+        (False, True),
+    ),
+    Setting("hooks on saved tensors", _saved_hooks, _set_saved_hooks, show=None),
+    Setting("global module hooks", _module_hooks, _set_module_hooks, show=None),
+)

@@ -1,0 +1,258 @@
+"""Cells of ops that harm the process they run in: PURE fails and says why, and no neighbour is any the worse."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from opassay import Cell, Code, Draft, Op, Outcome, Settings, run_cell, verify
+from opassay.oracles.judgement import MAX_LINE, MAX_LINES
+from opassay.oracles.op import Refusal
+from opassay.oracles.verdict import Verdict
+from opassay.properties import cells
+
+from ..oracles.planted_changes import CHANGES, LEFT, release
+from ..oracles.planted_ops import declared, scaled
+
+FEW = Settings("commit", max_examples=3)
+#: Properties that a product has an answer to, with and without derivatives, through every way subjects are called.
+ASKED = ("FWD", "VJP", "JVP", "ADJ", "VMAP", "DUAL", "LAYOUT", "PURE", "FAKE", "DET", "SAVE", "SPECIAL")
+
+
+@pytest.fixture(autouse=True)
+def _release() -> Iterator[None]:
+    yield
+    release()
+
+
+def _samples(dtype: str, kind: str) -> Any:
+    def drawn(rng: Any) -> tuple[Tensor, Tensor]:
+        return tuple(torch.from_numpy(rng.standard_normal(shape)).to(getattr(torch, dtype)) for shape in ((4, 5), (5,)))
+
+    return st.just(Draft(drawn, "benign"))
+
+
+def planted(subject: Callable[..., Any], **changes: Any) -> Op:
+    return declared(subject, samples=_samples, **changes)
+
+
+def asked(code: str, dtype: str = "float32") -> Cell:
+    return Cell("scaled", code, dtype, "cpu", "opassay")
+
+
+def after(change: Callable[[], object]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The right op, which changes something on its way."""
+
+    def op(x: Tensor, w: Tensor) -> Tensor:
+        y = scaled(x, w)
+        change()
+        return y
+
+    return op
+
+
+def once(change: Callable[[], object]) -> Callable[[], object]:
+    """The change, the first time only."""
+    left = [change]
+    return lambda: left.pop()() if left else None
+
+
+def without_times(verdict: Verdict) -> Verdict:
+    return replace(verdict, seconds=0.0, timing=())
+
+
+EVERY = {**CHANGES, **LEFT}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_pure_fails_and_names_the_change(name: str) -> None:
+    change, line = EVERY[name]
+    verdict = run_cell(asked("PURE"), FEW, planted(after(change)))
+    assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.MUTATED), verdict.reason
+    assert verdict.failure is not None
+    assert line in verdict.failure.message
+    assert any(found.startswith(line) for found in verdict.changed)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "grad mode"])  # FWD calls with gradients off
+def test_a_setter_that_fires_once_fails_pure_wherever_it_fired(name: str) -> None:
+    change, line = EVERY[name]
+    first = run_cell(asked("PURE"), FEW, planted(after(once(change))))
+    assert (first.outcome, first.code) == (Outcome.FAIL, Code.MUTATED), first.reason
+    fired, pure = verify(planted(after(once(change))), properties=("FWD", "PURE"), dtypes=("float32",), settings=FEW)
+    assert fired.outcome == Outcome.VERIFIED, fired.reason
+    assert any(found.startswith(line) for found in fired.changed)
+    assert pure.changed == ()
+    assert (pure.outcome, pure.code) == (Outcome.FAIL, Code.MUTATED)
+    assert "seen in FWD[float32]" in pure.reason
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Verdict]:
+    """The right op's verdicts where nothing has run before."""
+    return {code: without_times(run_cell(asked(code), FEW, planted(scaled))) for code in ASKED}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_neighbour_is_judged_as_if_nothing_had_run_before(name: str, alone: dict[str, Verdict]) -> None:
+    run_cell(asked("FWD"), FEW, planted(after(CHANGES[name][0])))
+    again = {code: without_times(run_cell(asked(code), FEW, planted(scaled))) for code in ("FWD", "VJP", "SPECIAL")}
+    # NaN is not equal to itself, so the measures are compared as text, which tells every bit of a float.
+    assert {code: repr(verdict) for code, verdict in again.items()} == {code: repr(alone[code]) for code in again}
+
+
+def test_a_right_op_is_not_accused(alone: dict[str, Verdict]) -> None:
+    assert {code: verdict.changed for code, verdict in alone.items()} == dict.fromkeys(ASKED, ())
+    assert alone["PURE"].outcome == Outcome.VERIFIED
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "batch_norm", "softmax", "nll_loss", "broadcast", "function"])
+def test_ops_of_the_catalog_are_not_accused(op: str) -> None:
+    few = Settings("brief", max_examples=1)
+    found = [run_cell(Cell(op, code, "float32", "cpu", "opassay"), few) for code in ("VJP", "PURE", "COMP", "COMM")]
+    assert [verdict.changed for verdict in found] == [()] * len(found)
+    assert found[1].outcome == Outcome.VERIFIED, found[1].reason
+
+
+def test_an_error_of_ours_in_a_process_that_the_subject_changed_is_the_subject_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*args: Any) -> Any:
+        raise KeyError("harness")
+
+    monkeypatch.setattr(cells, "_answered", broken)
+    op = planted(scaled)
+    assert run_cell(asked("FWD"), FEW, op).outcome == Outcome.ERROR
+    monkeypatch.setattr(cells, "_answered", lambda *args: [os.environ.__setitem__("OPASSAY_PLANTED", "1"), broken()])
+    verdict = run_cell(asked("FWD"), FEW, op)
+    assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.MUTATED)
+    assert "OPASSAY_PLANTED" in verdict.reason
+
+
+# ------------------------------------------------------------------------------------------------- exceptions
+
+
+class _Unusual(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, _Unusual, RecursionError, MemoryError])
+@pytest.mark.parametrize("code", ["FWD", "VJP", "ADJ", "VMAP", "PURE", "FAKE", "DET", "AUTOCAST", "SAVE", "MEM"])
+def test_what_a_subject_raises_is_its_failure(kind: type[BaseException], code: str) -> None:
+    def raising(x: Tensor, w: Tensor) -> Tensor:
+        raise kind("planted")
+
+    verdict = run_cell(asked(code), FEW, planted(raising))
+    assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.RAISED), verdict.reason
+    assert f"raised {kind.__name__} on valid input" in verdict.reason
+
+
+def test_a_refusal_that_would_end_the_process_is_a_failure() -> None:
+    def exiting(x: Tensor, w: Tensor) -> Tensor:
+        raise SystemExit(0)
+
+    refusal = Refusal("no second factor", lambda args: (args[0], None), TypeError, ())
+    verdict = run_cell(asked("ERROR"), FEW, planted(exiting, refusals=(refusal,)))
+    assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.RAISED), verdict.reason
+
+
+def test_the_text_of_an_exception_is_bounded() -> None:
+    def raising(x: Tensor, w: Tensor) -> Tensor:
+        raise type("E" * 10**6, (ValueError,), {})(("x" * 10**6 + "\n") * 50)
+
+    verdict = run_cell(asked("FWD"), FEW, planted(raising))
+    assert verdict.failure is not None
+    assert len(verdict.failure.message) < (MAX_LINES + 1) * (MAX_LINE + 3)
+
+
+def test_an_exception_without_a_text_is_a_failure() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def raising(x: Tensor, w: Tensor) -> Tensor:
+        raise Mute
+
+    verdict = run_cell(asked("FWD"), FEW, planted(raising))
+    assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.RAISED)
+
+
+# ------------------------------------------------------------------------------------------------- interrupts
+
+
+def _swallowing(x: Tensor, w: Tensor) -> Tensor:
+    with contextlib.suppress(KeyboardInterrupt):
+        time.sleep(0.002)
+    return scaled(x, w)
+
+
+def _disguising(x: Tensor, w: Tensor) -> Tensor:
+    try:
+        time.sleep(0.002)
+    except KeyboardInterrupt as err:
+        raise RuntimeError("could not finish") from err
+    return scaled(x, w)
+
+
+def _slow(x: Tensor, w: Tensor) -> Tensor:
+    time.sleep(0.002)
+    return scaled(x, w)
+
+
+@pytest.mark.parametrize("subject", [_slow, _swallowing, _disguising])
+def test_an_interrupt_is_no_verdict(subject: Callable[[Tensor, Tensor], Tensor]) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed={seed}")
+    moments = random.Random(seed)
+    handler = signal.getsignal(signal.SIGINT)
+    for _ in range(20):
+        timer = threading.Timer(moments.uniform(0.0, 0.2), os.kill, (os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the signal may come as soon as the timer runs)
+            timer.start()
+            run_cell(asked("ADJ"), Settings("commit", max_examples=10_000), planted(subject))
+            time.sleep(10)
+        timer.join()
+        assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_an_interrupt_while_a_failure_is_repeated_is_no_verdict() -> None:
+    calls: list[int] = []
+
+    def failing(at: int) -> Callable[[Tensor, Tensor], Tensor]:
+        def op(x: Tensor, w: Tensor) -> Tensor:
+            calls.append(1)
+            if len(calls) == at:
+                signal.raise_signal(signal.SIGINT)
+            return scaled(x, w) + 1
+
+        return op
+
+    assert run_cell(asked("FWD"), FEW, planted(failing(0))).outcome == Outcome.FAIL
+    every = len(calls)
+    for at in range(1, every + 1):
+        calls.clear()
+        with pytest.raises(KeyboardInterrupt):
+            run_cell(asked("FWD"), FEW, planted(failing(at)))
+
+
+def test_a_handler_of_the_user_that_raises_nothing_ends_nothing() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        op = planted(after(once(lambda: signal.raise_signal(signal.SIGINT))))
+        assert run_cell(asked("FWD"), FEW, op).outcome == Outcome.VERIFIED
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == [signal.SIGINT]
