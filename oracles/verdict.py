@@ -128,6 +128,11 @@ class Failure:
     case: str = ""  # the case file's JSON text
     snippet: str = ""  # self-contained program; exits 1 while the fault is there
 
+    def text(self) -> str:
+        """The title and the message, the title only once."""
+        begins = self.message == self.title or self.message.startswith(f"{self.title}\n")
+        return self.message if begins else f"{self.title}\n{self.message}"
+
     def details(self) -> list[str]:
         """The message's lines without the title, if it begins with that."""
         lines = self.message.splitlines()
@@ -205,7 +210,7 @@ def _answerable(verdicts: Sequence[Verdict], seen: Verdict) -> int | None:
 # C0 and C1 controls but tab and newline, bidirectional overrides, lone surrogates, terminal escapes
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff\ud800-\udfff\ufffe\uffff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
 
 
@@ -214,18 +219,45 @@ def clean(text: str) -> str:
     return _CONTROL.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))
 
 
-def failure_text(verdict: Verdict) -> str:
-    """What was violated and how to see it again, in lines; the same text in every report."""
-    head = f"{verdict.cell.key}: {verdict.outcome}, {verdict.code}"
+#: How much of one failure a terminal is given; a record keeps MAX_TEXT characters of every text.
+TOLD_LINES = 40
+TOLD_CHARACTERS = 4000
+
+
+def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> str:
+    """What was violated and how to see it again, in lines; the same text in every report.
+
+    Args:
+        verdict: not held.
+        lines: of the failure that are kept; a last line says how much was cut.
+        characters: the same, in characters.
+    """
+    head = f"{verdict.cell.key[:1000]}: {verdict.outcome}, {verdict.code}"
     failure, measure = verdict.failure, verdict.measure
-    lines = [verdict.reason] if failure is None else [failure.title, *failure.details()]
+    said = verdict.reason if failure is None else failure.text()
+    body = told(said, lines, characters)
     if measure.samples:
-        lines.append(
+        body.append(
             f"judged    {measure.judged} elements in {measure.samples} samples ({measure.not_judged} not judged)"
         )
     if failure is not None and failure.case_id:
-        lines.append(f"replay    opassay replay {failure.case_id}")
-    return clean("\n".join([head, *(f"  {line}" for line in lines if line.strip())]))
+        body.append(f"replay    opassay replay {failure.case_id[:100]}")
+    return clean("\n".join([head, *(f"  {line}" for line in body if line.strip())]))
+
+
+def told(text: str, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> list[str]:
+    """The first lines of a text without what could mislead; where something was cut, a last line says how much."""
+    found = clean(text[: 2 * characters]).splitlines()
+    kept: list[str] = []
+    left = characters
+    for line in found[:lines]:
+        kept.append(line[:left])
+        left -= len(kept[-1])
+        if left <= 0:
+            break
+    if len(text) <= 2 * characters and kept == found:
+        return kept
+    return [*kept, f"[cut; the whole has {len(text)} characters in {text.count(chr(10)) + 1} lines]"]
 
 
 #: Characters that a text field and a case file or snippet may have in a record.

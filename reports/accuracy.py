@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..oracles.verdict import CHECKED, Outcome, Verdict
 from .chart import series_name, short_dtype
-from .text import grouped, has_ulps, markdown, number
+from .text import code_span, grouped, has_ulps, markdown, number
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.
 LISTED = ("FWD", "VJP")
@@ -81,14 +81,14 @@ def markdown_table(lines: Sequence[Line]) -> str:
     """The lines as a table in markdown; the subject's column only where there are several."""
     several = len({line.series for line in lines}) > 1
     dtypes = tuple(dict.fromkeys(figure.dtype for line in lines for figure in line.figures))
-    short = ", ".join(short_dtype(name) for name in dtypes)
+    short = ", ".join(markdown(short_dtype(name)) for name in dtypes)
     head = ["op", *(["subject"] if several else []), "cells held", "elements judged", f"largest error/bound: {short}"]
     head += [*(f"{name} median, ulp: {short}" for name in LISTED), f"detects, ulp: {short}"]
     rows = [head, ["---"] * len(head)]
     for line in lines:
         by = {figure.dtype: figure for figure in line.figures}
         found = [by.get(name, Figure(name, "–", ("–",) * len(LISTED), "–")) for name in dtypes]
-        row = [f"`{line.op}`", *([markdown(line.series)] if several else []), f"{line.held} of {line.checked}"]
+        row = [code_span(line.op), *([markdown(line.series)] if several else []), f"{line.held} of {line.checked}"]
         row += [grouped(line.judged), ", ".join(figure.ratio for figure in found)]
         row += [", ".join(figure.median[i] for figure in found) for i in range(len(LISTED))]
         rows.append([*row, ", ".join(figure.detects for figure in found)])

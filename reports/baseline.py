@@ -1,5 +1,6 @@
 """The two files a repository keeps: `known.json`, accepted failures, and `budget.json`, accuracy reached so far.
 
+A known failure is accepted with its reason code and its size: a cell that fails in another way, or worse, is new.
 Both are canonical JSON, one entry per line and sorted, so that reviews and merges work. A budget only
 goes down, unless a raise is allowed by name and with a reason, and never above 1: the bound itself.
 """
@@ -12,27 +13,34 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import ROUND_CEILING, Context, Decimal
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from ..oracles.verdict import Cell, Outcome, Verdict
+from ..oracles.verdict import Cell, Code, Outcome, Verdict
 from .record import RecordError, Run, read_capped
+from .text import number
 
-SCHEMA = 1
+BUDGET_SCHEMA = 1
+KNOWN_SCHEMA = 2
 CAP = 1.0  # error/bound that no budget may exceed: the contract
 METRIC = "max error/bound"
 _HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 _Ratio = Annotated[float, msgspec.Meta(ge=0, le=CAP)]
+_Size = Annotated[float, msgspec.Meta(ge=0)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+#: Codes of failures that have a size: how far an element lay outside its bound.
+_SIZED = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
 
 
 class KnownEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A failure, or a loss of coverage, that is accepted for a while."""
 
     cell: _Text
+    code: Code
+    at_most: _Size | Literal["inf"] | None  # largest error/bound accepted; None: the code has no measure
     reason: _Text
     issue: _Text
     owner: _Text
@@ -74,7 +82,7 @@ _F = TypeVar("_F", _KnownFile, _BudgetFile)
 
 def load_known(path: Path) -> Known:
     """Entries by cell; RecordError for a broken file or a cell twice."""
-    entries = _load(path, _KnownFile).known
+    entries = _load(path, _KnownFile, KNOWN_SCHEMA).known
     found = {entry.cell: entry for entry in entries}
     if len(found) != len(entries):
         raise RecordError(f"{path.name}: a cell is listed twice")
@@ -83,7 +91,7 @@ def load_known(path: Path) -> Known:
 
 def load_budget(path: Path) -> Budget:
     """Entries by cell and device class; RecordError for a broken or not canonical file, or an entry twice."""
-    entries = _load(path, _BudgetFile).budget
+    entries = _load(path, _BudgetFile, BUDGET_SCHEMA).budget
     found = {(entry.cell, entry.device_class): entry for entry in entries}
     if len(found) != len(entries):
         raise RecordError(f"{path.name}: an entry is listed twice")
@@ -93,11 +101,11 @@ def load_budget(path: Path) -> Budget:
 
 
 def dump_budget(budget: Budget) -> bytes:
-    return _dump("budget", [budget[key] for key in sorted(budget)])
+    return _dump("budget", BUDGET_SCHEMA, [budget[key] for key in sorted(budget)])
 
 
 def dump_known(known: Known) -> bytes:
-    return _dump("known", [known[key] for key in sorted(known)])
+    return _dump("known", KNOWN_SCHEMA, [known[key] for key in sorted(known)])
 
 
 def device_class(cell: Cell, environment: Mapping[str, str]) -> str:
@@ -106,6 +114,25 @@ def device_class(cell: Cell, environment: Mapping[str, str]) -> str:
         machine = environment.get("platform", "").split()
         return f"cpu-{machine[-1]}" if machine else "cpu"
     return environment.get("gpu capability", cell.device)
+
+
+def size_of(verdict: Verdict) -> float | None:
+    """How far the violation lay outside its bound, as error/bound; None where it has no measure."""
+    ratio = verdict.measure.max_ratio
+    if verdict.code not in _SIZED or ratio <= 1:
+        return None
+    return math.inf if math.isnan(ratio) else ratio
+
+
+def unaccepted(entry: KnownEntry, verdict: Verdict) -> str:
+    """Why an entry does not cover a verdict of its cell: what was known and what it is now; empty if it does."""
+    size = size_of(verdict)
+    most = None if entry.at_most is None else float(entry.at_most)
+    if entry.code is verdict.code and (size is None if most is None else size is not None and size <= most):
+        return ""
+    was = entry.code if most is None else f"{entry.code} of at most {number(most, 4)} times its bound"
+    now = verdict.code if size is None else f"{verdict.code} of {number(size, 4)} times its bound"
+    return f"known was {was}, now it is {now}"
 
 
 def measured(verdict: Verdict) -> bool:
@@ -189,17 +216,29 @@ def _round_up(ratio: float) -> float:
     return min(CAP, float(Decimal(ratio).normalize(Context(prec=4, rounding=ROUND_CEILING))))
 
 
-def _load(path: Path, kind: type[_F]) -> _F:
+class _Versioned(msgspec.Struct, frozen=True):
+    schema: int
+
+
+def _load(path: Path, kind: type[_F], schema: int) -> _F:
+    content = read_capped(path)
     try:
-        data = msgspec.json.decode(read_capped(path), type=kind)
+        found = msgspec.json.decode(content, type=_Versioned).schema
+        if found != schema:
+            raise RecordError(f"{path.name}: got schema={found}, need {schema}{_UPGRADE.get((kind, found), '')}")
+        return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise RecordError(f"{path.name}: {err}") from err
-    if data.schema != SCHEMA:
-        raise RecordError(f"{path.name}: got schema={data.schema}, need {SCHEMA}")
-    return data
 
 
-def _dump(name: str, entries: list[Any]) -> bytes:
+_UPGRADE: dict[tuple[type[Any], int], str] = {
+    (_KnownFile, 1): '; set "schema": 2 and add to every entry "code", the reason code of the failure such as "OA101",'
+    ' and "at_most", the largest error/bound accepted: a number, "inf", or null where the code has no size.'
+    " `opassay baseline accept` writes such entries"
+}
+
+
+def _dump(name: str, schema: int, entries: list[Any]) -> bytes:
     lines = ",\n".join(msgspec.json.encode(entry).decode() for entry in entries)
     body = f"[\n{lines}\n]" if entries else "[]"
-    return f'{{"schema": {SCHEMA}, {json.dumps(name)}: {body}}}\n'.encode()
+    return f'{{"schema": {schema}, {json.dumps(name)}: {body}}}\n'.encode()

@@ -1,36 +1,28 @@
-"""The command line. `main` alone decides exit codes: a fault of the tool must not look like a wrong op."""
+"""The command line. `main` alone decides exit codes: a fault of the tool must not look like a wrong op.
+
+This module needs the standard library alone, so that a missing package is a sentence and not a traceback.
+"""
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import importlib.util
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import click
-
+from ..oracles.verdict import told
 from . import exit_codes
+from .steady import steady_output
 from .text import clean, one_line
 
-#: command -> (module with it, what it does); a module is imported only when its command is used.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "list": (".cli_files", "Show the plan: which cells there are."),
-    "run": (".cli_run", "Run cells and write the report."),
-    "verify-function": (".cli_function", "Judge a custom autograd function of yours."),
-    "report": (".cli_files", "Render a run record as one HTML file."),
-    "accuracy": (".cli_files", "Print the measured accuracy of each op as a table."),
-    "merge": (".cli_files", "Merge the records of several shards."),
-    "gate": (".cli_gate", "Compare a run with known failures and accuracy budgets."),
-    "baseline": (".cli_gate", "Show, update or prune the budget file."),
-    "recover": (".cli_recover", "Make the record of a run that was killed."),
-    "replay": (".cli_replay", "Run a case file again."),
-    "explain": (".cli_tools", "Say what a reason code means."),
-    "doctor": (".cli_tools", "Show the environment and what it lacks."),
-    "plugins": (".cli_tools", "List installed plugins without loading them."),
-    "schema": (".cli_files", "Print the JSON Schema of the run record."),
-}
+#: Modules of the packages that the extra `verify` brings.
+EXTRA = frozenset(
+    {"click", "rich", "jinja2", "markupsafe", "msgspec", "junitparser", "mpmath", "hypothesis", "pytest", "xdist"}
+)
+_INSTALL = 'pip install "opassay[verify]"'
 
 
 class Stop(Exception):
@@ -48,70 +40,99 @@ class Host:
     worker: tuple[str, ...] = ()
 
 
-class _Lazy(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(COMMANDS[cmd_name][0], __package__)
-        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
-
-
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="opassay", prog_name="opassay")
-def cli() -> None:
-    """Verify PyTorch ops against exact formulas.
-
-    Exit codes: 0 verified, 1 a cell failed, 2 usage or configuration, 3 internal error,
-    4 incomplete, 5 nothing selected, 130 interrupted.
-    """
+def require(*modules: str) -> None:
+    """Ends the command with 2 and the line that installs them if one of these modules is not installed."""
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise Stop(exit_codes.USAGE, _not_installed(name))
 
 
 def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> int:
-    """Runs the command line and returns its exit code.
+    """Runs the command line and returns its exit code: always one of `exit_codes.PRIORITY`, or 0.
 
     Args:
         argv: arguments without the program's name; by default those of the process.
         worker: the program of a process that judges, and its arguments; by default opassay's own.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    with steady_output() as streams:
+        try:
+            code = _command(arguments, Host(tuple(worker)))
+        except BaseException as err:
+            code = _ended(err)
+        fault = streams.fault()
+        if fault is not None:
+            _say(f"the output could not be written: {fault.strerror}")
+            code = code or exit_codes.INTERNAL
+    return code
+
+
+def _command(arguments: list[str], host: Host) -> int:
+    import click
+
+    from .cli_commands import cli
+
     try:
-        host = Host(tuple(worker))
         found = cli.main(arguments, prog_name="opassay", standalone_mode=False, obj=host)
-        return found if isinstance(found, int) else exit_codes.OK
-    except (KeyboardInterrupt, click.Abort):
-        _say("interrupted")
-        return exit_codes.INTERRUPT
+    except click.Abort:
+        raise KeyboardInterrupt from None
     except click.exceptions.Exit as stop:
-        return stop.exit_code
+        found = stop.exit_code
     except click.ClickException as err:
         err.show()
+        found = exit_codes.USAGE
+    code = found if isinstance(found, int) else exit_codes.OK
+    if code not in (exit_codes.OK, *exit_codes.PRIORITY):
+        raise RuntimeError(f"a command ended with code={code}, which the table of exit codes does not have")
+    return code
+
+
+def _ended(err: BaseException) -> int:
+    """The exit code of a command that raised; says why, and never raises itself."""
+    if isinstance(err, Stop):
+        if str(err):
+            _say(str(err))
+        return err.code
+    if isinstance(err, KeyboardInterrupt):
+        _say("interrupted")
+        return exit_codes.INTERRUPT
+    if isinstance(err, ModuleNotFoundError) and err.name is not None:
+        name = err.name.partition(".")[0]
+        if name in EXTRA or name in ("torch", "numpy"):
+            _say(_not_installed(name))
+            return exit_codes.USAGE
+    if isinstance(err, SystemExit):
+        call = f"sys.exit({one_line(repr(err.code), 80)})"
+        _say(f"imported code ended the program by {call}; declarations, plugins and what they import must not do so")
         return exit_codes.USAGE
-    except Stop as stop:
-        if str(stop):
-            _say(str(stop))
-        return stop.code
-    except BrokenPipeError:
-        return exit_codes.OK
-    except Exception as err:
-        return _internal(err)
+    return _internal(err)
+
+
+def _not_installed(name: str) -> str:
+    return f"{name} is not installed; {_INSTALL}"
 
 
 def _say(text: str) -> None:
-    print(f"opassay: {clean(text)}", file=sys.stderr)
+    lines = told(text)
+    with contextlib.suppress(Exception):
+        print("\n".join(["opassay: " + lines[0], *lines[1:]] if lines else ["opassay"]), file=sys.stderr)
 
 
-def _internal(err: Exception) -> int:
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="opassay-error-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
-    ) as file:
-        file.write("".join(traceback.format_exception(err)))
-    _say(f"internal error, {type(err).__name__}: {one_line(str(err))}\n  traceback in {file.name}")
+def _internal(err: BaseException) -> int:
+    trace = "no traceback"
+    with contextlib.suppress(BaseException):
+        trace = clean("".join(traceback.format_exception(err)))
+    said = f"internal error, {type(err).__name__}"
+    with contextlib.suppress(BaseException):
+        said += f": {one_line(str(err))}"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="opassay-error-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
+        ) as file:
+            file.write(trace)
+        _say(f"{said}\n  traceback in {file.name}")
+    except BaseException as fault:
+        _say(f"{said}\n  its traceback could not be written to a file ({type(fault).__name__}):")
+        with contextlib.suppress(Exception):
+            print(trace[-8000:], file=sys.stderr)
     return exit_codes.INTERNAL

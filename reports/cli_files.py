@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,16 @@ from ..oracles.verdict import Cell
 from ..properties.plan import PluginError, Selection, SelectionError, plan
 from . import exit_codes
 from .cli import Stop
-from .merge import merge
-from .record import RecordError, Run, load, plan_digest, save, schema, write_atomically
-from .text import clean, headline
+from .merge import MissingShards, merge
+from .output import JUNIT, PAGE, RECORD, replaceable, write_output
+from .record import RecordError, Run, encode, load, plan_digest, schema
+from .text import headline, one_line
 
 AXES = ("op", "property", "dtype", "device", "subject")
+_REFUSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
+    | {errno.ENAMETOOLONG}
+)
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -50,9 +58,20 @@ def planned(selection: Selection) -> list[Cell]:
 
 def load_run(path: Path) -> Run:
     """The record of a file; ends the command with 2 for one that cannot be read."""
-    try:
+    with as_usage():
         return load(path)
-    except (RecordError, OSError) as err:
+
+
+@contextmanager
+def as_usage() -> Iterator[None]:
+    """Ends the command with 2 and a sentence for a file that cannot be read, or may not be replaced."""
+    try:
+        yield
+    except RecordError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+    except OSError as err:
+        if err.errno not in _REFUSED:
+            raise  # a full or broken disk is no fault of the user
         raise Stop(exit_codes.USAGE, str(err)) from err
 
 
@@ -67,7 +86,7 @@ def list_command(ops: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
         click.echo(json.dumps({"plan_digest": plan_digest(cells), "cells": [_data(cell) for cell in cells]}, indent=1))
     else:
         for cell in cells:
-            click.echo(f"{cell.id}  {clean(cell.key)}")
+            click.echo(f"{cell.id}  {one_line(cell.key, 600)}")
         removed = len(planned(Selection(devices=selection.devices, subjects=selection.subjects))) - len(cells)
         click.echo(f"{len(cells)} cells; the filters removed {removed}", err=True)
     return exit_codes.OK if cells else exit_codes.NOTHING
@@ -83,9 +102,13 @@ def report_command(record: Path, output: Path, junit: Path | None) -> int:
     from .junit import to_xml
 
     run = load_run(record)
-    write_atomically(output, render(run).encode("utf-8", "replace"))
-    if junit is not None:
-        write_atomically(junit, to_xml(run))
+    with as_usage():  # both names are looked at before anything is written
+        replaceable(output, PAGE)
+        if junit is not None:
+            replaceable(junit, JUNIT)
+        write_output(output, PAGE, render(run).encode("utf-8", "replace"))
+        if junit is not None:
+            write_output(junit, JUNIT, to_xml(run))
     click.echo(str(output))
     return exit_codes.OK
 
@@ -103,13 +126,19 @@ def accuracy_command(record: Path) -> int:
 @click.command("merge")
 @click.argument("records", type=_FILE, nargs=-1, required=True)
 @click.option("-o", "--output", type=_FILE, default=Path("run.json"), show_default=True)
-def merge_command(records: tuple[Path, ...], output: Path) -> int:
+@click.option("--partial", is_flag=True, help="Write the record also if shards are missing; the exit code stays 4.")
+def merge_command(records: tuple[Path, ...], output: Path, partial: bool) -> int:
     """Merge the records of one plan; the exit code is that of the whole."""
-    try:
-        run = merge([load_run(path) for path in records])
-    except RecordError as err:
-        raise Stop(exit_codes.USAGE, str(err)) from err
-    save(output, run)
+    runs = [load_run(path) for path in records]
+    with as_usage():
+        replaceable(output, RECORD)
+        try:
+            run = merge(runs, partial=partial)
+        except MissingShards as err:
+            raise Stop(exit_codes.INCOMPLETE, str(err)) from err
+        write_output(output, RECORD, encode(run))
+    for note in run.notes[-5:]:
+        click.echo(f"note: {one_line(note)}")
     click.echo(headline(run.verdicts))
     click.echo(str(output))
     return run.exit_code

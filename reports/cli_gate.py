@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from . import baseline, exit_codes
+from .accept import accept
 from .cli import Stop
-from .cli_files import load_run
-from .gate import Files, Finding, exit_code, finding_line, judge
-from .record import RecordError, Run, write_atomically
-from .text import clean, github_command
+from .cli_files import as_usage, load_run
+from .gate import Files, Finding, exit_code, finding_line, is_shard, judge
+from .output import PAGE, replaceable, write_output
+from .record import Run, write_atomically
+from .text import github_command, number, one_line
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _KNOWN = Path("known.json")
@@ -36,17 +39,24 @@ def gate_command(
 ) -> int:
     """Compare a run with the known failures and the accuracy budgets; reads files only."""
     run = load_run(record)
+    _refuse_shard(run)
+    target = record.parent / "report.html"
+    if report:
+        with as_usage():
+            replaceable(target, PAGE)
     files = Files(
         known=_optional(paths["known"], _KNOWN, baseline.load_known) or {},
         budget=_optional(paths["budget"], _BUDGET, baseline.load_budget),
         base=_optional(paths["base"], None, baseline.load_budget),
     )
+    if files.base is not None and files.budget is None:
+        raise Stop(exit_codes.USAGE, "--base: needs budget.json (or --budget FILE) to compare with; there is none")
     findings = judge(run, files, partial=partial)
     for finding in findings:
         click.echo(finding_line(finding))
     code = exit_code(findings, exit_zero=exit_zero, allow_incomplete=allow_incomplete)
     if report:
-        _render(run, findings, code, record.parent / "report.html")
+        _render(run, findings, code, target)
     blocking = [finding for finding in findings if finding.code]
     _annotate(blocking)
     click.echo(f"gate: {'ok' if code == exit_codes.OK else 'FAIL'} (exit {code}), {len(blocking)} blocking findings")
@@ -55,7 +65,7 @@ def gate_command(
 
 @click.group("baseline")
 def baseline_command() -> None:
-    """Show, update or prune budget.json (and prune known.json)."""
+    """Show, update or prune the accuracy budgets; show, accept or prune known failures."""
 
 
 @baseline_command.command("show")
@@ -65,9 +75,12 @@ def show_command(budget: Path, known: Path) -> int:
     """Show both files."""
     for entry in (_optional(None, budget, baseline.load_budget) or {}).values():
         raised = f"  raised: {entry.raised}" if entry.raised else ""
-        click.echo(clean(f"budget {entry.budget:<8g} {entry.cell}  {entry.device_class}  {entry.date}{raised}"))
+        text = f"budget {entry.budget:<8g} {entry.cell}  {entry.device_class}  {entry.date}{raised}"
+        click.echo(one_line(text, 1000))
     for item in (_optional(None, known, baseline.load_known) or {}).values():
-        click.echo(clean(f"known  {item.cell}  until {item.expires}  {item.issue}  {item.owner}: {item.reason}"))
+        size = "" if item.at_most is None else f" at most {number(float(item.at_most), 4)}"
+        text = f"known  {item.cell}  {item.code}{size}  until {item.expires}  {item.issue}  {item.owner}: {item.reason}"
+        click.echo(one_line(text, 1000))
     return exit_codes.OK
 
 
@@ -83,8 +96,36 @@ def update_command(record: Path, budget: Path, allow_raise: tuple[str, ...], rea
         after, changes = baseline.update(load_run(record), before, allow_raise=allow_raise, reason=reason)
     except ValueError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
-    write_atomically(budget, baseline.dump_budget(after))
+    with as_usage():
+        write_atomically(budget, baseline.dump_budget(after))
     _say(changes, f"{len(changes)} changes in {budget}")
+    return exit_codes.OK
+
+
+@baseline_command.command("accept")
+@click.argument("record", type=_FILE)
+@click.argument("cells", metavar="CELL...", nargs=-1, required=True)
+@click.option("--reason", required=True, help="Why the failure is accepted for now.")
+@click.option("--issue", required=True, help="Where it is tracked.")
+@click.option("--owner", required=True, help="Who sees to it.")
+@click.option("--expires", required=True, type=click.DateTime(["%Y-%m-%d"]), help="The last day of the entry.")
+@click.option("--known", type=_FILE, default=_KNOWN, show_default=True)
+def accept_command(
+    record: Path, cells: tuple[str, ...], reason: str, issue: str, owner: str, expires: datetime, known: Path
+) -> int:
+    """Enter failures of a run into known.json: their code, and their size as the largest that is accepted.
+
+    CELL is a cell as `opassay list` shows it, or a pattern with *, such as "softmax::*[float16-cpu-torch]".
+    """
+    before = _optional(None, known, baseline.load_known) or {}
+    run = load_run(record)
+    try:
+        after, changes = accept(run, before, cells, reason=reason, issue=issue, owner=owner, expires=expires.date())
+    except ValueError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+    with as_usage():
+        write_atomically(known, baseline.dump_known(after))
+    _say(changes, f"{len(changes)} changes in {known}")
     return exit_codes.OK
 
 
@@ -97,10 +138,11 @@ def prune_command(record: Path, budget: Path, known: Path) -> int:
     budgets = _optional(None, budget, baseline.load_budget)
     accepted = _optional(None, known, baseline.load_known)
     kept, left, said = baseline.prune(load_run(record), budgets or {}, accepted or {})
-    if budgets is not None:
-        write_atomically(budget, baseline.dump_budget(kept))
-    if accepted is not None:
-        write_atomically(known, baseline.dump_known(left))
+    with as_usage():
+        if budgets is not None:
+            write_atomically(budget, baseline.dump_budget(kept))
+        if accepted is not None:
+            write_atomically(known, baseline.dump_known(left))
     _say(said, f"{len(said)} entries removed")
     return exit_codes.OK
 
@@ -110,10 +152,8 @@ def _optional(path: Path | None, usual: Path | None, read: Callable[[Path], _T])
     chosen = path if path is not None else usual if usual is not None and usual.exists() else None
     if chosen is None:
         return None
-    try:
+    with as_usage():
         return read(chosen)
-    except (RecordError, OSError) as err:
-        raise Stop(exit_codes.USAGE, str(err)) from err
 
 
 def _render(run: Run, findings: list[Finding], code: int, path: Path) -> None:
@@ -121,7 +161,17 @@ def _render(run: Run, findings: list[Finding], code: int, path: Path) -> None:
     from .matrix import Gated
 
     page = render(run, Gated(tuple(findings), code))
-    write_atomically(path, page.encode("utf-8", "replace"))
+    with as_usage():
+        write_output(path, PAGE, page.encode("utf-8", "replace"))
+
+
+def _refuse_shard(run: Run) -> None:
+    """A part of a run is no run: neither --partial nor --allow-incomplete makes it one."""
+    with as_usage():
+        if not is_shard(run):
+            return
+    text = f"the record is of shard {run.settings['shard']} alone; need that of all, see `opassay merge`"
+    raise Stop(exit_codes.INCOMPLETE, f"gate: {text}")
 
 
 def _annotate(findings: list[Finding]) -> None:
@@ -132,5 +182,5 @@ def _annotate(findings: list[Finding]) -> None:
 
 def _say(lines: list[Any], last: str) -> None:
     for line in lines:
-        click.echo(clean(str(line)))
+        click.echo(one_line(str(line), 1000))
     click.echo(last)

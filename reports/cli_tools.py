@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import shutil
 from importlib.metadata import EntryPoint
@@ -13,9 +14,9 @@ from ..oracles.verdict import Code
 from ..properties.catalog import CATALOG
 from ..properties.plan import plugin_entry_points
 from . import exit_codes
-from .cli import Stop
+from .cli import EXTRA, Stop
 from .explain import explain
-from .text import clean
+from .text import one_line
 
 
 @click.command("explain")
@@ -37,13 +38,18 @@ def explain_command(code: str | None) -> int:
 def doctor_command() -> int:
     """Show the environment that decides verdicts, and what it lacks."""
     surroundings = importlib.import_module("opassay.properties.environment")
-    found = surroundings.environment()
+    missing = ""
+    try:
+        found = surroundings.environment()
+    except (ImportError, OSError) as err:  # not installed, or a shared library that it needs is missing
+        missing = f"{type(err).__name__}: {one_line(str(err))}"
+        found = surroundings.versions()
     width = max(map(len, found))
     for name, value in found.items():
-        click.echo(f"{name:<{width}}  {clean(value)}")
-    for line in _lacks(found):
+        click.echo(f"{name:<{width}}  {one_line(value)}")
+    for line in _lacks(found, missing):
         click.echo(f"note: {line}")
-    return exit_codes.OK
+    return exit_codes.USAGE if missing else exit_codes.OK
 
 
 @click.command("plugins")
@@ -54,7 +60,7 @@ def plugins_command() -> int:
         click.echo("plugins are off: OPASSAY_DISABLE_PLUGIN_AUTOLOAD is set")
     for point in plugin_entry_points():
         taken = "  (refused: the name is built in)" if point.name in CATALOG else ""
-        click.echo(clean(f"{point.name}: {_origin(point)}, {point.value}{taken}"))
+        click.echo(one_line(f"{point.name}: {_origin(point)}, {point.value}{taken}", 500))
     return exit_codes.OK
 
 
@@ -64,8 +70,11 @@ def _origin(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}"
 
 
-def _lacks(found: dict[str, str]) -> list[str]:
-    lines = []
+def _lacks(found: dict[str, str], no_torch: str) -> list[str]:
+    absent = [name for name in sorted(EXTRA) if importlib.util.find_spec(name) is None]
+    lines = [f'{", ".join(absent)}: not installed; pip install "opassay[verify]"'] if absent else []
+    if no_torch:
+        return [*lines, f"torch cannot be imported ({no_torch}): no cell can run; pip install torch"]
     if shutil.which("c++") is None and shutil.which("g++") is None and shutil.which("clang++") is None:
         lines.append("no C++ compiler: torch.compile cells on the CPU cannot run")
     if found.get("cuda", "not available") == "not available":

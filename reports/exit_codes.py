@@ -10,7 +10,7 @@ OK = 0
 FAILED = 1  # a verdict is fail or unstable; for a gate: a budget exceeded, coverage lost
 USAGE = 2  # an unknown name, a broken file, a plugin that does not load
 INTERNAL = 3  # the framework itself broke
-INCOMPLETE = 4  # crash, timeout, missing device, interrupted before the end
+INCOMPLETE = 4  # crash, timeout, missing device or shard, interrupted before the end
 NOTHING = 5  # nothing selected, or nothing that was selected could be checked
 INTERRUPT = 130  # Ctrl-C
 
@@ -19,7 +19,7 @@ PRIORITY: tuple[int, ...] = (INTERRUPT, INTERNAL, USAGE, FAILED, INCOMPLETE, NOT
 
 Reason = tuple[int, str]
 
-_LOST = frozenset({Code.NO_DEVICE, Code.INTERRUPTED})
+_LOST = frozenset({Code.NO_DEVICE, Code.INTERRUPTED, Code.RETIRED})
 
 
 def is_incomplete(verdict: Verdict) -> bool:
@@ -37,13 +37,16 @@ def run_reasons(verdicts: Sequence[Verdict]) -> list[Reason]:
         *_count(INTERNAL, "error", [v for v in verdicts if v.outcome is Outcome.ERROR]),
         *_count(INCOMPLETE, "incomplete", [v for v in verdicts if is_incomplete(v)]),
     ]
-    if not any(v.outcome in CHECKED for v in verdicts) and not reasons:
+    if not any(v.outcome in CHECKED for v in verdicts):  # beside other reasons too: those may be forgiven, this never
         reasons.append((NOTHING, f"no cell was checked ({len(verdicts)} planned)"))
     return reasons
 
 
 def choose(reasons: Iterable[Reason], *, exit_zero: bool = False, allow_incomplete: bool = False) -> int:
-    """The exit code: the most urgent reason; `exit_zero` forgives 1 and 4, `allow_incomplete` 4."""
+    """The exit code: the most urgent reason; `exit_zero` forgives 1 and 4, `allow_incomplete` 4.
+
+    That nothing was checked is never forgiven: a job that asks nothing must not be green.
+    """
     forgiven = {FAILED, INCOMPLETE} if exit_zero else {INCOMPLETE} if allow_incomplete else set()
     codes = {code for code, _ in reasons} - forgiven
     return next((code for code in PRIORITY if code in codes), OK)

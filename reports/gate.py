@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-from ..oracles.verdict import CHECKED, Outcome, Verdict
+from ..oracles.verdict import CHECKED, Code, Outcome, Verdict
 from . import exit_codes
-from .baseline import Budget, BudgetEntry, Known, device_class, measured
+from .baseline import Budget, BudgetEntry, Known, device_class, measured, unaccepted
+from .merge import shard_of
 from .record import Run
 from .text import number, one_line
 
@@ -53,6 +54,7 @@ def judge(run: Run, files: Files, *, partial: bool = False) -> list[Finding]:
     """
     verdicts = {verdict.cell.key: verdict for verdict in run.verdicts}
     findings = [
+        *_whole(run, partial),
         *_verdicts(run, files.known),
         *_known(run, files.known, verdicts, partial),
         *(_budgets(run, files, files.budget, verdicts, partial) if files.budget is not None else ()),
@@ -75,16 +77,38 @@ def finding_line(finding: Finding) -> str:
     return one_line(f"{sign} {finding.kind:<9} {finding.cell}  {finding.text}", 400)
 
 
+def _whole(run: Run, partial: bool) -> Iterator[Finding]:
+    """What is not in the record although it was planned, and a run that the framework itself broke."""
+    if is_shard(run):
+        text = f"the record is of shard {run.settings['shard']} alone; merge all shards first"
+        yield Finding("incomplete", "", text, exit_codes.INCOMPLETE)
+    left_out = [v.cell.key for v in run.verdicts if v.outcome is Outcome.NOT_RUN and v.code is Code.DESELECTED]
+    if left_out and not partial:
+        text = f"{len(left_out)} planned cells were deselected, among them {left_out[0]}; is that meant? see --partial"
+        yield Finding("incomplete", "", text, exit_codes.INCOMPLETE)
+    broken = run.exit_code in (exit_codes.INTERNAL, exit_codes.USAGE)
+    if broken and not any(verdict.outcome is Outcome.ERROR for verdict in run.verdicts):
+        text = f"the run itself ended with {run.exit_code}: {'; '.join(run.exit_reasons[:3])}"
+        yield Finding("error", "", text, run.exit_code)
+
+
+def is_shard(run: Run) -> bool:
+    """Whether the record is of one part of several: it says nothing of the other cells."""
+    shard = shard_of(run)
+    return shard is not None and shard[1] > 1
+
+
 def _verdicts(run: Run, known: Known) -> Iterator[Finding]:
     today = _day(run)
     for verdict in run.verdicts:
         key = verdict.cell.key
         listed = known.get(key)
         if verdict.outcome in _FAILED:
-            if listed is not None and listed.expires >= today:
+            changed = "" if listed is None else unaccepted(listed, verdict)
+            if listed is not None and listed.expires >= today and not changed:
                 yield Finding("known", key, f"{listed.reason} ({listed.issue})")
             else:
-                yield Finding("new", key, _failure(verdict), exit_codes.FAILED)
+                yield Finding("new", key, f"{changed}; {_failure(verdict)}".removeprefix("; "), exit_codes.FAILED)
         elif verdict.outcome is Outcome.ERROR:
             yield Finding("error", key, verdict.reason, exit_codes.INTERNAL)
         elif exit_codes.is_incomplete(verdict):
@@ -125,14 +149,18 @@ def _budgets(run: Run, files: Files, budget: Budget, verdicts: dict[str, Verdict
 def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> Iterator[Finding]:
     key, measure = verdict.cell.key, verdict.measure
     same = (run.profile, run.seed) == (entry.profile, entry.seed)
+    accepted = key in known and not unaccepted(known[key], verdict)
     if verdict.outcome not in CHECKED:
-        if key not in known:
+        if not accepted:
             text = f"was checked, is now {verdict.outcome}: {verdict.reason}"
             yield Finding("coverage", key, text, exit_codes.FAILED)
         return
     if not measured(verdict):
+        if verdict.outcome in _HELD:
+            text = f"held, but its error/bound is {number(measure.max_ratio)}: nothing to compare with the budget"
+            yield Finding("coverage", key, text, exit_codes.FAILED)
         return
-    if measure.judged < LEAST_EFFORT * entry.judged and key not in known:
+    if measure.judged < LEAST_EFFORT * entry.judged and not accepted:
         text = f"{measure.judged} elements judged, {entry.judged} before"
         yield Finding("coverage", key, text, exit_codes.FAILED if same else exit_codes.OK)
     if measure.max_ratio > entry.budget:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import re
 from functools import cache
 from importlib import resources
 
@@ -17,7 +16,7 @@ from .chart import short_dtype
 from .explain import EXPLANATIONS, OUTCOMES
 from .matrix import Gated
 from .record import Run
-from .text import GLYPHS, clean, duration, grouped, has_ulps, number, one_line
+from .text import GLYPHS, clean, duration, grouped, has_ulps, number, one_line, short_hex
 from .view import make_view
 
 _BOUNDED = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
@@ -62,7 +61,7 @@ def _environment() -> jinja2.Environment:
         "judged": _judged,
         "ulps": lambda verdict: has_ulps(verdict.measure),
         "ratio": _ratio,
-        "hex": lambda text: re.sub(r"\.?0+p", "p", clean(text)),
+        "hex": short_hex,
         "kind": lambda outcome: str(outcome).replace(" ", "-"),
         "grouped": grouped,
     }

@@ -6,7 +6,7 @@ import re
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from ..oracles.verdict import Outcome, Verdict
+from ..oracles.verdict import MAX_TEXT, Outcome, Verdict
 from .record import Run
 from .text import clean, failure_text, one_line
 
@@ -57,6 +57,6 @@ def _case(verdict: Verdict) -> TestCase:
         title = verdict.failure.title if verdict.failure else verdict.reason
         result = kind(xml_text(one_line(f"{verdict.code} {title}")), xml_text(str(verdict.outcome)))
         if kind is not Skipped:
-            result.text = xml_text(failure_text(verdict))
+            result.text = xml_text(failure_text(verdict, lines=MAX_TEXT, characters=MAX_TEXT))
         case.result = [result]
     return case

@@ -1,45 +1,158 @@
-"""Several records of one plan in, one record out: the shards of a run, or a run and its completion."""
+"""Several records of one plan in, one record out: the shards of a run, or a run and its completion.
+
+Records that were asked different questions, or asked in places whose answers may differ, are refused:
+the merged record could name only one of them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..oracles.verdict import CHECKED, Code, Outcome, Verdict
 from . import exit_codes
 from .collect import OTHER_SHARD, worse
+from .exit_codes import Reason
 from .record import RecordError, Run
+from .text import one_line
+
+#: Of the environment: what decides verdicts. Where the others differ, a note says so.
+DECISIVE = ("torch", "numpy", "mpmath", "hypothesis", "gpu", "gpu capability", "gpu count", "cuda", "cudnn")
+#: Of the settings: what decides which questions were asked.
+ASKED = ("several places", "keyword")
+LOST = "its shard is missing"
+MISSING = "missing shards"
+
+_SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
+_FRAMEWORK = (exit_codes.INTERNAL, exit_codes.USAGE)
 
 
-def merge(runs: Sequence[Run]) -> Run:
+class MissingShards(RecordError):
+    """Parts of the run are not among the records; the text names them."""
+
+
+def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
     """The union; where two records judged one cell, the worse verdict counts and a note says so.
 
+    Args:
+        runs: records of one plan, in any order.
+        partial: merge although shards are missing; their cells are not run, and the exit code is at best 4.
+
     Raises:
-        RecordError: no record, or records of different plans, commits, profiles or major versions.
+        RecordError: no record, or records that differ in what was asked or where it was answered.
+        MissingShards: not all shards are there, and not `partial`.
     """
     if not runs:
         raise RecordError("merge: got no record, need at least one")
     first = runs[0]
-    for name in ("plan_digest", "commit", "profile", "seed"):
-        values = {getattr(run, name) for run in runs}
-        if len(values) > 1:
-            raise RecordError(f"merge: got different {name}: {', '.join(sorted(map(str, values)))}")
-    if len({run.version.split(".")[0] for run in runs}) > 1:
-        raise RecordError("merge: got records of different major versions")
-    notes = [note for run in runs for note in run.notes]
+    _check(runs)
+    missing = _missing(runs)
+    if missing and not partial:
+        raise MissingShards(
+            f"merge: missing shards {_listed(missing)}; nothing was written. Give their records too, or --partial to"
+            " merge what there is; the exit code stays 4"
+        )
+    notes = [*(note for run in runs for note in run.notes), *_differences(runs)]
     verdicts = tuple(_one(found, notes) for found in _by_cell(runs))
-    reasons = exit_codes.run_reasons(verdicts)
+    reasons = [*_reasons(runs, missing), *exit_codes.run_reasons(verdicts)]
+    kept = {name: value for name, value in first.settings.items() if name not in ("shard", MISSING)}
+    settings = kept | {"merged records": str(len(runs))} | ({MISSING: _listed(missing)} if missing else {})
     return replace(
         first,
         verdicts=verdicts,
         started=min(run.started for run in runs),
         seconds=sum(run.seconds for run in runs),
         dirty=any(run.dirty for run in runs),
-        settings=first.settings | {"merged records": str(len(runs))},
+        environment=next((run.environment for run in runs if _ran(run)), first.environment),
+        settings=settings,
         notes=tuple(notes),
         exit_code=exit_codes.choose(reasons),
         exit_reasons=tuple(text for _, text in reasons),
     )
+
+
+def shard_of(run: Run) -> tuple[int, int] | None:
+    """(I, N) of a record of part I of N; None of a whole one.
+
+    Raises:
+        RecordError: the record names its shard in another way.
+    """
+    text = run.settings.get("shard")
+    if text is None:
+        return None
+    found = _SHARD.fullmatch(text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise RecordError(f"run record: got shard={one_line(text, 50)!r}, need I/N with 1 <= I <= N")
+    return int(found[1]), int(found[2])
+
+
+def _check(runs: Sequence[Run]) -> None:
+    for name in ("version", "commit", "profile", "seed", "max_examples"):
+        _same(name, [str(getattr(run, name)) for run in runs])
+    for name in ASKED:
+        _same(name, [run.settings.get(name, "none") for run in runs])
+    _same("plan_digest", [run.plan_digest for run in runs])
+    ran = [run for run in runs if _ran(run)]  # a run in which no cell began may not know where it was
+    for name in DECISIVE:
+        _same(name, [run.environment.get(name, "none") for run in ran])
+    _same("python minor version", [".".join(run.environment.get("python", "none").split(".")[:2]) for run in ran])
+    _same("platform", [_platform(run) for run in ran])
+    _same("number of shards", [str(shard[1]) for shard in map(shard_of, runs) if shard is not None])
+
+
+def _ran(run: Run) -> bool:
+    return any(verdict.outcome is not Outcome.NOT_RUN for verdict in run.verdicts)
+
+
+def _same(name: str, values: Sequence[str]) -> None:
+    found = list(dict.fromkeys(values))
+    if len(found) < 2:
+        return
+    text = f"merge: got records of different {name}: {one_line(found[0], 100)!r} and {one_line(found[1], 100)!r}"
+    if name == "seed":
+        text += "; the profiles dev and nightly draw a seed per shard: give all shards the same --seed"
+    raise RecordError(text)
+
+
+def _platform(run: Run) -> str:
+    """System and machine, `Linux x86_64`, of `Linux 6.1.0 x86_64`: the kernel's version decides nothing."""
+    words = run.environment.get("platform", "").split()
+    return f"{words[0]} {words[-1]}" if words else "none"
+
+
+def _differences(runs: Sequence[Run]) -> list[str]:
+    """Notes on what may differ: cpu, kernel, libc and the like."""
+    notes = []
+    for name in dict.fromkeys(name for run in runs for name in run.environment):
+        values = list(dict.fromkeys(run.environment[name] for run in runs if name in run.environment))
+        if len(values) > 1:
+            notes.append(f"merged records differ in {name}: {', '.join(one_line(value, 60) for value in values[:4])}")
+    return notes
+
+
+def _missing(runs: Sequence[Run]) -> list[tuple[int, int]]:
+    shards = [shard_of(run) for run in runs]
+    found = {shard for shard in shards if shard is not None}
+    if len(shards) != sum(shard is not None for shard in shards):  # a record of the whole plan completes any other
+        return []
+    number = next(iter(found))[1]
+    return [(i, number) for i in range(1, number + 1) if (i, number) not in found]
+
+
+def _listed(shards: Sequence[tuple[int, int]]) -> str:
+    shown = ", ".join(f"{i}/{n}" for i, n in shards[:8])
+    return shown if len(shards) <= 8 else f"{shown} and {len(shards) - 8} more"
+
+
+def _reasons(runs: Sequence[Run], missing: Sequence[tuple[int, int]]) -> list[Reason]:
+    """What no verdict tells: shards that are not there, and a run that the framework itself broke."""
+    reasons: list[Reason] = [(exit_codes.INCOMPLETE, f"missing shards {_listed(missing)}")] if missing else []
+    for run in runs:
+        if run.exit_code in _FRAMEWORK and not any(verdict.outcome is Outcome.ERROR for verdict in run.verdicts):
+            text = "; ".join(run.exit_reasons[:3])
+            reasons.append((run.exit_code, f"a merged run ended with {run.exit_code}: {one_line(text, 300)}"))
+    return reasons
 
 
 def _by_cell(runs: Sequence[Run]) -> list[list[Verdict]]:
@@ -54,7 +167,7 @@ def _one(found: Sequence[Verdict], notes: list[str]) -> Verdict:
     ran = [verdict for verdict in found if verdict.outcome is not Outcome.NOT_RUN]
     if not ran:
         here = [verdict for verdict in found if verdict.reason != OTHER_SHARD]
-        lost = Verdict(found[0].cell, Outcome.NOT_RUN, Code.INTERRUPTED, "its shard is missing")
+        lost = Verdict(found[0].cell, Outcome.NOT_RUN, Code.INTERRUPTED, LOST)
         return here[0] if here else lost
     if sum(verdict.outcome in CHECKED for verdict in ran) > 1:
         notes.append(f"{ran[0].cell.key}: {len(ran)} verdicts, the worst one counts")

@@ -2,16 +2,18 @@
 
 `Run` is what the reports work with. On disk it is JSON with every float as a hexadecimal string, so
 that NaN and infinities survive; reading is strict: unknown fields, wrong types, oversized or
-contradictory data are refused.
+contradictory data are refused. The counts of what stands beside the verdicts are capped, so that a record
+that is accepted can be rendered in seconds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -36,13 +38,23 @@ from ..oracles.verdict import (
 SCHEMA = 1
 MAX_FILE = 64 * 2**20  # bytes
 MAX_CELLS = 1_000_000
+MAX_NOTES = 1000
+MAX_REASONS = 100
+MAX_WORDS = 1000  # of the command
+MAX_ENTRIES = 256  # of the settings, and of the environment
+_LINE = 500  # characters that a note, a setting or a word of the command is cut to
 
 _HEX_PATTERN = r"^(-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}|nan|-?inf)$"
 _Hex = Annotated[str, msgspec.Meta(pattern=_HEX_PATTERN, max_length=32)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 _Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 _Long = Annotated[str, msgspec.Meta(max_length=MAX_CASE)]
+_Line = Annotated[str, msgspec.Meta(max_length=4 * _LINE)]
+_Table = Annotated[dict[_Name, _Line], msgspec.Meta(max_length=MAX_ENTRIES)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+_HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
 
 
 class RecordError(ValueError):
@@ -108,8 +120,8 @@ class VerdictData(_Data, frozen=True, forbid_unknown_fields=True):
 
 
 class ExitData(_Data, frozen=True, forbid_unknown_fields=True):
-    code: int
-    reasons: list[_Text]
+    code: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    reasons: Annotated[list[_Line], msgspec.Meta(max_length=MAX_REASONS)]
 
 
 class RunData(_Data, frozen=True, forbid_unknown_fields=True):
@@ -118,19 +130,19 @@ class RunData(_Data, frozen=True, forbid_unknown_fields=True):
     schema: int
     tool: _Name
     version: _Name
-    commit: _Text
+    commit: _Line
     dirty: bool
-    command: list[_Text]
+    command: Annotated[list[_Line], msgspec.Meta(max_length=MAX_WORDS)]
     profile: _Name
     seed: int
-    max_examples: int | None
-    settings: dict[_Name, _Text]
-    environment: dict[_Name, _Text]
+    max_examples: _Count | None
+    settings: _Table
+    environment: _Table
     plan_digest: _Name
     started: _Name
     seconds: _Hex
     verdicts: Annotated[list[VerdictData], msgspec.Meta(max_length=MAX_CELLS)]
-    notes: list[_Text]
+    notes: Annotated[list[_Line], msgspec.Meta(max_length=MAX_NOTES)]
     exit: ExitData
 
 
@@ -173,7 +185,7 @@ def decode(content: bytes) -> Run:
 
     Raises:
         RecordError: too large, not JSON, another schema, a field missing, unknown or out of range,
-            a cell twice.
+            a cell twice, a digest of other cells, or a cell that held with an error that is not a number.
     """
     if len(content) > MAX_FILE:
         raise RecordError(f"run record: got {len(content)} bytes, need at most {MAX_FILE}")
@@ -187,6 +199,8 @@ def decode(content: bytes) -> Run:
     keys = {verdict.cell.key for verdict in verdicts}
     if len(keys) != len(verdicts):
         raise RecordError("run record: a cell has two verdicts")
+    if data.plan_digest != plan_digest(verdict.cell for verdict in verdicts):
+        raise RecordError("run record: plan_digest does not match the cells; cells were added, removed or renamed")
     seconds = _finite("seconds", data.seconds)
     _moment(data.started)
     return Run(
@@ -241,7 +255,13 @@ def read_capped(path: Path, limit: int = MAX_FILE) -> bytes:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes to a temporary name beside `path`, then renames; never leaves half a file."""
+    """Writes to a temporary name beside `path`, then renames; never leaves half a file.
+
+    Raises:
+        RecordError: `path` is a symbolic link, a folder, or a device: renaming onto it would replace it.
+        OSError: it cannot be written.
+    """
+    check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -254,6 +274,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+def check_replaceable(path: Path) -> None:
+    """RecordError for a path that is neither free nor a regular file itself."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        kind = "a symbolic link" if path.is_symlink() else "a folder" if path.is_dir() else "a special file"
+        raise RecordError(f"{path}: is {kind}; need a regular file, or a name that is free")
+
+
 def verdict_of(data: VerdictData) -> Verdict:
     """The verdict of its data on disk."""
     return _verdict(data)
@@ -261,12 +288,18 @@ def verdict_of(data: VerdictData) -> Verdict:
 
 def _verdict(data: VerdictData) -> Verdict:
     seconds = _finite("seconds", data.seconds)
+    measure = _measure(data.measure)
+    if data.outcome in _HELD and measure.judged and math.isnan(measure.max_ratio):
+        cell = Cell(**msgspec.structs.asdict(data.cell)).key
+        raise RecordError(
+            f"run record: {cell} is {data.outcome} with max_ratio=nan, need a number: nothing was compared"
+        )
     return Verdict(
         cell=Cell(**msgspec.structs.asdict(data.cell)),
         outcome=data.outcome,
         code=data.code,
         reason=data.reason,
-        measure=_measure(data.measure),
+        measure=measure,
         failure=None if data.failure is None else Failure(**msgspec.structs.asdict(data.failure)),
         seconds=seconds,
         timing=tuple((name, _finite(name, value)) for name, value in data.timing),
@@ -278,17 +311,28 @@ def _verdict(data: VerdictData) -> Verdict:
 def _measure(data: MeasureData) -> Measure:
     hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst", "ulp_median", "ulp_p99")
     values: dict[str, Any] = msgspec.structs.asdict(data)
-    values.update({name: float.fromhex(values[name]) for name in hexes})
+    values.update({name: _float(name, values[name]) for name in hexes})
     values["regimes"] = tuple(data.regimes)
     if data.worst is not None:
         worst: dict[str, Any] = msgspec.structs.asdict(data.worst)
-        worst.update(ulp=float.fromhex(data.worst.ulp), ratio=float.fromhex(data.worst.ratio))
+        worst.update(ulp=_float("ulp", data.worst.ulp), ratio=_float("ratio", data.worst.ratio))
         values["worst"] = Worst(**worst)
     return Measure(**values)
 
 
+def _float(name: str, text: str) -> float:
+    """An error, a ratio or a width: any value but a negative one."""
+    try:
+        value = float.fromhex(text)
+    except OverflowError as err:
+        raise RecordError(f"run record: got {name}={text}, need a double") from err
+    if value < 0:
+        raise RecordError(f"run record: got {name}={text}, need 0 or more")
+    return value
+
+
 def _finite(name: str, text: str) -> float:
-    value = float.fromhex(text)
+    value = _float(name, text)
     if not 0 <= value < 1e12:
         raise RecordError(f"run record: got {name}={value}, need seconds")
     return value
@@ -308,21 +352,31 @@ def _encode(run: Run, max_case: int) -> bytes:
         "version": run.version,
         "commit": run.commit,
         "dirty": run.dirty,
-        "command": [_short(word) for word in run.command],
+        "command": _lines(run.command, MAX_WORDS, "words"),
         "profile": run.profile,
         "seed": run.seed,
         "max_examples": run.max_examples,
-        "settings": {_short(key): _short(value) for key, value in run.settings.items()},
-        "environment": {_short(key): _short(value) for key, value in run.environment.items()},
+        "settings": _table(run.settings),
+        "environment": _table(run.environment),
         "plan_digest": run.plan_digest,
         "started": run.started,
         "seconds": run.seconds.hex(),
         "verdicts": [as_data(verdict, max_case=max_case) for verdict in run.verdicts],
-        "notes": [_short(note) for note in run.notes],
-        "exit": {"code": run.exit_code, "reasons": [_short(reason) for reason in run.exit_reasons]},
+        "notes": _lines(run.notes, MAX_NOTES, "notes"),
+        "exit": {"code": run.exit_code, "reasons": _lines(run.exit_reasons, MAX_REASONS, "reasons")},
     }
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
 
 
+def _table(values: Mapping[str, str]) -> dict[str, str]:
+    return {_short(key): _short(value) for key, value in list(values.items())[:MAX_ENTRIES] if _short(key)}
+
+
+def _lines(texts: Sequence[str], most: int, what: str) -> list[str]:
+    """The texts, each cut to a line; where there are too many, the last line says how many are left out."""
+    kept = [_short(text) for text in texts[:most]]
+    return kept if len(texts) <= most else [*kept[:-1], f"and {len(texts) - most + 1} more {what}"]
+
+
 def _short(text: str) -> str:
-    return clean(text)[:500]
+    return clean(text[: 16 * _LINE])[:_LINE]

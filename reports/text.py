@@ -16,6 +16,7 @@ __all__ = [
     "GLYPHS",
     "Standing",
     "clean",
+    "code_span",
     "complaints",
     "counts",
     "duration",
@@ -26,6 +27,7 @@ __all__ = [
     "markdown",
     "number",
     "one_line",
+    "short_hex",
     "standings",
     "verdict_line",
     "wrapped",
@@ -50,8 +52,18 @@ GLYPHS: dict[Outcome, str] = {
 
 def one_line(text: str, limit: int = 200) -> str:
     """The text on one line of at most `limit` characters."""
-    flat = " ".join(clean(text).split())
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+    seen = max(16 * limit, 4096)  # a text of megabytes is not gone through for one line
+    flat = " ".join(clean(text[:seen]).split())
+    return flat if len(flat) <= limit and len(text) <= seen else flat[: limit - 1] + "…"
+
+
+def short_hex(text: str) -> str:
+    """A hexadecimal float without zeros at its end, `0x1.8000000000000p+1` as `0x1.8p+1`; other text as it is."""
+    shown = clean(text)
+    head, point, exponent = shown.partition("p")
+    if not head.startswith(("0x", "-0x")) or "." not in head:
+        return shown
+    return head.rstrip("0").rstrip(".") + point + exponent
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -188,6 +200,11 @@ def markdown(text: str) -> str:
     flat = one_line(text, 300).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     flat = "".join("\\" + sign if sign in "\\`*_{}[]()#+-!|~" else sign for sign in flat)
     return flat.replace("@", "@\N{WORD JOINER}").replace("://", ":\N{WORD JOINER}//")
+
+
+def code_span(text: str) -> str:
+    """Text as code in markdown, also in a row of a table."""
+    return "`" + one_line(text).replace("`", "'").replace("|", "\\|") + "`"
 
 
 def github_command(level: str, title: str, message: str) -> str:

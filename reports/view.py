@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..oracles.verdict import CHECKED, Code, Failure, Outcome, Verdict
+from ..oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict
 from .accuracy import Line, accuracy
 from .chart import Plot, accuracy_plot, series_name, short_dtype
 from .explain import EXPLANATIONS, Explanation
@@ -177,13 +177,13 @@ def _op_part(op: str, index: int, squares: Sequence[Square], series: Sequence[st
 
 def _card(square: Square) -> Card:
     failure = square.verdict.failure
-    case = clean(failure.case) if failure else ""
+    case = clean(failure.case[:MAX_CASE]) if failure else ""
     code = failure.code if failure else square.verdict.code
     return Card(
         square=square,
         failure=failure,
         explanation=EXPLANATIONS[code],
-        details=textwrap.dedent("\n".join(failure.details())) if failure else "",
+        details=textwrap.dedent("\n".join(failure.details())[:MAX_TEXT]) if failure else "",
         again=_again(square),
         case=case[:_SHOWN_CASE],
         case_cut=len(case) > _SHOWN_CASE,
@@ -193,6 +193,8 @@ def _card(square: Square) -> Card:
 
 def _program(snippet: str) -> str:
     """The whole program, for half of it shows nothing; none if it only names the command that replays."""
+    if len(snippet) > MAX_CASE:
+        return ""
     code = [line for line in snippet.splitlines() if line.strip() and not line.startswith("#")]
     return clean(snippet) if code else ""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from ...oracles.op import Op
@@ -35,10 +37,9 @@ def named_op(name: str) -> Op:
             f" given as {found['target']}(module:samples)"
         )
     reference = None if found["reference"] is None else _place(found["reference"])
-    try:
-        return custom_function(target, _place(found["samples"]), reference)
-    except (TypeError, ValueError) as err:
-        raise SelectionError(f"op: {name}: {err}") from err
+    samples = _place(found["samples"])
+    with _declaring(name):
+        return custom_function(target, samples, reference)
 
 
 def _place(place: str) -> Any:
@@ -47,10 +48,21 @@ def _place(place: str) -> Any:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)
-    try:
+    with _declaring(place):
         value: Any = importlib.import_module(module_name)
         for part in path.split("."):
             value = getattr(value, part)
+    return value
+
+
+@contextlib.contextmanager
+def _declaring(place: str) -> Iterator[None]:
+    """A declaration that raises is the user's to mend, and so is one that ends the program: sys.exit on import."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
     except (ImportError, AttributeError) as err:
         raise SelectionError(f"op: nothing at {place!r}: {type(err).__name__}: {err}") from err
-    return value
+    except BaseException as err:
+        raise SelectionError(f"op: {place!r} cannot be loaded: {type(err).__name__}: {err}") from err

@@ -19,7 +19,8 @@ from tests.reports.conftest import failed, make_run, verdict
 
 def _known(item: Verdict, expires: str = "2026-06-01") -> dict[str, KnownEntry]:
     key = item.cell.key
-    return {key: KnownEntry(key, "wide sum", "#12", "nobody", date.fromisoformat(expires))}
+    size = 4.0 if item.outcome is Outcome.FAIL else None
+    return {key: KnownEntry(key, item.code, size, "wide sum", "#12", "nobody", date.fromisoformat(expires))}
 
 
 def _budget(run: Run) -> baseline.Budget:
@@ -48,7 +49,8 @@ LOST = verdict("FWD", Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, judged=0)
         ([GOOD, replace(BAD, outcome=Outcome.UNSTABLE)], Files(), ["new"], 1),
         ([GOOD, verdict("VJP", Outcome.CRASH, Code.CRASHED)], Files(), ["incomplete"], 4),
         ([GOOD, verdict("VJP", Outcome.NOT_RUN, Code.NO_DEVICE)], Files(), ["incomplete"], 4),
-        ([GOOD, verdict("VJP", Outcome.NOT_RUN, Code.DESELECTED)], Files(), [], 0),
+        ([GOOD, verdict("VJP", Outcome.NOT_RUN, Code.DESELECTED)], Files(), ["incomplete"], 4),
+        ([GOOD, verdict("VJP", Outcome.NOT_RUN, Code.RETIRED)], Files(), ["incomplete"], 4),
         ([GOOD, verdict("VJP", Outcome.NOT_RUN, Code.NOT_BUILT)], Files(), [], 0),
         ([GOOD, BAD, verdict("JVP", Outcome.ERROR, Code.HARNESS)], Files(), ["error", "new"], 3),
         ([LOST], Files(), ["nothing"], 5),

@@ -168,6 +168,7 @@ def test_reasons_of_a_run() -> None:
     assert codes(Outcome.UNSUPPORTED) == [5]
     assert codes() == [5]
     assert codes(Outcome.NOT_RUN, Outcome.VERIFIED) == [4]
+    assert codes(Outcome.NOT_RUN, Outcome.UNSUPPORTED) == [4, 5]
     assert exit_codes.choose([(1, ""), (4, "")], exit_zero=True) == 0
 
 

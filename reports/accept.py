@@ -1,0 +1,92 @@
+"""Accepting failures of a run into known.json: with reason, issue, owner and expiry, and for what was seen only."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Literal
+
+from ..oracles.verdict import Outcome, Verdict
+from .baseline import Known, KnownEntry, size_of
+from .gate import LONGEST_EXPIRY
+from .record import Run
+from .text import clean, number
+
+_FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
+_MOST_TEXT = 2000
+
+
+def accept(
+    run: Run, known: Known, cells: Iterable[str], *, reason: str, issue: str, owner: str, expires: date
+) -> tuple[Known, list[str]]:
+    """The known failures after a run, and the changes in words.
+
+    Args:
+        run: its failures are accepted, each for its code and no larger than it is.
+        known: before; an entry of a cell that is accepted again is replaced.
+        cells: keys, or patterns in which `*` stands for any characters; a pattern takes failures only, a key also
+            a cell that is unsupported now, whose loss of coverage is accepted then.
+        reason: why the failure is accepted.
+        issue: where it is tracked.
+        owner: who sees to it.
+        expires: the last day on which the entry holds.
+
+    Raises:
+        ValueError: what the gate would refuse: an empty text, an expiry before the run or too far off, a pattern
+            that no failure matches, a cell that did not fail.
+    """
+    texts = {"reason": reason, "issue": issue, "owner": owner}
+    for name, text in texts.items():
+        if not clean(text).strip() or len(text) > _MOST_TEXT:
+            raise ValueError(f"baseline accept: got --{name}={text[:50]!r}, need 1 to {_MOST_TEXT} characters")
+    _check_expiry(run, expires)
+    after, said = dict(known), []
+    for verdict in _chosen(run.verdicts, cells):
+        key = verdict.cell.key
+        words = {name: clean(text).strip() for name, text in texts.items()}
+        entry = KnownEntry(key, verdict.code, _rounded(size_of(verdict)), expires=expires, **words)
+        size = "" if entry.at_most is None else f", at most {number(float(entry.at_most), 4)} times its bound"
+        said.append(f"{key}: {'replaced' if key in after else 'accepted'}, {entry.code}{size}")
+        after[key] = entry
+    return after, said
+
+
+def _check_expiry(run: Run, expires: date) -> None:
+    today = date.fromisoformat(run.started[:10])
+    if not today <= expires <= today + LONGEST_EXPIRY:
+        last = today + timedelta(days=LONGEST_EXPIRY.days)
+        raise ValueError(
+            f"baseline accept: got --expires={expires}, need a day from {today}, that of the run, to {last}"
+        )
+
+
+def _chosen(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
+    by_key = {verdict.cell.key: verdict for verdict in verdicts}
+    found: dict[str, Verdict] = {}
+    for name in cells:
+        if name in by_key:
+            verdict = by_key[name]
+            if verdict.outcome not in (*_FAILED, Outcome.UNSUPPORTED):
+                raise ValueError(f"baseline accept: {name} is {verdict.outcome}, need a cell that failed")
+            found[name] = verdict
+            continue
+        pattern = re.compile(".*?".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
+        failed = {k: v for k, v in by_key.items() if v.outcome in _FAILED and pattern.fullmatch(k)}
+        if not failed:
+            text = "no failure of the run matches" if "*" in name else "the run has no such cell"
+            raise ValueError(f"baseline accept: got CELL={name[:200]!r}, but {text}")
+        found |= failed
+    return list(found.values())
+
+
+def _rounded(size: float | None) -> float | Literal["inf"] | None:
+    """Four significant digits, upwards."""
+    if size is None:
+        return None
+    if math.isinf(size):
+        return "inf"
+    rounded = float(Decimal(size).normalize(Context(prec=4, rounding=ROUND_CEILING)))
+    return "inf" if math.isinf(rounded) else rounded

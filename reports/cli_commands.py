@@ -1,0 +1,51 @@
+"""The commands by name; a module is imported only when its command is used."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+#: command -> (module with it, what it does).
+COMMANDS: dict[str, tuple[str, str]] = {
+    "list": (".cli_files", "Show the plan: which cells there are."),
+    "run": (".cli_run", "Run cells and write the report."),
+    "verify-function": (".cli_function", "Judge a custom autograd function of yours."),
+    "report": (".cli_files", "Render a run record as one HTML file."),
+    "accuracy": (".cli_files", "Print the measured accuracy of each op as a table."),
+    "merge": (".cli_files", "Merge the records of several shards."),
+    "gate": (".cli_gate", "Compare a run with known failures and accuracy budgets."),
+    "baseline": (".cli_gate", "Show, update, accept or prune budgets and known failures."),
+    "recover": (".cli_recover", "Make the record of a run that was killed."),
+    "replay": (".cli_replay", "Run a case file again."),
+    "explain": (".cli_tools", "Say what a reason code means."),
+    "doctor": (".cli_tools", "Show the environment and what it lacks."),
+    "plugins": (".cli_tools", "List installed plugins without loading them."),
+    "schema": (".cli_files", "Print the JSON Schema of the run record."),
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(COMMANDS[cmd_name][0], __package__)
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="opassay", prog_name="opassay")
+def cli() -> None:
+    """Verify PyTorch ops against exact formulas.
+
+    Exit codes: 0 verified, 1 a cell failed, 2 usage or configuration, 3 internal error,
+    4 incomplete, 5 nothing selected, 130 interrupted.
+    """

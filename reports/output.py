@@ -1,0 +1,48 @@
+"""Files that a user names as a target: one that opassay did not write is left alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from .record import RecordError, check_replaceable, write_atomically
+
+RECORD = "run record"
+PAGE = "report page"
+JUNIT = "JUnit file"
+
+_HEAD = 2**16  # bytes that are looked at
+#: How files that opassay wrote begin; each pattern is tried once, at the start.
+_BEGINS = {
+    RECORD: re.compile(rb'\s*+\{\s*+"schema":\s*+[0-9]++,\s*+"tool":\s*+"opassay"'),
+    PAGE: re.compile(
+        rb"<!doctype html>(?s:.)*?(<meta name=\"generator\" content=\"opassay\">|\xe2\x80\x93 opassay</title>)"
+    ),
+    JUNIT: re.compile(rb"\s*+(<\?xml[^>]*+>)?\s*+<testsuites[^>]*? name=\"opassay\""),
+}
+
+
+def replaceable(path: Path, kind: str) -> None:
+    """Whether a file of that kind may be written to the path: the name is free, the file empty, or one of ours.
+
+    Args:
+        path: the target.
+        kind: RECORD, PAGE or JUNIT.
+
+    Raises:
+        RecordError: something else is there.
+        OSError: it cannot be read.
+    """
+    check_replaceable(path)
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if head and not _BEGINS[kind].match(head):
+        raise RecordError(f"{path}: exists and is no {kind} that opassay wrote; need another name, or remove it first")
+
+
+def write_output(path: Path, kind: str, content: bytes) -> None:
+    """Writes a file of that kind in one step; see `replaceable`."""
+    replaceable(path, kind)
+    write_atomically(path, content)

@@ -1,0 +1,71 @@
+"""Output streams that cannot end a command: a reader that goes away (`| head`) does not change the exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+
+class _Raw(io.FileIO):
+    """A file descriptor whose writes always succeed; the first fault other than a reader gone is kept."""
+
+    def __init__(self, handle: int) -> None:
+        super().__init__(handle, "wb", closefd=False)
+        self.fault: OSError | None = None
+
+    def write(self, data: object, /) -> int:
+        try:
+            written: int = super().write(data)  # type: ignore[arg-type]
+        except BlockingIOError:
+            raise
+        except OSError as err:
+            if err.errno != errno.EPIPE and self.fault is None:
+                self.fault = err
+            return memoryview(data).nbytes  # type: ignore[arg-type]
+        return written
+
+
+class Streams:
+    """Standard output and error for the time of a command."""
+
+    def __init__(self) -> None:
+        self._raws: list[_Raw] = []
+
+    def fault(self) -> OSError | None:
+        """What kept text from being written, such as a full disk; a reader that went away is no fault."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        return next((raw.fault for raw in self._raws if raw.fault is not None), None)
+
+    def steady(self, stream: TextIO | None) -> TextIO | None:
+        """The stream, made steady; one without a file descriptor, as in tests, stays as it is."""
+        try:
+            if stream is None:
+                return None
+            stream.flush()
+            raw = _Raw(stream.fileno())
+        except (OSError, ValueError, AttributeError):
+            return stream
+        self._raws.append(raw)
+        buffered = stream.isatty() or stream is sys.stderr
+        return io.TextIOWrapper(
+            io.BufferedWriter(raw), encoding=stream.encoding or "utf-8", errors="replace", line_buffering=buffered
+        )
+
+
+@contextlib.contextmanager
+def steady_output() -> Iterator[Streams]:
+    """Standard output and error that never raise; what they were comes back at the end, with nothing left to flush."""
+    before = sys.stdout, sys.stderr
+    streams = Streams()
+    sys.stdout, sys.stderr = streams.steady(before[0]), streams.steady(before[1])
+    try:
+        yield streams
+    finally:
+        streams.fault()
+        sys.stdout, sys.stderr = before
