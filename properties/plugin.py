@@ -26,8 +26,8 @@ _PREPARED = pytest.StashKey[bool]()
 class CellFailed(Exception):
     """The verdict of a cell that is not a pass; its text is the whole report of the item."""
 
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(failure_text(verdict))
+    def __init__(self, verdict: Verdict, note: str = "") -> None:
+        super().__init__("\n  ".join(filter(None, (failure_text(verdict), note))))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -117,8 +117,7 @@ class CellItem(pytest.Item):
         if verdict.outcome in (Outcome.UNSUPPORTED, Outcome.NOT_RUN):
             pytest.skip(clean(f"{verdict.code}: {verdict.reason}"))
         if verdict.outcome not in (Outcome.VERIFIED, Outcome.WEAK):
-            keep_case(verdict, Path("opassay-report") / "cases")
-            raise CellFailed(verdict)
+            raise CellFailed(verdict, keep_case(verdict, Path("opassay-report")))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, CellFailed):
@@ -141,13 +140,17 @@ def judged(cell: Cell, config: pytest.Config) -> Verdict:
     return verdict
 
 
-def keep_case(verdict: Verdict, folder: Path) -> None:
-    """Writes the failure's case where `opassay replay ID` looks for it."""
+def keep_case(verdict: Verdict, folder: Path) -> str:
+    """Keeps the failure's case where `opassay replay ID` looks for it; why it was not kept, or empty."""
     failure = verdict.failure
-    if failure is None or not failure.case or not failure.case_id.replace("-", "").isalnum():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{failure.case_id}.json").write_text(failure.case, encoding="utf-8", errors="replace")
+    if failure is None or not failure.case:
+        return ""
+    kept: Any = importlib.import_module("opassay.reports.folder")
+    try:
+        kept.add_case(folder, failure.case_id, failure.case.encode("utf-8", "replace"))
+    except (OSError, ValueError) as err:
+        return clean(f"the case was not kept: {err}")
+    return ""
 
 
 def _suite(config: pytest.Config) -> Any:

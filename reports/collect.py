@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict, clean
+from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict, charged, clean
 from . import exit_codes, log
 from .exit_codes import Reason
 from .record import RecordError, Run, plan_digest, verdict_of
@@ -102,7 +102,7 @@ class Account:
         if plan_digest(self.cells) != began.plan_digest:
             raise RecordError(f"log: has {len(self.cells)} cells, which are not those of its plan")
         stopped = next((text for _, text in reasons), "")
-        found = self.verdicts(stopped)
+        found = tuple(charged(self.verdicts(stopped)))
         reasons = [*reasons, *exit_codes.run_reasons(found)]
         notes = list(self.notes)
         if self.unreadable:

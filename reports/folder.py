@@ -2,7 +2,8 @@
 
     DIR/.opassay/marker.json   this folder belongs to opassay; the run whose files stand in it
     DIR/.opassay/lock          held while a run goes on; the kernel frees it when the process dies
-    DIR/.opassay/RUN.ndjson    log of a run; further files of a run are named RUN.ANYTHING
+    DIR/.opassay/RUN.ndjson    log of a run
+    DIR/.opassay/RUN.run.json  record of an earlier run, until the next one stands; so with the other files
     DIR/cases/                 one file per failure of that run
     DIR/cases-earlier/RUN/     those of earlier runs
     DIR/plan.json, run.json, junit.xml, report.html
@@ -21,6 +22,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +39,8 @@ CASES, EARLIER, PRIVATE = "cases", "cases-earlier", ".opassay"
 _RUN_FILE = re.compile(rf"({RUN_ID.pattern})\.[a-z0-9][a-z0-9.-]{{0,80}}")
 _CASE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4,64}\.(json|py)")
 _SCRATCH = re.compile(r"new-[0-9a-f]{16}")
+#: Seconds that `add_case` waits for another process that adds one.
+_WAIT = 5.0
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 #: What a person can put right; a full disk or a broken one is left to the caller as it is.
 _REFUSALS = frozenset(
@@ -91,6 +95,7 @@ class Folder:
             folder._clear_scratch()
             if before is not None:
                 folder._put_cases_away(before.run)
+                folder._put_record_away(before.run)
             folder._mark(before.recorded if before else [])
         return folder
 
@@ -126,6 +131,7 @@ class Folder:
             if folder.run != marker.run:
                 # This run's record takes the place of the other's, which can be recovered from its log in turn.
                 folder._put_cases_away(marker.run)
+                folder._put_record_away(marker.run)
                 marker = msgspec.structs.replace(marker, recorded=[r for r in marker.recorded if r != marker.run])
             folder._mark([name for name in marker.recorded if name != folder.run])
         return folder
@@ -343,6 +349,15 @@ class Folder:
                 new = name if name not in taken else next(other for other in free if other not in taken)
                 os.rename(name, new, src_dir_fd=cases, dst_dir_fd=target)
 
+    def _put_record_away(self, run: str) -> None:
+        """Moves the record of an earlier run and its renderings to the private folder, where `finish` deletes them.
+
+        If they stayed, a gate would take them for those of the new run when that is killed before it writes its own.
+        """
+        for name in FILES:
+            if self._kind(self._top, name) == stat.S_IFREG:
+                os.rename(name, f"{run}.{name}", src_dir_fd=self._top, dst_dir_fd=self._private)
+
     def _exists(self, where: int, name: str) -> bool:
         return self._kind(where, name) != 0
 
@@ -356,6 +371,35 @@ class Folder:
 
     def _refuse(self, found: str, rule: str) -> NoReturn:
         raise FolderError(f"report folder {str(self.path)!r}: {found}; {rule}")
+
+
+def add_case(path: Path, name: str, content: bytes) -> None:
+    """Adds one case to a report folder, beside those that are there, where no run makes a report (pytest does not).
+
+    Args:
+        path: the folder; made if absent. name: id of the case. content: the case file.
+
+    Raises:
+        FolderError, OSError: as `Folder.claim`; a folder that is in use is waited for, but not for long.
+    """
+    until = time.monotonic() + _WAIT
+    while True:
+        folder = Folder(path, new_run_id())
+        try:
+            with folder._opening():
+                folder._create()
+                folder._check()
+                folder._lock()
+                if folder._marker() is None:
+                    folder._mark([])
+        except FolderError:
+            if time.monotonic() > until or not (path / PRIVATE / NAME).is_file():
+                raise
+            time.sleep(0.05)
+            continue
+        with folder:
+            folder.write(f"{CASES}/{name}.json", content)
+        return
 
 
 _KINDS = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from opassay.reports import folder as folder_module
-from opassay.reports.folder import FILES, Folder, FolderError, new_run_id
+from opassay.reports.folder import FILES, Folder, FolderError, add_case, new_run_id
 
 RUNS = [f"20260301-10000{i}-aaaaaa" for i in range(5)]
 CASE = "0123abcd-0001.json"
@@ -353,3 +353,32 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
             folder.write("run.json", b"new")
     assert (tmp_path / "run.json").read_bytes() == b"old"
     assert {path.name for path in (tmp_path / ".opassay").iterdir()} == {"lock", "marker.json"}
+
+
+def test_the_record_of_an_earlier_run_does_not_stand_for_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    _run(path, RUNS[0])
+    with Folder.claim(path, RUNS[1]) as folder:  # and then it is killed, say
+        assert not (path / "run.json").exists()
+        assert (path / f".opassay/{RUNS[0]}.run.json").read_text() == RUNS[0]
+        assert folder.unrecorded() == []
+    _run(path, RUNS[2])
+    assert (path / "run.json").read_text() == RUNS[2]
+    assert not (path / f".opassay/{RUNS[0]}.run.json").exists()
+
+
+def test_cases_are_added_where_no_run_makes_a_report(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    add_case(path, "0123abcd-0001", b"one")
+    add_case(path, "0123abcd-0002", b"two")
+    assert {entry.name: entry.read_bytes() for entry in (path / "cases").iterdir()} == {
+        "0123abcd-0001.json": b"one",
+        "0123abcd-0002.json": b"two",
+    }
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/notes.txt").write_text("mine")
+    with pytest.raises(FolderError, match="no marker"):
+        add_case(tmp_path / "theirs", "0123abcd-0001", b"one")
+    assert _tree(tmp_path / "theirs") == {"notes.txt": b"mine"}
+    with Folder.claim(path, RUNS[1]):
+        assert {entry.name for entry in (path / "cases").iterdir()} == set()
