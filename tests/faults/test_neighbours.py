@@ -1,0 +1,57 @@
+"""Ops that harm their process are named, and their neighbours' verdicts are what they are without them, bit for bit."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+from opassay.oracles.verdict import Code, Outcome, Verdict
+from tests.faults.runs import HERE, command, environment, load
+
+#: The ops of `contaminating.py`, and what must be said of each.
+HARMS = {
+    "dtype": "default dtype",
+    "once": "default dtype",
+    "flush": "flush-to-zero",
+    "threads": "threads",
+    "torch_seed": "torch",
+    "python_seed": "Python",
+    "numpy_seed": "NumPy",
+    "handler": "SIGTERM",
+    "patched": "torch.add",
+    "directory": "directory",
+    "thread": "left a thread",
+    "gradients": "grad",
+    "variable": "environment variable LEFT",
+}
+NEIGHBOURS = ("trace", "log_sigmoid", "contaminating:good")
+#: Samples of a cell: enough that an op which fires once has fired before the cell of PURE.
+SAMPLES = 4
+
+
+def _run(folder: Path, *ops: str) -> tuple[Verdict, ...]:
+    """The verdicts, without what a clock says; foreign ops stand before and after those of the catalog."""
+    folder.mkdir()
+    words = ["--property=FWD", "--property=SPECIAL", "--property=PURE", "--dtype=float32", "-n", "2"]
+    done = subprocess.run(
+        command("run", *ops, *words, "--profile=brief", f"--max-examples={SAMPLES}", "--timeout=120", stub=False),
+        cwd=folder, env=environment(PYTHONPATH=str(HERE)), capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return tuple(replace(verdict, seconds=0.0, timing=()) for verdict in load(folder).verdicts)
+
+
+def test_neighbours_are_unharmed_and_who_harms_is_named(tmp_path: Path) -> None:
+    alone = _run(tmp_path / "alone", *NEIGHBOURS)
+    names = [f"contaminating:{name}" for name in HARMS]
+    among = _run(tmp_path / "among", *names[:7], *NEIGHBOURS, *names[7:])
+    assert [v for v in among if v.cell.op in NEIGHBOURS] == list(alone)
+    assert {v.outcome for v in alone} == {Outcome.VERIFIED}
+    for name, said in HARMS.items():
+        own = {v.cell.property: v for v in among if v.cell.op == f"contaminating:{name}"}
+        assert own["PURE"].outcome is Outcome.FAIL, name
+        assert own["PURE"].code is Code.MUTATED, name
+        assert own["PURE"].failure is not None
+        assert said in own["PURE"].failure.message, (name, own["PURE"].failure.message)
+        assert own["FWD"].outcome is Outcome.VERIFIED, (name, own["FWD"])
