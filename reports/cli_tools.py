@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import shutil
 from importlib.metadata import EntryPoint
@@ -15,7 +14,7 @@ from ..oracles.verdict import Code, Outcome
 from ..properties.catalog import CATALOG
 from ..properties.plan import plugin_entry_points
 from . import exit_codes
-from .cli import EXTRA, Stop
+from .cli import EXTRA, Stop, installed
 from .explain import explain
 from .record import RecordError, read_capped
 from .text import failure_text, one_line, verdict_line
@@ -113,7 +112,7 @@ def _origin(point: EntryPoint) -> str:
 
 
 def _lacks(found: dict[str, str], no_torch: str) -> list[str]:
-    absent = [name for name in sorted(EXTRA) if importlib.util.find_spec(name) is None]
+    absent = [name for name in sorted(EXTRA) if not installed(name)]
     lines = [f'{", ".join(absent)}: not installed; pip install "opassay[verify]"'] if absent else []
     if no_torch:
         return [*lines, f"torch cannot be imported ({no_torch}): no cell can run; pip install torch"]
