@@ -40,10 +40,18 @@ class Host:
     worker: tuple[str, ...] = ()
 
 
+def installed(module: str) -> bool:
+    """Whether a module could be imported; it is not imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def require(*modules: str) -> None:
     """Ends the command with 2 and the line that installs them if one of these modules is not installed."""
     for name in modules:
-        if importlib.util.find_spec(name) is None:
+        if not installed(name):
             raise Stop(exit_codes.USAGE, _not_installed(name))
 
 

@@ -75,12 +75,17 @@ def show_command(budget: Path, known: Path) -> int:
     """Show both files."""
     for entry in (_optional(None, budget, baseline.load_budget) or {}).values():
         raised = f"  raised: {entry.raised}" if entry.raised else ""
-        text = f"budget {entry.budget:<8g} {entry.cell}  {entry.device_class}  {entry.date}{raised}"
-        click.echo(one_line(text, 1000))
+        _columns(f"budget {entry.budget:<8g} {one_line(entry.cell, 600)}", entry.device_class, f"{entry.date}{raised}")
     for item in (_optional(None, known, baseline.load_known) or {}).values():
         size = "" if item.at_most is None else f" at most {number(float(item.at_most), 4)}"
-        text = f"known  {item.cell}  {item.code}{size}  until {item.expires}  {item.issue}  {item.owner}: {item.reason}"
-        click.echo(one_line(text, 1000))
+        _columns(
+            "known",
+            item.cell,
+            f"{item.code}{size}",
+            f"until {item.expires}",
+            item.issue,
+            f"{item.owner}: {item.reason}",
+        )
     return exit_codes.OK
 
 
@@ -178,6 +183,10 @@ def _annotate(findings: list[Finding]) -> None:
     if os.environ.get("GITHUB_ACTIONS"):
         for finding in findings[:10]:
             click.echo(github_command("error", f"opassay {finding.kind}", f"{finding.cell}: {finding.text}"))
+
+
+def _columns(first: str, *others: str) -> None:
+    click.echo("  ".join([first, *(one_line(text, 600) for text in others)]))
 
 
 def _say(lines: list[Any], last: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import shutil
 from importlib.metadata import EntryPoint
@@ -14,7 +13,7 @@ from ..oracles.verdict import Code
 from ..properties.catalog import CATALOG
 from ..properties.plan import plugin_entry_points
 from . import exit_codes
-from .cli import EXTRA, Stop
+from .cli import EXTRA, Stop, installed
 from .explain import explain
 from .text import one_line
 
@@ -71,7 +70,7 @@ def _origin(point: EntryPoint) -> str:
 
 
 def _lacks(found: dict[str, str], no_torch: str) -> list[str]:
-    absent = [name for name in sorted(EXTRA) if importlib.util.find_spec(name) is None]
+    absent = [name for name in sorted(EXTRA) if not installed(name)]
     lines = [f'{", ".join(absent)}: not installed; pip install "opassay[verify]"'] if absent else []
     if no_torch:
         return [*lines, f"torch cannot be imported ({no_torch}): no cell can run; pip install torch"]

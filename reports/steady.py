@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import os
 import sys
 from collections.abc import Iterator
 from typing import TextIO
@@ -47,10 +48,14 @@ class Streams:
         try:
             if stream is None:
                 return None
-            stream.flush()
-            raw = _Raw(stream.fileno())
+            handle = stream.fileno()
         except (OSError, ValueError, AttributeError):
             return stream
+        try:
+            stream.flush()
+            raw = _Raw(handle)
+        except OSError:  # the descriptor was closed: there is no reader
+            return open(os.devnull, "w", encoding="utf-8")
         self._raws.append(raw)
         buffered = stream.isatty() or stream is sys.stderr
         return io.TextIOWrapper(

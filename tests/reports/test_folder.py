@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from opassay.reports import folder as folder_module
 from opassay.reports.folder import FILES, Folder, FolderError, add_case, new_run_id
 
 RUNS = [f"20260301-10000{i}-aaaaaa" for i in range(5)]
@@ -308,9 +307,11 @@ def test_a_second_run_is_refused_until_the_first_one_dies(tmp_path: Path) -> Non
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "held\n"
-        for attempt in (lambda: Folder.claim(tmp_path, RUNS[1]), lambda: Folder.reopen(tmp_path)):
-            with pytest.raises(FolderError, match=rf"in use by run {RUNS[0]} \(pid {first.pid}\)"):
-                attempt()
+        holder = rf"in use by run {RUNS[0]} \(pid {first.pid}\)"
+        with pytest.raises(FolderError, match=holder):
+            Folder.claim(tmp_path, RUNS[1])
+        with pytest.raises(FolderError, match=holder):
+            Folder.reopen(tmp_path)
         first.send_signal(signal.SIGKILL)
     with Folder.reopen(tmp_path) as folder:
         assert folder.run == RUNS[0]
@@ -348,7 +349,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
 
     with Folder.claim(tmp_path, RUNS[0]) as folder:
         folder.write("run.json", b"old")
-        monkeypatch.setattr(folder_module.os, "fsync", full)
+        monkeypatch.setattr("os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
             folder.write("run.json", b"new")
     assert (tmp_path / "run.json").read_bytes() == b"old"
