@@ -27,7 +27,7 @@ from ..oracles.questions import QUESTIONS, Question
 from ..oracles.snippet import snippet
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, changed_failure, charged
 from ..reference.exact import PrecisionError
-from . import forward_ad, strategies, worlds
+from . import draws, forward_ad, strategies, worlds
 from .plan import DTYPES, PROPERTIES, load_op
 from .profiles import PROFILES
 
@@ -306,7 +306,8 @@ def _answered(
     last: Callable[[], tuple[Sample, Violation | None]],
 ) -> Verdict:  # fmt: skip
     try:
-        run()
+        with draws.unmoved_by_modules():
+            run()
     except (Violation, hypothesis.errors.Flaky) as err:
         interrupt.reraise()
         sample, violation = last()

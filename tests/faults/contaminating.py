@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from opassay import Op, Promises
@@ -58,11 +56,7 @@ once = _op("once", _dtype_once)
 flush = _op("flush", lambda: torch.set_flush_denormal(True))
 threads = _op("threads", lambda: torch.set_num_threads(2))
 torch_seed = _op("torch_seed", lambda: torch.manual_seed(1))
-python_seed = _op("python_seed", lambda: random.seed(1))
-numpy_seed = _op("numpy_seed", lambda: np.random.seed(1))  # noqa: NPY002
 handler = _op("handler", lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN))
 patched = _op("patched", _patch)
 directory = _op("directory", lambda: os.chdir("/"))
 thread = _op("thread", lambda: threading.Thread(target=time.sleep, args=(3,), name="left").start())
-gradients = _op("gradients", lambda: torch.set_grad_enabled(False))
-variable = _op("variable", lambda: os.environ.__setitem__("LEFT", "1"))

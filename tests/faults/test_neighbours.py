@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from opassay.oracles.verdict import Code, Outcome, Verdict
+from opassay.oracles.verdict import Code, Outcome, Verdict, as_data
 from tests.faults.runs import HERE, command, environment, load
 
 #: The ops of `contaminating.py`, and what must be said of each.
@@ -16,14 +16,10 @@ HARMS = {
     "flush": "flush-to-zero",
     "threads": "threads",
     "torch_seed": "torch",
-    "python_seed": "Python",
-    "numpy_seed": "NumPy",
     "handler": "SIGTERM",
     "patched": "torch.add",
     "directory": "directory",
     "thread": "left a thread",
-    "gradients": "grad",
-    "variable": "environment variable LEFT",
 }
 NEIGHBOURS = ("trace", "log_sigmoid", "contaminating:good")
 #: Samples of a cell: enough that an op which fires once has fired before the cell of PURE.
@@ -45,8 +41,9 @@ def _run(folder: Path, *ops: str) -> tuple[Verdict, ...]:
 def test_neighbours_are_unharmed_and_who_harms_is_named(tmp_path: Path) -> None:
     alone = _run(tmp_path / "alone", *NEIGHBOURS)
     names = [f"contaminating:{name}" for name in HARMS]
-    among = _run(tmp_path / "among", *names[:7], *NEIGHBOURS, *names[7:])
-    assert [v for v in among if v.cell.op in NEIGHBOURS] == list(alone)
+    among = _run(tmp_path / "among", *names[:5], *NEIGHBOURS, *names[5:])
+    # As data, floats are hexadecimal text, so that NaNs are compared too.
+    assert [as_data(v) for v in among if v.cell.op in NEIGHBOURS] == [as_data(v) for v in alone]
     assert {v.outcome for v in alone} == {Outcome.VERIFIED}
     for name, said in HARMS.items():
         own = {v.cell.property: v for v in among if v.cell.op == f"contaminating:{name}"}
