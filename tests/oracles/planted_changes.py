@@ -20,6 +20,8 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opassay.oracles import state
+
 #: Keeps what would be closed, or end, when nobody held it any more.
 _HELD: list[Any] = []
 _RELEASED = threading.Event()
@@ -60,7 +62,12 @@ def _leaves_a_process() -> None:
 
 
 def release() -> None:
-    """End what was left, so that nothing of it reaches other tests."""
+    """End what was left, so that nothing of it reaches other tests; contexts that are dropped set what they find."""
+    with state.pinned():
+        _end_all()
+
+
+def _end_all() -> None:
     _RELEASED.set()
     for held in _HELD:
         if isinstance(held, subprocess.Popen):
