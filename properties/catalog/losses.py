@@ -29,20 +29,15 @@ aten = torch.ops.aten
 @st.composite
 def structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -> dict[str, Any]:
     """What samples have in common: the input's shape (C,) or (N, C, ...), targets, weight, reduction."""
-    limit = {"ordinary": 72, "integers": 72, "empty": 64, "large": 70_000}[kind]
     rank = draw(st.sampled_from(ranks))
-    classes, *others = (draw(strategies.extents(kind)) for _ in range(rank))
-    if kind == "empty" and 0 not in (classes, *others):
-        classes, *others = (0, classes) if rank == 2 else (classes, *others[:-1], 0) if rank > 1 else (0,)
-    while classes * math.prod(others) > limit:
-        largest = max(classes, *others)
-        classes = max(1, classes // 2) if classes == largest else classes
-        others = [max(1, n // 2) if n == largest else n for n in others]
+    limit = {"empty": 64, "large": strategies.LARGEST}.get(kind, 72)
+    classes, *others = draw(strategies.extents(kind, rank, limit))
     shape = (others[0], classes, *others[1:]) if others else (classes,)
     weight = draw(st.sampled_from(WEIGHTS if kind != "integers" else (None, "integers")))
     return {
         "shape": shape,
         "classes": classes,
+        "extents": {"classes": classes, "batch": math.prod(others[:1]), "positions": math.prod(others[1:])},
         "weight": weight,
         "weight dtype": draw(st.sampled_from((dtype, "float32") if dtype in HALF else (dtype,))),
         "regime": "integers" if kind == "integers" else draw(strategies.regimes()),
@@ -102,13 +97,13 @@ def class_weights(rng: Any, structure: dict[str, Any]) -> torch.Tensor | None:
 
 @st.composite
 def _plain(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(structures(dtype, kind, (2, 2, 1, 3, 4, 5) if kind != "large" else (2, 3)))
+    structure = draw(structures(dtype, kind, (2, 2, 1, 3, 4, 5)))
 
     def fill(rng: Any) -> Args:
         x, t, w = scores(rng, structure, dtype), target(rng, structure), class_weights(rng, structure)
         return x, t, w, ignore_index(structure), structure["reduction"]
 
-    return Draft(fill, structure["regime"])
+    return Draft(fill, structure["regime"], structure["extents"])
 
 
 def _native(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]:
@@ -120,7 +115,7 @@ def _native(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]:
             x, t, w = scores(rng, structure, dtype), target(rng, structure), class_weights(rng, structure)
             return x, t, w, NUMBERS[structure["reduction"]], ignore_index(structure)
 
-        return Draft(fill, structure["regime"])
+        return Draft(fill, structure["regime"], structure["extents"])
 
     return samples
 
@@ -144,7 +139,7 @@ def _backward(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]
             g = strategies.to_dtype(np.asarray(grad), dtype).reshape(shape)
             return g, x, t, w, reduction, ignore, strategies.to_dtype(total, kept).reshape(())
 
-        return Draft(fill, structure["regime"])
+        return Draft(fill, structure["regime"], structure["extents"])
 
     return samples
 

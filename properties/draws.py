@@ -1,0 +1,362 @@
+"""What is drawn for a cell besides its ordinary samples, and what each kind of sample has to be.
+
+Large samples are chosen among drafts by their extents, before any data is drawn: each axis of the op is to be the long
+one, and the few large samples of a cell are not to be of one shape. Further samples of a regime of which nothing could
+be judged are chosen by their regime.
+"""
+
+from __future__ import annotations
+
+import math
+import sysconfig
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from ..oracles.exact_data import lowest_bit
+from ..oracles.judgement import Judgement, Unsupported, Violation, regimes_of
+from ..oracles.op import Draft, Op, Sample, is_float, to_array
+from ..oracles.questions import Question
+from . import strategies
+
+#: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.
+ORDINARY_MOST = 72
+#: The long axis of the first large samples is longer than this, the longest block that kernels usually work in.
+LONG = 4096
+#: torch shares work among threads from so many elements on (at::internal::GRAIN_SIZE): DET is about those.
+SHARED = 32_768
+#: Integers of samples of kind "integers", as multiples of their tensor's power of two, are at most so large.
+LARGEST_INTEGER = 2.0**8
+#: How many drafts may be passed over in search of a large one with a new long axis, and of one of a starved regime.
+PATIENCE, STARVED_PATIENCE = 40, 400
+#: How many drafts there are for each large sample that is to be judged.
+DRAFTS = 200
+#: How many further samples are judged of a regime of which nothing could be judged, and of large ones where most could
+#: not.
+MORE = 12
+#: Seconds for which a failing large sample is made smaller.
+SHRINKING = 20.0
+
+
+class DeclarationError(BaseException):
+    """The declaration of an op does not give what it has to; the text names the field and says what it gave.
+
+    Not an Exception, because Hypothesis takes every Exception for a failure of the op, which it would shrink.
+    """
+
+
+class _Enough(BaseException):
+    """Ends a Hypothesis test early; not an Exception, for the same reason."""
+
+
+# --------------------------------------------------------------------------------------------- what a kind has to be
+
+
+def drafts_of(op: Op, dtype: str, kind: str) -> st.SearchStrategy[Draft]:
+    """The op's drafts of a kind; whatever its declaration raises becomes a DeclarationError.
+
+    Raises:
+        Unsupported: the op offers no samples of this kind.
+        DeclarationError: the declaration raised, or gave no strategy.
+    """
+    what = f"samples({dtype!r}, {kind!r})"
+    given = declared(what, lambda: op.samples(dtype, kind))
+    if not isinstance(given, st.SearchStrategy):
+        raise DeclarationError(f"{what}: got {type(given).__name__}, need a Hypothesis strategy of Draft")
+
+    @st.composite
+    def drafts(draw: st.DrawFn) -> Draft:
+        draft = declared(what, lambda: draw(given))
+        if not isinstance(draft, Draft):
+            raise DeclarationError(f"{what}: drew {type(draft).__name__}, need Draft")
+        return draft
+
+    return drafts()
+
+
+def declared(what: str, give: Callable[[], Any]) -> Any:
+    """What the declaration gives.
+
+    Raises:
+        Unsupported: as raised. DeclarationError: anything else was raised.
+    """
+    try:
+        return give()
+    except (Unsupported, DeclarationError, hypothesis.errors.UnsatisfiedAssumption):
+        raise
+    except hypothesis.errors.HypothesisException as err:
+        if not isinstance(err, hypothesis.errors.InvalidArgument):
+            raise
+        raise DeclarationError(_raised(what, err)) from err
+    except Exception as err:
+        raise DeclarationError(_raised(what, err)) from err
+
+
+def _raised(what: str, err: Exception) -> str:
+    text = (str(err).strip().splitlines() or [""])[0]
+    return f"{what}: raised {type(err).__name__}: {text} ({_line_of(err)})"
+
+
+def _line_of(err: Exception) -> str:
+    """The last line of the traceback that is the declaration's own: of no library, and of ours only of the catalog."""
+    here = Path(__file__).parent
+    ours = here.parent
+    libraries = [Path(module.__file__ or "").parent for module in (hypothesis, torch, np)]
+    libraries.append(Path(sysconfig.get_paths()["stdlib"]))
+    installed = Path(sysconfig.get_paths()["purelib"])
+
+    def own(frame: traceback.FrameSummary) -> bool:
+        path = Path(frame.filename)
+        if path.is_relative_to(ours):
+            return path.is_relative_to(here / "catalog") or path.is_relative_to(here / "functions")
+        if path.is_relative_to(installed):
+            return not any(path.is_relative_to(folder) for folder in libraries[:-1])
+        return not any(path.is_relative_to(folder) for folder in libraries)
+
+    frames = traceback.extract_tb(err.__traceback__)
+    frame = next((f for f in reversed(frames) if own(f)), frames[-1])
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def sample_of(draft: Draft, seed: int, slices: int, kind: str) -> Sample:
+    """The sample of a draft and a seed.
+
+    Raises:
+        DeclarationError: the draft raised, gave no arguments, or no sample of its kind.
+    """
+    sample: Sample = declared("samples: fill of a Draft", lambda: draft.sample(seed, slices))
+    for args in (sample.args, *sample.slices):
+        if not isinstance(args, tuple):
+            raise DeclarationError(f"samples: fill of a Draft gave {type(args).__name__}, need a tuple of arguments")
+    require_kind(kind, sample)
+    return sample
+
+
+def require_kind(kind: str, sample: Sample) -> None:
+    """DeclarationError unless a sample of kind "empty" or "integers" is of that kind."""
+    tensors = [a for a in sample.args if is_float(a)]
+    shapes = ", ".join(str(tuple(t.shape)) for t in tensors) or "none"
+    if kind == "empty" and all(t.numel() for t in tensors):
+        raise DeclarationError(
+            f"samples: kind 'empty' gave floating tensors of shapes {shapes}, need one of no elements (or raise"
+            " Unsupported for this kind)"
+        )
+    if kind == "integers" and not any(_are_integers(to_array(t)) for t in tensors):
+        raise DeclarationError(
+            f"samples: kind 'integers' gave floating tensors of shapes {shapes}, none of which holds integers of at"
+            f" most {LARGEST_INTEGER:.0f} times one power of two; need one (or raise Unsupported for this kind)"
+        )
+
+
+def _are_integers(values: Any) -> bool:
+    if not np.isfinite(values).all():
+        return False
+    unit = float(np.min(lowest_bit(values), initial=math.inf))
+    return bool(np.max(np.abs(values), initial=0.0) <= LARGEST_INTEGER * unit)
+
+
+def largest_of(sample: Sample) -> int:
+    """Elements of the sample's largest floating tensor."""
+    return max((a.numel() for a in sample.args if is_float(a)), default=0)
+
+
+# ------------------------------------------------------------------------------------------------- which are judged
+
+
+class Every:
+    """Which drafts are judged: every one. What is passed over costs next to nothing: its data is never drawn."""
+
+    def wants(self, draft: Draft) -> bool:
+        """Whether a draft is judged."""
+        return True
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        """Note that a draft was judged; whether more are wanted."""
+        return True
+
+
+class Large(Every):
+    """Some large drafts: for each axis one that is longer than 4096 there, then others, of other extents.
+
+    The first draft of a Hypothesis test is always the simplest one. It is passed over, because a cell with one large
+    sample would otherwise judge the same shape for ever.
+
+    Attributes:
+        largest: elements of the largest floating tensor that was judged.
+
+    Args:
+        count: how many; more, where most of their elements could not be judged. most: elements of the axes together. shared: whether every second one is to have the elements
+            from which torch shares work among threads. choosy: whether not every draft will do.
+    """
+
+    def __init__(
+        self, judgement: Judgement, count: int, most: int, shared: bool = False, choosy: bool = True
+    ) -> None:
+        self._judgement, self.count, self.most, self.shared = judgement, count, most, shared
+        self.largest = self.taken = self._passed = 0
+        self._first, self._every_axis, self._choosy = True, False, choosy
+        self._long: set[str] = set()
+        self._bands: set[tuple[str, int]] = set()
+
+    def wants(self, draft: Draft) -> bool:
+        if not self._choosy:
+            return True
+        if self._first:
+            self._first = False
+            return False
+        wanted = not draft.extents or self._suits(draft)
+        self._passed = 0 if wanted else self._passed + 1
+        return wanted
+
+    def _suits(self, draft: Draft) -> bool:
+        size, (name, extent) = math.prod(draft.extents.values()), _longest(draft)
+        if not ORDINARY_MOST < size <= self.most:
+            return False
+        if self._passed >= 4 * PATIENCE:  # no draft is as wished
+            return True
+        if self.shared and self.taken % 2 == 0:
+            return size > SHARED
+        self._every_axis = self._every_axis or self._passed >= PATIENCE
+        if self._every_axis:
+            return (name, _band(extent)) not in self._bands or self._passed >= 2 * PATIENCE
+        return extent > LONG and name not in self._long
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        self.largest = max(self.largest, largest_of(sample))
+        if draft.extents:
+            name, extent = _longest(draft)
+            self._bands.add((name, _band(extent)))
+            if extent > LONG:
+                self._long.add(name)
+        self.taken += 1
+        most = self.count + (0 if self._judgement.mostly_judged(large=True) else MORE)
+        return self.taken < most
+
+
+def _longest(draft: Draft) -> tuple[str, int]:
+    return max(draft.extents.items(), key=lambda item: item[1])
+
+
+def _band(extent: int) -> int:
+    """Which of the blocks that kernels work in an extent goes beyond."""
+    return sum(extent > block for block in (64, 72, 128, 1024, LONG, SHARED))
+
+
+class Starved(Every):
+    """Drafts of the regimes of which nothing could be judged so far, up to a number of each."""
+
+    def __init__(self, judgement: Judgement) -> None:
+        self._judgement = judgement
+        self._left = dict.fromkeys(judgement.starved(), MORE)
+
+    def _wanted(self) -> set[str]:
+        return {name for name in self._judgement.starved() if self._left.get(name, 0) > 0}
+
+    def wants(self, draft: Draft) -> bool:
+        return not self._wanted().isdisjoint(regimes_of(draft.regime))
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        for name in regimes_of(draft.regime):
+            self._left[name] = self._left.get(name, 0) - 1
+        return bool(self._wanted())
+
+
+def run(
+    drafts: st.SearchStrategy[Draft], ask: Callable[[Draft, int], Sample], choice: Every, seed: int,
+    limits: hypothesis.settings, seconds: float = math.inf,
+) -> None:  # fmt: skip
+    """Ask of the drafts that are chosen, until one fails; then of simpler ones, for so many seconds.
+
+    Args:
+        ask: (draft, seed of its data) -> the sample that was judged, or raises Violation.
+        seed: of the drafts.
+
+    Raises:
+        Violation: that of the simplest failing draft, of which `ask` was asked last.
+    """
+    failed: list[tuple[Draft, int, Violation]] = []
+    until: list[float] = []
+
+    def one(draft: Draft, data: int) -> None:
+        if not failed and not choice.wants(draft):
+            return
+        if failed and time.monotonic() > until[0]:
+            raise _Enough
+        try:
+            sample = ask(draft, data)
+        except Violation as violation:
+            failed.append((draft, data, violation))
+            until.append(time.monotonic() + seconds)
+            raise
+        if not failed and not choice.took(draft, sample):
+            raise _Enough
+
+    test = hypothesis.given(drafts, strategies.seeds())(one)
+    try:
+        limits(hypothesis.seed(seed)(test))()
+    except _Enough:
+        if failed:
+            draft, data, violation = failed[-1]
+            ask(draft, data)
+            raise violation from None
+
+
+def stages(
+    judgement: Judgement, question: Question, examples: int, draw: Callable[[str, int, Every, str], None]
+) -> None:
+    """All samples of a cell: those of the question's kind, large ones, and more of regimes that could not be judged.
+
+    Args:
+        draw: (kind, how many drafts, which of them are judged, label of the seed) judges samples.
+
+    Raises:
+        Unsupported: the op offers no samples of the question's kind.
+        DeclarationError: a sample is not of its kind.
+        Violation: as `draw` raises it.
+    """
+    count = examples if question.kind == "large" else question.large_of(examples)
+    reason = _without_large(judgement, examples, count) if count or question.large else ""
+    if reason:
+        judgement.notes.append(f"no large samples: {reason}")
+        count = 0
+    if question.kind != "large":
+        draw(question.kind, examples - count, Every(), "")
+    elif not count:
+        draw("ordinary", examples, Every(), "")
+    if count:
+        _draw_large(judgement, Large(judgement, count, question.most, shared=question.kind == "large"), draw)
+    if judgement.starved() and not judgement.compiled:
+        draw("ordinary" if question.kind == "large" else question.kind, STARVED_PATIENCE, Starved(judgement), "starved")
+
+
+def _without_large(judgement: Judgement, examples: int, count: int) -> str:
+    """Why no large samples are drawn; empty if they are."""
+    if not count:
+        return f"{examples} sample{'s' * (examples != 1)} in all"
+    try:
+        declared("samples", lambda: judgement.op.samples(judgement.terms.stores.name, "large"))
+    except Unsupported as answer:
+        return str(answer)
+    return ""
+
+
+def _draw_large(judgement: Judgement, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
+    """Judge large samples. `judgement.large` stays true where one fails, for whoever judges that one again."""
+    judgement.large = True
+    draw("large", DRAFTS * choice.count, choice, "large")
+    if not choice.taken:  # the strategy has hardly more than one draft, or gives none that suits
+        choice = Large(judgement, choice.count, choice.most, choosy=False)
+        draw("large", choice.count, choice, "large")
+    judgement.large = False
+    if choice.largest <= ORDINARY_MOST:
+        raise DeclarationError(
+            f"samples: kind 'large' gave floating tensors of at most {choice.largest} elements in {choice.taken}"
+            f" samples, need more than {ORDINARY_MOST} in one of them (or raise Unsupported for this kind)"
+        )
