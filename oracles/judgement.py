@@ -41,6 +41,8 @@ EXACT_SHARE = 5
 #: The same for a failure, which is told in exact values where that takes seconds at most. Large samples are never read
 #: exactly, whatever their size.
 FAILURE_BUDGET = 14_000
+#: Parts of a cell's samples: those that were planned, large ones, and more of regimes of which nothing could be judged.
+PLANNED, LARGE, MORE = "planned", "large", "more"
 _KEPT_WIDTHS = 100_000
 #: Of one output, so many elements count in the medians: a large sample must not outweigh all others in them.
 _KEPT_OF_ONE = 300
@@ -122,9 +124,10 @@ class Judgement:
         self._ulps: list[Any] = []
         self._signed: dict[str, list[float]] = {}
         self._kept = 0
-        self.large = False  # whether the samples are large ones: then the balls alone decide
+        self.part = PLANNED  # which samples of the cell are being judged
         self.notes: list[str] = []  # what the verdict's reason has to say besides
-        self._tally: dict[tuple[str, bool], list[int]] = {}  # elements judged and not, by regime and by `large`
+        self._tally: dict[tuple[str, str], list[int]] = {}  # elements judged and not, by regime and part
+        self._shares: list[float] = []  # of each large sample's elements that were judged
 
     @contextmanager
     def booked(self, sample: Sample) -> Iterator[None]:
@@ -133,21 +136,27 @@ class Judgement:
         try:
             yield
         finally:
+            judged, not_judged = self.judged - judged, self.not_judged - not_judged
             for name in regimes_of(sample.regime):
-                count = self._tally.setdefault((name, self.large), [0, 0])
-                count[0] += self.judged - judged
-                count[1] += self.not_judged - not_judged
+                count = self._tally.setdefault((name, self.part), [0, 0])
+                count[0] += judged
+                count[1] += not_judged
+            if self.part == LARGE and judged + not_judged:
+                self._shares.append(judged / (judged + not_judged))
 
     def starved(self) -> tuple[str, ...]:
         """The regimes that had elements, none of which could be judged."""
         return tuple(name for name, judged, not_judged in self._regimes() if not_judged and not judged)
 
-    def mostly_judged(self, large: bool) -> bool:
-        """Whether at least half of the elements were judged, of the large samples or of the others.
+    def mostly_judged(self, part: str) -> bool:
+        """Whether at least half of the elements of the planned samples, or of the large ones, were judged.
 
-        A large sample has as many elements as a hundred others, so each of the two is asked for by itself.
+        A large sample has as many elements as a hundred others, and one as many as ten other large ones: so each of
+        the two parts is asked for by itself, and of large samples the mean of their shares.
         """
-        counts = [count for (_, kind), count in self._tally.items() if kind == large]
+        if part == LARGE:
+            return not self._shares or float(np.mean(self._shares)) >= 0.5
+        counts = [count for (_, of), count in self._tally.items() if of == part]
         return sum(judged for judged, _ in counts) >= sum(not_judged for _, not_judged in counts)
 
     def _regimes(self) -> tuple[tuple[str, int, int], ...]:
@@ -258,7 +267,7 @@ class Judgement:
         cost = sum(np.size(o) for o in operands) * 4**order
         with self.clock("reference"):
             rounded = balls(formula, operands, self.terms_of(order))
-            exactly = exactly and not self.large
+            exactly = exactly and self.part != LARGE
             exact = evaluate(formula, *operands)[0] if exactly and cost <= EXACT_BUDGET else None
         self.compare(formula, operands, rounded, exact, computed, names, path, order)
 
@@ -318,7 +327,7 @@ class Judgement:
 
     def _tells(self, operands: Sequence[Any], order: int) -> bool:
         """Whether a failure is told in exact values; the ball proves it without them."""
-        return not self.large and sum(np.size(o) for o in operands) * 4**order <= FAILURE_BUDGET
+        return self.part != LARGE and sum(np.size(o) for o in operands) * 4**order <= FAILURE_BUDGET
 
     def _collect(self, tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str) -> None:
         if not found.judged.size:

@@ -66,7 +66,7 @@ QUESTIONS: dict[str, Question] = {
     "FWD": Question(forward, effort=1.25, compiles=True, large=LARGE),
     "VJP": Question(reverse, effort=0.9, compiles=True, large=LARGE),
     "JVP": Question(tangent, effort=0.9, compiles=True, large=LARGE),
-    "ORD2": Question(second, effort=0.25, compiles=True, large=LARGE, most=10_000),
+    "ORD2": Question(second, effort=0.25, compiles=True, large=LARGE, most=20_000),
     "ORD3": Question(third, effort=0.2, dtypes=("float64",)),
     "ADJ": Question(adjoint),
     "VMAP": Question(vmapped, slices=SLICES, effort=0.25),

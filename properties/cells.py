@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase
 from ..oracles.accept import ReadingError
 from ..oracles.case import case_id, dump_case, load_case
 from ..oracles.contract import contract
-from ..oracles.judgement import Judgement, Unsupported, Violation
+from ..oracles.judgement import LARGE, PLANNED, Judgement, Unsupported, Violation
 from ..oracles.op import Draft, Op, Sample
 from ..oracles.questions import QUESTIONS, Question
 from ..oracles.snippet import snippet
@@ -281,8 +281,10 @@ def _closed(
     measure = judgement.measure()
     if measure.samples == 0:
         return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
-    if not (measure.judged and judgement.mostly_judged(large=False) and judgement.mostly_judged(large=True)):
-        reason = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"
+    of = [part for part in (PLANNED, LARGE) if not judgement.mostly_judged(part)]
+    if of or not measure.judged:
+        whole = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"
+        reason = whole if PLANNED in of or not of else f"{whole}, and less than half of the large samples' elements"
         return Verdict(cell, Outcome.WEAK, Code.MOSTLY_NOT_JUDGED, reason, measure, timing=timing)
     starved = judgement.starved()
     if starved:
@@ -300,7 +302,7 @@ def _failed(
     for _ in range(REPETITIONS):
         try:
             fresh = Judgement(judgement.op, judgement.subject_name, judgement.terms, cell.device)
-            fresh.large = judgement.large
+            fresh.part = judgement.part
             _one(fresh, question, sample, cell)
         except Violation as repeated:
             violation, again = repeated, again + 1

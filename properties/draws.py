@@ -21,7 +21,7 @@ import torch
 from hypothesis import strategies as st
 
 from ..oracles.exact_data import lowest_bit
-from ..oracles.judgement import Judgement, Unsupported, Violation, regimes_of
+from ..oracles.judgement import LARGE, MORE, PLANNED, Judgement, Unsupported, Violation, regimes_of
 from ..oracles.op import Draft, Op, Sample, is_float, to_array
 from ..oracles.questions import Question
 from . import strategies
@@ -35,12 +35,12 @@ SHARED = 32_768
 #: Integers of samples of kind "integers", as multiples of their tensor's power of two, are at most so large.
 LARGEST_INTEGER = 2.0**8
 #: How many drafts may be passed over in search of a large one with a new long axis, and of one of a starved regime.
-PATIENCE, STARVED_PATIENCE = 40, 400
+PATIENCE, STARVED_PATIENCE = 160, 400
 #: How many drafts there are for each large sample that is to be judged.
 DRAFTS = 200
 #: How many further samples are judged of a regime of which nothing could be judged, and of large ones where most could
 #: not.
-MORE = 12
+FURTHER = 12
 #: Seconds for which a failing large sample is made smaller.
 SHRINKING = 20.0
 
@@ -183,7 +183,7 @@ class Every:
 
 
 class Large(Every):
-    """Some large drafts: for each axis one that is longer than 4096 there, then others, of other extents.
+    """Some large drafts: for each axis a benign one that is longer than 4096 there, then others, of other extents.
 
     The first draft of a Hypothesis test is always the simplest one. It is passed over, because a cell with one large
     sample would otherwise judge the same shape for ever.
@@ -201,7 +201,8 @@ class Large(Every):
     ) -> None:
         self._judgement, self.count, self.most, self.shared = judgement, count, most, shared
         self.largest = self.taken = self._passed = 0
-        self._first, self._every_axis, self._choosy = True, False, choosy
+        self._first, self._choosy = True, choosy
+        self._axes: set[str] = set()
         self._long: set[str] = set()
         self._bands: set[tuple[str, int]] = set()
 
@@ -219,14 +220,14 @@ class Large(Every):
         size, (name, extent) = math.prod(draft.extents.values()), _longest(draft)
         if not ORDINARY_MOST < size <= self.most:
             return False
-        if self._passed >= 4 * PATIENCE:  # no draft is as wished
-            return True
         if self.shared and self.taken % 2 == 0:
-            return size > SHARED
-        self._every_axis = self._every_axis or self._passed >= PATIENCE
-        if self._every_axis:
-            return (name, _band(extent)) not in self._bands or self._passed >= 2 * PATIENCE
-        return extent > LONG and name not in self._long
+            return size > SHARED or self._passed >= PATIENCE
+        self._axes |= draft.extents.keys()
+        if self._axes <= self._long or self._passed >= PATIENCE:
+            self._long |= self._axes  # an axis that is still missing is never long: it is not looked for again
+            return (name, _band(extent)) not in self._bands or self._passed >= PATIENCE + PATIENCE // 2
+        telling = "benign" in regimes_of(draft.regime) and (len(draft.extents) == 1 or size > extent)
+        return telling and extent > LONG and name not in self._long
 
     def took(self, draft: Draft, sample: Sample) -> bool:
         self.largest = max(self.largest, largest_of(sample))
@@ -236,7 +237,7 @@ class Large(Every):
             if extent > LONG:
                 self._long.add(name)
         self.taken += 1
-        most = self.count + (0 if self._judgement.mostly_judged(large=True) else MORE)
+        most = self.count + (0 if self._judgement.mostly_judged(LARGE) else FURTHER)
         return self.taken < most
 
 
@@ -254,7 +255,7 @@ class Starved(Every):
 
     def __init__(self, judgement: Judgement) -> None:
         self._judgement = judgement
-        self._left = dict.fromkeys(judgement.starved(), MORE)
+        self._left = dict.fromkeys(judgement.starved(), FURTHER)
 
     def _wanted(self) -> set[str]:
         return {name for name in self._judgement.starved() if self._left.get(name, 0) > 0}
@@ -330,9 +331,12 @@ def stages(
         draw(question.kind, examples - count, Every(), "")
     elif not count:
         draw("ordinary", examples, Every(), "")
+    if not judgement.mostly_judged(PLANNED) and not judgement.compiled:
+        draw(question.kind, examples, Every(), "more")
     if count:
         _draw_large(judgement, Large(judgement, count, question.most, shared=question.kind == "large"), draw)
     if judgement.starved() and not judgement.compiled:
+        judgement.part = MORE
         draw("ordinary" if question.kind == "large" else question.kind, STARVED_PATIENCE, Starved(judgement), "starved")
 
 
@@ -348,13 +352,13 @@ def _without_large(judgement: Judgement, examples: int, count: int) -> str:
 
 
 def _draw_large(judgement: Judgement, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
-    """Judge large samples. `judgement.large` stays true where one fails, for whoever judges that one again."""
-    judgement.large = True
+    """Judge large samples. `judgement.part` stays LARGE where one fails, for whoever judges that one again."""
+    judgement.part = LARGE
     draw("large", DRAFTS * choice.count, choice, "large")
     if not choice.taken:  # the strategy has hardly more than one draft, or gives none that suits
         choice = Large(judgement, choice.count, choice.most, choosy=False)
         draw("large", choice.count, choice, "large")
-    judgement.large = False
+    judgement.part = PLANNED
     if choice.largest <= ORDINARY_MOST:
         raise DeclarationError(
             f"samples: kind 'large' gave floating tensors of at most {choice.largest} elements in {choice.taken}"

@@ -39,7 +39,7 @@ def structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
         "weight": draw(st.sampled_from((kept, kept, None))),
         "bias": draw(st.sampled_from((kept, kept, None))),
         "running": None if training and draw(st.integers(0, 3)) == 3 else draw(st.sampled_from(affine)),
-        "regime": "integers" if kind == "integers" else draw(strategies.regimes()),
+        "regime": "integers" if kind == "integers" else draw(strategies.regimes(kind)),
         "eps": draw(st.sampled_from(EPS)),
         "momentum": draw(st.sampled_from(MOMENTA)),
         "training": training,

@@ -38,7 +38,7 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         "positions": tuple(positions),
         "weight": draw(st.sampled_from((kept, kept, None))),
         "bias": draw(st.sampled_from((kept, kept, None))),
-        "regime": "integers" if kind == "integers" else draw(strategies.regimes()),
+        "regime": "integers" if kind == "integers" else draw(strategies.regimes(kind)),
         "eps": draw(st.sampled_from(EPS)),
         "extents": {"n": n, "groups": groups, "per_group": per_group, "positions": math.prod(positions)},
     }

@@ -26,7 +26,7 @@ def _samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     count = draw(st.sampled_from((2, 1, 3)))
     shapes = [sum(draw(strategies.shapes(kind, 1, draw(st.sampled_from((1, 0, 2))), limit)), ()) for _ in range(count)]
     dtypes = [dtype, *(draw(st.sampled_from((dtype, "float32") if dtype in HALF else (dtype,))) for _ in shapes[1:])]
-    regime = "integers" if kind == "integers" else draw(strategies.regimes())
+    regime = "integers" if kind == "integers" else draw(strategies.regimes(kind))
     values = strategies.integers if kind == "integers" else strategies.REGIMES[regime]
 
     def one(rng: Any, shape: tuple[int, ...], name: str) -> torch.Tensor:

@@ -35,7 +35,7 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         "inner": inner,
         "weight": draw(st.sampled_from((kept, kept, None))),
         "bias": draw(st.sampled_from((kept, kept, None))),
-        "regime": "integers" if kind == "integers" else draw(strategies.regimes()),
+        "regime": "integers" if kind == "integers" else draw(strategies.regimes(kind)),
         "eps": draw(st.sampled_from(EPS)),
         "extents": strategies.rows_and_row(outer, inner),
     }

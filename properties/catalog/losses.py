@@ -34,16 +34,24 @@ def structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -
     classes, *others = draw(strategies.extents(kind, rank, limit))
     shape = (others[0], classes, *others[1:]) if others else (classes,)
     weight = draw(st.sampled_from(WEIGHTS if kind != "integers" else (None, "integers")))
+    # A mean over no target, or over weights of zero, is judged at ordinary sizes: a large sample is to say something.
+    telling = kind == "large"
+    weight = "positive" if telling and weight == "all zero" else weight
+    ignores = ("outside", "outside", "inside", "below", "far", "above")
+    if telling and classes == 1:
+        ignores = ("outside", "below", "far")
     return {
         "shape": shape,
         "classes": classes,
-        "extents": {"classes": classes, "batch": math.prod(others[:1]), "positions": math.prod(others[1:])},
+        "extents": {"classes": classes, "batch": math.prod(others[:1])}
+        | ({"positions": math.prod(others[1:])} if max(ranks) > 2 else {}),
         "weight": weight,
         "weight dtype": draw(st.sampled_from((dtype, "float32") if dtype in HALF else (dtype,))),
-        "regime": "integers" if kind == "integers" else draw(strategies.regimes()),
+        "regime": "integers" if kind == "integers" else draw(strategies.regimes(kind)),
+        "last class": telling,  # is a target: else the gradient is zero for nearly all of many classes
         "target": draw(st.sampled_from(("int64", "int64", "uint8"))) if 0 < classes < 256 else "int64",
-        "ignore": draw(st.sampled_from(("outside", "outside", "inside", "below", "far", "above"))),
-        "ignored": draw(st.sampled_from((0.0, 0.3, 0.0, 0.9, 1.0))),
+        "ignore": draw(st.sampled_from(ignores)),
+        "ignored": draw(st.sampled_from((0.0, 0.3, 0.0, 0.9, *(() if telling else (1.0,))))),
         "reduction": draw(st.sampled_from(("mean", "mean", "sum", "none"))),
     }
 
@@ -66,6 +74,8 @@ def target(rng: Any, structure: dict[str, Any]) -> torch.Tensor:
     held = structure["target"] == "int64" or ignore_index(structure) >= 0
     if held:
         index = np.where(rng.random(of) < (ignored if classes else 1.0), ignore_index(structure), index)
+    if structure["last class"] and index.size:
+        index.flat[-1] = classes - 1
     return torch.from_numpy(np.asarray(index)).to(getattr(torch, structure["target"]))
 
 

@@ -36,7 +36,7 @@ def _samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Rows of the regime are the channels at one position of one image."""
     (images, height, width), (channels,) = draw(strategies.shapes(kind, 1, 3, 48))
     numbers = draw(_numbers(kind))
-    regime = "integers" if kind == "integers" else draw(strategies.regimes())
+    regime = "integers" if kind == "integers" else draw(strategies.regimes(kind))
     values = strategies.integers if kind == "integers" else strategies.REGIMES[regime]
 
     def fill(rng: Any) -> Args:

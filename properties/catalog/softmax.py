@@ -71,6 +71,10 @@ LOGITS: dict[str, Any] = {
 _WEIGHTED = ("benign",) * 4 + ("far apart", "near underflow", "one huge", "masked") + tuple(LOGITS)
 
 
+def _regimes(kind: str) -> st.SearchStrategy[str]:
+    return st.sampled_from((("benign",) * len(_WEIGHTED) if kind == "large" else ()) + _WEIGHTED)
+
+
 def _logits(rng: Any, regime: str, shape: tuple[int, ...], dim: int, dtype: str) -> Tensor:
     """A tensor of rows along `dim`."""
     if not shape:
@@ -98,7 +102,7 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         "shape": shape,
         "dim": dim,
         "extents": {"row": row, "rows": math.prod(shape) // max(row, 1)},
-        "regime": "integers" if kind == "integers" else draw(st.sampled_from(_WEIGHTED)),
+        "regime": "integers" if kind == "integers" else draw(_regimes(kind)),
         "dtype": getattr(torch, draw(st.sampled_from(RESULTS[dtype]))) if draw(st.integers(0, 3)) == 3 else None,
     }
 
