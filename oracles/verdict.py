@@ -178,9 +178,10 @@ def failure_text(verdict: Verdict) -> str:
     return clean("\n".join([head, *(f"  {line}" for line in lines if line.strip())]))
 
 
-#: Characters that a text field and a case file or snippet may have in a record.
+#: Characters that a text field and a case file or snippet may have in a record: a large sample has some tensors of up to
+#: 70,000 elements, of which each is 16 characters in float64.
 MAX_TEXT = 2**16
-MAX_CASE = 2**20
+MAX_CASE = 2**23
 
 
 def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:

@@ -11,14 +11,16 @@ import math
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import numpy as np
 import torch
+from hypothesis import Phase
 from hypothesis import strategies as st
+from hypothesis.database import InMemoryExampleDatabase
 
 from ..oracles.exact_data import lowest_bit
 from ..oracles.judgement import LARGE, MORE, PLANNED, Judgement, Unsupported, Violation, regimes_of
@@ -299,9 +301,20 @@ def run(
         if not failed and not choice.took(draft, sample):
             raise _Enough
 
-    test = hypothesis.given(drafts, strategies.seeds())(one)
+    def search(phases: Sequence[hypothesis.Phase]) -> None:
+        test = hypothesis.seed(seed)(hypothesis.given(drafts, strategies.seeds())(one))
+        hypothesis.settings(limits, phases=phases, database=found)(test)()
+
+    found = InMemoryExampleDatabase()
+    shrinks = Phase.shrink in limits.phases
     try:
-        limits(hypothesis.seed(seed)(test))()
+        try:
+            search([phase for phase in limits.phases if phase is not Phase.shrink])
+        except Violation:
+            if not shrinks or not failed:
+                raise
+            # A search of its own: the first one would take every draft that was passed over for one that held.
+            search((Phase.reuse, Phase.shrink))
     except _Enough:
         if failed:
             draft, data, violation = failed[-1]
@@ -322,22 +335,22 @@ def stages(
         DeclarationError: a sample is not of its kind.
         Violation: as `draw` raises it.
     """
-    count = examples if question.kind == "large" else question.large_of(examples)
+    asks_large = question.kind == "large"
+    count = examples if asks_large else question.large_of(examples)
     reason = _without_large(judgement, examples, count) if count or question.large else ""
     if reason:
         judgement.notes.append(f"no large samples: {reason}")
         count = 0
-    if question.kind != "large":
-        draw(question.kind, examples - count, Every(), "")
-    elif not count:
-        draw("ordinary", examples, Every(), "")
+    kind = "ordinary" if asks_large else question.kind
+    if not (asks_large and count):
+        draw(kind, examples - count, Every(), "")
     if not judgement.mostly_judged(PLANNED) and not judgement.compiled:
-        draw(question.kind, examples, Every(), "more")
+        draw(kind, examples, Every(), "more")
     if count:
-        _draw_large(judgement, Large(judgement, count, question.most, shared=question.kind == "large"), draw)
+        _draw_large(judgement, Large(judgement, count, question.most, shared=asks_large), draw)
     if judgement.starved() and not judgement.compiled:
         judgement.part = MORE
-        draw("ordinary" if question.kind == "large" else question.kind, STARVED_PATIENCE, Starved(judgement), "starved")
+        draw(kind, STARVED_PATIENCE, Starved(judgement), "starved")
 
 
 def _without_large(judgement: Judgement, examples: int, count: int) -> str:
@@ -345,7 +358,7 @@ def _without_large(judgement: Judgement, examples: int, count: int) -> str:
     if not count:
         return f"{examples} sample{'s' * (examples != 1)} in all"
     try:
-        declared("samples", lambda: judgement.op.samples(judgement.terms.stores.name, "large"))
+        drafts_of(judgement.op, judgement.terms.stores.name, "large")
     except Unsupported as answer:
         return str(answer)
     return ""

@@ -26,7 +26,7 @@ EXTENTS: tuple[int, ...] = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33)
 #: (vectors, warps, blocks, second stages), and beyond all of those as often again. Shrinks towards 73.
 LARGE_EXTENTS: tuple[int, ...] = (
     *(73, 63, 64, 65, 71, 72, 127, 128, 129, 1023, 1024, 1025, 4095, 4096),
-    *(4097, 4099, *(4160, 4224, 5000, 5003, 4999) * 4, 8191, 8192, 8193, 16_385, 65_537),
+    *(4097, 4099, *(4160, 4224, 5000, 5003, 4999) * 4, 8191, 8192, 8193, 16_385, 32_769),
 )
 #: Extents of the other axes of a large sample: of the first, which is a row where there are rows, and of the rest. Rows
 #: of one or two elements have no gradient to speak of in a norm.
@@ -153,7 +153,8 @@ def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
     long = draw(st.integers(0, count - 1))
     budget = min(limit, draw(st.sampled_from((MOSTLY,) * 5 + (LARGEST,))))
     if count > 1 and draw(st.integers(0, 3)) == 3:
-        return _within([draw(st.sampled_from(MIDDLE_EXTENTS)) for _ in range(count)], budget)
+        middling = [draw(st.sampled_from(MIDDLE_EXTENTS)) for _ in range(count)]
+        return _within(middling, draw(st.sampled_from((budget, limit))))
     extent = min(draw(st.sampled_from(LARGE_EXTENTS)), limit)
     others = [draw(st.sampled_from(SHORT_EXTENTS if i or not long else SHORT_ROWS)) for i in range(count - 1)]
     room = min(max(SHORT_ROWS[-1], budget // extent), limit // extent)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ..oracles.verdict import Code, Outcome
+from ..oracles.verdict import MAX_CASE, Code, Outcome
 from ..properties.catalog import CATALOG
 from ..properties.plan import plugin_entry_points
 from . import exit_codes
@@ -19,7 +19,7 @@ from .explain import explain
 from .record import RecordError, read_capped
 from .text import clean, failure_text, one_line, verdict_line
 
-_MAX_CASE = 16 * 2**20  # bytes
+_MAX_CASE = 2 * MAX_CASE  # bytes
 
 
 @click.command("replay")
