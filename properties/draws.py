@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from hypothesis import Phase
 from hypothesis import strategies as st
-from hypothesis.database import InMemoryExampleDatabase
 
 from ..oracles.exact_data import lowest_bit
 from ..oracles.judgement import LARGE, MORE, PLANNED, Judgement, Unsupported, Violation, regimes_of
@@ -40,9 +39,14 @@ LARGEST_INTEGER = 2.0**8
 PATIENCE, STARVED_PATIENCE = 160, 400
 #: How many drafts there are for each large sample that is to be judged.
 DRAFTS = 200
+#: How many drafts one Hypothesis test draws where most are passed over: fewer than 10, from which on the first ones are
+#: made as simple as can be.
+AT_ONCE = 9
 #: How many further samples are judged of a regime of which nothing could be judged, and of large ones where most could
 #: not.
 FURTHER = 12
+#: Among how many drafts a simpler one is looked for that fails, too.
+SIMPLER = 60
 #: Seconds for which a failing large sample is made smaller.
 SHRINKING = 20.0
 
@@ -173,7 +177,17 @@ def largest_of(sample: Sample) -> int:
 
 
 class Every:
-    """Which drafts are judged: every one. What is passed over costs next to nothing: its data is never drawn."""
+    """Which drafts are judged: every one. What is passed over costs next to nothing: its data is never drawn.
+
+    Attributes:
+        picky: whether most drafts are passed over. They are then drawn by many short Hypothesis tests, because of the
+            drafts of a long one many are variants of a few.
+    """
+
+    picky = False
+
+    def start(self) -> None:
+        """A Hypothesis test begins."""
 
     def wants(self, draft: Draft) -> bool:
         """Whether a draft is judged."""
@@ -194,9 +208,12 @@ class Large(Every):
         largest: elements of the largest floating tensor that was judged.
 
     Args:
-        count: how many; more, where most of their elements could not be judged. most: elements of the axes together. shared: whether every second one is to have the elements
-            from which torch shares work among threads. choosy: whether not every draft will do.
+        count: how many; more, where most of their elements could not be judged. most: elements of the axes together.
+        shared: whether every second one is to have the elements from which torch shares work among threads. choosy:
+            whether not every draft will do.
     """
+
+    picky = True
 
     def __init__(
         self, judgement: Judgement, count: int, most: int, shared: bool = False, choosy: bool = True
@@ -207,6 +224,9 @@ class Large(Every):
         self._axes: set[str] = set()
         self._long: set[str] = set()
         self._bands: set[tuple[str, int]] = set()
+
+    def start(self) -> None:
+        self._first = True
 
     def wants(self, draft: Draft) -> bool:
         if not self._choosy:
@@ -255,6 +275,8 @@ def _band(extent: int) -> int:
 class Starved(Every):
     """Drafts of the regimes of which nothing could be judged so far, up to a number of each."""
 
+    picky = True
+
     def __init__(self, judgement: Judgement) -> None:
         self._judgement = judgement
         self._left = dict.fromkeys(judgement.starved(), FURTHER)
@@ -301,20 +323,25 @@ def run(
         if not failed and not choice.took(draft, sample):
             raise _Enough
 
-    def search(phases: Sequence[hypothesis.Phase]) -> None:
-        test = hypothesis.seed(seed)(hypothesis.given(drafts, strategies.seeds())(one))
-        hypothesis.settings(limits, phases=phases, database=found)(test)()
+    def search(number: int, **changes: Any) -> None:
+        test = hypothesis.seed(seed + number)(hypothesis.given(drafts, strategies.seeds())(one))
+        hypothesis.settings(limits, **changes)(test)()
 
-    found = InMemoryExampleDatabase()
-    shrinks = Phase.shrink in limits.phases
     try:
-        try:
-            search([phase for phase in limits.phases if phase is not Phase.shrink])
-        except Violation:
-            if not shrinks or not failed:
-                raise
-            # A search of its own: the first one would take every draft that was passed over for one that held.
-            search((Phase.reuse, Phase.shrink))
+        if not choice.picky:
+            search(0)
+            return
+        tests = -(-limits.max_examples // AT_ONCE)
+        for number in range(tests):
+            choice.start()
+            try:
+                search(number, phases=(Phase.generate,), max_examples=AT_ONCE)
+            except Violation:
+                # Simpler ones are looked for by a test of its own, in which nothing is passed over: this one would take
+                # what was passed over for drafts that held.
+                if Phase.shrink in limits.phases:
+                    search(tests, max_examples=SIMPLER)
+                raise _Enough from None
     except _Enough:
         if failed:
             draft, data, violation = failed[-1]
