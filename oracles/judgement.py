@@ -166,8 +166,8 @@ class Judgement:
             total = sums.setdefault(name[:_REGIME_NAME], [0, 0])
             total[0] += judged
             total[1] += not_judged
-        rows = sorted(((name, *counts) for name, counts in sums.items()), key=lambda row: row[1])[:_REGIMES]
-        return tuple((name, judged, not_judged) for name, judged, not_judged in sorted(rows))
+        least = sorted(sums, key=lambda name: sums[name][0])[:_REGIMES]
+        return tuple((name, sums[name][0], sums[name][1]) for name in sorted(least))
 
     @contextmanager
     def clock(self, part: str) -> Iterator[None]:

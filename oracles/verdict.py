@@ -146,7 +146,9 @@ class Verdict:
     seconds: float = 0.0
     timing: tuple[tuple[str, float], ...] = ()  # ("generate", s), ("reference", s), ("op", s), ...
     title: str = ""  # the property in words
-    changed: tuple[str, ...] = ()  # what of the process's state the subject changed: "default dtype: float32 -> float64"
+    changed: tuple[
+        str, ...
+    ] = ()  # what of the process's state the subject changed: "default dtype: float32 -> float64"
 
     def with_seconds(self, seconds: float) -> Verdict:
         return replace(self, seconds=seconds)
@@ -178,8 +180,8 @@ def failure_text(verdict: Verdict) -> str:
     return clean("\n".join([head, *(f"  {line}" for line in lines if line.strip())]))
 
 
-#: Characters that a text field and a case file or snippet may have in a record: a large sample has some tensors of up to
-#: 70,000 elements, of which each is 16 characters in float64.
+#: Characters that a text field and a case file or snippet may have in a record: a large sample has some tensors of up
+#: to 70,000 elements, of which each is 16 characters in float64.
 MAX_TEXT = 2**16
 MAX_CASE = 2**23
 

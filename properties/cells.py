@@ -27,7 +27,7 @@ from ..oracles.questions import QUESTIONS, Question
 from ..oracles.snippet import snippet
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict
 from ..reference.exact import PrecisionError
-from . import draws, forward_ad, worlds
+from . import draws, forward_ad, kinds, worlds
 from .plan import DTYPES, PROPERTIES, load_op
 from .profiles import PROFILES
 
@@ -134,7 +134,7 @@ def _guarded(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
     except Unsupported as answer:
         outcome = Outcome.NOT_RUN if answer.code == Code.NO_DEVICE else Outcome.UNSUPPORTED
         return Verdict(cell, outcome, answer.code, str(answer))
-    except draws.DeclarationError as err:
+    except kinds.DeclarationError as err:
         return Verdict(cell, Outcome.ERROR, Code.DECLARATION, str(err))
     except (ReadingError, PrecisionError) as err:
         return Verdict(cell, Outcome.ERROR, Code.READING, str(err))
@@ -210,7 +210,7 @@ def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Setti
 
     def ask(kind: str, draft: Draft, seed: int) -> Sample:
         with judgement.clock("generate"):
-            sample = _on(draws.sample_of(draft, seed, question.slices, kind), cell.device)
+            sample = _on(kinds.sample_of(draft, seed, question.slices, kind), cell.device)
         last[:] = [(sample, None)]
         try:
             _one(judgement, question, sample, cell)
@@ -224,7 +224,7 @@ def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Setti
     shrunk = worlds.here().comm == "lockstep" or cell.property != "COMM"  # ranks that hang do so each time
 
     def draw(kind: str, count: int, choice: draws.Every, label: str = "") -> None:
-        drafts = draws.drafts_of(judgement.op, cell.dtype, kind)
+        drafts = kinds.drafts_of(judgement.op, cell.dtype, kind)
         limits = _hypothesis_settings(count, steered and not label, shrunk)
         seconds = draws.SHRINKING if kind == "large" else math.inf
         draws.run(drafts, functools.partial(ask, kind), choice, _seed(cell, settings, label), limits, seconds)

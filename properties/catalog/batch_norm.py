@@ -84,7 +84,9 @@ def _samples(signature: Signature, least: int = 0, needs: tuple[str, ...] = (), 
             structure["eps"] = structure["eps"] or 1e-5
         for name in needs:
             structure[name] = structure[name] or dtype
-        return Draft(lambda rng: signature.args(filled(rng, structure, dtype)), structure["regime"], structure["extents"])
+        return Draft(
+            lambda rng: signature.args(filled(rng, structure, dtype)), structure["regime"], structure["extents"]
+        )
 
     return samples
 

@@ -37,9 +37,8 @@ def structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -
     # A mean over no target, or over weights of zero, is judged at ordinary sizes: a large sample is to say something.
     telling = kind == "large"
     weight = "positive" if telling and weight == "all zero" else weight
-    ignores = ("outside", "outside", "inside", "below", "far", "above")
-    if telling and classes == 1:
-        ignores = ("outside", "below", "far")
+    some = telling and classes == 1
+    ignores = ("outside", "below", "far") if some else ("outside", "outside", "inside", "below", "far", "above")
     return {
         "shape": shape,
         "classes": classes,

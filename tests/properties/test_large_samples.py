@@ -21,7 +21,7 @@ from opassay.oracles.case import load_case
 from opassay.oracles.contract import contract
 from opassay.oracles.questions import QUESTIONS
 from opassay.oracles.verdict import MAX_CASE
-from opassay.properties import cells, draws
+from opassay.properties import cells, draws, kinds
 from opassay.properties.catalog import CATALOG
 from opassay.properties.plan import load_op
 from opassay.reports.exit_codes import USAGE, run_reasons
@@ -64,7 +64,9 @@ def test_a_fault_that_begins_at_a_length_is_caught(name: str) -> None:
     for axis in AXES[name].names:
         for how, code in HOW.items():
             found = [caught_by(stops_at(name, axis, first, how), code) for first in FIRSTS]
-            print(f"\n{name:16s} {axis:10s} {how:9s} {code}", *(f"{n}: {f}" for n, f in zip(FIRSTS, found, strict=True)))
+            print(
+                f"\n{name:16s} {axis:10s} {how:9s} {code}", *(f"{n}: {f}" for n, f in zip(FIRSTS, found, strict=True))
+            )
             missed += [(axis, how, n, f) for n, f in zip(FIRSTS, found, strict=True) if f != "caught"]
     assert not missed
 
@@ -110,7 +112,7 @@ def test_a_failure_of_the_largest_sample_is_told_without_an_exact_reading(monkey
     assert verdict.outcome == Outcome.FAIL, verdict.reason
     assert verdict.failure is not None
     _, sample = load_case(verdict.failure.case)
-    assert draws.largest_of(sample) > draws.SHARED
+    assert kinds.largest_of(sample) > draws.SHARED
     assert len(verdict.failure.case) < MAX_CASE
 
 
@@ -121,7 +123,7 @@ def test_every_op_has_its_large_samples(name: str, code: str, monkeypatch: pytes
 
     def look(judgement: Any, sample: Any) -> None:
         if judgement.part == "large":
-            sizes.append(draws.largest_of(sample))
+            sizes.append(kinds.largest_of(sample))
 
     monkeypatch.setitem(QUESTIONS, code, dataclasses.replace(QUESTIONS[code], check=look))
     run_cell(Cell(name, code, "float32", "cpu", "opassay"), Settings("brief"))
@@ -140,8 +142,8 @@ def test_each_axis_of_an_op_is_the_long_one_in_a_cell_of_the_commit_profile(monk
         long[name] += extent > 4096
         return made(draft, *args)
 
-    made = draws.sample_of
-    monkeypatch.setattr(draws, "sample_of", note)
+    made = kinds.sample_of
+    monkeypatch.setattr(kinds, "sample_of", note)
     run_cell(Cell("native_group_norm", "FWD", "float32", "cpu", "opassay"), Settings("commit"))
     assert {name for name, count in long.items() if count} == {"n", "groups", "per_group", "positions"}
 
@@ -210,16 +212,16 @@ def _raises_in_draw(draw: Any, dtype: str, kind: str) -> Draft:
 
 
 def _fills_nothing(rng: Any) -> Any:
-    return [1.0] + rng.nothing
+    return rng.nothing
 
 
 WRONG = {
     "raises": (_raises, "samples('float32', 'large'): raised KeyError: 'rows' ("),
     "raises in a draw": (_raises_in_draw, "samples('float32', 'ordinary'): raised ValueError: no ordinary rows ("),
-    "raises in fill": (lambda dtype, kind: st.just(Draft(_fills_nothing, "x")), "fill of a Draft: raised AttributeError"),
+    "raises in fill": (lambda dtype, kind: st.just(Draft(_fills_nothing, "x")), "Draft: raised AttributeError"),
     "gives no strategy": (lambda dtype, kind: 3, "got int, need a Hypothesis strategy of Draft"),
     "draws no draft": (lambda dtype, kind: st.just((1, 2)), "drew tuple, need Draft"),
-    "fills no arguments": (lambda dtype, kind: st.just(Draft(lambda rng: [1], "x")), "gave list, need a tuple of arguments"),
+    "fills no arguments": (lambda dtype, kind: st.just(Draft(lambda rng: [1], "x")), "gave list, need a tuple"),
     "gives nothing to draw": (lambda dtype, kind: st.sampled_from(()), "raised InvalidArgument"),
 }  # fmt: skip
 
