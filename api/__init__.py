@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opassay.oracles.judgement import Unsupported as Unsupported
     from opassay.oracles.op import Draft as Draft
     from opassay.oracles.op import Law as Law
     from opassay.oracles.op import Op as Op
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     **dict.fromkeys(("Draft", "Law", "Op", "Promises", "Refusal", "Sample"), "opassay.oracles.op"),
+    "Unsupported": "opassay.oracles.judgement",
     **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdict"),
     **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.cells"),
     **dict.fromkeys(("custom_function", "verify_function"), "opassay.properties.functions.user"),

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from .op import Sample, Tensor, dtype_name
-from .verdict import Cell
+from .verdict import MAX_CASE, Cell
 
 SCHEMA = "opassay-case/1"
-#: Largest accepted text; a sample's tensors are small.
-LARGEST_TEXT = 16 * 2**20
+#: Largest accepted text: whatever a record holds (`verdict.MAX_CASE`), and as much again.
+LARGEST_TEXT = 2 * MAX_CASE
 _DTYPES = {
     dtype_name(d): d
     for d in (

@@ -1,4 +1,9 @@
-"""The contract of an evaluation: what an implementation may do, and so how far its outputs may be off."""
+"""The contract of an evaluation: what an implementation may do, and so how far its outputs may be off.
+
+That the bound holds every evaluation of a declared algorithm is proven for values and first derivatives. For higher
+orders it rests on a heuristic, `Contract.roundings`: no proof relates the error of a closed form to that of the formula
+after it was differentiated twice.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,8 @@ class Contract:
             another order): so much closer to the formula come overflow, beyond which nothing is judged, and underflow.
         roundings: of an evaluation per operation of the reading. Values and first derivatives are evaluated as the
             formula and its reverse or forward mode read, one for one. Higher orders are evaluated from closed forms,
-            whose product rules repeat factors: twice as many with each order.
+            whose product rules repeat factors: twice as many with each order. That factor is a heuristic, not a
+            theorem.
     """
 
     accumulate: Format

@@ -38,9 +38,18 @@ EXACT_BUDGET = 3000
 #: In short profiles, one sample in so many is read exactly as well: that checks the balls, which decide alone on finite
 #: operands. What NaN and infinities must give, the exact reading alone knows everywhere.
 EXACT_SHARE = 5
+#: The same for a failure, which is told in exact values where that takes seconds at most. Large samples are never read
+#: exactly, whatever their size.
+FAILURE_BUDGET = 14_000
+#: Parts of a cell's samples: those that were planned, large ones, and more of regimes of which nothing could be judged.
+PLANNED, LARGE, MORE = "planned", "large", "more"
 _KEPT_WIDTHS = 100_000
 #: Of an exception's text: characters that are looked at, lines that are kept, and characters of each.
 MAX_TEXT, MAX_LINES, MAX_LINE = 20_000, 6, 1_000
+#: Of one output, so many elements count in the medians: a large sample must not outweigh all others in them.
+_KEPT_OF_ONE = 300
+#: What a record has room for: names of regimes, and characters of one.
+_REGIMES, _REGIME_NAME = 64, 512
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,11 @@ class Unsupported(Exception):
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)
         self.code = code
+
+
+def regimes_of(name: str) -> tuple[str, ...]:
+    """The regimes of a sample: one, or those of its tensors, joined by ", "."""
+    return tuple(dict.fromkeys(part for part in name.split(", ") if part)) or ("unnamed",)
 
 
 def batch(problem: Problem, sample: Sample, likes: Sequence[Like]) -> list[Tensor]:
@@ -131,6 +145,50 @@ class Judgement:
         self._ulps: list[Any] = []
         self._signed: dict[str, list[float]] = {}
         self._kept = 0
+        self.part = PLANNED  # which samples of the cell are being judged
+        self.notes: list[str] = []  # what the verdict's reason has to say besides
+        self._tally: dict[tuple[str, str], list[int]] = {}  # elements judged and not, by regime and part
+        self._shares: list[float] = []  # of each large sample's elements that were judged
+
+    @contextmanager
+    def booked(self, sample: Sample) -> Iterator[None]:
+        """Book what is judged of a sample, and what is not, to its regimes."""
+        judged, not_judged = self.judged, self.not_judged
+        try:
+            yield
+        finally:
+            judged, not_judged = self.judged - judged, self.not_judged - not_judged
+            for name in regimes_of(sample.regime):
+                count = self._tally.setdefault((name, self.part), [0, 0])
+                count[0] += judged
+                count[1] += not_judged
+            if self.part == LARGE and judged + not_judged:
+                self._shares.append(judged / (judged + not_judged))
+
+    def starved(self) -> tuple[str, ...]:
+        """The regimes that had elements, none of which could be judged."""
+        return tuple(name for name, judged, not_judged in self._regimes() if not_judged and not judged)
+
+    def mostly_judged(self, part: str) -> bool:
+        """Whether at least half of the elements of the planned samples, or of the large ones, were judged.
+
+        A large sample has as many elements as a hundred others, and one as many as ten other large ones: so each of
+        the two parts is asked for by itself, and of large samples the mean of their shares.
+        """
+        if part == LARGE:
+            return not self._shares or float(np.mean(self._shares)) >= 0.5
+        counts = [count for (_, of), count in self._tally.items() if of == part]
+        return sum(judged for judged, _ in counts) >= sum(not_judged for _, not_judged in counts)
+
+    def _regimes(self) -> tuple[tuple[str, int, int], ...]:
+        """Elements judged and not judged by regime; of too many regimes, those of which least was judged."""
+        sums: dict[str, list[int]] = {}
+        for (name, _), (judged, not_judged) in self._tally.items():
+            total = sums.setdefault(name[:_REGIME_NAME], [0, 0])
+            total[0] += judged
+            total[1] += not_judged
+        least = sorted(sums, key=lambda name: sums[name][0])[:_REGIMES]
+        return tuple((name, sums[name][0], sums[name][1]) for name in sorted(least))
 
     @contextmanager
     def clock(self, part: str) -> Iterator[None]:
@@ -172,7 +230,7 @@ class Judgement:
         typical, p99 = np.quantile(ulps, (0.5, 0.99)).tolist() if ulps.size else (math.nan, math.nan)
         return Measure(
             self.samples, discarded, self.judged, self.not_judged,
-            self.max_ulp, self.max_ratio, median, widest, self.worst, typical, p99,
+            self.max_ulp, self.max_ratio, median, widest, self.worst, typical, p99, self._regimes(),
         )  # fmt: skip
 
     def biases(self) -> dict[str, float]:
@@ -229,6 +287,7 @@ class Judgement:
         cost = sum(np.size(o) for o in operands) * 4**order
         with self.clock("reference"):
             rounded = balls(formula, operands, self.terms_of(order))
+            exactly = exactly and self.part != LARGE
             exact = evaluate(formula, *operands)[0] if exactly and cost <= EXACT_BUDGET else None
         self.compare(formula, operands, rounded, exact, computed, names, path, order)
 
@@ -278,13 +337,17 @@ class Judgement:
         fmt = FORMATS[dtype_name(tensor.dtype)]
         found = accept.judge(computed, fmt, ball, exact, finite, order + self.op.promises.order)
         if not np.all(found.accepted):
-            if exact is None and again is not None:
+            if exact is None and again is not None and self._tells(again[1], order):
                 formula, operands, i = again
                 exact = evaluate(formula, *operands)[0][i]
                 found = accept.judge(computed, fmt, ball, exact, finite, order + self.op.promises.order)
             if not np.all(found.accepted):
                 raise self._violation(tensor, found, exact, name, path, 0 if again is None else again[2])
         self._collect(tensor, found, exact, name, path)
+
+    def _tells(self, operands: Sequence[Any], order: int) -> bool:
+        """Whether a failure is told in exact values; the ball proves it without them."""
+        return self.part != LARGE and sum(np.size(o) for o in operands) * 4**order <= FAILURE_BUDGET
 
     def _collect(self, tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str) -> None:
         if not found.judged.size:
@@ -294,10 +357,10 @@ class Judgement:
         self.judged += judged
         self.not_judged += found.judged.size - judged
         if self._kept < _KEPT_WIDTHS:
-            widths = np.ravel(found.width)
-            self._widths.append(widths)
-            self._ulps.append(np.ravel(found.ulp)[np.ravel(found.judged & ~found.special)])
-            self._kept += widths.size
+            widths, ulps = np.ravel(found.width), np.ravel(found.ulp)[np.ravel(found.judged & ~found.special)]
+            self._widths += [widths[:: 1 + widths.size // _KEPT_OF_ONE], np.fmax.reduce(widths, keepdims=True)]
+            self._ulps.append(ulps[:: 1 + ulps.size // _KEPT_OF_ONE])
+            self._kept += min(widths.size, _KEPT_OF_ONE)
         if not judged:
             return
         self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(found.signed)))

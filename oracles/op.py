@@ -43,10 +43,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Draft:
-    """The structure of a sample: shapes, dtypes, regime, numbers; `fill` adds the bulk data from a generator."""
+    """The structure of a sample: shapes, dtypes, regime, numbers; `fill` adds the bulk data from a generator.
+
+    Attributes:
+        fill: (generator) -> the arguments. regime: name of the input regime; names of several, joined by ", ".
+        extents: of the axes that the op tells apart, by name ("rows", "channels"). Large samples are chosen by them,
+            so that each axis is the long one in some sample.
+    """
 
     fill: Callable[[Any], tuple[Any, ...]]
     regime: str
+    extents: Mapping[str, int] = field(default_factory=dict)
 
     def sample(self, seed: int, slices: int = 0) -> Sample:
         """The sample of a seed; slice i is filled from (seed, i + 1)."""
@@ -184,7 +191,10 @@ class Op:
         reference: the formula; its signature is the op's, in NumPy arrays.
         subjects: implementations by name; "opassay" is the production op. Where there is a "torch", there is also
             "compiled": what torch.compile with inductor makes of it.
-        samples: (dtype name, kind) -> strategy of `Draft`s; kinds are "ordinary", "empty", "integers" and "large".
+        samples: (dtype name, kind) -> strategy of `Draft`s. Kinds are "ordinary"; "empty", where some tensor has no
+            elements; "integers", where some tensor holds small integers times one power of two; and "large", where
+            some tensor has more than 72 elements, and one axis is mostly the long one (`strategies.shapes`). A kind
+            that cannot be offered raises `oracles.judgement.Unsupported`.
         differentiable: names of the arguments that the op is differentiable in.
         laws, refusals, promises: see those records.
         mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function

@@ -25,6 +25,8 @@ from .values import adjoint, forward, forward_and_reverse, reverse, second, tang
 from .vmap import SLICES, nested, vmapped, words
 
 ALL = ("float64", "float32", "bfloat16", "float16")
+#: The share of large samples in questions about values.
+LARGE = 0.08
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Question:
     Attributes:
         check: judges one sample, raises Violation at the first broken promise.
         kind: of the samples it takes: "ordinary", "integers", "empty" or "large".
+        large: the share of samples of kind "large" among those of another kind: one at least.
+        most: elements of a large sample's axes together.
         slices: how many further samples of the same structure it needs for batches.
         effort: examples, relative to a forward check.
         dtypes: those it applies to.
@@ -44,6 +48,8 @@ class Question:
 
     check: Callable[[Judgement, Sample], None]
     kind: str = "ordinary"
+    large: float = 0.0
+    most: int = 70_000
     slices: int = 0
     effort: float = 1.0
     dtypes: tuple[str, ...] = ALL
@@ -51,12 +57,16 @@ class Question:
     judges: str | None = None
     apart: bool = False
 
+    def large_of(self, examples: int) -> int:
+        """How many of so many samples are large; of two or fewer, none."""
+        return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
+
 
 QUESTIONS: dict[str, Question] = {
-    "FWD": Question(forward, effort=1.25, compiles=True),
-    "VJP": Question(reverse, effort=0.9, compiles=True),
-    "JVP": Question(tangent, effort=0.9, compiles=True),
-    "ORD2": Question(second, effort=0.25, compiles=True),
+    "FWD": Question(forward, effort=1.25, compiles=True, large=LARGE),
+    "VJP": Question(reverse, effort=0.9, compiles=True, large=LARGE),
+    "JVP": Question(tangent, effort=0.9, compiles=True, large=LARGE),
+    "ORD2": Question(second, effort=0.25, compiles=True, large=LARGE, most=20_000),
     "ORD3": Question(third, effort=0.2, dtypes=("float64",)),
     "ADJ": Question(adjoint),
     "VMAP": Question(vmapped, slices=SLICES, effort=0.25),

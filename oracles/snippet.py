@@ -12,6 +12,9 @@ from .judgement import Violation
 from .op import Op, Sample, Tensor, dtype_name
 from .transforms import Problem, draw_directions, signature
 
+#: Characters of a program. Of a large sample that did not shrink it would be digits alone: the case file has those.
+LONGEST = 2**18
+
 
 def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id: str) -> str:
     """A self-contained program for a wrong element of a path; else the command that replays the case."""
@@ -51,7 +54,8 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         "agrees = got == float(exact) or (got != got and exact == 'nan') or abs(got - float(exact)) <= bound",
         "sys.exit(not agrees)",
     ]
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    return text if len(text) <= LONGEST else f"# opassay replay {case_id}"
 
 
 _BITS = """def bits(text, dtype, *shape):

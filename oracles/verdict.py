@@ -260,9 +260,10 @@ def told(text: str, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) 
     return [*kept, f"[cut; the whole has {len(text)} characters in {text.count(chr(10)) + 1} lines]"]
 
 
-#: Characters that a text field and a case file or snippet may have in a record.
+#: Characters that a text field and a case file or snippet may have in a record: a large sample has some tensors of up
+#: to 70,000 elements, of which each is 16 characters in float64.
 MAX_TEXT = 2**16
-MAX_CASE = 2**20
+MAX_CASE = 2**23
 
 
 def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
+import math
 import time
 import traceback
 import warnings
@@ -20,14 +22,14 @@ from ..oracles import interrupt, state
 from ..oracles.accept import ReadingError
 from ..oracles.case import case_id, dump_case, load_case
 from ..oracles.contract import contract
-from ..oracles.judgement import Judgement, Unsupported, Violation, error_name, raised, said
-from ..oracles.op import Op, Sample
+from ..oracles.judgement import LARGE, PLANNED, Judgement, Unsupported, Violation, error_name, raised, said
+from ..oracles.op import Draft, Op, Sample
 from ..oracles.purity import ChangedState
 from ..oracles.questions import QUESTIONS, Question
 from ..oracles.snippet import snippet
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, changed_failure, charged
 from ..reference.exact import PrecisionError
-from . import draws, forward_ad, strategies, worlds
+from . import draws, forward_ad, kinds, source_numbers, worlds
 from .plan import DTYPES, PROPERTIES, load_op
 from .profiles import PROFILES
 
@@ -124,7 +126,7 @@ def replay_case(text: str, *, here: bool = False) -> Verdict:
         judgement, question = _open(cell, light=True)
         if question.apart and not here:
             return forward_ad.judged(cell, case=text)
-        return _closed(cell, judgement, 1, lambda: _one(judgement, question, sample, cell), lambda: (sample, None))
+        return _closed(cell, judgement, lambda: _one(judgement, question, sample, cell), lambda: (sample, None))
 
     return _apart(cell, again)
 
@@ -149,6 +151,8 @@ def _guarded(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
     except Unsupported as answer:
         outcome = Outcome.NOT_RUN if answer.code == Code.NO_DEVICE else Outcome.UNSUPPORTED
         return Verdict(cell, outcome, answer.code, str(answer))
+    except kinds.DeclarationError as err:
+        return Verdict(cell, Outcome.ERROR, Code.DECLARATION, str(err))
     except (ReadingError, PrecisionError) as err:
         return Verdict(cell, Outcome.ERROR, Code.READING, str(err))
     except BaseException as err:
@@ -223,9 +227,9 @@ def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Setti
     last: list[tuple[Sample, Violation | None]] = []
     changes: list[tuple[Sample, Violation | None]] = []  # of the process: what was seen once need not come again
 
-    def ask(draft: Any, seed: int) -> None:
+    def ask(kind: str, draft: Draft, seed: int) -> Sample:
         with judgement.clock("generate"):
-            sample = _on(draft.sample(seed, question.slices), cell.device)
+            sample = _on(kinds.sample_of(draft, seed, question.slices, kind), cell.device)
         last[:] = [(sample, None)]
         try:
             _one(judgement, question, sample, cell)
@@ -234,13 +238,22 @@ def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Setti
             if isinstance(violation, ChangedState):
                 changes.append(last[0])
             raise
-        if steered:
+        if steered and kind == question.kind != "large":
             hypothesis.target(judgement.ratio_of_sample, label="error / bound")
+        return sample
 
-    test = hypothesis.given(draft=judgement.op.samples(cell.dtype, question.kind), seed=strategies.seeds())(ask)
     shrunk = worlds.here().comm == "lockstep" or cell.property != "COMM"  # ranks that hang do so each time
-    test = _hypothesis_settings(examples, steered, shrunk)(hypothesis.seed(_seed(cell, settings))(test))
-    return _closed(cell, judgement, examples, test, lambda: changes[0] if changes and last[0][1] is None else last[0])
+
+    def draw(kind: str, count: int, choice: draws.Every, label: str = "") -> None:
+        drafts = kinds.drafts_of(judgement.op, cell.dtype, kind)
+        limits = _hypothesis_settings(count, steered and not label, shrunk)
+        seconds = draws.SHRINKING if kind == "large" else math.inf
+        draws.run(drafts, functools.partial(ask, kind), choice, _seed(cell, settings, label), limits, seconds)
+
+    def found() -> tuple[Sample, Violation | None]:
+        return changes[0] if changes and last[0][1] is None else last[0]
+
+    return _closed(cell, judgement, lambda: draws.stages(judgement, question, examples, draw), found)
 
 
 def _hypothesis_settings(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings:
@@ -254,8 +267,9 @@ def _hypothesis_settings(examples: int, steered: bool, shrunk: bool) -> hypothes
     )  # fmt: skip
 
 
-def _seed(cell: Cell, settings: Settings) -> int:
-    digest = hashlib.sha256(f"{cell.key}:{settings.seed}".encode()).digest()
+def _seed(cell: Cell, settings: Settings, label: str = "") -> int:
+    """The seed of the cell's samples; with a label, of those besides its ordinary ones."""
+    digest = hashlib.sha256(f"{cell.key}:{settings.seed}{label and ':'}{label}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
 
 
@@ -272,7 +286,8 @@ def _one(judgement: Judgement, question: Question, sample: Sample, cell: Cell) -
     judgement.ratio_of_sample = 0.0
     if cell.property == "COMM":
         worlds.tell(lambda: dump_case(cell, sample))
-    _check(judgement, question, sample)
+    with judgement.booked(sample):
+        _check(judgement, question, sample)
     judgement.samples += 1
 
 
@@ -291,22 +306,22 @@ def _check(judgement: Judgement, question: Question, sample: Sample) -> None:
 
 
 def _closed(
-    cell: Cell, judgement: Judgement, examples: int, run: Callable[[], None],
+    cell: Cell, judgement: Judgement, run: Callable[[], None],
     last: Callable[[], tuple[Sample, Violation | None]],
 ) -> Verdict:  # fmt: skip
     state.make_canonical()  # importing the op may have changed what decides numbers
     # Processes that are ranks open connections to each other when they first need them.
     alone = worlds.here().comm == "lockstep"
     with state.watched(state.DEEP, *((state.LEFTOVERS,) if alone else ())):
-        return _answered(cell, judgement, examples, run, last)
+        return _answered(cell, judgement, run, last)
 
 
 def _answered(
-    cell: Cell, judgement: Judgement, examples: int, run: Callable[[], None],
+    cell: Cell, judgement: Judgement, run: Callable[[], None],
     last: Callable[[], tuple[Sample, Violation | None]],
 ) -> Verdict:  # fmt: skip
     try:
-        with draws.unmoved_by_modules():
+        with source_numbers.not_drawn():
             run()
     except (Violation, hypothesis.errors.Flaky) as err:
         interrupt.reraise()
@@ -317,10 +332,16 @@ def _answered(
     measure = judgement.measure()
     if measure.samples == 0:
         return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
-    if measure.judged == 0 or measure.not_judged > measure.judged:
-        reason = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"
+    of = [part for part in (PLANNED, LARGE) if not judgement.mostly_judged(part)]
+    if of or not measure.judged:
+        whole = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"
+        reason = whole if PLANNED in of or not of else f"{whole}, and less than half of the large samples' elements"
         return Verdict(cell, Outcome.WEAK, Code.MOSTLY_NOT_JUDGED, reason, measure, timing=timing)
-    reason = f"held on {measure.samples} samples, {measure.judged} elements"
+    starved = judgement.starved()
+    if starved:
+        reason = f"no element could be judged of the regime{'s' * (len(starved) > 1)} {', '.join(starved)}"
+        return Verdict(cell, Outcome.WEAK, Code.REGIME_NOT_JUDGED, reason, measure, timing=timing)
+    reason = "; ".join((f"held on {measure.samples} samples, {measure.judged} elements", *judgement.notes))
     return Verdict(cell, Outcome.VERIFIED, Code.HELD, reason, measure, timing=timing)
 
 
@@ -331,7 +352,9 @@ def _failed(
     again, seen = 0, isinstance(violation, ChangedState)
     for _ in range(REPETITIONS):
         try:
-            _one(Judgement(judgement.op, judgement.subject_name, judgement.terms, cell.device), question, sample, cell)
+            fresh = Judgement(judgement.op, judgement.subject_name, judgement.terms, cell.device)
+            fresh.part = judgement.part
+            _one(fresh, question, sample, cell)
         except Violation as repeated:
             violation, again = repeated, again + 1
     text = dump_case(cell, sample)

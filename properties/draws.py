@@ -1,32 +1,279 @@
-"""What Hypothesis draws must depend on the cell and the seed alone."""
+"""What is drawn for a cell besides its ordinary samples.
+
+Large samples are chosen among drafts by their extents, before any data is drawn: each axis of the op is to be the long
+one, and the few large samples of a cell are not to be of one shape. Further samples of a regime of which nothing could
+be judged are chosen by their regime.
+"""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+import time
+from collections.abc import Callable
 from typing import Any
 
+import hypothesis
+from hypothesis import Phase
+from hypothesis import strategies as st
 
-@contextmanager
-def unmoved_by_modules() -> Iterator[None]:
-    """Within it, draws do not depend on which modules happen to be loaded.
+from ..oracles.judgement import LARGE, MORE, PLANNED, Judgement, Unsupported, Violation, regimes_of
+from ..oracles.op import Draft, Sample
+from ..oracles.questions import Question
+from . import strategies
+from .kinds import DeclarationError, drafts_of, largest_of
 
-    Hypothesis now and then draws a number that stands in the source of a module which is not installed (a checkout's,
-    a user's own). Then the same cell asks for other inputs in another process, in a checkout and in an installed
-    package, and after any change of any number in the source. There is no setting for it, so the function that collects
-    those numbers is replaced, and put back for whatever else runs on Hypothesis in this process.
+#: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.
+ORDINARY_MOST = 72
+#: The long axis of the first large samples is longer than this, the longest block that kernels usually work in.
+LONG = 4096
+#: torch shares work among threads from so many elements on (at::internal::GRAIN_SIZE): DET is about those.
+SHARED = 32_768
+#: How many drafts may be passed over in search of a large one with a new long axis, and of one of a starved regime.
+PATIENCE, STARVED_PATIENCE = 160, 400
+#: How many drafts there are for each large sample that is to be judged.
+DRAFTS = 200
+#: How many drafts one Hypothesis test draws where most are passed over: fewer than 10, from which on the first ones are
+#: made as simple as can be.
+AT_ONCE = 9
+#: How many further samples are judged of a regime of which nothing could be judged, and of large ones where most could
+#: not.
+FURTHER = 12
+#: Among how many drafts a simpler one is looked for that fails, too.
+SIMPLER = 60
+#: Seconds for which a failing large sample is made smaller.
+SHRINKING = 20.0
+
+
+class _Enough(BaseException):
+    """Ends a Hypothesis test early; not an Exception, for the same reason."""
+
+
+# ------------------------------------------------------------------------------------------------- which are judged
+
+
+class Every:
+    """Which drafts are judged: every one. What is passed over costs next to nothing: its data is never drawn.
+
+    Attributes:
+        picky: whether most drafts are passed over. They are then drawn by many short Hypothesis tests, because of the
+            drafts of a long one many are variants of a few.
     """
-    providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
-    collect = getattr(providers, "_get_local_constants", None)
-    if collect is None:  # another version of Hypothesis; `test_draws.py` says whether it draws such numbers
-        yield
-        return
-    none = providers.Constants()
-    providers._get_local_constants = lambda: none
-    providers.CONSTANTS_CACHE.cache.clear()  # of the numbers that a draw may use; it is kept over all tests
+
+    picky = False
+
+    def start(self) -> None:
+        """A Hypothesis test begins."""
+
+    def wants(self, draft: Draft) -> bool:
+        """Whether a draft is judged."""
+        return True
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        """Note that a draft was judged; whether more are wanted."""
+        return True
+
+
+class Large(Every):
+    """Some large drafts: for each axis a benign one that is longer than 4096 there, then others, of other extents.
+
+    The first draft of a Hypothesis test is always the simplest one. It is passed over, because a cell with one large
+    sample would otherwise judge the same shape for ever.
+
+    Attributes:
+        largest: elements of the largest floating tensor that was judged.
+
+    Args:
+        count: how many; more, where most of their elements could not be judged. most: elements of the axes together.
+        shared: whether every second one is to have the elements from which torch shares work among threads. choosy:
+            whether not every draft will do.
+    """
+
+    picky = True
+
+    def __init__(self, judgement: Judgement, count: int, most: int, shared: bool = False, choosy: bool = True) -> None:
+        self._judgement, self.count, self.most, self.shared = judgement, count, most, shared
+        self.largest = self.taken = self._passed = 0
+        self._first, self._choosy = True, choosy
+        self._axes: set[str] = set()
+        self._long: set[str] = set()
+        self._bands: set[tuple[str, int]] = set()
+
+    def start(self) -> None:
+        self._first = True
+
+    def wants(self, draft: Draft) -> bool:
+        if not self._choosy:
+            return True
+        if self._first:
+            self._first = False
+            return False
+        wanted = not draft.extents or self._suits(draft)
+        self._passed = 0 if wanted else self._passed + 1
+        return wanted
+
+    def _suits(self, draft: Draft) -> bool:
+        size, (name, extent) = math.prod(draft.extents.values()), _longest(draft)
+        if not ORDINARY_MOST < size <= self.most:
+            return False
+        if self.shared and self.taken % 2 == 0:
+            return size > SHARED or self._passed >= PATIENCE
+        self._axes |= draft.extents.keys()
+        if self._axes <= self._long or self._passed >= PATIENCE:
+            self._long |= self._axes  # an axis that is still missing is never long: it is not looked for again
+            return (name, _band(extent)) not in self._bands or self._passed >= PATIENCE + PATIENCE // 2
+        telling = "benign" in regimes_of(draft.regime) and (len(draft.extents) == 1 or size > extent)
+        return telling and extent > LONG and name not in self._long
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        self.largest = max(self.largest, largest_of(sample))
+        if draft.extents:
+            name, extent = _longest(draft)
+            self._bands.add((name, _band(extent)))
+            if extent > LONG:
+                self._long.add(name)
+        self.taken += 1
+        most = self.count + (0 if self._judgement.mostly_judged(LARGE) else FURTHER)
+        return self.taken < most
+
+
+def _longest(draft: Draft) -> tuple[str, int]:
+    return max(draft.extents.items(), key=lambda item: item[1])
+
+
+def _band(extent: int) -> int:
+    """Which of the blocks that kernels work in an extent goes beyond."""
+    return sum(extent > block for block in (64, 72, 128, 1024, LONG, SHARED))
+
+
+class Starved(Every):
+    """Drafts of the regimes of which nothing could be judged so far, up to a number of each."""
+
+    picky = True
+
+    def __init__(self, judgement: Judgement) -> None:
+        self._judgement = judgement
+        self._left = dict.fromkeys(judgement.starved(), FURTHER)
+
+    def _wanted(self) -> set[str]:
+        return {name for name in self._judgement.starved() if self._left.get(name, 0) > 0}
+
+    def wants(self, draft: Draft) -> bool:
+        return not self._wanted().isdisjoint(regimes_of(draft.regime))
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        for name in regimes_of(draft.regime):
+            self._left[name] = self._left.get(name, 0) - 1
+        return bool(self._wanted())
+
+
+def run(
+    drafts: st.SearchStrategy[Draft], ask: Callable[[Draft, int], Sample], choice: Every, seed: int,
+    limits: hypothesis.settings, seconds: float = math.inf,
+) -> None:  # fmt: skip
+    """Ask of the drafts that are chosen, until one fails; then of simpler ones, for so many seconds.
+
+    Args:
+        ask: (draft, seed of its data) -> the sample that was judged, or raises Violation.
+        seed: of the drafts.
+
+    Raises:
+        Violation: that of the simplest failing draft, of which `ask` was asked last.
+    """
+    failed: list[tuple[Draft, int, Violation]] = []
+    until: list[float] = []
+
+    def one(draft: Draft, data: int) -> None:
+        if not failed and not choice.wants(draft):
+            return
+        if failed and time.monotonic() > until[0]:
+            raise _Enough
+        try:
+            sample = ask(draft, data)
+        except Violation as violation:
+            failed.append((draft, data, violation))
+            until.append(time.monotonic() + seconds)
+            raise
+        if not failed and not choice.took(draft, sample):
+            raise _Enough
+
+    def search(number: int, **changes: Any) -> None:
+        test = hypothesis.seed(seed + number)(hypothesis.given(drafts, strategies.seeds())(one))
+        hypothesis.settings(limits, **changes)(test)()
+
     try:
-        yield
-    finally:
-        providers._get_local_constants = collect
-        providers.CONSTANTS_CACHE.cache.clear()
+        if not choice.picky:
+            search(0)
+            return
+        tests = -(-limits.max_examples // AT_ONCE)
+        for number in range(tests):
+            choice.start()
+            try:
+                search(number, phases=(Phase.generate,), max_examples=AT_ONCE)
+            except Violation:
+                # Simpler ones are looked for by a test of its own, in which nothing is passed over: this one would take
+                # what was passed over for drafts that held.
+                if Phase.shrink in limits.phases:
+                    search(tests, max_examples=SIMPLER)
+                raise _Enough from None
+    except _Enough:
+        if failed:
+            draft, data, violation = failed[-1]
+            ask(draft, data)
+            raise violation from None
+
+
+def stages(
+    judgement: Judgement, question: Question, examples: int, draw: Callable[[str, int, Every, str], None]
+) -> None:
+    """All samples of a cell: those of the question's kind, large ones, and more of regimes that could not be judged.
+
+    Args:
+        draw: (kind, how many drafts, which of them are judged, label of the seed) judges samples.
+
+    Raises:
+        Unsupported: the op offers no samples of the question's kind.
+        DeclarationError: a sample is not of its kind.
+        Violation: as `draw` raises it.
+    """
+    asks_large = question.kind == "large"
+    count = examples if asks_large else question.large_of(examples)
+    reason = _without_large(judgement, examples, count) if count or question.large else ""
+    if reason:
+        judgement.notes.append(f"no large samples: {reason}")
+        count = 0
+    kind = "ordinary" if asks_large else question.kind
+    if not (asks_large and count):
+        draw(kind, examples - count, Every(), "")
+    if not judgement.mostly_judged(PLANNED) and not judgement.compiled:
+        draw(kind, examples, Every(), "more")
+    if count:
+        _draw_large(judgement, Large(judgement, count, question.most, shared=asks_large), draw)
+    if judgement.starved() and not judgement.compiled:
+        judgement.part = MORE
+        draw(kind, STARVED_PATIENCE, Starved(judgement), "starved")
+
+
+def _without_large(judgement: Judgement, examples: int, count: int) -> str:
+    """Why no large samples are drawn; empty if they are."""
+    if not count:
+        return f"{examples} sample{'s' * (examples != 1)} in all"
+    try:
+        drafts_of(judgement.op, judgement.terms.stores.name, "large")
+    except Unsupported as answer:
+        return str(answer)
+    return ""
+
+
+def _draw_large(judgement: Judgement, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
+    """Judge large samples. `judgement.part` stays LARGE where one fails, for whoever judges that one again."""
+    judgement.part = LARGE
+    draw("large", DRAFTS * choice.count, choice, "large")
+    if not choice.taken:  # the strategy has hardly more than one draft, or gives none that suits
+        choice = Large(judgement, choice.count, choice.most, choosy=False)
+        draw("large", choice.count, choice, "large")
+    judgement.part = PLANNED
+    if choice.largest <= ORDINARY_MOST:
+        raise DeclarationError(
+            f"samples: kind 'large' gave floating tensors of at most {choice.largest} elements in {choice.taken}"
+            f" samples, need more than {ORDINARY_MOST} in one of them (or raise Unsupported for this kind)"
+        )

@@ -22,7 +22,20 @@ Rows = Callable[[Generator, tuple[int, ...], Format], Any]
 
 #: Extents around vector widths, primes and odd ones; small first, so that shrinking ends at 1.
 EXTENTS: tuple[int, ...] = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33)
-LARGE_EXTENTS: tuple[int, ...] = (63, 64, 65, 127, 257, 512, 1000, 1031)
+#: Extents of the long axis of a large sample: one less, the same and one more than where kernels change their ways
+#: (vectors, warps, blocks, second stages), and beyond all of those as often again. Shrinks towards 73.
+LARGE_EXTENTS: tuple[int, ...] = (
+    *(73, 63, 64, 65, 71, 72, 127, 128, 129, 1023, 1024, 1025, 4095, 4096),
+    *(4097, 4099, *(4160, 4224, 5000, 5003, 4999) * 4, 8191, 8192, 8193, 16_385, 32_769),
+)
+#: Extents of the other axes of a large sample: of the first, which is a row where there are rows, and of the rest. Rows
+#: of one or two elements have no gradient to speak of in a norm.
+SHORT_ROWS: tuple[int, ...] = (3, 4)
+SHORT_EXTENTS: tuple[int, ...] = (1, 1, 2)
+#: Extents of a large sample in which no axis is much longer than the others.
+MIDDLE_EXTENTS: tuple[int, ...] = (9, 17, 33, 63, 64, 65, 127, 129, 257, 512)
+#: Elements of a tensor: none has more, and most large ones stay below the second.
+LARGEST, MOSTLY = 70_000, 16_500
 
 
 def to_dtype(values: Any, dtype: str) -> torch.Tensor:
@@ -111,9 +124,9 @@ REGIMES: dict[str, Rows] = {
 _WEIGHTED = ("benign",) * 4 + ("large offset", "small variance") * 2 + tuple(REGIMES)
 
 
-def regimes() -> st.SearchStrategy[str]:
-    """Names of input regimes; shrinks towards "benign"."""
-    return st.sampled_from(_WEIGHTED)
+def regimes(kind: str = "ordinary") -> st.SearchStrategy[str]:
+    """Names of input regimes; shrinks towards "benign", which is half of the large samples: those are about sizes."""
+    return st.sampled_from((("benign",) * len(_WEIGHTED) if kind == "large" else ()) + _WEIGHTED)
 
 
 def integers(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
@@ -121,25 +134,53 @@ def integers(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     return rng.integers(-3, 4, shape) * 2.0 ** int(rng.integers(-4, 5))
 
 
-def extents(kind: str) -> st.SearchStrategy[int]:
-    """Extents of one axis; shrinks towards 1 (or 0)."""
+@st.composite
+def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
+    """Extents of `count` axes with at most `limit` elements together; shrinks towards 1.
+
+    "empty" has at least one zero. "large" has one long axis, any of them, and short ones; or all of a middling length.
+    """
     if kind == "large":
-        return st.sampled_from(LARGE_EXTENTS)
-    return st.sampled_from((0, 1, 3) if kind == "empty" else EXTENTS)
+        return draw(_large_extents(count, limit)) if count else []
+    found = [draw(st.sampled_from((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
+    if kind == "empty" and count and 0 not in found:
+        found[-1] = 0
+    return _within(found, limit)
+
+
+@st.composite
+def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
+    long = draw(st.integers(0, count - 1))
+    budget = min(limit, draw(st.sampled_from((MOSTLY,) * 5 + (LARGEST,))))
+    if count > 1 and draw(st.integers(0, 3)) == 3:
+        middling = [draw(st.sampled_from(MIDDLE_EXTENTS)) for _ in range(count)]
+        return _within(middling, draw(st.sampled_from((budget, limit))))
+    extent = min(draw(st.sampled_from(LARGE_EXTENTS)), limit)
+    others = [draw(st.sampled_from(SHORT_EXTENTS if i or not long else SHORT_ROWS)) for i in range(count - 1)]
+    room = min(max(SHORT_ROWS[-1], budget // extent), limit // extent)
+    others = [*others[:1], *([1] * (count - 2) if math.prod(others) > room else others[1:])]
+    others = _within(others, room)
+    return [*others[:long], extent, *others[long:]]
+
+
+def _within(found: list[int], limit: int) -> list[int]:
+    """The extents, the largest of them halved until there are at most `limit` elements."""
+    while math.prod(found) > limit:
+        at = found.index(max(found))
+        found[at] = max(1, found[at] // 2)
+    return found
 
 
 @st.composite
 def shapes(draw: st.DrawFn, kind: str, inner_rank: int, outer_rank: int, limit: int) -> tuple[tuple[int, ...], ...]:
-    """(outer extents, inner extents) with at most `limit` elements; "empty" has at least one zero."""
-    inner = [draw(extents(kind)) for _ in range(inner_rank)]
-    outer = [draw(extents(kind)) for _ in range(outer_rank)]
-    if kind == "empty" and 0 not in (*inner, *outer):
-        (outer or inner)[0] = 0
-    while math.prod((*inner, *outer)) > limit:
-        group = max((inner, outer), key=lambda g: max(g, default=0))
-        at = group.index(max(group))
-        group[at] = max(1, group[at] // 2)
-    return tuple(outer), tuple(inner)
+    """(outer extents, inner extents) with at most `limit` elements; up to 70,000 for kind "large", whatever `limit`."""
+    both = draw(extents(kind, inner_rank + outer_rank, LARGEST if kind == "large" else limit))
+    return tuple(both[inner_rank:]), tuple(both[:inner_rank])
+
+
+def rows_and_row(outer: Sequence[int], inner: Sequence[int]) -> dict[str, int]:
+    """`Draft.extents` of a tensor of rows."""
+    return {"rows": math.prod(outer), "row": math.prod(inner)}
 
 
 def seeds() -> st.SearchStrategy[int]:
@@ -159,7 +200,7 @@ def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., s
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        outer, inner = draw(shapes(kind, 1, draw(st.sampled_from((1, 0, 2))), 70_000 if kind == "large" else 72))
+        outer, inner = draw(shapes(kind, 1, draw(st.sampled_from((1, 0, 2))), 72))
         names = ["integers" if kind == "integers" else draw(st.sampled_from(regimes)) for _ in range(count)]
         fills = [integers if name == "integers" else REGIMES[name] for name in names]
         shape = (*outer, *inner)
@@ -168,6 +209,6 @@ def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., s
         def fill(rng: Generator) -> tuple[torch.Tensor, ...]:
             return tuple(to_dtype(np.reshape(one(rng, rows, FORMATS[dtype]), shape), dtype) for one in fills)
 
-        return Draft(fill, ", ".join(dict.fromkeys(names)))
+        return Draft(fill, ", ".join(dict.fromkeys(names)), rows_and_row(outer, inner))
 
     return samples

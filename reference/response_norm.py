@@ -35,12 +35,11 @@ def _roots(input: Array, size: int, alpha: float, beta: float, k: float) -> Arra
 
 
 def _base(input: Array, size: int, alpha: float, k: float) -> Array:
-    channels = np.shape(input)[1]
-    before, after = size // 2, (size - 1) // 2
-    square = np.square(input)
-    sums = [
-        np.sum(square[:, max(c - before, 0) : min(c + after, channels - 1) + 1], axis=1, keepdims=True)
-        for c in range(channels)
-    ]
-    window = np.concatenate(sums, axis=1) if sums else square
-    return k + (alpha / size) * window
+    images, channels, *positions = np.shape(input)
+    # A window that reaches beyond all channels is cut; what it sees beyond the first and the last one is zero.
+    before, after = (max(min(reach, channels - 1), 0) for reach in (size // 2, (size - 1) // 2))
+    zeros = [np.zeros((images, count, *positions)) for count in (before, after)]
+    padded = np.concatenate([zeros[0], np.square(input), zeros[1]], axis=1)
+    # One slice per channel of the window, not per channel of the input: there may be thousands of those.
+    seen = [padded[:, at : at + channels][:, None] for at in range(before + 1 + after)]
+    return k + (alpha / size) * np.sum(np.concatenate(seen, axis=1), axis=1)

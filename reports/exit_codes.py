@@ -8,7 +8,7 @@ from ..oracles.verdict import CHECKED, Code, Outcome, Verdict
 
 OK = 0
 FAILED = 1  # a verdict is fail or unstable; for a gate: a budget exceeded, coverage lost
-USAGE = 2  # an unknown name, a broken file, a plugin that does not load
+USAGE = 2  # an unknown name, a broken file, a plugin that does not load, a wrong declaration of an op
 INTERNAL = 3  # the framework itself broke
 INCOMPLETE = 4  # crash, timeout, missing device or shard, interrupted before the end
 NOTHING = 5  # nothing selected, or nothing that was selected could be checked
@@ -34,12 +34,18 @@ def run_reasons(verdicts: Sequence[Verdict]) -> list[Reason]:
     reasons = [
         *_count(FAILED, "failed", [v for v in verdicts if v.outcome is Outcome.FAIL]),
         *_count(FAILED, "unstable", [v for v in verdicts if v.outcome is Outcome.UNSTABLE]),
-        *_count(INTERNAL, "error", [v for v in verdicts if v.outcome is Outcome.ERROR]),
+        *_count(USAGE, "wrong declaration", [v for v in verdicts if is_declared_wrong(v)]),
+        *_count(INTERNAL, "error", [v for v in verdicts if v.outcome is Outcome.ERROR and not is_declared_wrong(v)]),
         *_count(INCOMPLETE, "incomplete", [v for v in verdicts if is_incomplete(v)]),
     ]
     if not any(v.outcome in CHECKED for v in verdicts):  # beside other reasons too: those may be forgiven, this never
         reasons.append((NOTHING, f"no cell was checked ({len(verdicts)} planned)"))
     return reasons
+
+
+def is_declared_wrong(verdict: Verdict) -> bool:
+    """The author of the op has to mend its declaration; the framework is not at fault."""
+    return verdict.outcome is Outcome.ERROR and verdict.code is Code.DECLARATION
 
 
 def choose(reasons: Iterable[Reason], *, exit_zero: bool = False, allow_incomplete: bool = False) -> int:

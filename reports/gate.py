@@ -110,7 +110,8 @@ def _verdicts(run: Run, known: Known) -> Iterator[Finding]:
             else:
                 yield Finding("new", key, f"{changed}; {_failure(verdict)}".removeprefix("; "), exit_codes.FAILED)
         elif verdict.outcome is Outcome.ERROR:
-            yield Finding("error", key, verdict.reason, exit_codes.INTERNAL)
+            code = exit_codes.USAGE if exit_codes.is_declared_wrong(verdict) else exit_codes.INTERNAL
+            yield Finding("error", key, verdict.reason, code)
         elif exit_codes.is_incomplete(verdict):
             yield Finding("incomplete", key, f"{verdict.outcome}: {verdict.reason}", exit_codes.INCOMPLETE)
 

@@ -51,7 +51,7 @@ def _samples(signature: Signature, needs_weight: bool, always_trains: bool, all_
             given |= {"train": training, "update": training, "output_mask": mask}
             return signature.args(named | given | {"reserve": reserve, "reserveSpace": reserve})
 
-        return Draft(fill, structure["regime"])
+        return Draft(fill, structure["regime"], structure["extents"])
 
     return samples
 

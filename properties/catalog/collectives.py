@@ -118,7 +118,7 @@ def _ranks_scatter(over: Any, comm: Any, chunk_sizes: tuple[int, ...], dim: int,
 
 
 def _values(draw: st.DrawFn, kind: str) -> tuple[str, Any]:
-    regime = "integers" if kind == "integers" else draw(strategies.regimes())
+    regime = "integers" if kind == "integers" else draw(strategies.regimes(kind))
     return regime, strategies.integers if kind == "integers" else strategies.REGIMES[regime]
 
 
@@ -129,9 +129,14 @@ def _tensor(values: Any, rng: Any, shape: tuple[int, ...], dtype: str) -> torch.
 
 @st.composite
 def _shape(draw: st.DrawFn, kind: str, places: int, dims: tuple[int, ...] = (1, 0, 2)) -> tuple[int, ...]:
-    limit = 60_000 if kind == "large" else 48
-    rank = draw(st.sampled_from(tuple(d for d in dims if d or kind != "empty")))
-    return sum(draw(strategies.shapes(kind, rank, 0, max(limit // places, 2))), ())
+    limit = strategies.LARGEST if kind == "large" else 48
+    rank = draw(st.sampled_from(tuple(d for d in dims if d or kind not in ("empty", "large"))))
+    return tuple(draw(strategies.extents(kind, rank, max(limit // places, 2))))
+
+
+def _sizes(shape: tuple[int, ...]) -> dict[str, int]:
+    """`Draft.extents` of a tensor."""
+    return {f"axis {i}": n for i, n in enumerate(shape)}
 
 
 @st.composite
@@ -145,7 +150,7 @@ def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool)
     columns = [(shape, draw(st.sampled_from(others))) for shape in shapes]
     wanted = columns * places if reduced else columns
     first = count if reduced else places
-    return Draft(lambda rng: (first, *(_tensor(values, rng, *column) for column in wanted)), regime)
+    return Draft(lambda rng: (first, *(_tensor(values, rng, *column) for column in wanted)), regime, _sizes(shapes[0]))
 
 
 @st.composite
@@ -159,9 +164,11 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     else:
         dim = draw(st.integers(-len(shape), len(shape) - 1))
         lengths = [draw(st.integers(0, shape[dim])) for _ in range(places)]
+        if kind == "large":
+            lengths[0] = shape[dim]
         axis = dim % len(shape)
         shapes = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]
-    return Draft(lambda rng: (dim, *(_tensor(values, rng, s, dtype) for s in shapes)), regime)
+    return Draft(lambda rng: (dim, *(_tensor(values, rng, s, dtype) for s in shapes)), regime, _sizes(shape))
 
 
 @st.composite
@@ -173,7 +180,7 @@ def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     dim = draw(st.integers(-len(shape), len(shape) - 1))
     cuts = sorted(draw(st.integers(0, shape[dim])) for _ in range(places - 1))
     sizes = tuple(b - a for a, b in itertools.pairwise((0, *cuts, shape[dim])))
-    return Draft(lambda rng: (sizes, dim, _tensor(values, rng, shape, dtype)), regime)
+    return Draft(lambda rng: (sizes, dim, _tensor(values, rng, shape, dtype)), regime, _sizes(shape))
 
 
 # ------------------------------------------------------------------------------------------------------- declarations

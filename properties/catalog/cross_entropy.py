@@ -17,14 +17,14 @@ from .losses_laws import FUNCTIONAL, Args, changed, refusals
 
 @st.composite
 def _samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(structures(dtype, kind, (2, 2, 1, 3, 4, 5) if kind != "large" else (2, 3)))
+    structure = draw(structures(dtype, kind, (2, 2, 1, 3, 4, 5)))
     smoothing = draw(st.sampled_from((0.0, 0.0, 0.1, 0.5, 1.0)))
 
     def fill(rng: Any) -> Args:
         x, t, w = scores(rng, structure, dtype), target(rng, structure), class_weights(rng, structure)
         return x, t, w, ignore_index(structure), structure["reduction"], smoothing
 
-    return Draft(fill, structure["regime"])
+    return Draft(fill, structure["regime"], structure["extents"])
 
 
 def _saved(args: Args, wanted: frozenset[int]) -> int:

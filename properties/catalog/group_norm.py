@@ -24,7 +24,7 @@ EPS = (1e-5, 1e-5, 1e-5, 1e-3, 1e-8, 1e-12, 0.0)
 @st.composite
 def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """What group_norm samples have in common: shapes, affine dtypes, regime, eps; input of 2 to 5 dims."""
-    limit = {"ordinary": 72, "integers": 72, "empty": 64, "large": 70_000}[kind]
+    limit = 64 if kind == "empty" else 72
     rank = draw(st.sampled_from((1, 1, 2, 0, 3)))
     (n, groups), (per_group, *positions) = draw(strategies.shapes(kind, 1 + rank, 2, limit))
     if groups == 0:  # there is no op of no groups, but one of no channels
@@ -38,8 +38,9 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         "positions": tuple(positions),
         "weight": draw(st.sampled_from((kept, kept, None))),
         "bias": draw(st.sampled_from((kept, kept, None))),
-        "regime": "integers" if kind == "integers" else draw(strategies.regimes()),
+        "regime": "integers" if kind == "integers" else draw(strategies.regimes(kind)),
         "eps": draw(st.sampled_from(EPS)),
+        "extents": {"n": n, "groups": groups, "per_group": per_group, "positions": math.prod(positions)},
     }
 
 
@@ -75,7 +76,7 @@ def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     structure = draw(_structures(dtype, kind))
     if structure["n"] * structure["per_group"] * math.prod(structure["positions"]) == 1:
         structure["n"] = 2  # one group of one element is all that torch's function refuses; aten's does not
-    return Draft(lambda rng: _forward_args(rng, structure, dtype), structure["regime"])
+    return Draft(lambda rng: _forward_args(rng, structure, dtype), structure["regime"], structure["extents"])
 
 
 @st.composite
@@ -88,7 +89,7 @@ def _native(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         # aten's op reads any shape of so many elements
         return x.reshape(-1) if flat else x, weight, bias, *_sizes(x), groups, eps
 
-    return Draft(fill, structure["regime"])
+    return Draft(fill, structure["regime"], structure["extents"])
 
 
 def _statistics(x: torch.Tensor, groups: int, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -115,7 +116,7 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         wanted = (mask[0], mask[1] and weight is not None, mask[2])
         return grad, x, *_statistics(x, groups, eps), weight, *_sizes(x), groups, wanted
 
-    return Draft(fill, structure["regime"])
+    return Draft(fill, structure["regime"], structure["extents"])
 
 
 # ---------------------------------------------------------------------------------------------- promises

@@ -26,10 +26,8 @@ EPS = (1e-5, 1e-5, 1e-5, 1e-3, 1e-8, 1e-12, 0.0)
 @st.composite
 def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """What layer_norm samples have in common: shapes, affine dtypes, regime, eps."""
-    limit = {"ordinary": 72, "integers": 72, "empty": 64, "large": 70_000}[kind]
-    inner_rank = 1 if kind == "large" else draw(st.sampled_from((1, 1, 2)))
-    outer_rank = 1 if kind == "large" else draw(st.sampled_from((1, 1, 0, 2)))
-    outer, inner = draw(strategies.shapes(kind, inner_rank, outer_rank, limit))
+    inner_rank, outer_rank = draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 1, 0, 2)))
+    outer, inner = draw(strategies.shapes(kind, inner_rank, outer_rank, 64 if kind == "empty" else 72))
     affine = (dtype, "float32") if dtype in HALF else (dtype,)
     kept = draw(st.sampled_from(affine))
     return {
@@ -37,8 +35,9 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         "inner": inner,
         "weight": draw(st.sampled_from((kept, kept, None))),
         "bias": draw(st.sampled_from((kept, kept, None))),
-        "regime": "integers" if kind == "integers" else draw(strategies.regimes()),
+        "regime": "integers" if kind == "integers" else draw(strategies.regimes(kind)),
         "eps": draw(st.sampled_from(EPS)),
+        "extents": strategies.rows_and_row(outer, inner),
     }
 
 
@@ -65,7 +64,7 @@ def _forward_args(rng: Any, structure: dict[str, Any], dtype: str) -> Args:
 @st.composite
 def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     structure = draw(_structures(dtype, kind))
-    return Draft(lambda rng: _forward_args(rng, structure, dtype), structure["regime"])
+    return Draft(lambda rng: _forward_args(rng, structure, dtype), structure["regime"], structure["extents"])
 
 
 def _statistics(x: torch.Tensor, rank: int, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,7 +92,7 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         wanted = (mask[0], mask[1] and weight is not None, mask[2] and bias is not None)
         return grad, x, inner, mean, rstd, weight, bias, wanted if any(wanted) else (True, *wanted[1:])
 
-    return Draft(fill, structure["regime"])
+    return Draft(fill, structure["regime"], structure["extents"])
 
 
 # ---------------------------------------------------------------------------------------------- promises

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,20 +17,24 @@ from .. import strategies
 
 Args = tuple[Any, ...]
 Tensor = torch.Tensor
+#: Sides of large square matrices, whose diagonal is long: 264 is the largest within 70,000 elements.
+_LARGE_SIDES = (73, 65, 128, 129, 255, 256, 257, 264)
 
 
 @st.composite
 def _matrices(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Wide, tall and square ones, of one row or one column, too."""
-    outer, inner = draw(strategies.shapes(kind, 1, 1, 70_000 if kind == "large" else 72))
+    outer, inner = draw(strategies.shapes(kind, 1, 1, 72))
     shape = (*outer, *inner)
-    if kind == "ordinary" and draw(st.booleans()):
-        side = draw(st.integers(1, 8))
+    if kind in ("ordinary", "large") and draw(st.booleans()):
+        side = draw(st.sampled_from(range(1, 9) if kind == "ordinary" else _LARGE_SIDES))
         shape = (side, side)
     shape = shape[::-1] if draw(st.booleans()) else shape
-    regime = "integers" if kind == "integers" else draw(strategies.regimes())
+    regime = "integers" if kind == "integers" else draw(strategies.regimes(kind))
     fill = strategies.integers if regime == "integers" else strategies.REGIMES[regime]
-    return Draft(lambda rng: (strategies.to_dtype(fill(rng, shape, FORMATS[dtype]), dtype),), regime)
+    # A long diagonal takes a square: its length counts as the number of the square's elements.
+    sizes = {"diagonal": math.prod(shape)} if shape[0] == shape[1] else {"rows": shape[0], "columns": shape[1]}
+    return Draft(lambda rng: (strategies.to_dtype(fill(rng, shape, FORMATS[dtype]), dtype),), regime, sizes)
 
 
 def _small(rng: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:

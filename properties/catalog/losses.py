@@ -29,26 +29,28 @@ aten = torch.ops.aten
 @st.composite
 def structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -> dict[str, Any]:
     """What samples have in common: the input's shape (C,) or (N, C, ...), targets, weight, reduction."""
-    limit = {"ordinary": 72, "integers": 72, "empty": 64, "large": 70_000}[kind]
     rank = draw(st.sampled_from(ranks))
-    classes, *others = (draw(strategies.extents(kind)) for _ in range(rank))
-    if kind == "empty" and 0 not in (classes, *others):
-        classes, *others = (0, classes) if rank == 2 else (classes, *others[:-1], 0) if rank > 1 else (0,)
-    while classes * math.prod(others) > limit:
-        largest = max(classes, *others)
-        classes = max(1, classes // 2) if classes == largest else classes
-        others = [max(1, n // 2) if n == largest else n for n in others]
+    limit = {"empty": 64, "large": strategies.LARGEST}.get(kind, 72)
+    classes, *others = draw(strategies.extents(kind, rank, limit))
     shape = (others[0], classes, *others[1:]) if others else (classes,)
     weight = draw(st.sampled_from(WEIGHTS if kind != "integers" else (None, "integers")))
+    # A mean over no target, or over weights of zero, is judged at ordinary sizes: a large sample is to say something.
+    telling = kind == "large"
+    weight = "positive" if telling and weight == "all zero" else weight
+    some = telling and classes == 1
+    ignores = ("outside", "below", "far") if some else ("outside", "outside", "inside", "below", "far", "above")
     return {
         "shape": shape,
         "classes": classes,
+        "extents": {"classes": classes, "batch": math.prod(others[:1])}
+        | ({"positions": math.prod(others[1:])} if max(ranks) > 2 else {}),
         "weight": weight,
         "weight dtype": draw(st.sampled_from((dtype, "float32") if dtype in HALF else (dtype,))),
-        "regime": "integers" if kind == "integers" else draw(strategies.regimes()),
+        "regime": "integers" if kind == "integers" else draw(strategies.regimes(kind)),
+        "last class": telling,  # is a target: else the gradient is zero for nearly all of many classes
         "target": draw(st.sampled_from(("int64", "int64", "uint8"))) if 0 < classes < 256 else "int64",
-        "ignore": draw(st.sampled_from(("outside", "outside", "inside", "below", "far", "above"))),
-        "ignored": draw(st.sampled_from((0.0, 0.3, 0.0, 0.9, 1.0))),
+        "ignore": draw(st.sampled_from(ignores)),
+        "ignored": draw(st.sampled_from((0.0, 0.3, 0.0, 0.9, *(() if telling else (1.0,))))),
         "reduction": draw(st.sampled_from(("mean", "mean", "sum", "none"))),
     }
 
@@ -71,6 +73,8 @@ def target(rng: Any, structure: dict[str, Any]) -> torch.Tensor:
     held = structure["target"] == "int64" or ignore_index(structure) >= 0
     if held:
         index = np.where(rng.random(of) < (ignored if classes else 1.0), ignore_index(structure), index)
+    if structure["last class"] and index.size:
+        index.flat[-1] = classes - 1
     return torch.from_numpy(np.asarray(index)).to(getattr(torch, structure["target"]))
 
 
@@ -102,13 +106,13 @@ def class_weights(rng: Any, structure: dict[str, Any]) -> torch.Tensor | None:
 
 @st.composite
 def _plain(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(structures(dtype, kind, (2, 2, 1, 3, 4, 5) if kind != "large" else (2, 3)))
+    structure = draw(structures(dtype, kind, (2, 2, 1, 3, 4, 5)))
 
     def fill(rng: Any) -> Args:
         x, t, w = scores(rng, structure, dtype), target(rng, structure), class_weights(rng, structure)
         return x, t, w, ignore_index(structure), structure["reduction"]
 
-    return Draft(fill, structure["regime"])
+    return Draft(fill, structure["regime"], structure["extents"])
 
 
 def _native(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]:
@@ -120,7 +124,7 @@ def _native(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]:
             x, t, w = scores(rng, structure, dtype), target(rng, structure), class_weights(rng, structure)
             return x, t, w, NUMBERS[structure["reduction"]], ignore_index(structure)
 
-        return Draft(fill, structure["regime"])
+        return Draft(fill, structure["regime"], structure["extents"])
 
     return samples
 
@@ -144,7 +148,7 @@ def _backward(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]
             g = strategies.to_dtype(np.asarray(grad), dtype).reshape(shape)
             return g, x, t, w, reduction, ignore, strategies.to_dtype(total, kept).reshape(())
 
-        return Draft(fill, structure["regime"])
+        return Draft(fill, structure["regime"], structure["extents"])
 
     return samples
 

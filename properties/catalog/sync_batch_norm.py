@@ -27,7 +27,7 @@ def _samples(dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
     """Those of batch_norm, and no comm."""
 
     def alone(draft: Draft) -> Draft:
-        return Draft(lambda rng: (*draft.fill(rng), None), draft.regime)
+        return dataclasses.replace(draft, fill=lambda rng: (*draft.fill(rng), None))
 
     drafts: st.SearchStrategy[Draft] = _LOCAL.samples(dtype, kind)
     return drafts.map(alone)

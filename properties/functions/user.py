@@ -22,7 +22,7 @@ from .traced import UntraceableError, formula_of
 
 Args = tuple[Any, ...]
 Samples = Sequence[Args] | Callable[[Any], Args]
-KINDS = {"integers": "of integers", "empty": "of no elements"}
+KINDS = {"integers": "of integers", "empty": "of no elements", "large": "of any size that is asked for"}
 
 
 def custom_function(

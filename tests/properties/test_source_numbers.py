@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from opassay.properties.draws import unmoved_by_modules
+from opassay.properties.source_numbers import not_drawn
 
 
 def _drawn() -> list[int]:
@@ -26,7 +26,7 @@ def _drawn() -> list[int]:
 
 
 def test_numbers_in_modules_are_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with unmoved_by_modules():
+    with not_drawn():
         before = _drawn()
     assert 3141592653 not in before
     (tmp_path / "with_numbers.py").write_text("NUMBERS = [3141592653, 2718281828]\n")
@@ -34,7 +34,7 @@ def test_numbers_in_modules_are_not_drawn(tmp_path: Path, monkeypatch: pytest.Mo
     __import__("with_numbers")
     try:
         assert 3141592653 in _drawn()  # so it does depend on them, without
-        with unmoved_by_modules():
+        with not_drawn():
             assert _drawn() == before
         assert 3141592653 in _drawn()  # and it is put back
     finally:

@@ -1,0 +1,137 @@
+"""What a sample of each kind has to be, and what a declaration that gives another says."""
+
+from __future__ import annotations
+
+import math
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from ..oracles.exact_data import lowest_bit
+from ..oracles.judgement import Unsupported
+from ..oracles.op import Draft, Op, Sample, is_float, to_array
+
+#: Integers of samples of kind "integers", as multiples of their tensor's power of two, are at most so large.
+LARGEST_INTEGER = 2.0**8
+
+
+class DeclarationError(BaseException):
+    """The declaration of an op does not give what it has to; the text names the field and says what it gave.
+
+    Not an Exception, because Hypothesis takes every Exception for a failure of the op, which it would shrink.
+    """
+
+
+def drafts_of(op: Op, dtype: str, kind: str) -> st.SearchStrategy[Draft]:
+    """The op's drafts of a kind; whatever its declaration raises becomes a DeclarationError.
+
+    Raises:
+        Unsupported: the op offers no samples of this kind.
+        DeclarationError: the declaration raised, or gave no strategy.
+    """
+    what = f"samples({dtype!r}, {kind!r})"
+    given = declared(what, lambda: op.samples(dtype, kind))
+    if not isinstance(given, st.SearchStrategy):
+        raise DeclarationError(f"{what}: got {type(given).__name__}, need a Hypothesis strategy of Draft")
+
+    @st.composite
+    def drafts(draw: st.DrawFn) -> Draft:
+        draft = declared(what, lambda: draw(given))
+        if not isinstance(draft, Draft):
+            raise DeclarationError(f"{what}: drew {type(draft).__name__}, need Draft")
+        return draft
+
+    return drafts()
+
+
+def declared(what: str, give: Callable[[], Any]) -> Any:
+    """What the declaration gives.
+
+    Raises:
+        Unsupported: as raised. DeclarationError: anything else was raised.
+    """
+    try:
+        return give()
+    except (Unsupported, DeclarationError, hypothesis.errors.UnsatisfiedAssumption):
+        raise
+    except hypothesis.errors.HypothesisException as err:
+        if not isinstance(err, hypothesis.errors.InvalidArgument):
+            raise
+        raise DeclarationError(_raised(what, err)) from err
+    except Exception as err:
+        raise DeclarationError(_raised(what, err)) from err
+
+
+def _raised(what: str, err: Exception) -> str:
+    text = (str(err).strip().splitlines() or [""])[0]
+    return f"{what}: raised {type(err).__name__}: {text} ({_line_of(err)})"
+
+
+def _line_of(err: Exception) -> str:
+    """The last line of the traceback that is the declaration's own: of no library, and of ours only of the catalog."""
+    here = Path(__file__).parent
+    ours = here.parent
+    libraries = [Path(module.__file__ or "").parent for module in (hypothesis, torch, np)]
+    libraries.append(Path(sysconfig.get_paths()["stdlib"]))
+    installed = Path(sysconfig.get_paths()["purelib"])
+
+    def own(frame: traceback.FrameSummary) -> bool:
+        path = Path(frame.filename)
+        if path.is_relative_to(ours):
+            return path.is_relative_to(here / "catalog") or path.is_relative_to(here / "functions")
+        if path.is_relative_to(installed):
+            return not any(path.is_relative_to(folder) for folder in libraries[:-1])
+        return not any(path.is_relative_to(folder) for folder in libraries)
+
+    frames = traceback.extract_tb(err.__traceback__)
+    frame = next((f for f in reversed(frames) if own(f)), frames[-1])
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def sample_of(draft: Draft, seed: int, slices: int, kind: str) -> Sample:
+    """The sample of a draft and a seed.
+
+    Raises:
+        DeclarationError: the draft raised, gave no arguments, or no sample of its kind.
+    """
+    sample: Sample = declared("samples: fill of a Draft", lambda: draft.sample(seed, slices))
+    for args in (sample.args, *sample.slices):
+        if not isinstance(args, tuple):
+            raise DeclarationError(f"samples: fill of a Draft gave {type(args).__name__}, need a tuple of arguments")
+    require_kind(kind, sample)
+    return sample
+
+
+def require_kind(kind: str, sample: Sample) -> None:
+    """DeclarationError unless a sample of kind "empty" or "integers" is of that kind."""
+    tensors = [a for a in sample.args if is_float(a)]
+    shapes = ", ".join(str(tuple(t.shape)) for t in tensors) or "none"
+    if kind == "empty" and all(t.numel() for t in tensors):
+        raise DeclarationError(
+            f"samples: kind 'empty' gave floating tensors of shapes {shapes}, need one of no elements (or raise"
+            " Unsupported for this kind)"
+        )
+    if kind == "integers" and not any(_are_integers(to_array(t)) for t in tensors):
+        raise DeclarationError(
+            f"samples: kind 'integers' gave floating tensors of shapes {shapes}, none of which holds integers of at"
+            f" most {LARGEST_INTEGER:.0f} times one power of two; need one (or raise Unsupported for this kind)"
+        )
+
+
+def _are_integers(values: Any) -> bool:
+    if not np.isfinite(values).all():
+        return False
+    unit = float(np.min(lowest_bit(values), initial=math.inf))
+    return bool(np.max(np.abs(values), initial=0.0) <= LARGEST_INTEGER * unit)
+
+
+def largest_of(sample: Sample) -> int:
+    """Elements of the sample's largest floating tensor."""
+    return max((a.numel() for a in sample.args if is_float(a)), default=0)

@@ -1,0 +1,32 @@
+"""Numbers in the source of modules, which Hypothesis draws now and then: here it must not."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def not_drawn() -> Iterator[None]:
+    """Within it, draws do not depend on which modules happen to be loaded.
+
+    Hypothesis now and then draws a number that stands in the source of a module which is not installed (a checkout's,
+    a user's own). Then the same cell asks for other inputs in another process, in a checkout and in an installed
+    package, and after any change of any number in the source. There is no setting for it, so the function that collects
+    those numbers is replaced, and put back for whatever else runs on Hypothesis in this process.
+    """
+    providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
+    collect = getattr(providers, "_get_local_constants", None)
+    if collect is None:  # another version of Hypothesis; `test_source_numbers.py` says whether it draws such numbers
+        yield
+        return
+    none = providers.Constants()
+    providers._get_local_constants = lambda: none
+    providers.CONSTANTS_CACHE.cache.clear()  # of the numbers that a draw may use; it is kept over all tests
+    try:
+        yield
+    finally:
+        providers._get_local_constants = collect
+        providers.CONSTANTS_CACHE.cache.clear()
