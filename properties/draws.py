@@ -29,7 +29,7 @@ LONG = 4096
 #: torch shares work among threads from so many elements on (at::internal::GRAIN_SIZE): DET is about those.
 SHARED = 32_768
 #: How many drafts may be passed over in search of a large one with a new long axis, and of one of a starved regime.
-PATIENCE, STARVED_PATIENCE = 160, 400
+PATIENCE, STARVED_PATIENCE = 160, 900
 #: How many drafts there are for each large sample that is to be judged.
 DRAFTS = 200
 #: How many drafts one Hypothesis test draws where most are passed over: fewer than 10, from which on the first ones are
@@ -38,6 +38,8 @@ AT_ONCE = 9
 #: How many further samples are judged of a regime of which nothing could be judged, and of large ones where most could
 #: not.
 FURTHER = 12
+#: Elements of a draft that has few.
+FEW = 4
 #: Among how many drafts a simpler one is looked for that fails, too.
 SIMPLER = 60
 #: Seconds for which a failing large sample is made smaller.
@@ -146,7 +148,10 @@ def _band(extent: int) -> int:
 
 
 class Starved(Every):
-    """Drafts of the regimes of which nothing could be judged so far, up to a number of each."""
+    """Drafts of the regimes of which nothing could be judged so far, up to a number of each.
+
+    The second half of them are of few elements: an inner product, for one, is not judged if one element overflows.
+    """
 
     picky = True
 
@@ -158,7 +163,9 @@ class Starved(Every):
         return {name for name in self._judgement.starved() if self._left.get(name, 0) > 0}
 
     def wants(self, draft: Draft) -> bool:
-        return not self._wanted().isdisjoint(regimes_of(draft.regime))
+        wanted = self._wanted().intersection(regimes_of(draft.regime))
+        few = math.prod(draft.extents.values()) <= FEW
+        return any(few or self._left[name] > FURTHER // 2 for name in wanted)
 
     def took(self, draft: Draft, sample: Sample) -> bool:
         for name in regimes_of(draft.regime):

@@ -208,7 +208,7 @@ def _raises(dtype: str, kind: str) -> Any:
 
 @st.composite
 def _raises_in_draw(draw: Any, dtype: str, kind: str) -> Draft:
-    raise ValueError(f"no {kind} rows")
+    raise ValueError(f"no {kind} rows of {draw(st.just(3))}")
 
 
 def _fills_nothing(rng: Any) -> Any:
@@ -217,7 +217,7 @@ def _fills_nothing(rng: Any) -> Any:
 
 WRONG = {
     "raises": (_raises, "samples('float32', 'large'): raised KeyError: 'rows' ("),
-    "raises in a draw": (_raises_in_draw, "samples('float32', 'ordinary'): raised ValueError: no ordinary rows ("),
+    "raises in a draw": (_raises_in_draw, "samples('float32', 'ordinary'): raised ValueError: no ordinary rows of 3 ("),
     "raises in fill": (lambda dtype, kind: st.just(Draft(_fills_nothing, "x")), "Draft: raised AttributeError"),
     "gives no strategy": (lambda dtype, kind: 3, "got int, need a Hypothesis strategy of Draft"),
     "draws no draft": (lambda dtype, kind: st.just((1, 2)), "drew tuple, need Draft"),
