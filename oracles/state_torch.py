@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -11,13 +10,11 @@ from torch.nn.modules import module as modules
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatch
 
-from .state_numerics import flushes
 from .state_setting import ANY, Setting, onoff
 
 _functorch: Any = torch._C._functorch
 _autograd: Any = torch._C._autograd
 _context: Any = torch._C
-_TENSOR = torch.tensor([sys.float_info.min], dtype=torch.float64)
 
 
 def _set_function_modes(wanted: tuple[Any, ...]) -> None:
@@ -56,6 +53,7 @@ def _kinds(stack: tuple[Any, ...]) -> str:
     return "[" + ", ".join(type(mode).__name__ for mode in stack) + "]"
 
 
+DISPATCH_KEYS = "dispatch keys of torch"
 _KEY_NAMES = (
     "BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "AutogradOther", "AutogradNestedTensor",
     "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "Functionalize",
@@ -86,14 +84,9 @@ LEVELS = (
     Setting("torch function modes", _function_modes, _set_function_modes, (), _kinds),
     Setting("torch dispatch modes", _dispatch_modes, _set_dispatch_modes, (), _kinds),
     Setting("functorch level", lambda: _functorch.get_dynamic_layer_stack_depth(), _leave_levels),
-    Setting("dispatch keys of torch", _dispatch_keys, _set_dispatch_keys, (_USUAL, 0), None),
+    Setting(DISPATCH_KEYS, _dispatch_keys, _set_dispatch_keys, (_USUAL, 0), None),
     Setting("forward AD level", lambda: forward_ad._current_level, _leave_dual_levels),
 )
-
-
-def _torch_flushes() -> bool:
-    """Whether torch's kernels turn subnormal results into zero although this thread's own arithmetic does not."""
-    return bool((_TENSOR * 0.5).item() == 0) and not flushes()
 
 
 def _set_torch_state(state: bytes) -> None:
@@ -189,7 +182,6 @@ def _deterministic() -> tuple[bool, bool]:
 
 
 TORCH = (
-    Setting("flush-to-zero in torch", _torch_flushes, torch.set_flush_denormal, False, onoff),
     Setting(
         "default device", _default_device, _set_default_device, None, lambda c: "cpu" if c is None else str(c.device)
     ),
@@ -198,8 +190,9 @@ TORCH = (
         lambda: torch.default_generator.get_state().numpy().tobytes(),
         _set_torch_state,
         show=None,
+        drifts=True,
     ),
-    Setting("random state of torch on CUDA", _cuda_states, _set_cuda_states, show=None),
+    Setting("random state of torch on CUDA", _cuda_states, _set_cuda_states, show=None, drifts=True),
     Setting("threads of torch", torch.get_num_threads, torch.set_num_threads),
     Setting("interop threads of torch", torch.get_num_interop_threads, lambda count: None),
     Setting(
