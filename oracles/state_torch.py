@@ -44,9 +44,25 @@ def _leave_levels(depth: int) -> None:
         _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
+def _dual_level() -> int:
+    """The level of forward AD, -1 outside of one.
+
+    An interrupt inside `enter_dual_level` may leave torch's core inside of a level that its Python side knows nothing
+    of. The core has one level and does not say whether it is in there; but it refuses to enter it then.
+    """
+    if forward_ad._current_level >= 0:
+        return forward_ad._current_level
+    try:
+        _context._exit_dual_level(level=_context._enter_dual_level())
+    except RuntimeError:
+        return 0
+    return -1
+
+
 def _leave_dual_levels(level: int) -> None:
-    while forward_ad._current_level > level:
-        forward_ad.exit_dual_level()
+    while _dual_level() > level:
+        _context._exit_dual_level(level=_dual_level())
+        forward_ad._current_level = max(forward_ad._current_level - 1, -1)
 
 
 def _kinds(stack: tuple[Any, ...]) -> str:
@@ -83,9 +99,10 @@ def _set_dispatch_keys(wanted: tuple[int, int]) -> None:
 LEVELS = (
     Setting("torch function modes", _function_modes, _set_function_modes, (), _kinds),
     Setting("torch dispatch modes", _dispatch_modes, _set_dispatch_modes, (), _kinds),
-    Setting("functorch level", lambda: _functorch.get_dynamic_layer_stack_depth(), _leave_levels),
+    Setting("functorch level", _functorch.get_dynamic_layer_stack_depth, _leave_levels, 0),
     Setting(DISPATCH_KEYS, _dispatch_keys, _set_dispatch_keys, (_USUAL, 0), None),
-    Setting("forward AD level", lambda: forward_ad._current_level, _leave_dual_levels),
+    Setting("forward AD level", _dual_level, _leave_dual_levels, -1),
+    Setting("forward AD", _context._is_fwd_grad_enabled, _context._set_fwd_grad_enabled, True, onoff),
 )
 
 
@@ -218,6 +235,20 @@ TORCH = (
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda wanted: torch.set_anomaly_enabled(*wanted),
         (False, True),
+    ),
+    Setting(
+        "in-place requires_grad_ under transforms",
+        _functorch.get_inplace_requires_grad_allowed,
+        _functorch.set_inplace_requires_grad_allowed,
+        False,
+        onoff,
+    ),
+    Setting(
+        "autograd functions under one transform",
+        _functorch.get_single_level_autograd_function_allowed,
+        _functorch.set_single_level_autograd_function_allowed,
+        False,
+        onoff,
     ),
     Setting("hooks on saved tensors", _saved_hooks, _set_saved_hooks, show=None),
     Setting("global module hooks", _module_hooks, _set_module_hooks, show=None),
