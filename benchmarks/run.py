@@ -23,6 +23,7 @@ import exact_vjp
 import function_overhead
 import moving_tensors
 import op_overhead
+import process_state
 import suite
 import torch
 from measurement import Row, line, surroundings
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Row]]] = {
     "exact_vjp": exact_vjp.rows,
     "certified": certified.rows,
     "suite": suite.rows,
+    "process_state": process_state.rows,
     "against_torch": against_torch.rows,
     "function_overhead": function_overhead.rows,
     "moving_tensors": moving_tensors.rows,

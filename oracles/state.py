@@ -20,7 +20,7 @@ import torch
 
 from .state_attributes import Deep
 from .state_leftovers import Leftovers
-from .state_settings import Settings, make_canonical, modes, restored_modes
+from .state_settings import MODES, Settings
 
 __all__ = [
     "DEEP",
@@ -54,7 +54,7 @@ class Tier(Protocol):
         """
 
 
-SETTINGS: Tier = Settings()
+SETTINGS = Settings()
 DEEP: Tier = Deep()
 LEFTOVERS: Tier = Leftovers()
 
@@ -103,15 +103,16 @@ def pinned() -> Iterator[Pin]:
     """
     for name in _MACHINERY:
         importlib.import_module(name)
-    before, random_state = SETTINGS.read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
+    before, random_state = Settings().read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
     if not _PINS:
         _NOTED.clear()
     pin = Pin()
     _PINS.append(pin)
+    earlier = SETTINGS.begin()
     try:
-        make_canonical()
         yield pin
     finally:
+        SETTINGS.end(earlier)
         _PINS.remove(pin)
         SETTINGS.restored(before, False)
         np.random.set_state(random_state)  # noqa: NPY002
@@ -139,14 +140,18 @@ def watched(*tiers: Tier) -> Iterator[list[str]]:
             _PINS[-1].note(seen)
 
 
+def make_canonical() -> None:
+    """In a cell, once more: importing its op may have changed what decides numbers."""
+    SETTINGS.begin()
+
+
 def undisturbed(call: Callable[..., Any], args: Sequence[Any]) -> Any:
     """What a call returns; the modes that decide numbers are put back at once, for our own readings come next."""
-    before = modes()
+    before = MODES.read()
     try:
         return call(*args)
     finally:
-        if modes() != before:
-            _NOTED.extend(restored_modes(before))
+        _NOTED.extend(MODES.restored(before))
 
 
 def _last_compilation() -> object:

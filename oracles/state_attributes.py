@@ -5,8 +5,9 @@ from __future__ import annotations
 import builtins
 import cmath
 import math
-import operator
 import os
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ OWNERS: tuple[Any, ...] = (
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 #: How variables begin that it sets for its own processes.
 _OF_COMPILER = ("TORCH", "_TORCH", "TRITON")
+#: Elements of a tensor that torch shares out among its threads.
+_SHARED = 1 << 17
 _MISSING = object()
 Before = tuple[dict[Any, Any], list[dict[str, Any]]]
 
@@ -37,7 +40,15 @@ class Deep:
         lines = _restored_environment(variables, _OF_COMPILER if compiled else ())
         for owner, old in zip(OWNERS, attributes, strict=True):
             lines += _restored_attributes(owner, old)
-        return lines
+        return [*lines, *_flushing_threads()]
+
+
+def _flushing_threads() -> list[str]:
+    """Whether threads of torch's pool turn subnormal results into zero, which no call from here sets back."""
+    if torch.get_num_threads() == 1:
+        return []  # there is this thread alone, whose own arithmetic tells (`state_numerics`)
+    shared = torch.full((_SHARED,), sys.float_info.min, dtype=torch.float64) * 0.5
+    return [] if bool((shared != 0).all()) else ["flush-to-zero in threads of torch's pool: on"]
 
 
 def _environment() -> dict[Any, Any]:
@@ -68,8 +79,7 @@ def _restored_environment(before: dict[Any, Any], spared: tuple[str, ...]) -> li
 
 def _restored_attributes(owner: Any, before: dict[str, Any]) -> list[str]:
     now = vars(owner)
-    same = all(map(operator.is_, before.values(), map(now.get, before)))
-    if same and len(now) == len(before):
+    if _equal(now, before):
         return []
     lines = []
     for name, old in before.items():
@@ -82,6 +92,14 @@ def _restored_attributes(owner: Any, before: dict[str, Any]) -> list[str]:
             lines.append(f"{_name(owner)}.{name}: replaced")
             delattr(owner, name)
     return lines
+
+
+def _equal(now: Mapping[str, Any], before: dict[str, Any]) -> bool:
+    """Whether nothing changed; the comparison looks at identity first, and so at no value that did not change."""
+    try:
+        return bool(now == before)
+    except Exception:  # of values that do not compare, of which one took the place of the other
+        return False
 
 
 def _name(owner: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import threading
@@ -21,14 +22,14 @@ _DESCRIPTORS = "/proc/self/fd"
 class _Found(NamedTuple):
     threads: frozenset[threading.Thread]
     processes: frozenset[int]
-    descriptors: dict[int, str]
+    descriptors: frozenset[str]
 
 
 class Leftovers:
     """Threads that Python started, processes that this one started, descriptors that it opened."""
 
     def read(self) -> _Found:
-        return _Found(frozenset(threading.enumerate()), _children(), _open_descriptors())
+        return _Found(frozenset(threading.enumerate()), _children(), _descriptors())
 
     def restored(self, before: _Found, compiled: bool) -> list[str]:
         if compiled:  # the compiler keeps pools of threads and processes, and pipes to them
@@ -59,25 +60,30 @@ def _new_processes(before: _Found) -> list[int]:
 def _new_descriptors(before: _Found) -> list[str]:
     if torch.cuda.is_initialized():
         return []  # the driver opens descriptors when it pleases
-    return [target for number, target in _open_descriptors().items() if before.descriptors.get(number) != target]
+    found = []
+    for number in sorted(_descriptors() - before.descriptors):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"{_DESCRIPTORS}/{number}"))
+    return found
 
 
 def _children() -> frozenset[int]:
     """Numbers of the processes that any thread of this one started; empty where the kernel does not list them."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return frozenset()  # there are none, which is told much faster than who they are
     found: set[int] = set()
     for task in _listed(_CHILDREN.iterdir):
         found.update(map(int, _text(task / "children").split()))
     return frozenset(found)
 
 
-def _open_descriptors() -> dict[int, str]:
-    found = {}
-    for number in _listed(lambda: os.listdir(_DESCRIPTORS)):
-        try:
-            found[int(number)] = os.readlink(f"{_DESCRIPTORS}/{number}")
-        except OSError:  # that of the listing itself
-            continue
-    return found
+def _descriptors() -> frozenset[str]:
+    """Numbers of the open descriptors but that which the listing itself takes: the lowest that is free."""
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    return frozenset(_listed(lambda: os.listdir(_DESCRIPTORS))) - {str(free)}
 
 
 def _listed(listing: Callable[[], Any]) -> list[Any]:

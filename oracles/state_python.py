@@ -20,15 +20,42 @@ from .state_setting import Setting, onoff
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD)
 
 
+_RANDOM: Any = random.getstate.__self__  # type: ignore[attr-defined]  # the generator behind the module's functions
+_STATE = id(_RANDOM) + object.__basicsize__  # of its position, which its words follow, where CPython is as expected
+
+
+def _python_bytes() -> bytes:
+    return ctypes.string_at(_STATE, _TWISTER)
+
+
+def _python_words(state: bytes) -> tuple[int, ...]:
+    position, *words = np.frombuffer(state, np.uint32).tolist()
+    return (*words, position)
+
+
+def _python_state() -> Any:
+    """Python's global random state, as the bytes of its words where they are known to lie: that takes a tenth."""
+    return (_python_bytes(), _RANDOM.gauss_next) if _BY_BYTES else random.getstate()
+
+
+def _set_python_state(state: Any) -> None:
+    random.setstate((3, _python_words(state[0]), state[1]) if len(state) == 2 else state)
+
+
+_TWISTER = 624 * 4 + 4  # bytes: the words of a Mersenne twister, and the position among them
+_BY_BYTES = type(_RANDOM) is random.Random and _python_words(_python_bytes()) == random.getstate()[1]
+_ADDRESSES: dict[int, tuple[Any, int]] = {}  # of the state of NumPy's generator; the generator, so that it stays alive
+
+
 def _numpy_state() -> Any:
     """NumPy's global random state, as bytes where it is the Mersenne twister that it begins as: reading it is slow."""
     generator = np.random.mtrand._rand._bit_generator
     if type(generator) is not np.random.MT19937:
         return repr(generator.state)
-    return ctypes.string_at(generator.ctypes.state_address, _TWISTER)
-
-
-_TWISTER = 624 * 4 + 4  # bytes: the words, and the position among them
+    if id(generator) not in _ADDRESSES:
+        _ADDRESSES.clear()
+        _ADDRESSES[id(generator)] = generator, generator.ctypes.state_address
+    return ctypes.string_at(_ADDRESSES[id(generator)][1], _TWISTER)
 
 
 def _set_numpy_state(state: Any) -> None:
@@ -37,10 +64,14 @@ def _set_numpy_state(state: Any) -> None:
         np.random.set_state(("MT19937", words[:624], int(words[624]), 0, 0.0))  # noqa: NPY002 (the global one is meant)
 
 
+#: Without the wrapper that looks every handler up among the names of the standard ones.
+_getsignal: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+
+
 def _handler(number: signal.Signals) -> Setting:
     return Setting(
         f"{number.name} handler",
-        lambda: signal.getsignal(number),
+        lambda: _getsignal(number),
         lambda handler: _set_handler(number, handler),
         show=_callable,
     )
@@ -99,12 +130,12 @@ def _show_errors(found: dict[str, str]) -> str:
 
 
 PYTHON = (
-    Setting("random state of Python", random.getstate, random.setstate, show=None),
-    Setting("random state of NumPy", _numpy_state, _set_numpy_state, show=None),
+    Setting("random state of Python", _python_state, _set_python_state, show=None, drifts=True),
+    Setting("random state of NumPy", _numpy_state, _set_numpy_state, show=None, drifts=True),
     Setting("working directory", _directory, lambda path: os.chdir(path) if os.path.isdir(path) else None),
     *map(_handler, _SIGNALS),
-    Setting("warnings filters", lambda: tuple(warnings.filters), _set_filters, show=_count("filters")),
-    Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, compiler=True),
+    Setting("warnings filters", lambda: tuple(warnings.filters), _set_filters, show=_count("filters"), drifts=True),
+    Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, drifts=True, compiler=True),
     Setting(
         "NumPy's error state",
         np.geterr,
@@ -115,8 +146,8 @@ PYTHON = (
     Setting("NumPy's error callback", np.geterrcall, np.seterrcall, show=None),
     Setting("sys.path", lambda: tuple(sys.path), _set_path, show=_count("entries"), compiler=True),
     Setting("exception and display hooks", _hooks, _set_hooks, show=lambda hooks: ", ".join(map(_callable, hooks))),
-    Setting("trace function", sys.gettrace, sys.settrace, show=_callable),
-    Setting("profile function", sys.getprofile, sys.setprofile, show=_callable),
+    Setting("trace function", sys.gettrace, sys.settrace, show=_callable, drifts=True),
+    Setting("profile function", sys.getprofile, sys.setprofile, show=_callable, drifts=True),
     Setting("standard streams", lambda: (sys.stdin, sys.stdout, sys.stderr), _set_streams, show=None),
     Setting("garbage collection", gc.isenabled, _set_collector, show=onoff),
 )

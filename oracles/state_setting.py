@@ -17,6 +17,7 @@ class Setting:
     Attributes:
         read, write: it. default: what a fresh process has, where a cell must begin with that.
         show: a value as text; None where values say nothing to a reader.
+        drifts: whether others change it between samples: Hypothesis, or what draws the samples of an op.
         compiler: whether torch's compiler sets it for good, when it runs.
     """
 
@@ -25,6 +26,7 @@ class Setting:
     write: Callable[[Any], object]
     default: Any = ANY
     show: Callable[[Any], str] | None = str
+    drifts: bool = False
     compiler: bool = False
 
     def line(self, before: Any, after: Any) -> str:
@@ -34,16 +36,26 @@ class Setting:
         return f"{self.name}: {old} -> {new}" if old != new else f"{self.name}: changed"
 
 
-def restored(table: tuple[Setting, ...], before: tuple[Any, ...], compiled: bool = False) -> list[str]:
-    """What differs from earlier values of the settings, a line each; put back. What the compiler set is left alone."""
-    after = tuple([setting.read() for setting in table])
-    if after == before:
-        return []
-    changed = [row for row in zip(table, before, after, strict=True) if row[1] != row[2]]
-    changed = [row for row in changed if not (compiled and row[0].compiler)]
-    for setting, old, _ in changed:
-        setting.write(old)
-    return [setting.line(old, new) for setting, old, new in changed]
+class Table:
+    """Several settings that are read together."""
+
+    def __init__(self, *settings: Setting) -> None:
+        self.settings = settings
+        self._reads = [setting.read for setting in settings]
+
+    def read(self) -> list[Any]:
+        return [read() for read in self._reads]
+
+    def restored(self, before: list[Any], compiled: bool = False) -> list[str]:
+        """What differs from earlier values, a line each; put back. What the compiler set for good is left alone."""
+        after = self.read()
+        if after == before:
+            return []
+        changed = [row for row in zip(self.settings, before, after, strict=True) if row[1] != row[2]]
+        changed = [row for row in changed if not (compiled and row[0].compiler)]
+        for setting, old, _ in changed:
+            setting.write(old)
+        return [setting.line(old, new) for setting, old, new in changed]
 
 
 def onoff(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -11,13 +10,11 @@ from torch.nn.modules import module as modules
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatch
 
-from .state_numerics import flushes
 from .state_setting import ANY, Setting, onoff
 
 _functorch: Any = torch._C._functorch
 _autograd: Any = torch._C._autograd
 _context: Any = torch._C
-_TENSOR = torch.tensor([sys.float_info.min], dtype=torch.float64)
 
 
 def _set_function_modes(wanted: tuple[Any, ...]) -> None:
@@ -47,15 +44,32 @@ def _leave_levels(depth: int) -> None:
         _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
+def _dual_level() -> int:
+    """The level of forward AD, -1 outside of one.
+
+    An interrupt inside `enter_dual_level` may leave torch's core inside of a level that its Python side knows nothing
+    of. The core has one level and does not say whether it is in there; but it refuses to enter it then.
+    """
+    if forward_ad._current_level >= 0:
+        return forward_ad._current_level
+    try:
+        _context._exit_dual_level(level=_context._enter_dual_level())
+    except RuntimeError:
+        return 0
+    return -1
+
+
 def _leave_dual_levels(level: int) -> None:
-    while forward_ad._current_level > level:
-        forward_ad.exit_dual_level()
+    while _dual_level() > level:
+        _context._exit_dual_level(level=_dual_level())
+        forward_ad._current_level = max(forward_ad._current_level - 1, -1)
 
 
 def _kinds(stack: tuple[Any, ...]) -> str:
     return "[" + ", ".join(type(mode).__name__ for mode in stack) + "]"
 
 
+DISPATCH_KEYS = "dispatch keys of torch"
 _KEY_NAMES = (
     "BackendSelect", "ADInplaceOrView", "Python", "PythonTLSSnapshot", "AutogradOther", "AutogradNestedTensor",
     "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "Functionalize",
@@ -85,15 +99,11 @@ def _set_dispatch_keys(wanted: tuple[int, int]) -> None:
 LEVELS = (
     Setting("torch function modes", _function_modes, _set_function_modes, (), _kinds),
     Setting("torch dispatch modes", _dispatch_modes, _set_dispatch_modes, (), _kinds),
-    Setting("functorch level", lambda: _functorch.get_dynamic_layer_stack_depth(), _leave_levels),
-    Setting("dispatch keys of torch", _dispatch_keys, _set_dispatch_keys, (_USUAL, 0), None),
-    Setting("forward AD level", lambda: forward_ad._current_level, _leave_dual_levels),
+    Setting("functorch level", _functorch.get_dynamic_layer_stack_depth, _leave_levels, 0),
+    Setting(DISPATCH_KEYS, _dispatch_keys, _set_dispatch_keys, (_USUAL, 0), None),
+    Setting("forward AD level", _dual_level, _leave_dual_levels, -1),
+    Setting("forward AD", _context._is_fwd_grad_enabled, _context._set_fwd_grad_enabled, True, onoff),
 )
-
-
-def _torch_flushes() -> bool:
-    """Whether torch's kernels turn subnormal results into zero although this thread's own arithmetic does not."""
-    return bool((_TENSOR * 0.5).item() == 0) and not flushes()
 
 
 def _set_torch_state(state: bytes) -> None:
@@ -189,7 +199,6 @@ def _deterministic() -> tuple[bool, bool]:
 
 
 TORCH = (
-    Setting("flush-to-zero in torch", _torch_flushes, torch.set_flush_denormal, False, onoff),
     Setting(
         "default device", _default_device, _set_default_device, None, lambda c: "cpu" if c is None else str(c.device)
     ),
@@ -198,8 +207,9 @@ TORCH = (
         lambda: torch.default_generator.get_state().numpy().tobytes(),
         _set_torch_state,
         show=None,
+        drifts=True,
     ),
-    Setting("random state of torch on CUDA", _cuda_states, _set_cuda_states, show=None),
+    Setting("random state of torch on CUDA", _cuda_states, _set_cuda_states, show=None, drifts=True),
     Setting("threads of torch", torch.get_num_threads, torch.set_num_threads),
     Setting("interop threads of torch", torch.get_num_interop_threads, lambda count: None),
     Setting(
@@ -225,6 +235,20 @@ TORCH = (
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda wanted: torch.set_anomaly_enabled(*wanted),
         (False, True),
+    ),
+    Setting(
+        "in-place requires_grad_ under transforms",
+        _functorch.get_inplace_requires_grad_allowed,
+        _functorch.set_inplace_requires_grad_allowed,
+        False,
+        onoff,
+    ),
+    Setting(
+        "autograd functions under one transform",
+        _functorch.get_single_level_autograd_function_allowed,
+        _functorch.set_single_level_autograd_function_allowed,
+        False,
+        onoff,
     ),
     Setting("hooks on saved tensors", _saved_hooks, _set_saved_hooks, show=None),
     Setting("global module hooks", _module_hooks, _set_module_hooks, show=None),

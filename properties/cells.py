@@ -309,7 +309,7 @@ def _closed(
     cell: Cell, judgement: Judgement, run: Callable[[], None],
     last: Callable[[], tuple[Sample, Violation | None]],
 ) -> Verdict:  # fmt: skip
-    state.make_canonical()  # importing the op may have changed what decides numbers
+    state.make_canonical()
     # Processes that are ranks open connections to each other when they first need them.
     alone = worlds.here().comm == "lockstep"
     with state.watched(state.DEEP, *((state.LEFTOVERS,) if alone else ())):
