@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..reference.formats import FORMATS
-from .judgement import Judgement, Unsupported, Violation, batch
+from .judgement import Judgement, Unsupported, Violation
 from .op import Sample, Tensor
 from .transforms import (
     ENGINES,
@@ -24,6 +24,7 @@ from .transforms import (
     Vmap,
     Word,
     along,
+    batch,
     draw_directions,
     loop,
     output_names,

@@ -21,10 +21,10 @@ from .op import Op, Sample, Subject, Tensor, dtype_name, to_array
 from .rounding import Ball, balls
 from .transforms import (
     ENGINES,
-    Like,
     Problem,
     Word,
     along,
+    batch,
     derivative_order,
     draw_directions,
     output_names,
@@ -87,17 +87,6 @@ class Unsupported(Exception):
 def regimes_of(name: str) -> tuple[str, ...]:
     """The regimes of a sample: one, or those of its tensors, joined by ", "."""
     return tuple(dict.fromkeys(part for part in name.split(", ") if part)) or ("unnamed",)
-
-
-def batch(problem: Problem, sample: Sample, likes: Sequence[Like]) -> list[Tensor]:
-    """The operands of a problem with the batch axes that `likes` asks for: a different slice of the sample in each."""
-    out = []
-    for i, like in zip((*problem.fixed, *problem.wrt), likes, strict=True):
-        tensor = sample.args[i]
-        sizes = like.shape[: len(like.shape) - tensor.ndim]
-        every = [tensor, *(args[i] for args in sample.slices)]
-        out.append(torch.stack(every[: math.prod(sizes)]).reshape(like.shape) if sizes else tensor)
-    return out
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ list goes to both sides.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from torch.autograd import forward_ad
 
 from ..reference import derivative
 from ..reference.array import algorithm_of, algorithms
-from .op import Op, Tensor, flat_outputs, is_float, to_array
+from .op import Op, Sample, Tensor, flat_outputs, is_float, to_array
 
 Word = tuple[Any, ...]  # of "jvp", "vjp" and Vmap steps, innermost first
 Step = Callable[[Callable[..., Any], Sequence[Any], Sequence[Any]], tuple[Any, ...]]
@@ -241,6 +242,17 @@ class Problem:
     def arrays(self, directions: Sequence[Tensor] = ()) -> list[Any]:
         """What `formula` takes, as float64: the operands of the op, and `directions`."""
         return [to_array(t) for t in (*self.passive, *self.inputs, *directions)]
+
+
+def batch(problem: Problem, sample: Sample, likes: Sequence[Like]) -> list[Tensor]:
+    """The operands of a problem with the batch axes that `likes` asks for: a different slice of the sample in each."""
+    out = []
+    for i, like in zip((*problem.fixed, *problem.wrt), likes, strict=True):
+        tensor = sample.args[i]
+        sizes = like.shape[: len(like.shape) - tensor.ndim]
+        every = [tensor, *(args[i] for args in sample.slices)]
+        out.append(torch.stack(every[: math.prod(sizes)]).reshape(like.shape) if sizes else tensor)
+    return out
 
 
 def output_names(op: Op, word: Word, wrt: Sequence[int], outputs: int) -> list[str]:

@@ -76,7 +76,7 @@ def _apart(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
     with interrupt.heard(), state.pinned() as pin:
         verdict = _guarded(cell, run)
     changed = tuple(dict.fromkeys((*verdict.changed, *pin.changed)))
-    if changed and verdict.outcome is Outcome.ERROR:
+    if changed and verdict.outcome is Outcome.ERROR and verdict.code is not Code.DECLARATION:
         # With the process changed under it, the framework may raise anywhere; that is no fault of the framework.
         failure = changed_failure(cell.op, (*changed, f"after that, the framework raised: {verdict.reason}"))
         verdict = replace(verdict, outcome=Outcome.FAIL, code=Code.MUTATED, reason=failure.title, failure=failure)

@@ -27,8 +27,9 @@ from .cli_summary import print_end, print_summary, write_step_summary
 from .cli_world import serves, workers_in, world_of, world_options
 from .cli_write import keep_case, write_plan, write_reports
 from .collect import DESELECTED, OTHER_SHARD, Account
-from .folder import Folder, FolderError, new_run_id
+from .folder import Folder, FolderError
 from .keyword import KeywordError, matcher
+from .marker import new_run_id
 from .progress import Teller, is_live, make_console, output
 from .record import plan_digest
 from .text import one_line

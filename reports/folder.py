@@ -24,14 +24,14 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NoReturn
 
 import msgspec
 
-from .marker import NAME, RUN_ID, Marker, MarkerError, encode_marker, read_marker
+from .handles import DIRECTORY, KINDS, make_folder, names_in, open_top
+from .marker import NAME, RUN_ID, Marker, MarkerError, check_run, encode_marker, new_run_id, read_marker
 
 FILES = ("plan.json", "run.json", "junit.xml", "report.html")
 CASES, EARLIER, PRIVATE = "cases", "cases-earlier", ".opassay"
@@ -41,7 +41,6 @@ _CASE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4,64}\.(json|py)")
 _SCRATCH = re.compile(r"new-[0-9a-f]{16}")
 #: Seconds that `add_case` waits for another process that adds one.
 _WAIT = 5.0
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 #: What a person can put right; a full disk or a broken one is left to the caller as it is.
 _REFUSALS = frozenset(
     {
@@ -53,11 +52,6 @@ _REFUSALS = frozenset(
 
 class FolderError(ValueError):
     """A folder that a run may not use: the text says where, what is there, and the rule."""
-
-
-def new_run_id() -> str:
-    """An id of a run: the time in UTC, and six random hex digits; later runs sort behind earlier ones."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 class Folder:
@@ -83,7 +77,7 @@ class Folder:
             FolderError: something in the folder is not ours, another run goes on in it, or it cannot be written to.
             OSError: the disk is full or broken.
         """
-        _check_run(run)
+        check_run(run)
         folder = cls(path, run)
         with folder._opening():
             folder._create()
@@ -113,7 +107,7 @@ class Folder:
         """
         folder = cls(path, run or "")
         with folder._opening():
-            folder._top = folder._enter(_open_top(path))
+            folder._top = folder._enter(open_top(path))
             marker = folder._check()
             if marker is None:
                 folder._refuse("has no marker .opassay/marker.json", "need the report folder of a run")
@@ -164,7 +158,7 @@ class Folder:
         if not head:
             self._put(self._top, name, content)
             return
-        cases = _make_folder(self._top, CASES, self)
+        cases = make_folder(self._top, CASES, self._refuse)
         try:
             self._put(cases, tail, content)
         finally:
@@ -175,7 +169,7 @@ class Folder:
         self._live()
         marker = self._marker()
         before = [] if marker is None else marker.recorded
-        for name in _names(self._private):
+        for name in names_in(self._private):
             found = _RUN_FILE.fullmatch(name)
             if found and found[1] in before and found[1] < self.run and self._kind(self._private, name) == stat.S_IFREG:
                 os.unlink(name, dir_fd=self._private)
@@ -221,19 +215,19 @@ class Folder:
         if self.path.is_symlink():
             self._refuse("is a symbolic link", "need a folder itself")
         self.path.mkdir(parents=True, exist_ok=True)
-        self._top = self._enter(_open_top(self.path))
+        self._top = self._enter(open_top(self.path))
 
     def _check(self) -> Marker | None:
         """Refuses what is not ours, before anything is written; the marker, or None in a folder that is new."""
         self._check_kinds(self._top, {PRIVATE: stat.S_IFDIR, CASES: stat.S_IFDIR, EARLIER: stat.S_IFDIR})
         self._check_kinds(self._top, dict.fromkeys(FILES, stat.S_IFREG))
-        names = _names(self._top)
+        names = names_in(self._top)
         private: list[str] = []
         marker = None
         if PRIVATE in names:
-            handle = os.open(PRIVATE, _DIRECTORY, dir_fd=self._top)
+            handle = os.open(PRIVATE, DIRECTORY, dir_fd=self._top)
             try:
-                private = _names(handle)
+                private = names_in(handle)
                 ours = [name for name in private if name in ("lock", NAME) or _RUN_FILE.fullmatch(name)]
                 self._check_kinds(handle, dict.fromkeys(ours, stat.S_IFREG))
                 marker = self._read_marker(handle)
@@ -253,10 +247,10 @@ class Folder:
             found = self._kind(where, name)
             if found not in (0, kind):
                 need = "a folder" if kind == stat.S_IFDIR else "a regular file"
-                self._refuse(f"{name} in it is {_KINDS.get(found, 'a special file')}", f"need {need} or nothing there")
+                self._refuse(f"{name} in it is {KINDS.get(found, 'a special file')}", f"need {need} or nothing there")
 
     def _lock(self) -> None:
-        self._private = self._enter(_make_folder(self._top, PRIVATE, self))
+        self._private = self._enter(make_folder(self._top, PRIVATE, self._refuse))
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         lock = self._enter(os.open("lock", flags, 0o644, dir_fd=self._private))
         try:
@@ -297,7 +291,7 @@ class Folder:
         self._put(self._private, NAME, encode_marker(self.run, kept))
 
     def _logs(self) -> list[str]:
-        names = [name.removesuffix(".ndjson") for name in _names(self._private) if name.endswith(".ndjson")]
+        names = [name.removesuffix(".ndjson") for name in names_in(self._private) if name.endswith(".ndjson")]
         return sorted(name for name in names if RUN_ID.fullmatch(name))
 
     # ------------------------------------------------------------------------------------------ files
@@ -306,7 +300,7 @@ class Folder:
         found = self._kind(where, name)
         if found not in (0, stat.S_IFREG):
             self._refuse(
-                f"{name} in it is {_KINDS.get(found, 'a special file')}", "need a regular file or nothing there"
+                f"{name} in it is {KINDS.get(found, 'a special file')}", "need a regular file or nothing there"
             )
         scratch = f"new-{secrets.token_hex(8)}"
         handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=self._private)
@@ -323,7 +317,7 @@ class Folder:
 
     def _clear_scratch(self) -> None:
         """Removes what a run that died had half written."""
-        for name in _names(self._private):
+        for name in names_in(self._private):
             if _SCRATCH.fullmatch(name) and self._kind(self._private, name) == stat.S_IFREG:
                 os.unlink(name, dir_fd=self._private)
 
@@ -332,17 +326,17 @@ class Folder:
         if not self._exists(self._top, CASES):
             return
         with contextlib.ExitStack() as stack:
-            cases = os.open(CASES, _DIRECTORY, dir_fd=self._top)
+            cases = os.open(CASES, DIRECTORY, dir_fd=self._top)
             stack.callback(os.close, cases)
-            regular = [name for name in _names(cases) if self._kind(cases, name) == stat.S_IFREG]
+            regular = [name for name in names_in(cases) if self._kind(cases, name) == stat.S_IFREG]
             mine = [name for name in regular if _CASE.fullmatch(name)]
             if not mine:
                 return
-            earlier = _make_folder(self._top, EARLIER, self)
+            earlier = make_folder(self._top, EARLIER, self._refuse)
             stack.callback(os.close, earlier)
-            target = _make_folder(earlier, run, self)
+            target = make_folder(earlier, run, self._refuse)
             stack.callback(os.close, target)
-            taken = set(_names(target))
+            taken = set(names_in(target))
             for name in mine:
                 stem, _, kind = name.rpartition(".")
                 free = (f"{stem}.{i}.{kind}" for i in range(2, len(taken) + 3))
@@ -400,39 +394,3 @@ def add_case(path: Path, name: str, content: bytes) -> None:
         with folder:
             folder.write(f"{CASES}/{name}.json", content)
         return
-
-
-_KINDS = {
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFREG: "a regular file",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
-
-
-def _check_run(run: str) -> None:
-    if not RUN_ID.fullmatch(run):
-        raise ValueError(f"run id: got run={run!r}, need YYYYMMDD-HHMMSS-XXXXXX, as new_run_id() gives")
-
-
-def _open_top(path: Path) -> int:
-    return os.open(path, _DIRECTORY)
-
-
-def _names(handle: int) -> list[str]:
-    return sorted(os.listdir(handle))
-
-
-def _make_folder(where: int, name: str, folder: Folder) -> int:
-    """A handle of the folder of that name, created if absent."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(name, 0o755, dir_fd=where)
-    try:
-        return os.open(name, _DIRECTORY, dir_fd=where)
-    except NotADirectoryError:
-        folder._refuse(f"{name} in it is not a folder itself", "need a folder or nothing there")
-    except OSError as err:
-        if err.errno != errno.ELOOP:
-            raise
-        folder._refuse(f"{name} in it is a symbolic link", "need a folder or nothing there")

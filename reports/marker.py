@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -61,3 +62,13 @@ def encode_marker(run: str, recorded: list[str]) -> bytes:
     started = datetime.now(UTC).isoformat(timespec="seconds")
     marker = Marker("opassay", SCHEMA, run, os.getpid(), started, recorded[-1000:])
     return msgspec.json.format(msgspec.json.encode(marker), indent=1) + b"\n"
+
+
+def new_run_id() -> str:
+    """An id of a run: the time in UTC, and six random hex digits; later runs sort behind earlier ones."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def check_run(run: str) -> None:
+    if not RUN_ID.fullmatch(run):
+        raise ValueError(f"run id: got run={run!r}, need YYYYMMDD-HHMMSS-XXXXXX, as new_run_id() gives")

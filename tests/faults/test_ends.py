@@ -22,10 +22,11 @@ SEED = 20260301
 
 
 def start(folder: Path, *words: str, pace: float = 0.05, **more: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    process: subprocess.Popen[str] = subprocess.Popen(
         command("run", *MANY, "-n", "2", *words), cwd=folder, env=environment(pace=pace), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **more,
-    )  # type: ignore[call-overload,no-any-return]  # fmt: skip
+    )  # type: ignore[call-overload]  # fmt: skip
+    return process
 
 
 def one_is_finished(folder: Path) -> Callable[[], bool]:

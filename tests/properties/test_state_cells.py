@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from opassay import Cell, Code, Draft, Op, Outcome, Settings, run_cell, verify
-from opassay.oracles.judgement import MAX_LINE, MAX_LINES
+from opassay.oracles.judgement import MAX_LINE, MAX_LINES, Unsupported
 from opassay.oracles.op import Refusal
 from opassay.oracles.verdict import Verdict
 from opassay.properties import cells
@@ -38,6 +38,9 @@ def _release() -> Iterator[None]:
 
 
 def _samples(dtype: str, kind: str) -> Any:
+    if kind == "large":
+        raise Unsupported(Code.NOT_APPLICABLE, "these samples are small")
+
     def drawn(rng: Any) -> tuple[Tensor, Tensor]:
         return tuple(torch.from_numpy(rng.standard_normal(shape)).to(getattr(torch, dtype)) for shape in ((4, 5), (5,)))
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from opassay.reports.folder import FILES, Folder, FolderError, add_case, new_run_id
+from opassay.reports.folder import FILES, Folder, FolderError, add_case
+from opassay.reports.marker import new_run_id
 
 RUNS = [f"20260301-10000{i}-aaaaaa" for i in range(5)]
 CASE = "0123abcd-0001.json"

@@ -1,0 +1,43 @@
+"""Names relative to the handle of a folder, never through a symbolic link."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFREG: "a regular file",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_top(path: Path) -> int:
+    return os.open(path, DIRECTORY)
+
+
+def names_in(handle: int) -> list[str]:
+    return sorted(os.listdir(handle))
+
+
+def make_folder(where: int, name: str, refuse: Callable[[str, str], NoReturn]) -> int:
+    """A handle of the folder of that name, created if absent; `refuse` is told what stands there instead."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o755, dir_fd=where)
+    try:
+        return os.open(name, DIRECTORY, dir_fd=where)
+    except NotADirectoryError:
+        refuse(f"{name} in it is not a folder itself", "need a folder or nothing there")
+    except OSError as err:
+        if err.errno != errno.ELOOP:
+            raise
+        refuse(f"{name} in it is a symbolic link", "need a folder or nothing there")
