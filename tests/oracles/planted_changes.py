@@ -37,6 +37,11 @@ class _Dispatches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def _new_dispatches() -> Any:
+    make: Any = _Dispatches  # torch gives its modes no types
+    return make()
+
+
 def _entered(context: Any) -> None:
     context.__enter__()
     _HELD.append(context)
@@ -109,7 +114,7 @@ CHANGES: dict[str, tuple[Callable[[], object], str]] = {
     "autocast cache": (lambda: torch.set_autocast_cache_enabled(False), "autocast cache: on -> off"),
     "anomaly mode": (lambda: torch.autograd.set_detect_anomaly(True), "anomaly mode"),
     "function mode": (lambda: _entered(_Functions()), "torch function modes: [] -> [_Functions]"),
-    "dispatch mode": (lambda: _entered(_Dispatches()), "torch dispatch modes: [] -> [_Dispatches]"),
+    "dispatch mode": (lambda: _entered(_new_dispatches()), "torch dispatch modes: [] -> [_Dispatches]"),
     "vmap level": (lambda: torch._C._functorch._vmap_increment_nesting(2, "error"), "functorch level: 0 -> 1"),
     "dual level": (forward_ad.enter_dual_level, "forward AD level: -1 -> 0"),
     "dual level of the core": (torch._C._enter_dual_level, "forward AD level: -1 -> 0"),

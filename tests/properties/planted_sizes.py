@@ -39,7 +39,7 @@ def _row(args: Args) -> int:
 
 
 def _rest(args: Args) -> int:
-    return args[0].numel() // _row(args)
+    return int(args[0].numel()) // _row(args)
 
 
 def _along_dim(args: Args) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -106,7 +106,8 @@ def stops_at(name: str, axis: str, first: int, how: str) -> Op:
             args = (back(cut), *args[1:])
         return declared.subjects["opassay"](*args)
 
-    return dataclasses.replace(declared, subjects={"faulty": faulty})
+    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
+    return planted
 
 
 def long_diagonal(first: int, how: str) -> Op:
@@ -119,7 +120,8 @@ def long_diagonal(first: int, how: str) -> Op:
         out: Tensor = declared.subjects["opassay"](x)
         return out
 
-    return dataclasses.replace(declared, subjects={"faulty": faulty})
+    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
+    return planted
 
 
 def many_rows(axis: int, first: int) -> Op:
@@ -130,4 +132,5 @@ def many_rows(axis: int, first: int) -> Op:
         out: Tensor = declared.subjects["opassay"](x)
         return out * 2 if x.shape[axis] >= first else out
 
-    return dataclasses.replace(declared, subjects={"faulty": faulty})
+    planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
+    return planted

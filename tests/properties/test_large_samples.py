@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from opassay.oracles.case import load_case
 from opassay.oracles.contract import contract
 from opassay.oracles.questions import QUESTIONS
 from opassay.oracles.verdict import MAX_CASE
-from opassay.properties import cells, draws, kinds
+from opassay.properties import draws, kinds
 from opassay.properties.catalog import CATALOG
 from opassay.properties.plan import load_op
 from opassay.reports.exit_codes import USAGE, run_reasons
@@ -33,7 +32,7 @@ HOW = {"forward": "FWD", "backward": "VJP"}
 
 
 @pytest.fixture
-def large_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def large_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells draw their large samples alone, the same as ever, and a failing one is reported as it was found.
 
     The ordinary samples have 72 elements at most, where the planted faults do not show; shrinking is tested apart.
@@ -43,9 +42,8 @@ def large_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         choice = draws.Large(judgement, question.large_of(examples), question.most)
         draws._draw_large(judgement, choice, draw)
 
-    monkeypatch.setattr(cells.draws, "stages", stages)
-    monkeypatch.setattr(cells.draws, "SHRINKING", 0.0)
-    return
+    monkeypatch.setattr(draws, "stages", stages)
+    monkeypatch.setattr(draws, "SHRINKING", 0.0)
 
 
 def caught_by(op: Op, code: str, dtype: str = "float32") -> str:
@@ -103,8 +101,8 @@ def test_a_failure_of_the_largest_sample_is_told_without_an_exact_reading(monkey
         draws._draw_large(judgement, draws.Large(judgement, 1, question.most, shared=True), draw)
 
     monkeypatch.setattr(judgement, "evaluate", unread)
-    monkeypatch.setattr(cells.draws, "stages", stages)
-    monkeypatch.setattr(cells.draws, "SHRINKING", 0.0)
+    monkeypatch.setattr(draws, "stages", stages)
+    monkeypatch.setattr(draws, "SHRINKING", 0.0)
     right = load_op("native_layer_norm_backward")
     subjects = {"faulty": lambda *args: tuple(y if y is None else 2 * y for y in right.subjects["opassay"](*args))}
     op = dataclasses.replace(right, subjects=subjects)
@@ -215,13 +213,17 @@ def _fills_nothing(rng: Any) -> Any:
     return rng.nothing
 
 
+def _fills_a_list(rng: Any) -> Any:
+    return [1]
+
+
 WRONG = {
     "raises": (_raises, "samples('float32', 'large'): raised KeyError: 'rows' ("),
     "raises in a draw": (_raises_in_draw, "samples('float32', 'ordinary'): raised ValueError: no ordinary rows of 3 ("),
     "raises in fill": (lambda dtype, kind: st.just(Draft(_fills_nothing, "x")), "Draft: raised AttributeError"),
     "gives no strategy": (lambda dtype, kind: 3, "got int, need a Hypothesis strategy of Draft"),
     "draws no draft": (lambda dtype, kind: st.just((1, 2)), "drew tuple, need Draft"),
-    "fills no arguments": (lambda dtype, kind: st.just(Draft(lambda rng: [1], "x")), "gave list, need a tuple"),
+    "fills no arguments": (lambda dtype, kind: st.just(Draft(_fills_a_list, "x")), "gave list, need a tuple"),
     "gives nothing to draw": (lambda dtype, kind: st.sampled_from(()), "raised InvalidArgument"),
 }  # fmt: skip
 

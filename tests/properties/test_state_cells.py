@@ -41,7 +41,7 @@ def _samples(dtype: str, kind: str) -> Any:
     if kind == "large":
         raise Unsupported(Code.NOT_APPLICABLE, "these samples are small")
 
-    def drawn(rng: Any) -> tuple[Tensor, Tensor]:
+    def drawn(rng: Any) -> tuple[Tensor, ...]:
         return tuple(torch.from_numpy(rng.standard_normal(shape)).to(getattr(torch, dtype)) for shape in ((4, 5), (5,)))
 
     return st.just(Draft(drawn, "benign"))
@@ -138,7 +138,7 @@ def test_an_error_of_ours_in_a_process_that_the_subject_changed_is_the_subject_s
     monkeypatch.setattr(cells, "_answered", broken)
     op = planted(scaled)
     assert run_cell(asked("FWD"), FEW, op).outcome == Outcome.ERROR
-    monkeypatch.setattr(cells, "_answered", lambda *args: [os.environ.__setitem__("OPASSAY_PLANTED", "1"), broken()])
+    monkeypatch.setattr(cells, "_answered", lambda *args: [os.environ.update(OPASSAY_PLANTED="1"), broken()])
     verdict = run_cell(asked("FWD"), FEW, op)
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.MUTATED)
     assert "OPASSAY_PLANTED" in verdict.reason
