@@ -13,7 +13,7 @@ from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict
 from ..properties.plan import op_names
 from ..properties.process import ALONE, AnswerError, Process
 from . import exit_codes
-from .cli import Host, Stop
+from .cli import Host, Stop, require
 from .cli_session import accepted
 from .cli_signals import Ending
 from .record import RecordError, read_capped
@@ -35,6 +35,7 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     A case file is data. Where its op is named as MODULE:NAME, judging it imports that module, so the op has to be named
     on the command line too.
     """
+    require("torch", "mpmath", "hypothesis")  # of the process that judges
     path = _case_file(case, report_dir)
     cell = _cell(path)
     _require_trusted(path, cell, trusted)

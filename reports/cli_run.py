@@ -19,7 +19,7 @@ from ..properties.plan import PluginError, Selection, SelectionError, in_shard
 from ..properties.profiles import PROFILES, default_seed
 from ..properties.worlds import World
 from . import exit_codes, log
-from .cli import Host, Stop
+from .cli import Host, Stop, require
 from .cli_files import planned, selection_of, selection_options
 from .cli_session import Request, Session, worker_count
 from .cli_signals import Ending
@@ -65,6 +65,7 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
 
     The folder is created, or must be one of an earlier run. Ops run in processes apart from this one.
     """
+    require("torch", "mpmath", "hypothesis")  # of the processes that judge
     selection = selection_of(ops, options)
     cells = planned(selection)
     world = world_of(options)

@@ -23,7 +23,7 @@ from opassay.oracles.verdict import MAX_CASE
 from opassay.properties import draws, kinds
 from opassay.properties.catalog import CATALOG
 from opassay.properties.plan import load_op
-from opassay.reports.exit_codes import USAGE, run_reasons
+from opassay.reports.exit_codes import NOTHING, USAGE, run_reasons
 
 from .planted_sizes import AXES, long_diagonal, many_rows, stops_at
 
@@ -185,7 +185,7 @@ def test_a_sampler_that_ignores_the_kind_is_a_wrong_declaration(code: str, says:
     verdict = verdict_of(code, of_three)
     assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.DECLARATION)
     assert says in verdict.reason
-    assert [code for code, _ in run_reasons([verdict])] == [USAGE]
+    assert [code for code, _ in run_reasons([verdict])] == [USAGE, NOTHING]
 
 
 def test_a_sampler_that_offers_no_large_samples_is_judged_without_and_says_so() -> None:
