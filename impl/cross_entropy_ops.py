@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from . import cross_entropy_cpu as kernels
-from . import dispatch
+from . import dispatch, sums
 from . import losses_ops as nll
 from .losses_cpu import MEAN, NONE, SUM, class_dim
 from .losses_formulas import Form, masked_scores
@@ -36,7 +36,7 @@ def _up(t: Tensor | None) -> Tensor | None:
 
 def _centred(t: Tensor, p: Tensor, dim: int) -> Tensor:
     """t - <p t>: the derivative of log-softmax."""
-    return t - (p * t).sum(dim, keepdim=True)
+    return t - sums.total(p * t, (dim,), keepdim=True)
 
 
 def _forward_fake(
@@ -122,7 +122,7 @@ def _backward_backward(
     if needs[0]:
         d_grad = form.value(u, w, NONE if ndim == target.dim() else SUM).to(dtype)
     if needs[1]:
-        total = form.to_scores(g.to(up), w).sum(form.dim, keepdim=True)
+        total = sums.total(form.to_scores(g.to(up), w), (form.dim,), keepdim=True)
         d_x = -(total * p * u).to(x.dtype)
     if needs[3]:
         d_weight = form.to_weight(g.to(up), u).sum_to_size(weight.shape).to(weight.dtype)
@@ -141,9 +141,9 @@ def _backward_jvp(args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grad
         if one is not None and (one is t or other is not None):
             part = form.to_scores(one, other)
             d = part if d is None else d + part
-    out = None if d is None else d - p * d.sum(form.dim, keepdim=True)
+    out = None if d is None else d - p * sums.total(d, (form.dim,), keepdim=True)
     if t_x is not None:
-        total = form.to_scores(g, w).sum(form.dim, keepdim=True)
+        total = sums.total(form.to_scores(g, w), (form.dim,), keepdim=True)
         through = p * _centred(t_x, p, form.dim) * total
         out = -through if out is None else out - through
     return (None if out is None else out.to(x.dtype),)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import sums
 from .losses_cpu import MEAN, NONE, class_dim, spread
 from .torch_private import transforms_active
 
@@ -118,10 +119,10 @@ class Form(NamedTuple):
     def _over_positions(self, t: Tensor) -> Tensor:
         """The sum of t, shaped as scores, to (*batch, C)."""
         dims = tuple(d for d in range(self.batch_ndim, t.dim()) if d != self.dim)
-        return t.sum(dims) if dims else t  # sum(()) would sum everything
+        return sums.total(t, dims)
 
     def _sum(self, t: Tensor) -> Tensor:
-        return t.flatten(self.batch_ndim).sum(-1) if t.dim() > self.batch_ndim else t
+        return sums.total(t, range(self.batch_ndim, t.dim()))
 
 
 def masked_scores(x: Tensor, form: Form) -> tuple[Tensor, Tensor]:

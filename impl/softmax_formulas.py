@@ -21,12 +21,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from . import sums
 from .precision import compute_dtype
 
 
 def total(t: Tensor, dim: int) -> Tensor:
     """<t>: the sum along `dim`, with the dim kept (a tensor of no dims is its own sum)."""
-    return t.sum(dim, keepdim=True)
+    return sums.total(t, (dim,) if t.dim() else (), keepdim=True)
 
 
 def forward_jvp(log: bool, p: Tensor, t: Tensor, dim: int) -> Tensor:

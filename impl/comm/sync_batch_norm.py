@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import sums
 from ..function import Function
 from ..normalization import batch_norm as local
 from ..normalization.batch_norm_update import update
@@ -169,7 +170,7 @@ def _scale(var: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 
 def _sum(x: Tensor) -> Tensor:
     """Per channel, float64."""
-    return x.sum([0, *range(2, x.dim())], dtype=torch.float64)
+    return sums.total(x, [0, *range(2, x.dim())], dtype=torch.float64)
 
 
 def _along(channels: Tensor, x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .. import sums
 from ..precision import HALF, compute_dtype
 
 _FEW = 8
@@ -147,12 +148,12 @@ def _training_blocks(
     means, variances = _row_moments(x.view(1, batch * channels, length))
     means, variances = means.view(batch, channels), variances.view(batch, channels)
     variances.reciprocal_().square_()
-    mean = means.mean(0)
+    mean = sums.mean(means, (0,))
     if bool(torch.isnan(mean).any()):  # the mean of a row that holds an infinity is that infinity; ATen says NaN
         means = x.mean(2, dtype=means.dtype)
-        mean = means.mean(0)
+        mean = sums.mean(means, (0,))
     deviations = means.sub_(mean)
-    variance = variances.addcmul_(deviations, deviations).mean(0)
+    variance = sums.mean(variances.addcmul_(deviations, deviations), (0,))
     nothing = x.new_empty((2, 0), dtype=mean.dtype).unbind()
     _aten_out(x, weight, bias, mean, variance, False, 0.0, eps, out=out, save_mean=nothing[0], save_invstd=nothing[1])
     count = batch * length

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from .. import sums
 from ..precision import compute_dtype
 
 
@@ -93,8 +94,7 @@ class Channels(NamedTuple):
 
 
 def _sum(t: Tensor, dims: tuple[int, ...]) -> Tensor:
-    dtype = compute_dtype(t.dtype)
-    return t.sum(dims, dtype=dtype) if dims else t.to(dtype)  # sum(()) would sum everything
+    return sums.total(t, dims, dtype=compute_dtype(t.dtype))
 
 
 class Row(NamedTuple):
@@ -107,7 +107,7 @@ class Row(NamedTuple):
 
     def bar(self, t: Tensor) -> Tensor:
         """Mean over the row, dims kept."""
-        return t.mean(self.dims, keepdim=True)
+        return sums.mean(t, self.dims, keepdim=True)
 
     def centre(self, t: Tensor) -> Tensor:
         """t - bar(t). The view is a node of its own: in reverse mode the two terms' cotangents, which nearly cancel,
@@ -132,8 +132,8 @@ def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Te
         eps: None when only `rstd` is known; then eps = 1/rstd^2 - var, a constant per row.
     """
     # sqrt and reciprocal, not rsqrt: torch differentiates rsqrt by way of r^3, which underflows long before r does.
-    centred = x - x.mean(dims, keepdim=True)
-    var = (centred * centred).mean(dims, keepdim=True)
+    centred = x - sums.mean(x, dims, keepdim=True)
+    var = sums.mean(centred * centred, dims, keepdim=True)
     if eps is not None:
         r = (var + eps).sqrt().reciprocal()
     else:

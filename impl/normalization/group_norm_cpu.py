@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from .. import sums
 from ..precision import HALF, compute_dtype
 
 _aten_backward = torch.ops.aten.native_group_norm_backward.default
@@ -177,7 +178,7 @@ def _gradients(
 
 
 def _sum_per_channel(t: Tensor) -> Tensor:
-    return t.sum([i for i in range(t.dim()) if i != 1], dtype=compute_dtype(t.dtype))
+    return sums.total(t, [i for i in range(t.dim()) if i != 1], dtype=compute_dtype(t.dtype))
 
 
 def _per_channel(parameter: Tensor, ndim: int) -> Tensor:

@@ -1,0 +1,75 @@
+"""Sums of whole dims give the same bits on any number of threads, where deterministic algorithms are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from opassay import impl
+from opassay.impl import sums
+
+#: More elements than ATen leaves to one thread (its grain is 32,768).
+MANY = 70_001
+THREADS = (1, 2, 3, 4)
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+
+
+def on_threads(run: Callable[[], tuple[Tensor, ...]]) -> list[tuple[Tensor, ...]]:
+    found = []
+    for count in THREADS:
+        torch.set_num_threads(count)
+        found.append(run())
+    return found
+
+
+def differ(found: list[tuple[Tensor, ...]]) -> bool:
+    return any(not torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+def second_order(x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
+    """The double backward of a batch norm of one channel: sums of all elements, each with a single result."""
+    x, cotangent = x.requires_grad_(), cotangent.requires_grad_()
+    mean, rstd = x.detach().mean().reshape(1), (x.detach().var() + 1e-5).rsqrt().reshape(1)
+    weight = torch.ones(1, requires_grad=True)
+    grads = impl.native_batch_norm_backward(
+        cotangent, x, weight, None, None, mean, rstd, True, 1e-5, [True, True, True]
+    )
+    directions = [torch.linspace(-1, 1, t.numel()).reshape(t.shape) for t in grads]
+    return torch.autograd.grad(grads, (cotangent, x, weight), directions)
+
+
+@pytest.mark.parametrize("reduce", [sums.total, sums.mean])
+def test_one_result_on_any_number_of_threads(reduce: Callable[..., Tensor]) -> None:
+    t = torch.randn(MANY, 1)
+    assert differ(on_threads(lambda: (t.sum(),))), "torch's own sum no longer depends on threads: see opassay.impl.sums"
+    torch.use_deterministic_algorithms(True)
+    assert not differ(on_threads(lambda: (reduce(t, (0, 1)), reduce(t, (0,), keepdim=True), reduce(t[:, 0], [-1]))))
+
+
+def test_a_norm_of_one_channel_on_any_number_of_threads() -> None:
+    x, cotangent = torch.randn(MANY, 1, 1), torch.randn(MANY, 1, 1)
+    torch.use_deterministic_algorithms(True)
+    assert not differ(on_threads(lambda: second_order(x.clone(), cotangent.clone())))
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_sums_are_those_of_torch(asked: bool) -> None:
+    t = torch.arange(24).reshape(2, 3, 4).to(torch.float32)  # Whole numbers, so that no sum is rounded.
+    torch.use_deterministic_algorithms(asked)
+    for dims in ((0,), (0, 2), (-1,), (0, 1, 2)):
+        assert torch.equal(sums.total(t, dims), t.sum(dims))
+        assert torch.equal(sums.mean(t, dims, keepdim=True), t.mean(dims, keepdim=True))
+    assert torch.equal(sums.total(t, ()), t)
+    assert sums.total(t, (), dtype=torch.float64).dtype is torch.float64
+    assert sums.total(t.to(torch.bfloat16), (0,), dtype=torch.float32).dtype is torch.float32
