@@ -1,4 +1,4 @@
-"""Sums and means of whole dims that give the same bits on any number of threads, where deterministic algorithms are on."""
+"""Sums and means of whole dims; with deterministic algorithms, the same bits on any number of threads."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 A subject runs in a process that judges others after it. So what it changes there (the default dtype, a random state, a
 signal handler, an attribute of torch) is a broken promise of its own, and must never decide the verdict on another op.
-Three tiers are compared: `SETTINGS` after every sample, `DEEP` (environment variables and the attributes of modules) at
-the end of every cell, and `LEFTOVERS` (threads, processes, descriptors), with both others, after every sample of PURE.
+Three tiers are compared: `SETTINGS` (whatever may decide a number) after every sample, `DEEP` (other settings,
+environment variables, the attributes of modules) at the end of every cell, and `LEFTOVERS` (threads, processes,
+descriptors), with both others, after every sample of PURE.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def pinned() -> Iterator[Pin]:
     whatever ran in this process before.
     """
     for name in _MACHINERY:
-        importlib.import_module(name)
+        if name not in sys.modules:
+            importlib.import_module(name)
     before, random_state = Settings().read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
     if not _PINS:
         _NOTED.clear()

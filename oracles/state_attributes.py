@@ -1,4 +1,4 @@
-"""Environment variables, and what the names of torch, NumPy and Python mean: the tier compared at the end of a cell."""
+"""The tier compared at the end of a cell: quiet settings, environment variables, and what names of torch mean."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import cmath
 import math
 import os
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+
+from .state_settings import QUIET
 
 #: Whose attributes count. Each is a module or a class that everything judged after a subject would use.
 OWNERS: tuple[Any, ...] = (
@@ -25,19 +26,42 @@ _OF_COMPILER = ("TORCH", "_TORCH", "TRITON")
 #: Elements of a tensor that torch shares out among its threads.
 _SHARED = 1 << 17
 _MISSING = object()
-Before = tuple[dict[Any, Any], list[dict[str, Any]]]
+
+
+class _Attributes:
+    """The attributes of one module or class at one moment; as two lists, which are compared several times as fast as
+    two dictionaries."""
+
+    def __init__(self, owner: Any) -> None:
+        attributes = vars(owner)
+        self.names, self.values = list(attributes), list(attributes.values())
+
+    def are_those_of(self, owner: Any) -> bool:
+        """Whether nothing changed; the comparison looks at identity first, and so at no value that did not change."""
+        attributes = vars(owner)
+        try:
+            return list(attributes.values()) == self.values and list(attributes) == self.names
+        except Exception:  # of values that do not compare, of which one took the place of the other
+            return False
+
+
+Before = tuple[list[Any], dict[Any, Any], list[_Attributes]]
 
 
 class Deep:
-    """Environment variables and attributes. What is replaced or deleted is a change; what is new is one only where it
-    hides an attribute of a base class."""
+    """Quiet settings, environment variables and attributes.
+
+    An attribute that is replaced or deleted is a change; one that is new is a change only where it hides an attribute
+    of a base class.
+    """
 
     def read(self) -> Before:
-        return _environment().copy(), [dict(vars(owner)) for owner in OWNERS]
+        return QUIET.read(), _environment().copy(), [_Attributes(owner) for owner in OWNERS]
 
     def restored(self, before: Before, compiled: bool) -> list[str]:
-        variables, attributes = before
-        lines = _restored_environment(variables, _OF_COMPILER if compiled else ())
+        settings, variables, attributes = before
+        lines = QUIET.restored(settings, compiled)
+        lines += _restored_environment(variables, _OF_COMPILER if compiled else ())
         for owner, old in zip(OWNERS, attributes, strict=True):
             lines += _restored_attributes(owner, old)
         return [*lines, *_flushing_threads()]
@@ -77,11 +101,10 @@ def _restored_environment(before: dict[Any, Any], spared: tuple[str, ...]) -> li
     return lines
 
 
-def _restored_attributes(owner: Any, before: dict[str, Any]) -> list[str]:
-    now = vars(owner)
-    if _equal(now, before):
+def _restored_attributes(owner: Any, earlier: _Attributes) -> list[str]:
+    if earlier.are_those_of(owner):
         return []
-    lines = []
+    now, before, lines = vars(owner), dict(zip(earlier.names, earlier.values, strict=True)), []
     for name, old in before.items():
         new = now.get(name, _MISSING)
         if new is not old and not str(getattr(new, "__module__", "")).startswith(_COMPILER):
@@ -92,14 +115,6 @@ def _restored_attributes(owner: Any, before: dict[str, Any]) -> list[str]:
             lines.append(f"{_name(owner)}.{name}: replaced")
             delattr(owner, name)
     return lines
-
-
-def _equal(now: Mapping[str, Any], before: dict[str, Any]) -> bool:
-    """Whether nothing changed; the comparison looks at identity first, and so at no value that did not change."""
-    try:
-        return bool(now == before)
-    except Exception:  # of values that do not compare, of which one took the place of the other
-        return False
 
 
 def _name(owner: Any) -> str:

@@ -74,6 +74,7 @@ def _handler(number: signal.Signals) -> Setting:
         lambda: _getsignal(number),
         lambda handler: _set_handler(number, handler),
         show=_callable,
+        quiet=True,
     )
 
 
@@ -87,6 +88,10 @@ def _callable(value: Any) -> str:
     if isinstance(value, int):
         return str(signal.Handlers(value).name)
     return "none" if value is None else str(getattr(value, "__qualname__", type(value).__name__))
+
+
+def _callables(values: tuple[Any, ...]) -> str:
+    return ", ".join(map(_callable, values))
 
 
 def _set_filters(wanted: tuple[Any, ...]) -> None:
@@ -132,7 +137,7 @@ def _show_errors(found: dict[str, str]) -> str:
 PYTHON = (
     Setting("random state of Python", _python_state, _set_python_state, show=None, drifts=True),
     Setting("random state of NumPy", _numpy_state, _set_numpy_state, show=None, drifts=True),
-    Setting("working directory", _directory, lambda path: os.chdir(path) if os.path.isdir(path) else None),
+    Setting("working directory", _directory, lambda path: os.chdir(path) if os.path.isdir(path) else None, quiet=True),
     *map(_handler, _SIGNALS),
     Setting("warnings filters", lambda: tuple(warnings.filters), _set_filters, show=_count("filters"), drifts=True),
     Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, drifts=True, compiler=True),
@@ -143,11 +148,11 @@ PYTHON = (
         {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
         _show_errors,
     ),
-    Setting("NumPy's error callback", np.geterrcall, np.seterrcall, show=None),
-    Setting("sys.path", lambda: tuple(sys.path), _set_path, show=_count("entries"), compiler=True),
-    Setting("exception and display hooks", _hooks, _set_hooks, show=lambda hooks: ", ".join(map(_callable, hooks))),
+    Setting("NumPy's error callback", np.geterrcall, np.seterrcall, show=None, quiet=True),
+    Setting("sys.path", lambda: tuple(sys.path), _set_path, show=_count("entries"), quiet=True, compiler=True),
+    Setting("exception and display hooks", _hooks, _set_hooks, show=_callables, quiet=True),
     Setting("trace function", sys.gettrace, sys.settrace, show=_callable, drifts=True),
     Setting("profile function", sys.getprofile, sys.setprofile, show=_callable, drifts=True),
-    Setting("standard streams", lambda: (sys.stdin, sys.stdout, sys.stderr), _set_streams, show=None),
-    Setting("garbage collection", gc.isenabled, _set_collector, show=onoff),
+    Setting("standard streams", lambda: (sys.stdin, sys.stdout, sys.stderr), _set_streams, show=None, quiet=True),
+    Setting("garbage collection", gc.isenabled, _set_collector, show=onoff, quiet=True),
 )

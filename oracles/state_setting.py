@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ class Setting:
         read, write: it. default: what a fresh process has, where a cell must begin with that.
         show: a value as text; None where values say nothing to a reader.
         drifts: whether others change it between samples: Hypothesis, or what draws the samples of an op.
+        quiet: whether it decides no number, so that it is enough to compare it at the end of a cell.
         compiler: whether torch's compiler sets it for good, when it runs.
     """
 
@@ -27,6 +29,7 @@ class Setting:
     default: Any = ANY
     show: Callable[[Any], str] | None = str
     drifts: bool = False
+    quiet: bool = False
     compiler: bool = False
 
     def line(self, before: Any, after: Any) -> str:
@@ -44,7 +47,7 @@ class Table:
         self._reads = [setting.read for setting in settings]
 
     def read(self) -> list[Any]:
-        return [read() for read in self._reads]
+        return list(map(operator.call, self._reads))  # the fastest way to call them all
 
     def restored(self, before: list[Any], compiled: bool = False) -> list[str]:
         """What differs from earlier values, a line each; put back. What the compiler set for good is left alone."""
