@@ -55,7 +55,7 @@ CODES = {"crash": 4, "timeout": 4, "verified": 0, "error": 3}
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_costs_its_op_alone(fault: str, tmp_path: Path) -> None:
-    words = ("run", *cells(BAD, GOOD), "-n", "1", "--timeout", "1.5" if "memory" in fault else "0.5", "--memory", "0.8")
+    words = ("run", *cells(BAD, GOOD), "-n", "1", "--timeout", "20" if "memory" in fault else "0.5", "--memory", "0.8")
     process = subprocess.Popen(
         command(*words), cwd=tmp_path, env=environment({BAD: fault}), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
