@@ -2,6 +2,6 @@
 
 import sys
 
-from opassay.reports.cli import main
+from opassay.reports.cli.main import main
 
 sys.exit(main())

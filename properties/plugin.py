@@ -145,7 +145,7 @@ def keep_case(verdict: Verdict, folder: Path) -> str:
     failure = verdict.failure
     if failure is None or not failure.case:
         return ""
-    kept: Any = importlib.import_module("opassay.reports.folder")
+    kept: Any = importlib.import_module("opassay.reports.store.folder")
     try:
         kept.add_case(folder, failure.case_id, failure.case.encode("utf-8", "replace"))
     except (OSError, ValueError) as err:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..oracles.verdict import CHECKED, Outcome, Verdict
-from .chart import series_name, short_dtype
+from .page.chart import series_name, short_dtype
 from .text import code_span, grouped, has_ulps, markdown, number
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.

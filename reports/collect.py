@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict, charged, clean
-from . import exit_codes, log
+from . import exit_codes
 from .exit_codes import Reason
 from .record import RecordError, Run, plan_digest, verdict_of
+from .store import log
 
 OTHER_SHARD = "in another shard"
 DESELECTED = "deselected by -k"

@@ -20,7 +20,7 @@ BAD, GOOD = "trace", "softmax"
 def command(*words: str, stub: bool = True) -> list[str]:
     """The program that runs the command line; with `stub`, workers without torch judge."""
     worker = f", worker=[sys.executable, {str(HERE / 'hostile_suite.py')!r}]" if stub else ""
-    program = f"import sys\nfrom opassay.reports.cli import main\nsys.exit(main(sys.argv[1:]{worker}))"
+    program = f"import sys\nfrom opassay.reports.cli.main import main\nsys.exit(main(sys.argv[1:]{worker}))"
     return [sys.executable, "-c", program, *words]
 
 

@@ -73,7 +73,7 @@ def _opassay(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 def command_line(*words: str) -> list[str]:
     program = (
         "import sys\n"
-        "from opassay.reports.cli import main\n"
+        "from opassay.reports.cli.main import main\n"
         f"sys.exit(main(sys.argv[1:], worker=[sys.executable, {str(HERE / 'stub_suite.py')!r}]))"
     )
     return [sys.executable, "-c", program, *words]

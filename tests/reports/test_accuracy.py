@@ -6,7 +6,7 @@ import dataclasses
 
 from opassay.oracles.verdict import Code, Outcome, Verdict
 from opassay.reports.accuracy import accuracy, markdown_table
-from opassay.reports.html import render
+from opassay.reports.page.html import render
 from tests.reports.conftest import failed, make_run, verdict
 
 

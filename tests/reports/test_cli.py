@@ -241,7 +241,7 @@ def test_nothing_heavy_is_imported_to_read_files(words: tuple[str, ...], tmp_pat
     record.save(tmp_path / "run.json", make_run(verdict()))
     allowed = ("pytest",) if words[0] == "run" else ()
     program = (
-        "import sys; from opassay.reports.cli import main; code = main(sys.argv[1:])\n"
+        "import sys; from opassay.reports.cli.main import main; code = main(sys.argv[1:])\n"
         f"found = sorted(set({HEAVY!r}) & set(sys.modules) - set({allowed!r}))\n"
         "sys.exit(f'imported {found}' if found else code)"
     )
@@ -254,7 +254,7 @@ def test_nothing_heavy_is_imported_to_read_files(words: tuple[str, ...], tmp_pat
 
 def test_the_controller_leaves_torch_to_its_workers(tmp_path: Path) -> None:
     program = (
-        "import sys; from opassay.reports.cli import main; main(sys.argv[1:])\n"
+        "import sys; from opassay.reports.cli.main import main; main(sys.argv[1:])\n"
         "sys.exit(str([name for name in ('torch', 'mpmath', 'hypothesis') if name in sys.modules]))"
     )
     words = ("run", *_properties("ERROR"), "-n", "1", "--max-examples", "1")

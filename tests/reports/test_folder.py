@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from opassay.reports.folder import FILES, Folder, FolderError, add_case
-from opassay.reports.marker import new_run_id
+from opassay.reports.store.folder import FILES, Folder, FolderError, add_case
+from opassay.reports.store.marker import new_run_id
 
 RUNS = [f"20260301-10000{i}-aaaaaa" for i in range(5)]
 CASE = "0123abcd-0001.json"
@@ -295,7 +295,7 @@ def test_only_a_report_folder_is_reopened(plant: Callable[[Path], None], tmp_pat
 _HOLD = """
 import sys, time
 from pathlib import Path
-from opassay.reports.folder import Folder
+from opassay.reports.store.folder import Folder
 folder = Folder.claim(Path(sys.argv[1]), sys.argv[2])
 folder.open_log().write(b"{}\\n")
 print("held", flush=True)

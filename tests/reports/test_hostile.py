@@ -17,15 +17,15 @@ from click.testing import CliRunner
 from opassay.oracles.verdict import MAX_CASE, MAX_TEXT, Cell, Code, Failure, Outcome, Verdict, Worst, failure_text, told
 from opassay.reports import record
 from opassay.reports.accuracy import accuracy, markdown_table
-from opassay.reports.cli import Host, Stop
-from opassay.reports.cli_commands import cli
-from opassay.reports.cli_summary import print_summary, step_summary
+from opassay.reports.cli.commands import cli
+from opassay.reports.cli.main import Host, Stop
+from opassay.reports.cli.summary import print_summary, step_summary
 from opassay.reports.gate import Files, finding_line, judge
-from opassay.reports.html import render
 from opassay.reports.junit import to_xml
-from opassay.reports.output import JUNIT, PAGE, RECORD, replaceable, write_output
+from opassay.reports.page.html import render
 from opassay.reports.progress import make_console
 from opassay.reports.record import RecordError, Run, decode, encode
+from opassay.reports.store.output import JUNIT, PAGE, RECORD, replaceable, write_output
 from opassay.reports.text import short_hex, verdict_line, wrapped
 from tests.reports.conftest import failed, make_run, verdict
 

@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 import pytest
 
 from opassay.oracles.verdict import Cell, Code, Failure, Measure, Outcome, Verdict
-from opassay.reports.chart import accuracy_plot
 from opassay.reports.gate import Finding
-from opassay.reports.html import render
-from opassay.reports.matrix import Gated
+from opassay.reports.page.chart import accuracy_plot
+from opassay.reports.page.html import render
+from opassay.reports.page.matrix import Gated
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
 
 VOID = {"meta", "input", "br", "img", "link"}

@@ -17,7 +17,7 @@ from opassay.oracles.verdict import Code, Outcome, Verdict
 from opassay.reports import record
 from opassay.reports.accept import accept
 from opassay.reports.baseline import Known, KnownEntry, dump_known, load_known, size_of, update
-from opassay.reports.cli_commands import cli
+from opassay.reports.cli.commands import cli
 from opassay.reports.gate import Files, exit_code, judge
 from opassay.reports.record import RecordError, Run
 from tests.reports.conftest import failed, make_run, verdict
@@ -170,7 +170,7 @@ def test_a_file_of_before_says_what_to_add(tmp_path: Path) -> None:
 
 @pytest.fixture(name="call")
 def _call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    from opassay.reports.cli import Host, Stop
+    from opassay.reports.cli.main import Host, Stop
 
     monkeypatch.chdir(tmp_path)
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from opassay.reports import cli, exit_codes, record
-from opassay.reports.cli import Stop, main
+from opassay.reports import exit_codes, record
+from opassay.reports.cli import main as cli
+from opassay.reports.cli.main import Stop, main
 from tests.reports.conftest import failed, make_run, verdict
 
 
@@ -24,7 +25,7 @@ def _python(program: str, *words: str, cwd: Path, stdout: Any = subprocess.PIPE,
     )  # fmt: skip
 
 
-MAIN = "import sys\nfrom opassay.reports.cli import main\nsys.exit(main())\n"
+MAIN = "import sys\nfrom opassay.reports.cli.main import main\nsys.exit(main())\n"
 
 
 def _without(*names: str) -> str:
@@ -36,7 +37,7 @@ def _without(*names: str) -> str:
                 if name.partition(".")[0] in {names!r}:
                     raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
         sys.meta_path.insert(0, Absent())
-        from opassay.reports.cli import main
+        from opassay.reports.cli.main import main
         sys.exit(main())
     """
 
@@ -45,11 +46,11 @@ def _planted(fault: str) -> str:
     """A program in which the command `schema` does something else."""
     return f"""
         import sys
-        import opassay.reports.cli_files as files
+        import opassay.reports.cli.files as files
         def schema():
             {fault}
         files.schema = schema
-        from opassay.reports.cli import main
+        from opassay.reports.cli.main import main
         sys.exit(main(["schema"]))
     """
 
@@ -70,7 +71,7 @@ def _planted(fault: str) -> str:
         ("import click; raise click.Abort", 130, "interrupted"),
         ("import opassay.none", 3, "internal error, ModuleNotFoundError"),
         ("class E(Exception): __str__ = lambda self: 1 / 0\n            raise E", 3, "internal error, E"),
-        ("from opassay.reports.cli import Stop; raise Stop(4, 'a\\x1b[31mb')", 4, "opassay: ab"),
+        ("from opassay.reports.cli.main import Stop; raise Stop(4, 'a\\x1b[31mb')", 4, "opassay: ab"),
     ],
 )
 def test_whatever_a_command_raises(tmp_path: Path, fault: str, code: int, said: str) -> None:
@@ -177,7 +178,7 @@ def test_a_missing_package_is_one_sentence(tmp_path: Path, absent: str, words: t
 
 def test_the_module_says_so_too(tmp_path: Path) -> None:
     program = _without("click").replace(
-        "from opassay.reports.cli import main\n        sys.exit(main())", ""
+        "from opassay.reports.cli.main import main\n        sys.exit(main())", ""
     ) + textwrap.dedent(
         """
         import runpy
@@ -227,7 +228,7 @@ def test_a_declaration_that_does_not_load_is_a_usage_error(tmp_path: Path) -> No
     for i, source in enumerate(DECLARATIONS):
         (tmp_path / f"planted{i}.py").write_text(source)
     program = f"""
-        from opassay.reports.cli import main
+        from opassay.reports.cli.main import main
         print([main(["run", "--op", f"planted{{i}}:OP"]) for i in range({len(DECLARATIONS)})])
     """
     done = _python(program, cwd=tmp_path)

@@ -11,7 +11,7 @@ import pytest
 
 from opassay.oracles.verdict import Cell, Code, Failure, Outcome
 from opassay.reports import exit_codes, text
-from opassay.reports.cli_summary import print_summary, step_summary
+from opassay.reports.cli.summary import print_summary, step_summary
 from opassay.reports.explain import EXPLANATIONS, OUTCOMES, explain
 from opassay.reports.junit import to_xml
 from opassay.reports.merge import merge

@@ -12,27 +12,28 @@ from typing import Any
 
 import click
 
-from ..oracles.verdict import Cell
-from ..properties import environment as surroundings
-from ..properties.loading import require_loadable
-from ..properties.plan import PluginError, Selection, SelectionError, in_shard
-from ..properties.profiles import PROFILES, default_seed
-from ..properties.worlds import World
-from . import exit_codes, log
-from .cli import Host, Stop, require
-from .cli_files import planned, selection_of, selection_options
-from .cli_session import Request, Session, worker_count
-from .cli_signals import Ending
-from .cli_summary import print_end, print_summary, write_step_summary
-from .cli_world import serves, workers_in, world_of, world_options
-from .cli_write import keep_case, write_plan, write_reports
-from .collect import DESELECTED, OTHER_SHARD, Account
-from .folder import Folder, FolderError
-from .keyword import KeywordError, matcher
-from .marker import new_run_id
-from .progress import Teller, is_live, make_console, output
-from .record import plan_digest
-from .text import one_line
+from ...oracles.verdict import Cell
+from ...properties import environment as surroundings
+from ...properties.loading import require_loadable
+from ...properties.plan import PluginError, Selection, SelectionError, in_shard
+from ...properties.profiles import PROFILES, default_seed
+from ...properties.worlds import World
+from .. import exit_codes
+from ..collect import DESELECTED, OTHER_SHARD, Account
+from ..keyword import KeywordError, matcher
+from ..progress import Teller, is_live, make_console, output
+from ..record import plan_digest
+from ..store import log
+from ..store.folder import Folder, FolderError
+from ..store.marker import new_run_id
+from ..text import one_line
+from .files import planned, selection_of, selection_options
+from .main import Host, Stop, require
+from .session import Request, Session, worker_count
+from .signals import Ending
+from .summary import print_end, print_summary, write_step_summary
+from .world import serves, workers_in, world_of, world_options
+from .write import keep_case, write_plan, write_reports
 
 _GIB = 2**30
 

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
-from . import baseline, exit_codes
-from .accept import accept
-from .cli import Stop
-from .cli_files import as_usage, load_run
-from .gate import Files, Finding, exit_code, finding_line, is_shard, judge
-from .output import PAGE, replaceable, write_output
-from .record import Run, write_atomically
-from .text import github_command, number, one_line
+from .. import baseline, exit_codes
+from ..accept import accept
+from ..gate import Files, Finding, exit_code, finding_line, is_shard, judge
+from ..record import Run, write_atomically
+from ..store.output import PAGE, replaceable, write_output
+from ..text import github_command, number, one_line
+from .files import as_usage, load_run
+from .main import Stop
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _KNOWN = Path("known.json")
@@ -162,8 +162,8 @@ def _optional(path: Path | None, usual: Path | None, read: Callable[[Path], _T])
 
 
 def _render(run: Run, findings: list[Finding], code: int, path: Path) -> None:
-    from .html import render
-    from .matrix import Gated
+    from ..page.html import render
+    from ..page.matrix import Gated
 
     page = render(run, Gated(tuple(findings), code))
     with as_usage():

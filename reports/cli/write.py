@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from ..oracles.verdict import Outcome
-from . import exit_codes
-from .collect import Account
-from .exit_codes import Reason
-from .folder import Folder, FolderError
-from .record import RecordError, Run, encode, load, plan_digest
-from .text import one_line
+from ...oracles.verdict import Outcome
+from .. import exit_codes
+from ..collect import Account
+from ..exit_codes import Reason
+from ..record import RecordError, Run, encode, load, plan_digest
+from ..store.folder import Folder, FolderError
+from ..text import one_line
 
 
 def keep_case(folder: Folder) -> Callable[[str, str], None]:
@@ -47,8 +47,8 @@ def write_reports(folder: Folder, run: Run) -> Reason | None:
     Returns:
         What could not be written, as a reason to exit with 3; None if all stands.
     """
-    from .html import render
-    from .junit import to_xml
+    from ..junit import to_xml
+    from ..page.html import render
 
     files: tuple[tuple[str, Callable[[], bytes]], ...] = (
         ("run.json", lambda: encode(run)),

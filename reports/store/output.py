@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .record import RecordError, check_replaceable, write_atomically
+from ..record import RecordError, check_replaceable, write_atomically
 
 RECORD = "run record"
 PAGE = "report page"

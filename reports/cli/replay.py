@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict
-from ..properties.plan import op_names
-from ..properties.process import ALONE, AnswerError, Process
-from . import exit_codes
-from .cli import Host, Stop, require
-from .cli_session import accepted
-from .cli_signals import Ending
-from .record import RecordError, read_capped
-from .text import clean, failure_text, one_line, verdict_line
+from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
+from ...properties.plan import op_names
+from ...properties.process import ALONE, AnswerError, Process
+from .. import exit_codes
+from ..record import RecordError, read_capped
+from ..text import clean, failure_text, one_line, verdict_line
+from .main import Host, Stop, require
+from .session import accepted
+from .signals import Ending
 
 _MAX_CASE = 16 * 2**20  # bytes
 _TICK = 0.02

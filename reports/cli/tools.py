@@ -9,13 +9,13 @@ from importlib.metadata import EntryPoint
 
 import click
 
-from ..oracles.verdict import Code
-from ..properties.catalog import CATALOG
-from ..properties.plan import plugin_entry_points
-from . import exit_codes
-from .cli import EXTRA, Stop, installed
-from .explain import explain
-from .text import one_line
+from ...oracles.verdict import Code
+from ...properties.catalog import CATALOG
+from ...properties.plan import plugin_entry_points
+from .. import exit_codes
+from ..explain import explain
+from ..text import one_line
+from .main import EXTRA, Stop, installed
 
 
 @click.command("explain")

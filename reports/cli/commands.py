@@ -8,20 +8,20 @@ import click
 
 #: command -> (module with it, what it does).
 COMMANDS: dict[str, tuple[str, str]] = {
-    "list": (".cli_files", "Show the plan: which cells there are."),
-    "run": (".cli_run", "Run cells and write the report."),
-    "verify-function": (".cli_function", "Judge a custom autograd function of yours."),
-    "report": (".cli_files", "Render a run record as one HTML file."),
-    "accuracy": (".cli_files", "Print the measured accuracy of each op as a table."),
-    "merge": (".cli_files", "Merge the records of several shards."),
-    "gate": (".cli_gate", "Compare a run with known failures and accuracy budgets."),
-    "baseline": (".cli_gate", "Show, update, accept or prune budgets and known failures."),
-    "recover": (".cli_recover", "Make the record of a run that was killed."),
-    "replay": (".cli_replay", "Run a case file again."),
-    "explain": (".cli_tools", "Say what a reason code means."),
-    "doctor": (".cli_tools", "Show the environment and what it lacks."),
-    "plugins": (".cli_tools", "List installed plugins without loading them."),
-    "schema": (".cli_files", "Print the JSON Schema of the run record."),
+    "list": (".files", "Show the plan: which cells there are."),
+    "run": (".run", "Run cells and write the report."),
+    "verify-function": (".function", "Judge a custom autograd function of yours."),
+    "report": (".files", "Render a run record as one HTML file."),
+    "accuracy": (".files", "Print the measured accuracy of each op as a table."),
+    "merge": (".files", "Merge the records of several shards."),
+    "gate": (".gate", "Compare a run with known failures and accuracy budgets."),
+    "baseline": (".gate", "Show, update, accept or prune budgets and known failures."),
+    "recover": (".recover", "Make the record of a run that was killed."),
+    "replay": (".replay", "Run a case file again."),
+    "explain": (".tools", "Say what a reason code means."),
+    "doctor": (".tools", "Show the environment and what it lacks."),
+    "plugins": (".tools", "List installed plugins without loading them."),
+    "schema": (".files", "Print the JSON Schema of the run record."),
 }
 
 

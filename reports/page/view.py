@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict
-from .accuracy import Line, accuracy
+from ...oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict
+from ..accuracy import Line, accuracy
+from ..explain import EXPLANATIONS, Explanation
+from ..record import Run
+from ..text import Standing, clean, complaints, counts, duration, number, one_line, standings
 from .chart import Plot, accuracy_plot, series_name, short_dtype
-from .explain import EXPLANATIONS, Explanation
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
-from .record import Run
-from .text import Standing, clean, complaints, counts, duration, number, one_line, standings
 
 _CARDS = 250  # failure cards on the page
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/

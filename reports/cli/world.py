@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from ..properties.plan import COMMS, FABRICS
-from ..properties.worlds import World, launched
-from . import exit_codes
-from .cli import Stop
+from ...properties.plan import COMMS, FABRICS
+from ...properties.worlds import World, launched
+from .. import exit_codes
+from .main import Stop
 
 #: Ranks of a team that this program starts itself.
 RANKS = 3

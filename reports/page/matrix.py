@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..oracles.verdict import CHECKED, Cell, Verdict
-from . import exit_codes
+from ...oracles.verdict import CHECKED, Cell, Verdict
+from .. import exit_codes
+from ..gate import Finding
+from ..text import BAD, GLYPHS, clean, has_ulps, number, one_line
 from .chart import series_name
-from .gate import Finding
-from .text import BAD, GLYPHS, clean, has_ulps, number, one_line
 
 _SPREAD = 3  # ops; up to so many, each op shows large labelled grids
 #: Kinds of findings that stand first in the list; the others follow as the gate sorts them.

@@ -11,12 +11,12 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
-from ..oracles.verdict import Code, Outcome, Verdict
+from ...oracles.verdict import Code, Outcome, Verdict
+from ..explain import EXPLANATIONS, OUTCOMES
+from ..record import Run
+from ..text import GLYPHS, clean, duration, grouped, has_ulps, number, one_line, short_hex
 from .chart import short_dtype
-from .explain import EXPLANATIONS, OUTCOMES
 from .matrix import Gated
-from .record import Run
-from .text import GLYPHS, clean, duration, grouped, has_ulps, number, one_line, short_hex
 from .view import make_view
 
 _BOUNDED = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})

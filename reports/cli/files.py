@@ -11,14 +11,14 @@ from typing import Any
 
 import click
 
-from ..oracles.verdict import Cell
-from ..properties.plan import PluginError, Selection, SelectionError, plan
-from . import exit_codes
-from .cli import Stop
-from .merge import MissingShards, merge
-from .output import JUNIT, PAGE, RECORD, replaceable, write_output
-from .record import RecordError, Run, encode, load, plan_digest, schema
-from .text import headline, one_line
+from ...oracles.verdict import Cell
+from ...properties.plan import PluginError, Selection, SelectionError, plan
+from .. import exit_codes
+from ..merge import MissingShards, merge
+from ..record import RecordError, Run, encode, load, plan_digest, schema
+from ..store.output import JUNIT, PAGE, RECORD, replaceable, write_output
+from ..text import headline, one_line
+from .main import Stop
 
 AXES = ("op", "property", "dtype", "device", "subject")
 _REFUSED = frozenset(
@@ -98,8 +98,8 @@ def list_command(ops: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
 @click.option("--junit", type=_FILE, help="Write JUnit XML here, too.")
 def report_command(record: Path, output: Path, junit: Path | None) -> int:
     """Render a run record as one HTML file."""
-    from .html import render
-    from .junit import to_xml
+    from ..junit import to_xml
+    from ..page.html import render
 
     run = load_run(record)
     with as_usage():  # both names are looked at before anything is written
@@ -117,7 +117,7 @@ def report_command(record: Path, output: Path, junit: Path | None) -> int:
 @click.argument("record", type=_FILE)
 def accuracy_command(record: Path) -> int:
     """Print the measured accuracy of each op of a run record, as a table in markdown."""
-    from .accuracy import accuracy, markdown_table
+    from ..accuracy import accuracy, markdown_table
 
     click.echo(markdown_table(accuracy(load_run(record).verdicts)), nl=False)
     return exit_codes.OK

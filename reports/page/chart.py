@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..oracles.verdict import Cell, Measure, Verdict
-from .text import has_ulps, number
+from ...oracles.verdict import Cell, Measure, Verdict
+from ..text import has_ulps, number
 
 LEFT, TOP, FOOT, ROW = 128.0, 24.0, 34.0, 22.0
 WIDTH = 1170.0

@@ -11,17 +11,18 @@ from typing import Any
 
 import msgspec
 
-from ..oracles.verdict import Cell, Outcome, Verdict
-from ..properties.plan import Selection
-from ..properties.pool import Answered, Died, Event, GivenUp, Note, Pool, Ready, Started, StartError, Terms
-from ..properties.worlds import World
-from . import exit_codes, log
-from .cli_signals import Ending
-from .collect import Account
-from .exit_codes import Reason
-from .progress import Teller
-from .record import RecordError, VerdictData, verdict_of
-from .text import one_line
+from ...oracles.verdict import Cell, Outcome, Verdict
+from ...properties.plan import Selection
+from ...properties.pool import Answered, Died, Event, GivenUp, Note, Pool, Ready, Started, StartError, Terms
+from ...properties.worlds import World
+from .. import exit_codes
+from ..collect import Account
+from ..exit_codes import Reason
+from ..progress import Teller
+from ..record import RecordError, VerdictData, verdict_of
+from ..store import log
+from ..text import one_line
+from .signals import Ending
 
 #: Outcomes that `--maxfail` counts.
 _FAILURES = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
-from . import exit_codes, log
-from .cli import Stop
-from .cli_summary import print_end, print_summary
-from .cli_write import keep_case, write_reports
-from .collect import Account
-from .folder import Folder, FolderError
-from .progress import make_console, output
-from .record import RecordError, Run
+from .. import exit_codes
+from ..collect import Account
+from ..progress import make_console, output
+from ..record import RecordError, Run
+from ..store import log
+from ..store.folder import Folder, FolderError
+from .main import Stop
+from .summary import print_end, print_summary
+from .write import keep_case, write_reports
 
 _LOST = "the run ended without its record"
 

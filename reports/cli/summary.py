@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ..oracles.verdict import Outcome, Verdict
-from .exit_codes import Reason
-from .record import Run
-from .text import (
+from ...oracles.verdict import Outcome, Verdict
+from ..exit_codes import Reason
+from ..record import Run
+from ..text import (
     BAD,
     GLYPHS,
     clean,

@@ -13,10 +13,10 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..oracles.verdict import told
-from . import exit_codes
-from .steady import steady_output
-from .text import clean, one_line
+from ...oracles.verdict import told
+from .. import exit_codes
+from ..steady import steady_output
+from ..text import clean, one_line
 
 #: Modules of the packages that the extra `verify` brings.
 EXTRA = frozenset(
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> in
 def _command(arguments: list[str], host: Host) -> int:
     import click
 
-    from .cli_commands import cli
+    from .commands import cli
 
     try:
         found = cli.main(arguments, prog_name="opassay", standalone_mode=False, obj=host)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .cli import Host
-from .cli_run import run_command
+from .main import Host
+from .run import run_command
 
 
 @click.command("verify-function", context_settings={"ignore_unknown_options": True})
