@@ -73,6 +73,7 @@ def _chosen(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
                 raise ValueError(f"baseline accept: {name} is {verdict.outcome}, need a cell that failed")
             found[name] = verdict
             continue
+        # Only `*` is special. A run of stars is one: `.*.*.*` would try every way to share a long key among them.
         pattern = re.compile(".*?".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
         failed = {k: v for k, v in by_key.items() if v.outcome in _FAILED and pattern.fullmatch(k)}
         if not failed:
@@ -83,7 +84,7 @@ def _chosen(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
 
 
 def _rounded(size: float | None) -> float | Literal["inf"] | None:
-    """Four significant digits, upwards."""
+    """Four significant digits, upwards: the same run must pass the gate with its own entry."""
     if size is None:
         return None
     if math.isinf(size):

@@ -1,4 +1,10 @@
-"""Events in, verdicts out: what is known of every cell of the plan, however the run ended."""
+"""Events in, verdicts out: what is known of every cell of the plan, however the run ended.
+
+The same class makes the record of a run that goes on and, in `opassay recover`, that of a run that was killed, from its
+log. So both go through one door: whatever the record shows has been an event first. What is hard here is that a log may
+end anywhere, may hold lines that are none, and may be larger than memory: events are taken one by one, and only
+verdicts, of which a cell has one, are kept.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +70,7 @@ class Account:
                 for *row, left_out in rows:
                     self._plan(Cell(*row), left_out)
             case log.Environment(environment=found):
+                # Every worker tells its environment. They run on one machine, so the first one told is that of the run.
                 self.environment = self.environment or {clean(k): clean(v) for k, v in found.items()}
             case log.CellStarted(cell=key):
                 self.started.add(key)
@@ -103,6 +110,7 @@ class Account:
         if plan_digest(self.cells) != began.plan_digest:
             raise RecordError(f"log: has {len(self.cells)} cells, which are not those of its plan")
         stopped = next((text for _, text in reasons), "")
+        # A subject that changed the process fails PURE, wherever it was seen; only the whole list of verdicts can tell.
         found = tuple(charged(self.verdicts(stopped)))
         reasons = [*reasons, *exit_codes.run_reasons(found)]
         notes = list(self.notes)
@@ -148,7 +156,7 @@ class Account:
 
     def _die(self, event: log.CellDied) -> None:
         cell = self._by_key.get(event.cell)
-        if cell is None:
+        if cell is None:  # a log that somebody edited may name a cell that its plan lacks
             return
         outcome = Outcome.TIMEOUT if event.timed_out else Outcome.CRASH
         code = Code.TIMED_OUT if event.timed_out else Code.CRASHED

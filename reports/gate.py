@@ -134,6 +134,13 @@ def _known(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) 
 
 
 def _budgets(run: Run, files: Files, budget: Budget, verdicts: dict[str, Verdict], partial: bool) -> Iterator[Finding]:
+    """Cells beyond their budget, cells without one, and cells that have left the plan.
+
+    Args:
+        run: the record. files: those of the repository, for known failures. budget: the budgets among them.
+        verdicts: those of the run, by key of their cell.
+        partial: whether the run was of a selection, so that a cell it does not plan is no loss.
+    """
     classes = {device_class(verdict.cell, run.environment) for verdict in run.verdicts}
     for verdict in run.verdicts:
         entry = budget.get((verdict.cell.key, device_class(verdict.cell, run.environment)))
@@ -142,6 +149,7 @@ def _budgets(run: Run, files: Files, budget: Budget, verdicts: dict[str, Verdict
         elif measured(verdict):
             text = "no entry in budget.json; run `opassay baseline update`"
             yield Finding("missing", verdict.cell.key, text, exit_codes.FAILED)
+    # A budget is kept per class of device. Entries of a class that this run did not use are of another machine's run.
     for (key, where), _ in sorted(budget.items()):
         if key not in verdicts and where in classes and not partial and key not in files.known:
             yield Finding("coverage", key, "no longer in the plan", exit_codes.FAILED)
@@ -149,6 +157,8 @@ def _budgets(run: Run, files: Files, budget: Budget, verdicts: dict[str, Verdict
 
 def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> Iterator[Finding]:
     key, measure = verdict.cell.key, verdict.measure
+    # Only the same profile and seed draw the same inputs. With other inputs a larger error is no sign of a worse
+    # kernel, so it is told and blocks nothing.
     same = (run.profile, run.seed) == (entry.profile, entry.seed)
     accepted = key in known and not unaccepted(known[key], verdict)
     if verdict.outcome not in CHECKED:

@@ -1,4 +1,8 @@
-"""The expression of `-k`: words joined by `and`, `or`, `not` and parentheses, as pytest has it."""
+"""The expression of `-k`: words joined by `and`, `or`, `not` and parentheses, as pytest has it.
+
+A parser by recursive descent, one function per level of binding: `or` binds least, then `and`, then `not`. It is ours,
+because pytest's own one compiles the expression to Python code, and recurses without a limit.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import re
 from collections.abc import Callable
 
 _TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
+#: Parentheses and nots within each other; Python's own stack holds several hundred.
 _DEEPEST = 100
 
 Matcher = Callable[[str], bool]

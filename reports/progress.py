@@ -110,6 +110,7 @@ class Teller:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, said=self.said())
             return
+        # Without a terminal there is no bar. A line now and then shows that the run goes on, and does not fill a log.
         due = done - self._told >= _EVERY_SHARE * self.total or now - self._told_at >= _EVERY_SECONDS
         if due or done in (1, self.total):
             self._told, self._told_at = done, now

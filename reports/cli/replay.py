@@ -89,13 +89,22 @@ def _require_trusted(path: Path, cell: Cell, trusted: str | None) -> None:
 
 
 def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) -> Verdict:
-    """The verdict of a worker, or how the worker ended."""
+    """The verdict of a worker, or how the worker ended.
+
+    Args:
+        path: the case file, which the worker reads itself. cell: the cell that the file names.
+        host: whose program a worker runs. timeout: seconds. ending: whether the user has asked for the end.
+
+    Raises:
+        Stop: the user has asked for the end, or the worker refuses the file.
+    """
     process = Process(ALONE, command=host.worker)
     try:
         until = time.monotonic() + timeout
         process.ask({"replay": str(path.absolute())})
         answers: list[dict[str, Any]] = []
         while len(answers) < 2:  # that it is ready, and the verdict
+            # Asked before its answers are read: a process that has ended by now has written all its answers already.
             ended = process.ended
             answers += process.read()
             process.listen()

@@ -83,14 +83,23 @@ def _run(
     folder: Folder, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any],
     ending: Ending,
 ) -> int:  # fmt: skip
+    """The exit code of a run in a folder that is claimed.
+
+    Args:
+        folder: where everything is written. request: what was asked for. cells: the whole plan.
+        left_out: key of a cell -> why it is not asked. options: those of the command line. ending: whether the user has
+            asked for the end.
+    """
     console = make_console(output())
     mine = [cell for cell in cells if cell.key not in left_out]
     console.print(_first_line(request, len(mine)), soft_wrap=True)
     for earlier in folder.unrecorded()[-3:]:
         said = f"an earlier run in this folder ended without its record: opassay recover {folder.path} --run {earlier}"
         console.print(one_line(said, 400), soft_wrap=True)
+    # Case files are written while the run goes on: a failure must be replayable even if the run is killed after it.
     account = Account(on_case=keep_case(folder))
     records = log.RunLog(folder.open_log())
+    # To the log first, to the account afterwards: whatever the record says can then be had from the log, too.
     for event in _beginning(folder.run, request, cells, left_out, options):
         records.write(event)
         account.take(event)
@@ -110,10 +119,20 @@ def _run(
     print_summary(console, run)
     write_step_summary(run)
     print_end(console, run, folder.path, written)
+    # That a file could not be written outweighs every verdict: who reads the exit code alone would look for the file.
     return written[0] if written else run.exit_code
 
 
 def _request(selection: Selection, cells: Sequence[Cell], world: World, options: dict[str, Any], host: Host) -> Request:
+    """What was asked for, as one record.
+
+    Args:
+        selection: names on each axis. cells: the plan that follows from it. world: ranks and devices of COMM.
+        options: those of the command line, by name. host: what surrounds the command.
+
+    Raises:
+        Stop: --workers is no number.
+    """
     profile, seed, memory = options["profile"], options["seed"], options["memory"]
     try:
         workers = worker_count(workers_in(world, options["workers"]), len(cells))
@@ -138,6 +157,7 @@ def _request(selection: Selection, cells: Sequence[Cell], world: World, options:
 def _asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
     """The cells that are planned and not asked, and why; the command ends where none is left, or one cannot load."""
     try:
+        # Shards are cut from the whole plan, before -k, so that all shards of a run agree on who has which cell.
         here = {cell.key for cell in in_shard(cells, request.shard)}
         wanted = matcher(request.keyword) if request.keyword else lambda name: True
     except (SelectionError, KeywordError) as err:
@@ -146,6 +166,8 @@ def _asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str,
     left_out |= {key: DESELECTED for key in here if not wanted(key)}
     if len(left_out) == len(cells):
         raise Stop(exit_codes.NOTHING, "nothing selected: no cell was checked")
+    # An op that cannot be loaded is the user's mistake, exit code 2, and is told before the first cell. It is loaded in
+    # a process of its own, because a module may do anything while it is imported, ending the process included.
     asked = dict.fromkeys(cell.op for cell in cells if cell.key not in left_out)
     try:
         require_loadable(tuple(asked), command=request.command, stopped=ending)
@@ -166,7 +188,7 @@ def _claimed(path: Path) -> Folder:
 
 
 def _first_line(request: Request, cells: int) -> str:
-    versions = surroundings.versions()
+    versions = surroundings.versions()  # from the metadata of what is installed: this process imports no torch
     shown = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
     many = f"{request.workers} worker{'s' * (request.workers != 1)}"
     where = many if request.workers else "1 worker at this terminal"
@@ -176,7 +198,12 @@ def _first_line(request: Request, cells: int) -> str:
 def _beginning(
     run: str, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any]
 ) -> list[log.Event]:
-    """The first events of the log: all that the record says beside the verdicts."""
+    """The first events of the log: all that the record says beside the verdicts.
+
+    Args:
+        run: its id. request: what was asked for. cells: the whole plan. left_out: key of a cell -> why it is not asked.
+        options: those of the command line, by name.
+    """
     commit, dirty = _git()
     began = log.Began(
         run=run,

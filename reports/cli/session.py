@@ -70,7 +70,9 @@ class Session:
     """Runs the cells of a request.
 
     Args:
-        request: what was asked for. account, records: what is told of every event. teller: who tells the user.
+        request: what was asked for.
+        account, records: the account and the log of the run, which are told of every event.
+        teller: who tells the user.
         ending: whether the user asked for the end.
 
     Attributes:

@@ -1,4 +1,9 @@
-"""One HTML file of a run: offline, readable without scripts, safe with hostile names."""
+"""One HTML file of a run: offline, readable without scripts, safe with hostile names.
+
+Whoever opens the page may not have run what it reports: names of ops, messages and case files come from strangers. So
+every text is escaped by the template engine and loses its control characters, and the browser is told to run no script
+but ours.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +52,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.StrictUndefined,  # a misspelt name in the template is an error, not an empty place on the page
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_finalize,

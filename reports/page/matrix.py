@@ -159,5 +159,11 @@ def _group(
     series: Sequence[str],
     dtypes: Sequence[str],
 ) -> Group | None:
+    """The squares of one op and property, a line per series; None where no cell was planned.
+
+    Args:
+        op, name: of the op and the property. words: the property's title.
+        place: (op, property, series, dtype) -> square. series, dtypes: lines and columns, in order.
+    """
     lines = tuple(tuple(place.get((op, name, line, dtype)) for dtype in dtypes) for line in series)
     return Group(name, words, lines) if any(item is not None for line in lines for item in line) else None

@@ -158,6 +158,12 @@ def _complaint(group: Sequence[Verdict], squares: Mapping[str, Square]) -> Compl
 
 
 def _op_part(op: str, index: int, squares: Sequence[Square], series: Sequence[str], ops: int) -> OpPart:
+    """What the page shows of one op.
+
+    Args:
+        op: its name. index: its number on the page. squares: its cells. series: names of subjects on devices, in order.
+        ops: how many the page shows; a few are open at first, many are closed.
+    """
     verdicts = [square.verdict for square in squares]
     measured = [verdict for verdict in verdicts if verdict.measure.judged]
     worst = max(measured, key=lambda verdict: verdict.measure.max_ratio, default=None)

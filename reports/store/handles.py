@@ -1,4 +1,8 @@
-"""Names relative to the handle of a folder, never through a symbolic link."""
+"""Names relative to the handle of a folder, never through a symbolic link.
+
+A path is looked up anew by every system call. If somebody exchanges a folder for a link between two calls, the second
+one goes elsewhere. A handle stays with the folder that it was opened for, and every name here is relative to one.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,7 @@ def names_in(handle: int) -> list[str]:
 
 def make_folder(where: int, name: str, refuse: Callable[[str, str], NoReturn]) -> int:
     """A handle of the folder of that name, created if absent; `refuse` is told what stands there instead."""
+    # Made first and looked at afterwards: what was looked at first could be exchanged before it is used.
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o755, dir_fd=where)
     try:
