@@ -45,8 +45,10 @@ def second_order(x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
     grads = impl.native_batch_norm_backward(
         cotangent, x, weight, None, None, mean, rstd, True, 1e-5, [True, True, True]
     )
-    directions = [torch.linspace(-1, 1, t.numel()).reshape(t.shape) for t in grads]
-    return torch.autograd.grad(grads, (cotangent, x, weight), directions)
+    asked = [t for t in grads if t is not None]
+    assert len(asked) == len(grads)
+    directions = [torch.linspace(-1, 1, t.numel()).reshape(t.shape) for t in asked]
+    return torch.autograd.grad(asked, (cotangent, x, weight), directions)
 
 
 @pytest.mark.parametrize("reduce", [sums.total, sums.mean])
