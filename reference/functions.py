@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,30 +39,16 @@ FACTORS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def function(spec: str, *tensors: Array) -> tuple[Array, ...]:
-    """The value of every term of a function that is given as text; how it is written otherwise does not matter."""
-    return tuple(_product(term, tensors) for term in terms_of(spec))
+def function(terms: Sequence[Term], *tensors: Array) -> tuple[Array, ...]:
+    """The value of every term of a generated function."""
+    return tuple(_product(term, tensors) for term in terms)
 
 
 @algorithm_of(function)
-def _otherwise(spec: str, *tensors: Array) -> tuple[Array, ...]:
+def _otherwise(terms: Sequence[Term], *tensors: Array) -> tuple[Array, ...]:
     """The number with the first factor, not with the product; terms and factors evaluated from the last to the first,
     so that gradients are added up in the other order."""
-    return tuple(_product_of_number_first(term, tensors) for term in reversed(terms_of(spec)))[::-1]
-
-
-@functools.lru_cache(maxsize=1024)
-def terms_of(spec: str) -> tuple[Term, ...]:
-    """The formula in the JSON text of a generated function: [[[[position, factor], ...], number, total], ...].
-
-    Raises:
-        ValueError: there is none in the text.
-    """
-    try:
-        told = json.loads(spec)["terms"]
-        return tuple(Term(tuple((at, name) for at, name in factors), number, total) for factors, number, total in told)
-    except (KeyError, TypeError, ValueError) as err:
-        raise ValueError(f"spec={spec!r}: need the JSON text of a generated function ({err})") from err
+    return tuple(_product_of_number_first(term, tensors) for term in reversed(terms))[::-1]
 
 
 def _product(term: Term, tensors: Sequence[Array]) -> Array:
