@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,24 +46,20 @@ def function(terms: Sequence[Term], *tensors: Array) -> tuple[Array, ...]:
 
 
 @algorithm_of(function)
-def _otherwise(terms: Sequence[Term], *tensors: Array) -> tuple[Array, ...]:
+def _from_the_end(terms: Sequence[Term], *tensors: Array) -> tuple[Array, ...]:
     """The number with the first factor, not with the product; terms and factors evaluated from the last to the first,
     so that gradients are added up in the other order."""
     return tuple(_product_of_number_first(term, tensors) for term in reversed(terms))[::-1]
 
 
 def _product(term: Term, tensors: Sequence[Array]) -> Array:
-    value = functools.reduce(_times, [FACTORS[name](tensors[at]) for at, name in term.factors])
+    value = functools.reduce(operator.mul, [FACTORS[name](tensors[at]) for at, name in term.factors])
     return _ended(term, value if term.number == 1.0 else term.number * value)
 
 
 def _product_of_number_first(term: Term, tensors: Sequence[Array]) -> Array:
     first, *others = [FACTORS[name](tensors[at]) for at, name in term.factors[::-1]][::-1]
-    return _ended(term, functools.reduce(_times, others, first if term.number == 1.0 else term.number * first))
-
-
-def _times(a: Array, b: Array) -> Array:
-    return a * b
+    return _ended(term, functools.reduce(operator.mul, others, first if term.number == 1.0 else term.number * first))
 
 
 def _ended(term: Term, value: Array) -> Array:

@@ -169,7 +169,7 @@ def test_every_primitive_is_among_the_formulas() -> None:
 
 
 def test_a_planted_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = {**derivative._DIAGONAL, "sqrt": (lambda g, y, xs, p: g / (2.0 * y) * (1.0 + 2.0**-50),)}
+    wrong = {**derivative._DIAGONAL, "sqrt": (lambda g, y, xs, _: g / (2.0 * y) * (1.0 + 2.0**-50),)}
     monkeypatch.setattr(derivative, "_DIAGONAL", wrong)
     with precision(BITS):
         f, xs, ts = _drawn("sqrt", 7)
