@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from opassay.impl.comm import DryComm
-from opassay.impl.comm.dry import Entry
-from opassay.impl.comm.planner import Piece, buckets
+from opassay.impl.comm.devices.planner import Piece, buckets
+from opassay.impl.comm.ranks.predicted import Entry
 from opassay.properties.predictions import RANKS, gathered, sums
 
 CHANNELS = (64, 256, 1024)

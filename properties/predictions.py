@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ..impl.comm import DryComm, sync_batch_norm
-from ..impl.comm.dry import Entry
+from ..impl.comm.ranks.predicted import Entry
 
 RANKS = (8, 64, 512, 4096)
 CHANNELS = 256

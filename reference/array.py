@@ -1,9 +1,16 @@
 """The array protocol that gives one formula several readings.
 
-A formula is ordinary NumPy. Run on an `Array`, every NumPy call in it arrives here (NEP 13, NEP 18), is
-reduced to a short list of primitives, and is handed to the operand of the highest level: a derivative
-level (`derivative.py`) or the reading itself (`exact.py`, the rounding reading). A reading is complete
-when it can `apply` the primitives of this page.
+What this is for. A formula is ordinary NumPy, and it is written once. Its exact values, its derivatives of every order
+and the bound of its rounding errors must all come from that one text, for three texts could disagree. So the formula is
+run on an `Array` instead of on numbers: every NumPy call in it arrives here (NEP 13, NEP 18), is reduced to a short
+list of primitives, and is handed to the operand of the highest level: a derivative level (`derivative.py`) or the
+reading itself (`exact.py`, the rounding reading). A reading is complete when it can `apply` the primitives of this
+page.
+
+What is hard here. Levels nest: in a jvp of a vjp an operand may be a `Tangent` around a `Node` around exact numbers,
+beside others that have fewer layers. Each primitive is served by the outermost layer alone, which asks for the same
+primitive on what it wraps. A NumPy function without a rule is refused by its name, since there is no general way to say
+what its derivatives and its roundings are.
 """
 
 from __future__ import annotations
@@ -39,6 +46,8 @@ class Array(NDArrayOperatorsMixin):
 
     level: int = 0
     __array_priority__: ClassVar[float] = 100.0
+    # The mixin defines an elementwise `==`, and Python takes the hash away from a class that does. An array is still
+    # to be hashed by its identity, as any object that is not compared by value.
     __hash__ = object.__hash__
 
     @property
@@ -76,12 +85,14 @@ class Array(NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        # `np.add.reduce(x)`, `out=` and `where=` ask for what no primitive offers. NotImplemented makes NumPy raise a
+        # TypeError that names the ufunc, where any other answer would leave part of the request out.
         if method != "__call__" or kwargs:
             return NotImplemented
-        return _call(ufunc, inputs, {})
+        return _by_rule(ufunc, inputs, {})
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return _call(func, args, kwargs)
+        return _by_rule(func, args, kwargs)
 
 
 def bind(primitive: str, operands: Operands, params: Params) -> Array:
@@ -137,7 +148,7 @@ def scatter(x: Any, index: Any, shape: Sequence[int]) -> Any:
     return bind("scatter", (x,), {"index": index, "shape": tuple(shape)})
 
 
-def _call(func: Any, args: Any, kwargs: Any) -> Any:
+def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
     rule = _RULES.get(func)
     if rule is None:
         name = getattr(func, "__name__", str(func))
@@ -152,8 +163,10 @@ def _elementwise(primitive: str) -> Callable[..., Array]:
     return rule
 
 
-def _compare(ufunc: np.ufunc) -> Callable[..., Any]:
+def _comparison(ufunc: np.ufunc) -> Callable[..., Any]:
     def rule(a: Any, b: Any) -> Any:
+        # A comparison chooses a branch, and a choice has no derivative: it is made on the values under all levels, and
+        # gives an ordinary NumPy array of booleans.
         reading = constant(a) if isinstance(a, Array) else constant(b)
         left, right = (constant(x) if isinstance(x, Array) else reading.lift(x) for x in (a, b))
         return ufunc(left.comparable(), right.comparable()).astype(bool)
@@ -161,7 +174,7 @@ def _compare(ufunc: np.ufunc) -> Callable[..., Any]:
     return rule
 
 
-def _power(x: Any, exponent: Any) -> Array:
+def _constant_power(x: Any, exponent: Any) -> Array:
     if isinstance(exponent, Array):
         raise TypeError("power: got an array exponent, need a constant one")
     if exponent in (0.0, 1.0):  # x^0 is the constant 1 and x^1 is x: no rounding, and no singularity of a derivative
@@ -184,6 +197,8 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 def _reduction(primitive: str) -> Callable[..., Array]:
     def rule(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+        # The primitive itself keeps the reduced axes, with length 1. So its result broadcasts against its operand,
+        # which is all that its derivatives need; the axes are dropped by a reshape, which is exact in every reading.
         axes = normalize_axes(axis, x.ndim)
         kept = bind(primitive, (x,), {"axes": axes}) if axes else x
         if keepdims:
@@ -260,6 +275,7 @@ def _take(x: Array, indices: Any, axis: int) -> Array:
 
 
 def _take_along_axis(x: Array, indices: Any, axis: int) -> Array:
+    # One index array per axis: along the others each element stays at its own place, so they count 0, 1, 2, ...
     grid = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
     grid[axis % x.ndim] = np.asarray(indices)
     return x[tuple(grid)]
@@ -272,6 +288,8 @@ def _diagonal(x: Array) -> Array:
 
 def _einsum(subscripts: str, a: Any, b: Any) -> Array:
     """Two-operand einsum as products and one sum: n terms, n roundings, as a dot product has."""
+    # Letters of the output come first and those that are summed over come last. With both operands in that order, and
+    # with length 1 where an operand lacks a letter, the products are an ordinary broadcast.
     inputs, output = subscripts.replace(" ", "").split("->")
     letters = output + "".join(sorted(set(inputs) - set(output) - {","}))
 
@@ -287,6 +305,8 @@ def _einsum(subscripts: str, a: Any, b: Any) -> Array:
 
 
 def _matmul(a: Any, b: Any) -> Array:
+    # A vector on the left has only the letter that is summed over, and so has a vector on the right: "b,bc->c",
+    # "ab,b->a".
     left, right = "ab"[2 - np.ndim(a) :], "bc"[: np.ndim(b)]
     if np.ndim(a) > 2 or np.ndim(b) > 2:
         raise TypeError(f"matmul: got ndim={np.ndim(a)}, {np.ndim(b)}, need at most 2; use einsum")
@@ -318,8 +338,8 @@ _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, 
 
 _RULES: dict[Any, Callable[..., Any]] = {
     **{ufunc: _elementwise(name) for ufunc, name in _UFUNCS.items()},
-    **{ufunc: _compare(ufunc) for ufunc in _COMPARISONS},
-    np.power: _power,
+    **{ufunc: _comparison(ufunc) for ufunc in _COMPARISONS},
+    np.power: _constant_power,
     np.where: _where,
     np.sum: _sum,
     np.max: _reduction("max"),

@@ -3,6 +3,11 @@
 Ioffe, Szegedy: Batch Normalization, arXiv:1502.03167, algorithms 1 and 2. The statistics of the batch are population
 moments over all axes but the second; running statistics take the unbiased variance and carry no derivative. What an op
 updates in place its formula returns after its other outputs.
+
+What is hard here: torch has eleven signatures of one function, each with its own names and order of arguments and its
+own outputs that have no value. The mathematics is stated once, in `_normalized` and `_gradients`; what is public only
+reorders. As in `norms.py`, backward ops are given saved statistics: `attach` gives those values the derivatives of the
+expressions that they were the values of.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ def _axes(x: Array) -> tuple[int, ...]:
     return (0, *range(2, np.ndim(x)))
 
 
-def _along(t: Array, x: Array) -> Array:
+def _per_channel(t: Array, x: Array) -> Array:
     """t (C,), shaped to broadcast against x (N, C, ...)."""
     return np.reshape(t, (np.shape(t)[0], *(1,) * (np.ndim(x) - 2)))
 
@@ -36,25 +41,28 @@ def _batch(input: Array, eps: float) -> tuple[Array, Array, Array]:
     """(μ, 1/√(σ² + ε), Σ(x − μ)²) per channel."""
     axes, count = _axes(input), _elements(input)
     mean = np.sum(input, axis=axes) / count if count != 1 else np.sum(input, axis=axes)
-    total = np.sum(np.square(input - _along(mean, input)), axis=axes)
+    total = np.sum(np.square(input - _per_channel(mean, input)), axis=axes)
     return mean, 1.0 / np.sqrt((total / count if count != 1 else total) + eps), total
 
 
-def _affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
+def _weighted(y: Array, weight: Array | None, bias: Array | None) -> Array:
     if weight is not None:
-        y = y * _along(weight, y)
-    return y if bias is None else y + _along(bias, y)
+        y = y * _per_channel(weight, y)
+    return y if bias is None else y + _per_channel(bias, y)
 
 
 def _updated(running: Array | None, value: Array, momentum: float) -> Array | None:
+    # `constant`, because torch updates running statistics outside the graph: no gradient flows into them from the
+    # batch.
     return None if running is None else (1.0 - momentum) * running + momentum * constant(value)
 
 
 def _empty(like: Array) -> Array:
+    # Without training torch's saved statistics have no elements. They still are arrays of the reading that is run.
     return np.ravel(like)[:0]
 
 
-def _forward(
+def _normalized(
     input: Array,
     weight: Array | None,
     bias: Array | None,
@@ -73,13 +81,15 @@ def _forward(
         scale = 1.0 / np.sqrt(running_var + eps)
         out = _eval_folded(input, weight, bias, running_mean, scale) if folded else None
         if out is None:
-            out = _affine((input - _along(running_mean, input)) * _along(scale, input), weight, bias)
+            out = _weighted((input - _per_channel(running_mean, input)) * _per_channel(scale, input), weight, bias)
         return out, _empty(input), _empty(input), running_mean, running_var
     mean, invstd, total = _batch(input, eps)
-    out = _affine((input - _along(mean, input)) * _along(invstd, input), weight, bias)
+    out = _weighted((input - _per_channel(mean, input)) * _per_channel(invstd, input), weight, bias)
     count = _elements(input)
-    if count == 0:  # nothing to learn from
+    # A batch of no elements has no statistics, and its NaNs would stay in the running ones for good.
+    if count == 0:
         return out, mean, invstd, running_mean, running_var
+    # The unbiased variance, as torch: the batch is a sample, and the running variance estimates that of all inputs.
     variance = total / (count - 1)
     return out, mean, invstd, _updated(running_mean, mean, momentum), _updated(running_var, variance, momentum)
 
@@ -88,7 +98,7 @@ def _eval_folded(input: Array, weight: Array | None, bias: Array | None, mean: A
     """x a + (b − μ a) with a = w/√(σ² + ε): one multiplication and one addition per element."""
     scale = scale if weight is None else scale * weight
     shift = -(mean * scale) if bias is None else bias - mean * scale
-    return input * _along(scale, input) + _along(shift, input)
+    return input * _per_channel(scale, input) + _per_channel(shift, input)
 
 
 def batch_norm(
@@ -101,8 +111,17 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> tuple[Array, Array | None, Array | None]:
-    """out = (x − μ) / √(σ² + ε) · w + b per channel, and the new running statistics."""
-    return _without_saved(_forward(input, weight, bias, running_mean, running_var, training, momentum, eps))
+    """out = (x − μ) / √(σ² + ε) · w + b per channel, and the new running statistics.
+
+    Args:
+        input: (N, C, ...).
+        running_mean, running_var: (C,); None where there are none, which needs `training`.
+        weight, bias: (C,) or None.
+        training: whether μ and σ² are those of the batch; else they are the running ones.
+        momentum: the weight of this batch in the new running statistics.
+        eps: ε.
+    """
+    return _without_saved(_normalized(input, weight, bias, running_mean, running_var, training, momentum, eps))
 
 
 @algorithm_of(batch_norm)
@@ -117,7 +136,7 @@ def _batch_norm_folded(
     eps: float = 1e-5,
 ) -> tuple[Array, Array | None, Array | None]:
     return _without_saved(
-        _forward(input, weight, bias, running_mean, running_var, training, momentum, eps, folded=True)
+        _normalized(input, weight, bias, running_mean, running_var, training, momentum, eps, folded=True)
     )
 
 
@@ -132,7 +151,12 @@ def sync_batch_norm(
     eps: float = 1e-5,
     comm: Any = None,
 ) -> tuple[Array, Array | None, Array | None]:
-    """`batch_norm` of the whole batch, whichever rank holds which part of it."""
+    """`batch_norm` of the whole batch, whichever rank holds which part of it.
+
+    Args:
+        input: (N, C, ...), the parts of all ranks one after the other; the other arguments as in `batch_norm`.
+        comm: not used: who computes does not change what is true.
+    """
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -155,8 +179,12 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Array, Array, Array, Array | None, Array | None]:
-    """(out, μ, 1/√(σ² + ε)) and the new running statistics; the saved ones are empty without `training`."""
-    return _forward(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    """(out, μ, 1/√(σ² + ε)) and the new running statistics; the saved ones are empty without `training`.
+
+    Args:
+        input, weight, bias, running_mean, running_var, training, momentum, eps: as in `batch_norm`, in another order.
+    """
+    return _normalized(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
 def native_batch_norm_legit(
@@ -169,15 +197,23 @@ def native_batch_norm_legit(
     momentum: float,
     eps: float,
 ) -> tuple[Array, Array, Array, Array | None, Array | None]:
-    """As `native_batch_norm`."""
-    return _forward(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    """As `native_batch_norm`.
+
+    Args:
+        input, weight, bias, running_mean, running_var, training, momentum, eps: as in `native_batch_norm`.
+    """
+    return _normalized(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
 def native_batch_norm_legit_no_stats(
     input: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float
 ) -> tuple[Array, Array, Array]:
-    """As `native_batch_norm`, without running statistics."""
-    return _forward(input, weight, bias, None, None, training, momentum, eps)[:3]
+    """As `native_batch_norm`, without running statistics.
+
+    Args:
+        input, weight, bias, training, momentum, eps: as in `native_batch_norm`.
+    """
+    return _normalized(input, weight, bias, None, None, training, momentum, eps)[:3]
 
 
 def cudnn_batch_norm(
@@ -190,9 +226,13 @@ def cudnn_batch_norm(
     exponential_average_factor: float,
     epsilon: float,
 ) -> tuple[Array | None, ...]:
-    """As `native_batch_norm`; the fourth output is bytes, of no value."""
+    """As `native_batch_norm`; the fourth output is bytes, of no value.
+
+    Args:
+        input, ..., training: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
+    """
     given = (running_mean, running_var, training, exponential_average_factor, epsilon)
-    out, mean, invstd, new_mean, new_var = _forward(input, weight, bias, *given)
+    out, mean, invstd, new_mean, new_var = _normalized(input, weight, bias, *given)
     return out, mean, invstd, None, new_mean, new_var
 
 
@@ -206,8 +246,12 @@ def miopen_batch_norm(
     exponential_average_factor: float,
     epsilon: float,
 ) -> tuple[Array, Array, Array, Array | None, Array | None]:
-    """As `native_batch_norm`."""
-    return _forward(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
+    """As `native_batch_norm`.
+
+    Args:
+        input, ..., training: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
+    """
+    return _normalized(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
 
 
 def _folded(formula: Callable[..., Any]) -> None:
@@ -216,7 +260,7 @@ def _folded(formula: Callable[..., Any]) -> None:
     @algorithm_of(formula)
     def other(*args: Any) -> tuple[Any, ...]:
         x, weight, bias, mean, var, training, momentum, eps = args
-        outputs = _forward(x, weight, bias, mean, var, training, momentum, eps, folded=True)
+        outputs = _normalized(x, weight, bias, mean, var, training, momentum, eps, folded=True)
         return (*outputs[:3], None, *outputs[3:]) if formula is cudnn_batch_norm else outputs
 
 
@@ -240,8 +284,16 @@ def native_batch_norm_backward(
 
     With `train`, the values of `save_mean` and `save_invstd` are those given; their derivatives are those of the
     statistics of `input`, with ε = 1/save_invstd² − σ² held constant.
+
+    Args:
+        grad_out, input: (N, C, ...).
+        weight, running_mean, running_var, save_mean, save_invstd: (C,) or None; the saved ones are used with `train`,
+            the running ones without.
+        train: whether the output came from the statistics of the batch.
+        eps: ε, used without `train`.
+        output_mask: which of the three are wanted.
     """
-    return _backward(
+    return _gradients(
         grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask
     )
 
@@ -259,8 +311,12 @@ def batch_norm_backward(
     output_mask: Sequence[bool],
     reserve: Any,
 ) -> Grads:
-    """As `native_batch_norm_backward`; `save_var` is 1/√(σ² + ε)."""
-    return _backward(grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask)
+    """As `native_batch_norm_backward`; `save_var` is 1/√(σ² + ε).
+
+    Args:
+        grad_out, ..., output_mask: in the order of `native_batch_norm_backward`. reserve: bytes, of no value.
+    """
+    return _gradients(grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask)
 
 
 def cudnn_batch_norm_backward(
@@ -274,9 +330,14 @@ def cudnn_batch_norm_backward(
     epsilon: float,
     reserveSpace: Any,
 ) -> Grads:
-    """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε)."""
+    """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε).
+
+    Args:
+        input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon: as there, in another order.
+        reserveSpace: bytes, of no value.
+    """
     saved = (running_mean, running_var, save_mean, save_var)
-    return _backward(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
+    return _gradients(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
 
 
 def miopen_batch_norm_backward(
@@ -289,12 +350,16 @@ def miopen_batch_norm_backward(
     save_var: Array | None,
     epsilon: float,
 ) -> Grads:
-    """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε)."""
+    """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε).
+
+    Args:
+        input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon: as there, in another order.
+    """
     saved = (running_mean, running_var, save_mean, save_var)
-    return _backward(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
+    return _gradients(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
 
 
-def _backward(
+def _gradients(
     grad_out: Array,
     input: Array,
     weight: Array | None,
@@ -310,16 +375,19 @@ def _backward(
     if train:
         assert save_invstd is not None
         mu, _, total = _batch(input, 0.0)
+        # The saved value counts, even where it is not that of the given ε; the ε that it implies is held constant.
         variance = total / count if count != 1 else total
         implied = constant(1.0 / np.square(save_invstd) - variance)
-        r = _along(attach(save_invstd, 1.0 / np.sqrt(variance + implied)), input)
-        centred = input - _along(attach(save_mean, mu), input)
+        r = _per_channel(attach(save_invstd, 1.0 / np.sqrt(variance + implied)), input)
+        centred = input - _per_channel(attach(save_mean, mu), input)
     else:
         assert running_var is not None
-        r = _along(1.0 / np.sqrt(running_var + eps), input)
-        centred = input - _along(running_mean, input)
+        r = _per_channel(1.0 / np.sqrt(running_var + eps), input)
+        centred = input - _per_channel(running_mean, input)
     normalized = centred * r
-    g = grad_out if weight is None else grad_out * _along(weight, grad_out)
+    g = grad_out if weight is None else grad_out * _per_channel(weight, grad_out)
+    # In training the statistics depend on every input, which subtracts the means of g and of g x̂; running statistics
+    # are constants.
     if train:
         slope = np.mean(g * normalized, axis=axes, keepdims=True)
         d_input = r * (g - np.mean(g, axis=axes, keepdims=True) - normalized * slope)

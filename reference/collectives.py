@@ -17,7 +17,7 @@ def broadcast(places: int, *args: Array) -> tuple[Array, ...]:
 
 def reduce_add_coalesced(num_inputs: int, *args: Array) -> tuple[Array, ...]:
     """y_j = Σ_p x_{p,j}; arguments are those of the first place, then those of the second, and so on."""
-    return tuple(_sum(args[j::num_inputs]) for j in range(num_inputs))
+    return tuple(_sum_over_places(args[j::num_inputs]) for j in range(num_inputs))
 
 
 def gather(dim: int, *args: Array) -> Array:
@@ -30,10 +30,11 @@ def scatter(chunk_sizes: tuple[int, ...], dim: int, input: Array) -> tuple[Array
     """y_p = the part of x along dim that starts where that of p − 1 ends."""
     ends = itertools.accumulate(chunk_sizes)
     axis = dim % input.ndim
+    # The index is written out for the axes before `dim`; those behind it are taken whole.
     before = (slice(None),) * axis
     return tuple(input[(*before, slice(end - size, end))] for size, end in zip(chunk_sizes, ends, strict=True))
 
 
-def _sum(terms: tuple[Array, ...]) -> Array:
+def _sum_over_places(terms: tuple[Array, ...]) -> Array:
     """In any order, as a sum over an axis is; one term after the other would say which comes first."""
     return np.sum(np.stack(terms), axis=0)

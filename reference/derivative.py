@@ -5,6 +5,11 @@ records a tape that is pulled back. Rules are written in NumPy's words on those 
 differentiable and `jvp(vjp(f))`, `vjp(vjp(f))`, ... need nothing more (levels as in functorch; Griewank &
 Walther, Evaluating Derivatives, 2nd ed., SIAM 2008, ch. 3).
 
+What is hard here. A rule must not look at numbers: it is run on arrays that may carry further levels, and whatever it
+reads off a value instead of computing in NumPy's words is constant to those levels. What it may read is where a branch
+goes and which element is the largest. And levels must not be mixed: a tangent of an outer jvp is an ordinary constant
+to an inner one, so everything that a level finds is marked with the number of that level.
+
 Each elementwise rule is one linear map per operand. It is diagonal, hence its own transpose: forward mode
 applies it to a tangent, reverse mode to a cotangent, and there is one table for both.
 """
@@ -24,6 +29,8 @@ from .array import ELEMENTWISE, Array, Operands, Params, bind, constant, scatter
 Function = Callable[..., Any]
 Arrays = tuple[Any, ...]
 
+# Every call of `jvp` and `vjp` takes a number of its own. Two calls that shared one would take each other's tangents
+# for their own (J. M. Siskind, B. A. Pearlmutter, Perturbation confusion and referential transparency, IFL 2005).
 _levels = itertools.count(1)
 
 
@@ -54,23 +61,29 @@ def _power_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
 #: primitive -> one linear map per operand: (g, y, xs, params) -> g dy/dx_i
 _DIAGONAL: dict[str, tuple[Function, ...]] = {
     "add": (_first, _first),
-    "subtract": (_first, lambda g, y, xs, p: -g),
-    "multiply": (lambda g, y, xs, p: g * xs[1], lambda g, y, xs, p: g * xs[0]),
-    "divide": (lambda g, y, xs, p: g / xs[1], lambda g, y, xs, p: -(g * y) / xs[1]),
-    "negative": (lambda g, y, xs, p: -g,),
-    "absolute": (lambda g, y, xs, p: np.where(xs[0] >= 0, g, -g),),
-    "square": (lambda g, y, xs, p: g * (2.0 * xs[0]),),
-    "sqrt": (lambda g, y, xs, p: g / (2.0 * y),),
-    "exp": (lambda g, y, xs, p: g * y,),
-    "expm1": (lambda g, y, xs, p: g * np.exp(xs[0]),),
-    "log": (lambda g, y, xs, p: g / xs[0],),
-    "log1p": (lambda g, y, xs, p: g / (1.0 + xs[0]),),
-    "tanh": (lambda g, y, xs, p: g * (1.0 - np.square(y)),),
+    "subtract": (_first, lambda g, y, xs, _: -g),
+    "multiply": (lambda g, y, xs, _: g * xs[1], lambda g, y, xs, _: g * xs[0]),
+    # ∂(a/b)/∂b is written −y/b and not −a/b²: the square may overflow where neither the quotient nor its slope does.
+    "divide": (lambda g, y, xs, _: g / xs[1], lambda g, y, xs, _: -(g * y) / xs[1]),
+    "negative": (lambda g, y, xs, _: -g,),
+    # At zero, where |x| has no derivative, the slope from the right is taken.
+    "absolute": (lambda g, y, xs, _: np.where(xs[0] >= 0, g, -g),),
+    "square": (lambda g, y, xs, _: g * (2.0 * xs[0]),),
+    "sqrt": (lambda g, y, xs, _: g / (2.0 * y),),
+    "exp": (lambda g, y, xs, _: g * y,),
+    "expm1": (lambda g, y, xs, _: g * np.exp(xs[0]),),
+    "log": (lambda g, y, xs, _: g / xs[0],),
+    "log1p": (lambda g, y, xs, _: g / (1.0 + xs[0]),),
+    "tanh": (lambda g, y, xs, _: g * (1.0 - np.square(y)),),
     "power": (_power_rule,),
+    # In a tie the whole slope goes to the first operand, never to both: the two slopes add up to one.
     "maximum": (_select(np.greater_equal), _select(np.less)),
     "minimum": (_select(np.less_equal), _select(np.greater)),
     "where": (_where_rule(0), _where_rule(1)),
-    "attach": (lambda g, y, xs, p: g * 0.0, _first),
+    # `attach` has the value of its first operand and the derivatives of its second, so the first contributes zeros.
+    "attach": (lambda g, y, xs, _: g * 0.0, _first),
+    # Rounding to a format is a step function with slope 0 almost everywhere. An implementation differentiates the
+    # function that it means, so the slope is that of the number before it is rounded: 1.
     "store": (_first,),
 }
 
@@ -95,13 +108,14 @@ def _linear(primitive: str, ts: list[Any], xs: Operands, params: Params) -> Any:
     if primitive == "max":
         return ts[0][_max_index(xs[0], params["axes"])]
     if primitive == "concatenate":
+        # A piece that carries no tangent of this level still takes its place among the others, as zeros.
         ts = [np.zeros(np.shape(x)) if t is None else t for t, x in zip(ts, xs, strict=True)]
     return bind(primitive, tuple(ts), params)
 
 
-def _transposed(primitive: str, i: int, g: Any, xs: Operands, params: Params) -> Any:
+def _transposed(primitive: str, position: int, g: Any, xs: Operands, params: Params) -> Any:
     """Reverse mode of the structural primitives and reductions: the transposed map on the cotangent."""
-    shape = np.shape(xs[i])
+    shape = np.shape(xs[position])
     match primitive:
         case "sum":
             return np.broadcast_to(g, shape)
@@ -119,7 +133,7 @@ def _transposed(primitive: str, i: int, g: Any, xs: Operands, params: Params) ->
             return g[params["index"]]
         case _:
             axis = params["axis"]
-            start = sum(np.shape(x)[axis] for x in xs[:i])
+            start = sum(np.shape(x)[axis] for x in xs[:position])
             return g[(slice(None),) * axis + (slice(start, start + shape[axis]),)]
 
 
@@ -174,8 +188,10 @@ class Tangent(_Level):
         y = bind(primitive, xs, params)
         ts = [x.tangent if isinstance(x, Tangent) and x.level == self.level else None for x in operands]
         if primitive in _DIAGONAL:
+            # At most two operands can carry a tangent, since no elementwise primitive has more.
             parts = [rule(t, y, xs, params) for rule, t in zip(_DIAGONAL[primitive], ts, strict=True) if t is not None]
             tangent = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+            # If the only operand with a tangent is smaller than the result, so is what the rule gives.
             tangent = np.broadcast_to(tangent, y.shape)
         else:
             tangent = _linear(primitive, ts, xs, params)
@@ -196,14 +212,17 @@ class Node(_Level):
         y = bind(primitive, xs, params)
         out = Node(y, self.tape, self.level)
         inputs = [(i, x) for i, x in enumerate(operands) if isinstance(x, Node) and x.level == self.level]
+        # Steps are recorded in the order in which they are evaluated, so every use of a result stands behind the step
+        # that made it. Read backwards, the tape has all contributions to a cotangent before it passes that cotangent
+        # on.
         self.tape.append((out, primitive, inputs, y, xs, params))
         return out
 
 
-def _pull(primitive: str, i: int, g: Any, y: Any, xs: Operands, params: Params) -> Any:
+def _pull(primitive: str, position: int, g: Any, y: Any, xs: Operands, params: Params) -> Any:
     if primitive in _DIAGONAL:
-        return unbroadcast(_DIAGONAL[primitive][i](g, y, xs, params), np.shape(xs[i]))
-    return _transposed(primitive, i, g, xs, params)
+        return unbroadcast(_DIAGONAL[primitive][position](g, y, xs, params), np.shape(xs[position]))
+    return _transposed(primitive, position, g, xs, params)
 
 
 def _as_tuple(outputs: Any) -> Arrays:
@@ -247,8 +266,8 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
             g = _total(grads.pop(id(out), ()))
             if g is None:
                 continue
-            for i, parent in parents:
-                grads.setdefault(id(parent), []).append(_pull(primitive, i, g, y, xs, params))
+            for position, parent in parents:
+                grads.setdefault(id(parent), []).append(_pull(primitive, position, g, y, xs, params))
         found = (_total(grads.get(id(node), ())) for node in inputs)
         return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(found, primals, strict=True))
 
@@ -265,4 +284,5 @@ def _total(contributions: Sequence[Any]) -> Any:
     return functools.reduce(operator.add, contributions) if contributions else None
 
 
+# A primitive without a derivative would otherwise be found only when some formula is differentiated through it.
 assert frozenset(_DIAGONAL) - {"store"} == ELEMENTWISE

@@ -4,8 +4,10 @@ Values are mpmath's raw numbers (`mpf._mpf_`) in object arrays: no attribute loo
 half the time of arrays of `mpf`. mpmath has one zero and one NaN; where IEEE 754 has a rule for infinities and
 zero divisors that mpmath raises for, the rule is applied here.
 
-`evaluate` doubles the precision until two precisions agree (Ziv's strategy: A. Ziv, Fast evaluation of elementary
-mathematical functions with correctly rounded last bit, ACM TOMS 17, 1991).
+What is hard here is to know when a digit is right. mpmath is accurate in each operation, but a formula has many of
+them, and cancellation may eat all the digits of an intermediate. No bound of that is derived: the formula is evaluated
+again with twice the bits. `evaluate` doubles the precision until two precisions agree (Ziv's strategy: A. Ziv, Fast
+evaluation of elementary mathematical functions with correctly rounded last bit, ACM TOMS 17, 1991).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ DEFAULT_PRECISION = 200
 #: Binary64 inputs need up to 2100 bits to add up without rounding; more never helps.
 LARGEST_PRECISION = 12_800
 
+# The precision in use is the last of this list; it is a stack because `precision` may be entered within itself.
 _working = [DEFAULT_PRECISION]
 
 
@@ -53,7 +56,7 @@ def _sign(x: Raw) -> int:
     return libmp.mpf_sign(x) or 0
 
 
-def _divide(a: Raw, b: Raw, bits: int) -> Raw:
+def _quotient(a: Raw, b: Raw, bits: int) -> Raw:
     if b == libmp.fzero:  # the one zero is +0
         return {1: libmp.finf, -1: libmp.fninf}.get(_sign(a), libmp.fnan)
     return libmp.mpf_div(a, b, bits, "n")
@@ -77,7 +80,9 @@ def _expm1(x: Raw, bits: int) -> Raw:
     return libmp.mpf_sub(libmp.mpf_exp(x, bits + lost + 4, "n"), libmp.fone, bits, "n")
 
 
-def _power(x: Raw, exponent: Raw, bits: int) -> Raw:
+def _raised(x: Raw, exponent: Raw, bits: int) -> Raw:
+    # mpmath raises errors where IEEE 754's pow has an answer; its one zero is taken to be +0. Mantissas of mpmath are
+    # odd, so an exponent is an integer exactly if its own binary exponent, item 2, is not negative.
     if x == libmp.fzero:
         return {1: libmp.fzero, 0: libmp.fone, -1: libmp.finf}[_sign(exponent)]
     if x == libmp.finf:
@@ -87,6 +92,7 @@ def _power(x: Raw, exponent: Raw, bits: int) -> Raw:
     return libmp.mpf_pow(x, exponent, bits, "n")
 
 
+# NaN is handed on, as by `np.maximum`: a NaN among the inputs must be seen in the output, and not lose a comparison.
 def _larger(a: Raw, b: Raw) -> Raw:
     if libmp.fnan in (a, b):
         return libmp.fnan
@@ -100,7 +106,7 @@ def _smaller(a: Raw, b: Raw) -> Raw:
 
 
 @functools.lru_cache(maxsize=16)
-def _table(bits: int) -> dict[str, Any]:
+def _primitives_at(bits: int) -> dict[str, Any]:
     """The elementwise primitives at a precision, as NumPy functions of object arrays."""
     add, sub, mul = libmp.mpf_add, libmp.mpf_sub, libmp.mpf_mul
     unary: dict[str, Callable[[Raw], Raw]] = {
@@ -118,8 +124,8 @@ def _table(bits: int) -> dict[str, Any]:
         "add": lambda a, b: add(a, b, bits, "n"),
         "subtract": lambda a, b: sub(a, b, bits, "n"),
         "multiply": lambda a, b: mul(a, b, bits, "n"),
-        "divide": lambda a, b: _divide(a, b, bits),
-        "power": lambda a, b: _power(a, b, bits),
+        "divide": lambda a, b: _quotient(a, b, bits),
+        "power": lambda a, b: _raised(a, b, bits),
         "attach": lambda a, b: a,
         "maximum": _larger,
         "minimum": _smaller,
@@ -180,7 +186,7 @@ class Exact(Array):
             return Exact(_boxed(rule(*xs, **params)))
         if primitive == "power":
             xs.append(_constant(params["exponent"]))
-        return Exact(_boxed(_table(_working[-1])[primitive](*xs)))
+        return Exact(_boxed(_primitives_at(_working[-1])[primitive](*xs)))
 
 
 class _Ordered:
@@ -224,25 +230,29 @@ def exact(values: Any) -> Exact:
     return Exact(raw_array(values))
 
 
-def _along(values: Any, axes: tuple[int, ...], function: Callable[[list[Raw]], Raw]) -> Any:
+def _reduce_rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Raw]], Raw]) -> Any:
     rest = [i for i in range(values.ndim) if i not in axes]
     kept = tuple(1 if i in axes else n for i, n in enumerate(values.shape))
+    # The number of rows is computed, since of an array without elements `reshape` can derive only one length, and the
+    # length of a row is 0 there.
     count = int(np.prod([values.shape[i] for i in rest], dtype=np.int64))
     rows = np.transpose(values, (*rest, *axes)).reshape(count, -1 if values.size else 0)
     return _objects([function(list(row)) for row in rows], kept)
 
 
-def _sum(values: Any, axes: tuple[int, ...]) -> Any:
+def _sum_rows(values: Any, axes: tuple[int, ...]) -> Any:
     bits = _working[-1]
-    return _along(values, axes, lambda row: libmp.mpf_sum(row, bits, "n"))
+    return _reduce_rows(values, axes, lambda row: libmp.mpf_sum(row, bits, "n"))
 
 
-def _max(values: Any, axes: tuple[int, ...]) -> Any:
-    return _along(values, axes, lambda row: functools.reduce(_larger, row))
+def _max_rows(values: Any, axes: tuple[int, ...]) -> Any:
+    return _reduce_rows(values, axes, lambda row: functools.reduce(_larger, row))
 
 
-def _scatter(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
+def _scattered(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
     out = raw_array(np.zeros(shape))
+    # Slices and integers reach every element at most once, so that assigning is adding. An index array may name an
+    # element twice; NumPy would keep the last value alone, so the elements are added one by one.
     if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
         out[index] = values
         return out
@@ -254,15 +264,15 @@ def _scatter(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
 
 
 _STRUCTURE: dict[str, Callable[..., Any]] = {
-    "sum": _sum,
-    "max": _max,
+    "sum": _sum_rows,
+    "max": _max_rows,
     "store": lambda x: x,
     "where": lambda a, b, condition: np.where(condition, a, b),
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),
     "broadcast": lambda x, shape: np.broadcast_to(x, shape),
     "getitem": lambda x, index: x[index],
-    "scatter": _scatter,
+    "scatter": _scattered,
     "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
 }
 
@@ -310,10 +320,10 @@ def evaluate(
         PrecisionError: no agreement up to `LARGEST_PRECISION` bits.
     """
     operands = [exact(v) for v in values]
-    lower = _outputs(function, operands, bits)
+    lower = _outputs_at(function, operands, bits)
     agreed: dict[int, Raw] = {}  # by position among the elements of all outputs
     while bits <= LARGEST_PRECISION:
-        upper = _outputs(function, operands, 2 * bits)
+        upper = _outputs_at(function, operands, 2 * bits)
         scale = max((_exponent(raw) for x in (*operands, *upper) for raw in x.values.ravel().tolist()), default=0)
         pairs = [pair for x, y in zip(lower, upper, strict=True) for pair in _pairs(x, y)]
         # One by one: a residue that shrinks with every precision, and a tiny value that only a high one resolves, agree
@@ -340,7 +350,7 @@ def _pairs(x: Exact, y: Exact) -> Iterator[tuple[Raw, Raw]]:
     return zip(x.values.ravel().tolist(), y.values.ravel().tolist(), strict=True)
 
 
-def _outputs(function: Callable[..., Any], operands: Sequence[Exact], bits: int) -> tuple[Exact, ...]:
+def _outputs_at(function: Callable[..., Any], operands: Sequence[Exact], bits: int) -> tuple[Exact, ...]:
     with precision(bits):
         outputs = function(*operands)
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,44 +40,26 @@ FACTORS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def function(spec: str, *tensors: Array) -> tuple[Array, ...]:
-    """The value of every term of a function that is given as text; how it is written otherwise does not matter."""
-    return tuple(_product(term, tensors) for term in terms_of(spec))
+def function(terms: Sequence[Term], *tensors: Array) -> tuple[Array, ...]:
+    """The value of every term of a generated function."""
+    return tuple(_product(term, tensors) for term in terms)
 
 
 @algorithm_of(function)
-def _otherwise(spec: str, *tensors: Array) -> tuple[Array, ...]:
+def _from_the_end(terms: Sequence[Term], *tensors: Array) -> tuple[Array, ...]:
     """The number with the first factor, not with the product; terms and factors evaluated from the last to the first,
     so that gradients are added up in the other order."""
-    return tuple(_product_of_number_first(term, tensors) for term in reversed(terms_of(spec)))[::-1]
-
-
-@functools.lru_cache(maxsize=1024)
-def terms_of(spec: str) -> tuple[Term, ...]:
-    """The formula in the JSON text of a generated function: [[[[position, factor], ...], number, total], ...].
-
-    Raises:
-        ValueError: there is none in the text.
-    """
-    try:
-        told = json.loads(spec)["terms"]
-        return tuple(Term(tuple((at, name) for at, name in factors), number, total) for factors, number, total in told)
-    except (KeyError, TypeError, ValueError) as err:
-        raise ValueError(f"spec={spec!r}: need the JSON text of a generated function ({err})") from err
+    return tuple(_product_of_number_first(term, tensors) for term in reversed(terms))[::-1]
 
 
 def _product(term: Term, tensors: Sequence[Array]) -> Array:
-    value = functools.reduce(_times, [FACTORS[name](tensors[at]) for at, name in term.factors])
+    value = functools.reduce(operator.mul, [FACTORS[name](tensors[at]) for at, name in term.factors])
     return _ended(term, value if term.number == 1.0 else term.number * value)
 
 
 def _product_of_number_first(term: Term, tensors: Sequence[Array]) -> Array:
     first, *others = [FACTORS[name](tensors[at]) for at, name in term.factors[::-1]][::-1]
-    return _ended(term, functools.reduce(_times, others, first if term.number == 1.0 else term.number * first))
-
-
-def _times(a: Array, b: Array) -> Array:
-    return a * b
+    return _ended(term, functools.reduce(operator.mul, others, first if term.number == 1.0 else term.number * first))
 
 
 def _ended(term: Term, value: Array) -> Array:

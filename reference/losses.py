@@ -2,6 +2,9 @@
 
 Classes are axis 1 of the input, or axis 0 of a single row (C,); a target has the other axes. A target that is
 `ignore_index` counts for nothing, whatever stands in its row: the row is replaced before anything is computed from it.
+What is hard here: an ignored row may hold NaN or infinities, and 0 · ∞ is NaN; so nothing is ever multiplied by a mask,
+and `np.where` takes the place of such a row. Where no target counts at all, an index array has nothing to follow.
+
 Smoothing: C. Szegedy et al., Rethinking the Inception Architecture for Computer Vision, arXiv:1512.00567, section 7.
 """
 
@@ -31,6 +34,7 @@ class _Targets:
         target = np.asarray(target).astype(np.int64)
         target = np.reshape(target, ()) if np.ndim(input) == 1 else target
         counts = target != ignore_index
+        # `ignore_index` may lie outside the classes. Class 0 stands in for it, and what is found there is thrown away.
         return cls(np.where(counts, target, 0), counts, 0 if np.ndim(input) == 1 else 1)
 
     def grid(self) -> tuple[Any, ...]:
@@ -42,6 +46,8 @@ class _Targets:
 
     def pick(self, x: Array) -> Array:
         """The target's element of every position; 0 where ignored."""
+        # Zeros that are still computed from x: the output keeps x's reading and its derivative levels, all of them
+        # zero.
         if not self.counts.any():
             return np.sum(np.where(False, x, 0.0), axis=self.axis)
         return np.where(self.counts, np.squeeze(x[self.grid()], axis=self.axis), 0.0)
@@ -59,6 +65,7 @@ class _Targets:
 
 def _reduced(loss: Array, weights: Array | None, counts: Any, reduction: int) -> tuple[Array, Array]:
     """(output, total weight) from the losses and weights of all positions, 0 where ignored."""
+    # A zero in the reading of the loss: a total weight that is a plain count would have no reading of its own.
     nothing = np.sum(np.where(False, loss, 0.0))
     if reduction == NONE:
         return loss, nothing
@@ -81,7 +88,15 @@ def _negative_log_likelihood(
 def nll_loss(
     input: Array, target: Any, weight: Array | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Array:
-    """−w_t x_t at every target t: each, their sum, or their sum over Σ w_t."""
+    """−w_t x_t at every target t: each, their sum, or their sum over Σ w_t.
+
+    Args:
+        input: log-probabilities x, (C,) or (N, C, ...).
+        target: classes, () or (N, ...), or `ignore_index`.
+        weight: w, (C,), or None for ones.
+        ignore_index: a target that counts for nothing.
+        reduction: "none", "mean" or "sum".
+    """
     return _negative_log_likelihood(input, target, weight, _number(reduction), ignore_index)[0]
 
 
@@ -92,14 +107,23 @@ def _number(reduction: str) -> int:
 def nll_loss_forward(
     self: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int
 ) -> tuple[Array, Array]:
-    """(loss, Σ w_t) for (C,) or (N, C); the second is 0 without a reduction."""
+    """(loss, Σ w_t) for (C,) or (N, C); the second is 0 without a reduction.
+
+    Args:
+        self: the input of `nll_loss`. target, weight, ignore_index: as there.
+        reduction: 0, 1 or 2 for none, mean and sum, as aten numbers them.
+    """
     return _negative_log_likelihood(self, target, weight, reduction, ignore_index)
 
 
 def nll_loss2d_forward(
     self: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int
 ) -> tuple[Array, Array]:
-    """(loss, Σ w_t) for (N, C, H, W); the second is 0 without a reduction."""
+    """(loss, Σ w_t) for (N, C, H, W); the second is 0 without a reduction.
+
+    Args:
+        self, target, weight, reduction, ignore_index: as in `nll_loss_forward`.
+    """
     return _negative_log_likelihood(self, target, weight, reduction, ignore_index)
 
 
@@ -112,6 +136,7 @@ def _gradient(
     if not targets.counts.any():
         return np.where(False, input, 0.0) + np.sum(np.where(False, g, 0.0))
     value = np.broadcast_to(-g, targets.counts.shape) if weight is None else -g * targets.look_up(weight)
+    # Each position adds to one element, its target's, of zeros: the adjoint of picking it.
     value = np.where(targets.counts, value, 0.0)
     return scatter(np.expand_dims(value, targets.axis), targets.grid(), np.shape(input))
 
@@ -120,7 +145,13 @@ def nll_loss_backward(
     grad_output: Array, self: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int,
     total_weight: Array,
 ) -> Array:  # fmt: skip
-    """−ḡ w_t at every target, over the given total weight for a mean, 0 elsewhere; for (C,) or (N, C)."""
+    """−ḡ w_t at every target, over the given total weight for a mean, 0 elsewhere; for (C,) or (N, C).
+
+    Args:
+        grad_output: ḡ, of the shape of the loss.
+        self, target, weight, reduction, ignore_index: as in `nll_loss_forward`.
+        total_weight: (), as `nll_loss_forward` returns it.
+    """
     return _gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight)
 
 
@@ -128,7 +159,11 @@ def nll_loss2d_backward(
     grad_output: Array, self: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int,
     total_weight: Array,
 ) -> Array:  # fmt: skip
-    """−ḡ w_t at every target, over the given total weight for a mean, 0 elsewhere; for (N, C, H, W)."""
+    """−ḡ w_t at every target, over the given total weight for a mean, 0 elsewhere; for (N, C, H, W).
+
+    Args:
+        grad_output, self, target, weight, reduction, ignore_index, total_weight: as in `nll_loss_backward`.
+    """
     return _gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight)
 
 
@@ -140,7 +175,13 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Array:
-    """−(1 − s) w_t z_t − s/C Σ_c w_c z_c with z = log softmax(x): each, their sum, or their sum over Σ w_t."""
+    """−(1 − s) w_t z_t − s/C Σ_c w_c z_c with z = log softmax(x): each, their sum, or their sum over Σ w_t.
+
+    Args:
+        input: x, (C,) or (N, C, ...).
+        target, weight, ignore_index, reduction: as in `nll_loss`.
+        label_smoothing: s, from 0 to 1.
+    """
     targets = _Targets.of(input, target, ignore_index)
     weights = None if weight is None else targets.look_up(weight)
     z = _log_softmax(targets.mask(input), targets.axis)

@@ -16,7 +16,13 @@ Array = Any
 
 
 def cross_map_lrn2d(input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> Array:
-    """b_c = a_c (k + α/size Σ a_c'²)^(−β) over the channels c' from c − ⌊size/2⌋ to c + ⌊(size − 1)/2⌋ that exist."""
+    """b_c = a_c (k + α/size Σ a_c'²)^(−β) over the channels c' from c − ⌊size/2⌋ to c + ⌊(size − 1)/2⌋ that exist.
+
+    Args:
+        input: a, (N, C, ...).
+        size: how many channels a window has, at least 1.
+        alpha, beta, k: α, β and k.
+    """
     return input * np.power(_base(input, size, alpha, k), -beta)
 
 

@@ -25,12 +25,12 @@ def _shift(x: Array) -> Array:
     return attach(np.zeros(np.shape(x)), x, kept=True)
 
 
-def _saved(output: Array, dtype: Any) -> Array:
+def _as_stored(output: Array, dtype: Any) -> Array:
     """The output as backward reads it; where `dtype` asks for more than a half format, it is in that."""
     return output if dtype is not None and dtype.itemsize > 2 else store(output)
 
 
-def _sum(x: Array, axis: int) -> Array:
+def _sum_along(x: Array, axis: int) -> Array:
     return np.sum(x, axis=axis, keepdims=True)
 
 
@@ -44,11 +44,14 @@ def softmax(input: Array, dim: int, dtype: Any = None) -> Array:
         return input
     if _is_row(input):
         return np.reshape(softmax(np.reshape(input, (1,)), 0, dtype), ())
+    # The value is computed without derivatives. The slope comes from the expression in `moved`, which has the same
+    # value.
     x = constant(input)
     weights = np.exp(x - np.max(x, axis=dim, keepdims=True))
-    p = weights / _sum(weights, dim)
-    moved = _saved(p, dtype) * np.exp(_shift(input))
-    return attach(p, moved / _sum(moved, dim), kept=True)
+    p = weights / _sum_along(weights, dim)
+    # exp(shift) is 1 with the derivatives of exp(x): the saved p, moved as x moves, and normalised again.
+    moved = _as_stored(p, dtype) * np.exp(_shift(input))
+    return attach(p, moved / _sum_along(moved, dim), kept=True)
 
 
 def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
@@ -59,9 +62,11 @@ def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
         return np.reshape(log_softmax(np.reshape(input, (1,)), 0, dtype), ())
     x = constant(input)
     centred = x - np.max(x, axis=dim, keepdims=True)
-    z = centred - np.log(_sum(np.exp(centred), dim))
-    moved = _saved(z, dtype) + _shift(input)
-    return attach(z, moved - np.log(_sum(np.exp(moved), dim)), kept=True)
+    z = centred - np.log(_sum_along(np.exp(centred), dim))
+    # The same for logarithms: the saved z, moved as x moves, and normalised again. Its sum of exponentials is about 1,
+    # so nothing overflows although no maximum is subtracted.
+    moved = _as_stored(z, dtype) + _shift(input)
+    return attach(z, moved - np.log(_sum_along(np.exp(moved), dim)), kept=True)
 
 
 def softmax_backward_data(grad_output: Array, output: Array, dim: int, input_dtype: Any) -> Array:
@@ -69,11 +74,11 @@ def softmax_backward_data(grad_output: Array, output: Array, dim: int, input_dty
     if _is_row(output):
         grads = softmax_backward_data(np.reshape(grad_output, (1,)), np.reshape(output, (1,)), 0, input_dtype)
         return np.reshape(grads, ())
-    return output * (grad_output - _sum(output * grad_output, dim))
+    return output * (grad_output - _sum_along(output * grad_output, dim))
 
 
 def log_softmax_backward_data(grad_output: Array, output: Array, dim: int, input_dtype: Any) -> Array:
     """The cotangent of x for the cotangent g of log p: g − p Σ g."""
     if _is_row(output):
         return grad_output - np.exp(output) * grad_output
-    return grad_output - np.exp(output) * _sum(grad_output, dim)
+    return grad_output - np.exp(output) * _sum_along(grad_output, dim)

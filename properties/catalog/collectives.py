@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from ...impl.comm import collective, devices
+from ...impl.comm.devices import differentiable as devices
+from ...impl.comm.ranks import collective
 from ...oracles.op import Devices, Draft, Homes, Op, Promises, Ranks
 from ...reference import collectives as formulas
 from ...reference.formats import FORMATS

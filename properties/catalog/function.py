@@ -9,15 +9,14 @@ import torch
 
 from ...impl.function import Function
 from ...oracles.op import Law, Op, Promises
-from ...reference import functions as formulas
 from ..functions import build, strategy
-from ..functions.spec import spec_of
+from ..functions.spec import function, spec_of, terms_of
 
 Args = tuple[Any, ...]
 
 
 def _dtypes(args: Args) -> tuple[torch.dtype, ...]:
-    return (args[1].dtype,) * len(formulas.terms_of(args[0]))
+    return (args[1].dtype,) * len(terms_of(args[0]))
 
 
 def _aliases(args: Args) -> tuple[int | None, ...]:
@@ -38,7 +37,7 @@ def _written_otherwise(word: tuple[str, ...]) -> Law:
 OPS: tuple[Op, ...] = (
     Op(
         name="function",
-        reference=formulas.function,
+        reference=function,
         subjects={
             "opassay": functools.partial(build.call, Function),
             "torch": functools.partial(build.call, torch.autograd.Function),

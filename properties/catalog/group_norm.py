@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ... import impl
 from ...oracles.op import Draft, Law, Op, Promises, Refusal
-from ...reference import normalization as formulas
+from ...reference import norms as formulas
 from ...reference.formats import FORMATS
 from .. import strategies
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...reference.functions import Term, terms_of
+from ...reference import functions as formulas
+from ...reference.array import algorithm_of, algorithms
+from ...reference.functions import Term
 
 #: How the leaves of the outputs are put together.
 CONTAINERS = ("tuple", "one", "list", "dict", "nested")
@@ -104,6 +106,20 @@ def _plain(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
+def terms_of(text: str) -> tuple[Term, ...]:
+    """The formula in what `Spec.text` wrote: [[[[position, factor], ...], number, total], ...] under "terms".
+
+    Raises:
+        ValueError: there is none in the text.
+    """
+    try:
+        told = json.loads(text)["terms"]
+        return tuple(Term(tuple((at, name) for at, name in factors), number, total) for factors, number, total in told)
+    except (KeyError, TypeError, ValueError) as err:
+        raise ValueError(f"spec={text!r}: need the JSON text of a generated function ({err})") from err
+
+
+@functools.lru_cache(maxsize=1024)
 def spec_of(text: str) -> Spec:
     """The function that `Spec.text` wrote.
 
@@ -118,3 +134,15 @@ def spec_of(text: str) -> Spec:
         return Spec(**{**told, **orders, "terms": terms, "constants": constants})
     except TypeError as err:
         raise ValueError(f"spec={text!r}: need the JSON text of a generated function ({err})") from err
+
+
+def function(spec: str, *tensors: Any) -> tuple[Any, ...]:
+    """The formula of the op `function`: a sample gives it the text, which the reference knows nothing of."""
+    return formulas.function(terms_of(spec), *tensors)
+
+
+@algorithm_of(function)
+def _otherwise(spec: str, *tensors: Any) -> tuple[Any, ...]:
+    (algorithm,) = algorithms(formulas.function)
+    outputs: tuple[Any, ...] = algorithm(terms_of(spec), *tensors)
+    return outputs

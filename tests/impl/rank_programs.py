@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from opassay.impl.comm import Board, Call, Comm, CommError, TorchComm, sync_batch_norm
-from opassay.impl.comm.base import carried_out
+from opassay.impl.comm.ranks.base import carried_out
 
 
 @dataclass(frozen=True)

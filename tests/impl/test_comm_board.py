@@ -14,8 +14,8 @@ import pytest
 import torch.distributed as dist
 
 from opassay.impl.comm import Board, TorchComm
-from opassay.impl.comm import board as rows
-from opassay.impl.comm.board import Row
+from opassay.impl.comm.ranks import board as rows
+from opassay.impl.comm.ranks.board import Row
 
 SAME, OTHER = 32 * b"a", 32 * b"b"
 CALL = "all_reduce[gradients](float32[6], sum)"

@@ -30,7 +30,7 @@ from opassay.impl.comm import (
     reduce_add_coalesced,
     scatter,
 )
-from opassay.impl.comm.planner import Piece, buckets, chunks
+from opassay.impl.comm.devices.planner import Piece, buckets, chunks
 
 DTYPES = [torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64]
 

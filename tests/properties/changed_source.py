@@ -13,7 +13,7 @@ _numbers = itertools.count()
 
 
 def changed(package: ModuleType, order: Sequence[str], module: str, old: str, new: str) -> ModuleType:
-    """Modules of a subpackage of `opassay.impl`, with `old` replaced by `new` in one of them.
+    """Modules of a package, as another package beside it, with `old` replaced by `new` in one of them.
 
     Args:
         order: names of the modules, each after those that it imports.
@@ -22,7 +22,8 @@ def changed(package: ModuleType, order: Sequence[str], module: str, old: str, ne
         ValueError: `old` is not there exactly once.
     """
     assert package.__file__ is not None
-    folder, name = Path(package.__file__).parent, f"opassay.impl.changed_{next(_numbers)}"
+    folder, beside = Path(package.__file__).parent, package.__name__.rpartition(".")[0]
+    name = f"{beside}.changed_{next(_numbers)}"
     copy = ModuleType(name)
     copy.__path__ = []
     sys.modules[name] = copy

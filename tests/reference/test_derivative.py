@@ -11,7 +11,7 @@ from mpmath import libmp
 
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import balls
-from opassay.reference import activations, array, derivative, losses, normalization, softmax
+from opassay.reference import activations, array, derivative, losses, norms, softmax
 from opassay.reference.exact import Exact, exact, precision
 
 BITS = 400
@@ -71,7 +71,7 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "attach": (lambda a, b: array.attach(a, a) * b, ((3,), (3,)), _any),
     "attach, kept": (lambda a, b: array.attach(a, a, kept=True) * b, ((3,), (3,)), _any),
     "store": (lambda a: array.store(a) * a, ((3,),), _any),
-    "layer_norm": (lambda x, w, b: normalization.layer_norm(x, (4,), w, b), ((3, 4), (4,), (4,)), _any),
+    "layer_norm": (lambda x, w, b: norms.layer_norm(x, (4,), w, b), ((3, 4), (4,), (4,)), _any),
     "softmax": (lambda x: softmax.softmax(x, 0), ((4, 2),), _any),
     "log_softmax": (lambda x: softmax.log_softmax(x, -1), ((2, 4),), _any),
     "log_sigmoid": (activations.log_sigmoid, ((5,),), _any),
@@ -81,7 +81,7 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
         ((3, 3), (3,)),
         _positive,
     ),
-    "native_layer_norm": (lambda x: normalization.native_layer_norm(x, (3,), None, None, 1e-3), ((2, 3),), _any),
+    "native_layer_norm": (lambda x: norms.native_layer_norm(x, (3,), None, None, 1e-3), ((2, 3),), _any),
 }
 
 
@@ -169,7 +169,7 @@ def test_every_primitive_is_among_the_formulas() -> None:
 
 
 def test_a_planted_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = {**derivative._DIAGONAL, "sqrt": (lambda g, y, xs, p: g / (2.0 * y) * (1.0 + 2.0**-50),)}
+    wrong = {**derivative._DIAGONAL, "sqrt": (lambda g, y, xs, _: g / (2.0 * y) * (1.0 + 2.0**-50),)}
     monkeypatch.setattr(derivative, "_DIAGONAL", wrong)
     with precision(BITS):
         f, xs, ts = _drawn("sqrt", 7)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mpmath import libmp, mp
 
-from opassay.reference import normalization
+from opassay.reference import norms
 from opassay.reference.exact import (
     Exact,
     PrecisionError,
@@ -117,7 +117,7 @@ def test_expm1_and_log1p_keep_their_digits_near_zero() -> None:
 
 
 def test_empty_means_are_nan() -> None:
-    out, mean, rstd = normalization.native_layer_norm(exact(np.zeros((2, 0))), (0,), None, None, 1e-5)
+    out, mean, rstd = norms.native_layer_norm(exact(np.zeros((2, 0))), (0,), None, None, 1e-5)
     assert out.shape == (2, 0)
     assert all(raw == libmp.fnan for raw in (*mean.values.ravel(), *rstd.values.ravel()))
 
@@ -141,7 +141,7 @@ def test_layer_norm_agrees_with_an_independent_formula() -> None:
     # Σ(x_i - x_j)² / 2n² is the variance too; mpmath objects, no array protocol.
     rng = np.random.default_rng(0)
     x = rng.standard_normal(6)
-    (out,), _ = evaluate(lambda a: normalization.layer_norm(a, (6,), eps=1e-5), x)
+    (out,), _ = evaluate(lambda a: norms.layer_norm(a, (6,), eps=1e-5), x)
     with mp.workprec(400):
         values = [mp.mpf(v) for v in x.tolist()]
         mean = sum(values) / 6

@@ -5,26 +5,28 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import opassay.impl.comm
+import opassay.impl.comm.devices
+import opassay.impl.comm.ranks
 from opassay import Code
 from opassay.properties.catalog.collectives import Moves, declaration
 
 from ..changed_source import changed
 from .fault import WRONG, Fault
 
-ORDER = (
-    "call", "base", "lockstep", "planner", "fabric", "logical", "host_fabric", "movement", "devices", "collective",
-)  # fmt: skip
+OF_RANKS = ("call", "base", "lockstep", "collective")
+OF_DEVICES = ("planner", "fabric", "logical", "host_fabric", "movement", "differentiable")
 #: Of ranks whose calls differ, of races, of tensors on other devices than promised.
 NOTICED = (*WRONG, Code.RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
 
 
 def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "float32", asked: str = "COMM") -> Fault:
-    copy = changed(opassay.impl.comm, ORDER, module, old, new)
-    moves = Moves(copy.devices, copy.collective, copy.host_fabric.HostFabric)
+    assert module in {*OF_RANKS, *OF_DEVICES}
+    ranks = changed(opassay.impl.comm.ranks, OF_RANKS, module, old, new)
+    devices = changed(opassay.impl.comm.devices, OF_DEVICES, module, old, new)
+    moves = Moves(devices.differentiable, ranks.collective, devices.host_fabric.HostFabric)
 
     def run(size: int, program: Any) -> Any:
-        return copy.lockstep.LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
+        return ranks.lockstep.LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
 
     declared = declaration(op, moves)
     assert declared.ranks is not None
@@ -52,14 +54,14 @@ FAULTS = (
     _fault(
         "scatter",
         "gradient gathered along axis 0",
-        "devices",
+        "differentiable",
         "Gather.apply(ctx.home, ctx.dim, *grads)",
         "Gather.apply(ctx.home, 0, *grads)",
     ),
     _fault(
         "broadcast",
         "gradient of one device, not of all",
-        "devices",
+        "differentiable",
         "rows = [grads[row + i] for row in range(0, len(grads), count) for i in own]",
         "rows = [grads[i] for i in own]",
     ),
@@ -97,14 +99,14 @@ FAULTS = (
     _fault(
         "reduce_add_coalesced",
         "gradient on the first device alone",
-        "devices",
+        "differentiable",
         "return [None if place is None else next(copies) for place in places]",
         "return [None if i else next(copies) for i, place in enumerate(places)]",
     ),
     _fault(
         "gather",
         "as many rows from each device",
-        "devices",
+        "differentiable",
         "1 if ctx.scalars else x.shape[ctx.dim] for x in tensors",
         "output.shape[ctx.dim] // len(tensors) for x in tensors",
     ),

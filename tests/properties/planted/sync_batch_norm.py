@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import opassay.impl.comm
+import opassay.impl.comm.ranks
 from opassay import Code
 
 from ..changed_source import changed
 from .fault import WRONG, Fault
 
-ORDER = ("call", "base", "collective", "board", "torch_comm", "sync_batch_norm")
+ORDER = ("call", "base", "collective", "board", "process_group", "sync_batch_norm")
 
 
 def _fault(name: str, old: str, new: str, dtype: str = "float32", module: str = "sync_batch_norm") -> Fault:
-    copy = changed(opassay.impl.comm, ORDER, module, old, new).sync_batch_norm
+    copy = changed(opassay.impl.comm.ranks, ORDER, module, old, new).sync_batch_norm
 
     def call(comm: Any, *args: Any) -> Any:
         return copy.sync_batch_norm(*args[:-1], comm=comm)

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import sums
-from ..function import Function
-from ..normalization import batch_norm as local
-from ..normalization.batch_norm_update import update
-from ..precision import compute_dtype
+from ... import sums
+from ...function import Function
+from ...normalization import batch_norm as local
+from ...normalization.batch_norm_update import update
+from ...precision import compute_dtype
 from .base import Comm
 from .collective import all_reduce
-from .torch_comm import default_comm
+from .process_group import default_comm
 
 
 def sync_batch_norm(

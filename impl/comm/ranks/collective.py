@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..function import Function
-from ..precision import compute_dtype
+from ...function import Function
+from ...precision import compute_dtype
 from .base import Comm
 
 ADJOINT = {

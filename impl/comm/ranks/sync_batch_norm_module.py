@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..normalization.batch_norm_module import normalized
+from ...normalization.batch_norm_module import normalized
 from .base import Comm
+from .process_group import default_comm
 from .sync_batch_norm import sync_batch_norm
-from .torch_comm import default_comm
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):

@@ -1,7 +1,12 @@
-"""Formulas of the normalisation ops.
+"""Formulas of layer norm and group norm.
 
 Ba, Kiros, Hinton: Layer Normalization, arXiv:1607.06450, equations 3 and 4. The statistics are population
-moments; `eps` stands inside the root.
+moments; `eps` stands inside the root. Group norm cites its own source.
+
+What is hard here are the backward ops. They are given statistics that a forward op has saved, rounded, and are judged
+by the value that follows from these very numbers. But their derivatives are taken as if the statistics were computed
+from the input again, for so they are differentiated in a training step. `attach` says both: the saved value, and the
+slope of the expression that it was the value of.
 """
 
 from __future__ import annotations
@@ -28,7 +33,14 @@ def layer_norm(
     bias: Array | None = None,
     eps: float = 1e-5,
 ) -> Array:
-    """out = (x − μ) / √(σ² + ε) · w + b over the trailing `normalized_shape` axes."""
+    """out = (x − μ) / √(σ² + ε) · w + b over the trailing `normalized_shape` axes.
+
+    Args:
+        input: (..., *normalized_shape).
+        normalized_shape: lengths of the normalised axes, at least one.
+        weight, bias: of shape `normalized_shape`, or None.
+        eps: ε.
+    """
     return native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
@@ -39,7 +51,11 @@ def native_layer_norm(
     bias: Array | None,
     eps: float,
 ) -> tuple[Array, Array, Array]:
-    """(out, μ, 1/√(σ² + ε)); the statistics keep the normalised axes with length 1."""
+    """(out, μ, 1/√(σ² + ε)); the statistics keep the normalised axes with length 1.
+
+    Args:
+        input, normalized_shape, weight, bias, eps: as in `layer_norm`.
+    """
     axes = _row_axes(normalized_shape)
     mean = np.mean(input, axis=axes, keepdims=True)
     centred = input - mean
@@ -66,16 +82,24 @@ def native_layer_norm_backward(
 
     The values of `mean` and `rstd` are those given; their derivatives are those of the statistics of
     `input`, with ε = 1/rstd² − σ² held constant.
+
+    Args:
+        grad_out: as `input`.
+        input, normalized_shape, weight, bias: as in `layer_norm`; the values of `bias` are not used.
+        mean, rstd: as `native_layer_norm` returns them.
+        output_mask: which of the three are wanted.
     """
-    return _backward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, rstd_first=False)
+    return _layer_norm_gradients(
+        grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, rstd_first=False
+    )
 
 
 @algorithm_of(native_layer_norm_backward)
 def _rstd_first(*args: Any) -> tuple[Array | None, Array | None, Array | None]:
-    return _backward(*args, rstd_first=True)
+    return _layer_norm_gradients(*args, rstd_first=True)
 
 
-def _backward(
+def _layer_norm_gradients(
     grad_out: Array,
     input: Array,
     normalized_shape: Sequence[int],
@@ -90,9 +114,13 @@ def _backward(
     axes = _row_axes(normalized_shape)
     mu = np.mean(input, axis=axes, keepdims=True)
     variance = np.mean(np.square(input - mu), axis=axes, keepdims=True)
+    # The op is not told ε, but what was saved implies it. Held constant, it makes the slope of r that of 1/√(σ² + ε) at
+    # the very r that is given.
     eps = constant(1.0 / np.square(rstd) - variance)
     r = attach(rstd, 1.0 / np.sqrt(variance + eps))
     normalized = (input - attach(mean, mu)) * r
+    # With g = ḡ w and x̂ the normalised input: d_x = r (g − mean(g) − x̂ mean(g x̂)). The factor r may be multiplied in
+    # first or last. The rounding errors differ, so both are declared as algorithms of the formula.
     g = grad_out if weight is None else grad_out * weight
     g = g * r if rstd_first else g
     slope = np.mean(g * normalized, axis=axes, keepdims=True)
@@ -118,18 +146,24 @@ def group_norm(
     """out = (x − μ) / √(σ² + ε) · w + b; μ, σ² over the channels of a group and all positions, w, b per channel.
 
     Wu, He: Group Normalization, arXiv:1803.08494, equations 1, 2, 6 and 7.
+
+    Args:
+        input: (N, C, ...).
+        num_groups: into how many groups of consecutive channels C is divided; a divisor of C.
+        weight, bias: (C,) or None.
+        eps: ε.
     """
-    return native_group_norm(input, weight, bias, *_sizes(input), num_groups, eps)[0]
+    return native_group_norm(input, weight, bias, *_lengths(input), num_groups, eps)[0]
 
 
 @algorithm_of(group_norm)
 def _group_norm_folded(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> Array:
-    return _native_group_norm_folded(input, weight, bias, *_sizes(input), num_groups, eps)[0]
+    return _native_group_norm_folded(input, weight, bias, *_lengths(input), num_groups, eps)[0]
 
 
-def _sizes(x: Array) -> tuple[int, int, int]:
+def _lengths(x: Array) -> tuple[int, int, int]:
     """(N, C, HxW) of x of shape (N, C, *)."""
     n, channels, *positions = np.shape(x)
     return n, channels, math.prod(positions)
@@ -145,7 +179,14 @@ def native_group_norm(
     group: int,
     eps: float,
 ) -> tuple[Array, Array, Array]:
-    """(out, μ, 1/√(σ² + ε)) of `input` read as (N, C, HxW); the statistics are (N, group)."""
+    """(out, μ, 1/√(σ² + ε)) of `input` read as (N, C, HxW); the statistics are (N, group).
+
+    Args:
+        input: N·C·HxW elements, in the order of (N, C, HxW).
+        weight, bias: (C,) or None.
+        N, C, HxW: the lengths, as torch names them.
+        group: the number of groups. eps: ε.
+    """
     return _group_norm(input, weight, bias, N, C, HxW, group, eps, folded=False)
 
 
@@ -172,6 +213,8 @@ def _group_norm(
     mean = np.mean(x, axis=(2, 3), keepdims=True)
     centred = x - mean
     rstd = 1.0 / np.sqrt(np.mean(np.square(centred), axis=(2, 3), keepdims=True) + eps)
+    # The folded form needs one multiplication and one addition per element. It is another algorithm and not only
+    # another order: where b and μ scale nearly cancel in the shift, its error is larger.
     if folded:
         scale = rstd if w is None else rstd * w
         shift = -mean * scale if b is None else b - mean * scale
@@ -198,17 +241,23 @@ def native_group_norm_backward(
 
     The values of `mean` and `rstd` are those given; their derivatives are those of the statistics of
     `input`, with ε = 1/rstd² − σ² held constant.
+
+    Args:
+        grad_out: as `input`.
+        input, weight, N, C, HxW, group: as in `native_group_norm`.
+        mean, rstd: (N, group), as `native_group_norm` returns them.
+        output_mask: which of the three are wanted.
     """
     args = (grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)
-    return _group_backward(*args, rstd_first=False)
+    return _group_norm_gradients(*args, rstd_first=False)
 
 
 @algorithm_of(native_group_norm_backward)
 def _group_rstd_first(*args: Any) -> tuple[Array | None, Array | None, Array | None]:
-    return _group_backward(*args, rstd_first=True)
+    return _group_norm_gradients(*args, rstd_first=True)
 
 
-def _group_backward(
+def _group_norm_gradients(
     grad_out: Array,
     input: Array,
     mean: Array,
@@ -226,6 +275,8 @@ def _group_backward(
     mean, rstd = (np.reshape(t, (N, group, 1, 1)) for t in (mean, rstd))
     mu = np.mean(x, axis=(2, 3), keepdims=True)
     variance = np.mean(np.square(x - mu), axis=(2, 3), keepdims=True)
+    # As in layer norm's backward: the ε that the saved statistics imply, held constant, and both places for the factor
+    # r.
     eps = constant(1.0 / np.square(rstd) - variance)
     r = attach(rstd, 1.0 / np.sqrt(variance + eps))
     normalized = (x - attach(mean, mu)) * r

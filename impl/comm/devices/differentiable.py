@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad as _forward_ad
 
-from ..function import Function
+from ...function import Function
 from . import movement
 from .fabric import current
 from .planner import BUCKET

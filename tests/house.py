@@ -1,0 +1,381 @@
+"""Figures of how the code is built: `python -m tests.house [ROOT]` prints them, for this repository by default.
+
+Nothing is imported and nothing is run: `ast` reads the syntax tree, `tokenize` the comments, so that two states of the
+repository can be counted by one script. What each figure counts stands in the docstring of the function that counts
+it. `Any` and "product" mean the six folders that are installed; tests and benchmarks are not counted.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import itertools
+import sys
+import tokenize
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+FOLDERS = ("api", "reference", "impl", "oracles", "properties", "reports")
+PACKAGE = "opassay"
+
+DUPLICATE_LINES = 6
+MANY_PARAMETERS = 5
+MANY_MODULES = 3
+
+#: One letter is a name where the literature writes that letter: a, b, c operands and the centre of a ball, f a function
+#: under differentiation, g a cotangent, t a tangent or any tensor, p probabilities, r a radius or 1/√(σ² + ε), k and s
+#: of local response normalisation, u, v, w, x, y, z vectors, C and N in signatures that torch prescribes. It is not a
+#: name for a number of something, an index, or an object of this program.
+LETTERS = frozenset("abcfgkprstuvwxyzCN_")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file: its dotted name below the root (a package has that of its folder) and its text."""
+
+    name: str
+    path: Path
+    text: str
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, str(self.path))
+
+    @cached_property
+    def tokens(self) -> list[tokenize.TokenInfo]:
+        return list(tokenize.generate_tokens(io.StringIO(self.text).readline))
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+
+    @cached_property
+    def docstring_lines(self) -> set[int]:
+        """Lines of the docstrings of the module, its classes and its functions."""
+        owners = [node for node in ast.walk(self.tree) if isinstance(node, ast.Module | ast.ClassDef | Function)]
+        found: set[int] = set()
+        for owner in owners:
+            if ast.get_docstring(owner, clean=False) is not None:
+                found |= set(range(owner.body[0].lineno, (owner.body[0].end_lineno or 0) + 1))
+        return found
+
+    @cached_property
+    def code_lines(self) -> set[int]:
+        """Lines that hold a token which is neither a comment nor part of a docstring."""
+        layout = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+        held = (token for token in self.tokens if token.type not in {tokenize.COMMENT, *layout})
+        return {line for token in held for line in range(token.start[0], token.end[0] + 1)} - self.docstring_lines
+
+    @cached_property
+    def comments(self) -> list[tokenize.TokenInfo]:
+        return [token for token in self.tokens if token.type == tokenize.COMMENT]
+
+
+def modules(root: Path, *folders: str) -> list[Module]:
+    """Every module below the given folders of a repository, by default below all that are installed."""
+    paths = (path for folder in folders or FOLDERS for path in sorted((root / folder).rglob("*.py")))
+    return [Module(_dotted(path.relative_to(root)), path, path.read_text()) for path in paths]
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+# ------------------------------------------------------------------------------------------------ what is counted
+
+
+def positional_accesses(module: Module) -> Iterator[str]:
+    """`name[3]` where name is a parameter of a function around it: values that a rule was given, told apart by number.
+
+    An index is a literal integer, with or without a sign. `shape[0]` and `strides[0]` are not counted, for the dims of
+    a tensor have numbers and no names, nor is `x.shape[0]`, which reads an attribute.
+    """
+    yield from _indexed(module.tree, frozenset())
+
+
+def _indexed(node: ast.AST, given: frozenset[str]) -> Iterator[str]:
+    if isinstance(node, Function | ast.Lambda):
+        given |= {argument.arg for argument in _parameters(node)}
+        given |= {argument.arg for argument in (node.args.vararg, node.args.kwarg) if argument}
+        given -= {"shape", "strides"}
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in given:
+        index = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
+        if isinstance(index, ast.Constant) and type(index.value) is int:
+            yield f"{node.lineno}: {ast.unparse(node)}"
+    for child in ast.iter_child_nodes(node):
+        yield from _indexed(child, given)
+
+
+def _parameters(node: Function | ast.Lambda) -> list[ast.arg]:
+    """The parameters that have a name at the call: neither *args nor **kwargs."""
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+
+
+def any_types(module: Module) -> Iterator[str]:
+    """The word `Any` wherever it stands in code, imports included."""
+    names = (token for token in module.tokens if token.type == tokenize.NAME)
+    yield from (f"{token.start[0]}: Any" for token in names if token.string == "Any")
+
+
+def ignored_types(module: Module) -> Iterator[str]:
+    """Comments that silence mypy."""
+    yield from (f"{token.start[0]}: {token.string}" for token in module.comments if "type: ignore" in token.string)
+
+
+def undescribed_parameters(module: Module) -> Iterator[str]:
+    """Public functions and methods of five parameters or more whose docstring has no section `Args:`.
+
+    Public is what can be reached by names without a leading underscore; functions inside functions are not, and one
+    without any docstring is not counted here. `self`, `cls`, `*args` and `**kwargs` are no parameters.
+    """
+    yield from _undescribed(module.tree.body)
+
+
+def _undescribed(body: list[ast.stmt]) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from _undescribed(node.body)
+        elif isinstance(node, Function) and not node.name.startswith("_"):
+            count = len([argument for argument in _parameters(node) if argument.arg not in {"self", "cls"}])
+            docstring = ast.get_docstring(node)
+            if count >= MANY_PARAMETERS and docstring and "Args:" not in docstring:
+                yield f"{node.lineno}: {node.name} has {count} parameters"
+
+
+def one_letter_parameters(module: Module) -> Iterator[str]:
+    """Parameters of functions and lambdas whose name is one letter, other than `LETTERS`."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function | ast.Lambda):
+            found = (argument.arg for argument in _parameters(node) if len(argument.arg) == 1)
+            yield from (f"{node.lineno}: {letter}" for letter in found if letter not in LETTERS)
+
+
+def comment_lines(module: Module) -> Iterator[str]:
+    """Comments on lines of their own; those behind code are not counted, nor are the rules that head a section."""
+    for token in module.comments:
+        if token.line.lstrip().startswith("#") and not token.string.startswith("# ---"):
+            yield f"{token.start[0]}: {token.string}"
+
+
+def section_headings(module: Module) -> Iterator[str]:
+    """Comments that are a rule across the page, with or without a title."""
+    yield from (f"{token.start[0]}: {token.string}" for token in module.comments if token.string.startswith("# ---"))
+
+
+def code_lines(module: Module) -> Iterator[str]:
+    """Lines of code: neither blank, nor only a comment, nor of a docstring."""
+    yield from (f"{line}:" for line in sorted(module.code_lines))
+
+
+def function_lengths(module: Module) -> Iterator[tuple[int, str]]:
+    """Lines of the body of every function, its docstring left out."""
+    for node in module.functions:
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+        yield lines, f"{module.name}.{node.name}"
+
+
+# ------------------------------------------------------------------------------------- what spans several modules
+
+
+def homonyms(found: list[Module]) -> list[str]:
+    """Names of functions and classes that three modules or more define at their top."""
+    places: dict[str, set[str]] = defaultdict(set)
+    for module in found:
+        for node in module.tree.body:
+            if isinstance(node, Function | ast.ClassDef):
+                places[node.name].add(module.name)
+    return sorted(f"{name}: {', '.join(sorted(at))}" for name, at in places.items() if len(at) >= MANY_MODULES)
+
+
+def duplicates(found: list[Module], *, within: bool) -> list[str]:
+    """Pairs of places whose next six lines of code are equal, each run of equal lines counted once.
+
+    Lines are compared without indentation and comments; imports and docstrings are left out, for who needs the same
+    thing imports the same thing. The places are in two modules, or, with `within`, in one.
+    """
+    texts = {module.name: _lines_of_code(module) for module in found}
+    places: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
+    for name, lines in texts.items():
+        for start in range(len(lines) - DUPLICATE_LINES + 1):
+            window = tuple(text for _, text in lines[start : start + DUPLICATE_LINES])
+            places[window].append((name, start))
+    equal = {pair for at in places.values() for pair in itertools.combinations(at, 2)}
+    equal = {(a, b) for a, b in equal if (a[0] == b[0]) == within}
+    begun = [(a, b) for a, b in equal if ((a[0], a[1] - 1), (b[0], b[1] - 1)) not in equal]
+    return sorted(f"{a[0]}:{texts[a[0]][a[1]][0]} = {b[0]}:{texts[b[0]][b[1]][0]}" for a, b in begun)
+
+
+def _lines_of_code(module: Module) -> list[tuple[int, str]]:
+    """(number, text) of every line of code that is no import, without indentation and trailing comment."""
+    imported = {
+        line
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for line in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+    ends = {token.start[0]: token.start[1] for token in module.comments}
+    numbered = enumerate(module.text.splitlines(), start=1)
+    wanted = module.code_lines - imported
+    return [(number, line[: ends.get(number)].strip()) for number, line in numbered if number in wanted]
+
+
+def largest_folder(found: list[Module]) -> tuple[int, str]:
+    """How many modules stand side by side in the fullest folder, its `__init__.py` not counted, and which it is."""
+    counts: dict[str, int] = defaultdict(int)
+    for module in found:
+        counts[str(module.path.parent)] += not module.is_package
+    folder, count = max(counts.items(), key=lambda item: item[1])
+    return count, folder
+
+
+# ------------------------------------------------------------------------------------------------------- cycles
+
+
+def import_cycles(found: list[Module]) -> list[str]:
+    """Groups of modules that reach each other by imports, each group as the sorted names of its members.
+
+    An import counts wherever it runs: at the top, in a function, by `import_module` or `__import__` of a literal, and
+    as the string after a literal "-m", which a child process imports. Imports for type checking do not run.
+    """
+    known = {module.name for module in found}
+    graph = {module.name: set(_imported(module, known)) - {module.name} for module in found}
+    reach = {name: _reached(name, graph) for name in graph}
+    groups = {frozenset({name, *(o for o in reach[name] if name in reach[o])}) for name in graph if name in reach[name]}
+    return sorted(", ".join(sorted(group)) for group in groups)
+
+
+def _reached(start: str, graph: dict[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting.extend(graph[name])
+    return seen
+
+
+def _imported(module: Module, known: set[str]) -> Iterator[str]:
+    """The modules of ours that a module imports, by whatever means."""
+    package = module.name if module.is_package else module.name.rpartition(".")[0]
+    full = PACKAGE if package in {"", "api"} else f"{PACKAGE}.{package}"
+    for node in _running(module.tree):
+        for target in _targets(node, full):
+            parts = target.split(".")
+            if parts[0] != PACKAGE:
+                continue
+            names = (".".join([*top, *parts[1:end]]) for end in range(len(parts), 1, -1) for top in ([], ["api"]))
+            yield from itertools.islice((name for name in names if name in known), 1)
+
+
+def _running(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node below a node, but for those under `if TYPE_CHECKING`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from _running(ast.Module(child.orelse, []))
+            continue
+        yield child
+        yield from _running(child)
+
+
+def _targets(node: ast.AST, package: str) -> Iterator[str]:
+    """Absolute dotted names that a node imports; a name after `from` may be an attribute, so it is given in full."""
+    match node:
+        case ast.Import():
+            yield from (alias.name for alias in node.names)
+        case ast.ImportFrom():
+            source = _absolute("." * node.level + (node.module or ""), package)
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+        case ast.Call(args=[ast.Constant(value=str(name)), *_]) if _last_name(node.func) in _BY_NAME:
+            yield _absolute(name, package)
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Call(args=items):
+            texts = [item.value if isinstance(item, ast.Constant) else None for item in items]
+            yield from (str(name) for flag, name in itertools.pairwise(texts) if flag == "-m" and name)
+
+
+_BY_NAME = {"import_module", "__import__"}
+
+
+def _last_name(node: ast.expr) -> str:
+    return ast.unparse(node).rpartition(".")[2]
+
+
+def _absolute(name: str, package: str) -> str:
+    """A dotted name as it stands, or one that begins with dots as seen from a package."""
+    tail = name.lstrip(".")
+    level = len(name) - len(tail)
+    if not level:
+        return name
+    parts = package.split(".")
+    return ".".join([*parts[: len(parts) - level + 1], *filter(None, [tail])])
+
+
+# ---------------------------------------------------------------------------------------------------- the table
+
+
+def _each(counted: Callable[[Module], Iterator[str]], found: list[Module]) -> list[str]:
+    return [f"{module.name}:{place}" for module in found for place in counted(module)]
+
+
+def places(root: Path) -> dict[str, list[str]]:
+    """What is to be looked at, by the figure that it counts towards: every place as module:line and what is there."""
+    product, impl = modules(root), modules(root, "impl")
+    return {
+        "positional accesses, impl": _each(positional_accesses, impl),
+        "Any, impl": _each(any_types, impl),
+        "type: ignore, product": _each(ignored_types, product),
+        "duplicate pairs of six lines, two modules of impl": duplicates(impl, within=False),
+        "duplicate pairs of six lines, one module of impl": duplicates(impl, within=True),
+        "names in three modules or more, product": homonyms(product),
+        "five parameters or more without Args:, product": _each(undescribed_parameters, product),
+        "parameters of one letter outside mathematics": _each(one_letter_parameters, product),
+        "import cycles, strings followed": import_cycles(product),
+        "lines of code, product": _each(code_lines, product),
+        "section headings, product": _each(section_headings, product),
+        "comment lines, product": _each(comment_lines, product),
+    }
+
+
+def figures(root: Path) -> dict[str, str]:
+    """The table: what is counted, and how many there are."""
+    found = places(root)
+    table = {name: str(len(at)) for name, at in found.items()}
+    lines = len(found["lines of code, product"])
+    for folder in FOLDERS:
+        own = modules(root, folder)
+        ratio = 1000 * len(_each(comment_lines, own)) / len(_each(code_lines, own))
+        table[f"comment lines per 1000 lines of code, {folder}"] = f"{ratio:.1f}"
+    table["comment lines per 1000 lines of code, product"] = (
+        f"{1000 * len(found['comment lines, product']) / lines:.1f}"
+    )
+    count, folder = largest_folder(modules(root))
+    table["modules in the fullest folder"] = f"{count} ({Path(folder).relative_to(root)})"
+    length, name = max(pair for module in modules(root) for pair in function_lengths(module))
+    table["longest function, lines"] = f"{length} ({name})"
+    return table
+
+
+def main() -> None:
+    """Print the table for a root; with the name of a figure after it, print that figure's places instead."""
+    root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    if len(sys.argv) > 2:
+        print(*places(root)[sys.argv[2]], sep="\n")
+        return
+    table = figures(root)
+    width = max(map(len, table))
+    for name, figure in table.items():
+        print(f"{name:{width}}  {figure}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The figures count what they say: planted examples, and each of what must not be counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import house
+from tests.house import Module
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def _module(text: str, name: str = "impl.planted") -> Module:
+    return Module(name, Path(f"{name.replace('.', '/')}.py"), text)
+
+
+@pytest.mark.parametrize(
+    ("counted", "text", "found"),
+    [
+        (house.positional_accesses, "def f(needs):\n    return needs[0], needs[-1], lambda: needs[2]", 3),
+        (house.positional_accesses, "def f(*args, **named):\n    return args[1]", 1),
+        (house.positional_accesses, "def f(needs, i):\n    return needs[i], needs[1:], needs['weight']", 0),
+        (house.positional_accesses, "def f(shape, x):\n    rows = x\n    return shape[0], x.shape[0], rows[0]", 0),
+        (house.positional_accesses, "needs = (True,)\nneeds[0]", 0),
+        (house.any_types, "from typing import Any\ndef f(x: Any) -> list[Any]: ...", 3),
+        (house.any_types, "'''Any tensor.'''  # Any\nfrom typing import AnyStr", 0),
+        (house.ignored_types, "x = f()  # type: ignore[no-any-return]\ny = g()  # type: ignore\n", 2),
+        (house.ignored_types, "'type: ignore'  # a type that we ignore", 0),
+        (house.undescribed_parameters, "def f(a, b, c, /, d, *, e):\n    'Says.'", 1),
+        (house.undescribed_parameters, "class A:\n    def f(self, a, b, c, d, e):\n        'Says.'", 1),
+        (house.undescribed_parameters, "class A:\n    def f(self, a, b, c, d, *e):\n        'Says.'", 0),
+        (
+            house.undescribed_parameters,
+            "def f(a, b, c, d, e):\n    '''Says.\n\n    Args:\n        a: first.\n    '''",
+            0,
+        ),
+        (house.undescribed_parameters, "def _f(a, b, c, d, e):\n    'Says.'", 0),
+        (house.one_letter_parameters, "def f(j, x, n, *, i): ...\nlambda q: q", 4),
+        (house.one_letter_parameters, "def f(x, g, N, judge): ...", 0),
+        (house.comment_lines, "# Why.\n#: What.\nx = 1  # behind code\n# ------- a heading\n'# text'", 2),
+        (house.section_headings, "# Why.\nx = 1  # behind code\n# ------- a heading\n", 1),
+        (house.code_lines, "'''Says.\n\nMore.\n'''\n\n# Why.\ndef f():\n    'Says.'\n    return '''\n\n'''\n", 4),
+    ],
+)
+def test_planted_examples_are_counted(counted: Callable[[Module], Iterator[str]], text: str, found: int) -> None:
+    assert len(list(counted(_module(text)))) == found
+
+
+def test_a_function_is_as_long_as_its_body_without_the_docstring() -> None:
+    module = _module(
+        "def f():\n    '''Says.\n\n    More.\n    '''\n    a = 1\n\n    return a\n\n\nasync def g(): ...\n"
+    )
+    assert sorted(house.function_lengths(module)) == [(1, "impl.planted.g"), (3, "impl.planted.f")]
+
+
+def test_names_of_three_modules_are_counted_and_methods_are_not() -> None:
+    texts = ("def f(): ...\ndef g(): ...", "class f: ...\nclass A:\n    def g(self): ...", "def f(): ...\ng = 1")
+    found = [_module(text, f"impl.m{number}") for number, text in enumerate(texts)]
+    assert house.homonyms(found) == ["f: impl.m0, impl.m1, impl.m2"]
+
+
+_SIX = "\n".join(f"line{number} = {number}" for number in range(6))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        (_SIX, _SIX, 1),
+        (f"{_SIX}\nline6 = 6", f"first = 1\n{_SIX}\nline6 = 6", 1),  # a longer run is one pair
+        (_SIX, _SIX.replace("\n", "  # why\n\n# Why.\n"), 1),
+        (_SIX, f"def f():\n    {_SIX.replace(chr(10), chr(10) + '    ')}", 1),
+        (_SIX, _SIX.replace("line5", "line6"), 0),
+        ("import a\n" * 6, "import a\n" * 6, 0),
+        (f"{_SIX}\nelse0 = 0\n{_SIX}", "", 0),
+    ],
+)
+def test_equal_lines_in_two_modules_are_pairs(first: str, second: str, found: int) -> None:
+    assert len(house.duplicates([_module(first, "impl.a"), _module(second, "impl.b")], within=False)) == found
+
+
+def test_equal_lines_in_one_module_are_pairs() -> None:
+    assert house.duplicates([_module(f"{_SIX}\nother = 0\n{_SIX}", "impl.a")], within=True) == ["impl.a:1 = impl.a:8"]
+
+
+@pytest.mark.parametrize(
+    ("back", "cycles"),
+    [
+        ("from . import first", 1),
+        ("def late():\n    from .first import name", 1),
+        ("import importlib\nimportlib.import_module('.first', __package__)", 1),
+        ("from importlib import import_module\nimport_module('opassay.impl.first')", 1),
+        ("__import__('opassay.impl.first')", 1),
+        ("import sys\nCOMMAND = [sys.executable, '-m', 'opassay.impl.first']", 1),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import first", 0),
+        ("TEXT = 'opassay.impl.first'", 0),
+        ("from torch import first", 0),
+    ],
+)
+def test_cycles_are_found_by_whatever_means_a_module_is_imported(back: str, cycles: int) -> None:
+    found = [_module("from .second import name", "impl.first"), _module(back, "impl.second")]
+    assert house.import_cycles(found) == ["impl.first, impl.second"] * cycles
+
+
+def test_the_fullest_folder_is_counted_without_its_init() -> None:
+    names = ("impl/__init__.py", "impl/a.py", "impl/b.py", "reports/__init__.py", "reports/a.py")
+    assert house.largest_folder([Module(name, Path(name), "") for name in names]) == (2, "impl")
+
+
+def test_the_table_is_printed_and_the_places_of_a_figure() -> None:
+    command = [sys.executable, "-m", "tests.house"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(house.figures(REPOSITORY))
+    for name in house.places(REPOSITORY):
+        assert any(line.startswith(name) for line in lines)
+    figure = "type: ignore, product"
+    done = subprocess.run([*command, ".", figure], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == house.places(REPOSITORY)[figure]
