@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from opassay.impl import GroupNorm, group_norm, native_group_norm, native_group_norm_backward
-from opassay.impl.normalization import group_norm_cpu, group_norm_cuda
+from opassay.impl.norms import group_norm_cpu, group_norm_cuda
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
