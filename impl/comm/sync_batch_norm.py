@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..function import Function
 from ..norms import batch_norm as local
-from ..norms.batch_norm_update import update
+from ..norms.running import update
 from ..operator import sums
 from ..operator.precision import compute_dtype
 from .base import Comm

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from ..operator.arguments import require_device, require_floating, require_tensor
 from ..operator.precision import FLOATING, HALF
-from . import batch_norm_evaluation as evaluation
-from . import batch_norm_ops as ops
-from .batch_norm_update import update
+from . import operators as ops
+from .running import update
 
 
 def batch_norm(
@@ -57,7 +56,7 @@ def batch_norm(
     if not fits(input, weight, bias, running_mean, running_var, training, momentum, eps):
         check("batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training:
-        return evaluation.forward(input, weight, bias, running_mean, running_var, eps)  # type: ignore[no-any-return]
+        return evaluate(input, weight, bias, running_mean, running_var, eps)
     if eps <= 0.0:
         raise ValueError(f"batch_norm: got eps={eps}, need a positive number with training.")
     if _elements(input) == 1:
@@ -75,10 +74,24 @@ def train(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(out, mean, invstd) of the batch; updates running statistics that are given."""
-    out, mean, invstd, moments = ops.training(x, weight, bias, eps)
+    out, mean, invstd, moments = ops.batch_norm_training(x, weight, bias, eps)
     if running_mean is not None and _elements(x) != 0:
         update(running_mean, running_var, *moments.unbind(), momentum)
     return out, mean, invstd
+
+
+def evaluate(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """out by running statistics, which the checks have seen to be there."""
+    assert running_mean is not None
+    assert running_var is not None
+    return ops.batch_norm_evaluation(x, weight, bias, running_mean, running_var, eps)
 
 
 def _elements(x: Tensor) -> int:
@@ -204,9 +217,8 @@ def backward(
             check_parameter(name, label, value, x)
     if not isinstance(eps, (float, int, torch.SymFloat)):
         raise TypeError(f"{name}: got eps={eps!r}, need a float.")
-    dtype = (given[0] if weight is None else weight).dtype
+    mean, scale = given
+    dtype = (mean if weight is None else weight).dtype
     if training:
-        grads = ops.backward(grad_out, None, None, x, *given, weight, dtype, dtype, None, list(mask))
-    else:
-        grads = evaluation.backward(grad_out, x, *given, weight, dtype, dtype, eps, list(mask))
-    return grads  # type: ignore[no-any-return]
+        return ops.batch_norm_backward(grad_out, None, None, x, mean, scale, weight, dtype, dtype, None, list(mask))
+    return ops.batch_norm_evaluation_backward(grad_out, x, mean, scale, weight, dtype, dtype, eps, list(mask))

@@ -1,4 +1,4 @@
-"""Group normalisation: the public functions and the module."""
+"""Group normalisation: the public functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..operator import arguments as checks
 from ..operator.precision import FLOATING, HALF, compute_dtype
-from . import group_norm_ops as ops
+from . import operators as ops
 
 
 def group_norm(
@@ -45,7 +45,7 @@ def group_norm(
     """
     if not _fits(input, num_groups, weight, bias, eps):
         _check("group_norm", "num_groups", input, num_groups, weight, bias, eps)
-    return ops.forward(input, weight, bias, num_groups, eps)[0]  # type: ignore[no-any-return]
+    return ops.group_norm(input, weight, bias, num_groups, eps)[0]
 
 
 def native_group_norm(
@@ -75,7 +75,7 @@ def native_group_norm(
     x = _as_channels(name, "input", input, N, C, HxW)
     if not _fits(x, group, weight, bias, eps):
         _check(name, "group", x, group, weight, bias, eps)
-    out, mean, rstd = ops.forward_with_statistics(x, weight, bias, group, eps)
+    out, mean, rstd = ops.native_group_norm(x, weight, bias, group, eps)
     return out if x is input else out.reshape(input.shape), mean, rstd
 
 
@@ -118,21 +118,13 @@ def native_group_norm_backward(
     _check_backward(name, grad_out, input, (N, group), mean, rstd, output_mask)
     if x is not input:
         grad_out = grad_out.reshape(x.shape)
-    d_input, d_weight, d_bias = ops.backward(
+    d_input, d_weight, d_bias = ops.group_norm_backward(
         grad_out, None, None, x, mean, rstd, weight, (input if weight is None else weight).dtype, group, None,
         list(output_mask),
     )  # fmt: skip
     if d_input is not None and x is not input:
         d_input = d_input.reshape(input.shape)
     return d_input, d_weight, d_bias
-
-
-class GroupNorm(torch.nn.GroupNorm):
-    """`torch.nn.GroupNorm` on `group_norm`: the same constructor, parameters and state_dict, in both directions."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalised input, as `group_norm`."""
-        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
 
 def _fits(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> bool:

@@ -1,4 +1,4 @@
-"""Layer normalisation: the public functions and the module."""
+"""Layer normalisation: the public functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..operator.precision import FLOATING, HALF, compute_dtype
-from . import layer_norm_ops as ops
+from . import operators as ops
 
 
 def layer_norm(
@@ -41,7 +41,7 @@ def layer_norm(
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     if not _fits(input, shape, weight, bias, eps):
         _check("layer_norm", input, shape, weight, bias, eps)
-    return ops.forward(input, weight, bias, len(shape), eps)[0]  # type: ignore[no-any-return]
+    return ops.layer_norm(input, weight, bias, len(shape), eps)[0]
 
 
 def native_layer_norm(
@@ -67,7 +67,7 @@ def native_layer_norm(
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     if not _fits(input, shape, weight, bias, eps):
         _check("native_layer_norm", input, shape, weight, bias, eps)
-    return ops.forward_with_statistics(input, weight, bias, len(shape), eps)  # type: ignore[no-any-return]
+    return ops.native_layer_norm(input, weight, bias, len(shape), eps)
 
 
 def native_layer_norm_backward(
@@ -106,18 +106,10 @@ def native_layer_norm_backward(
     if not _fits(input, shape, weight, bias, 0.0):
         _check(name, input, shape, weight, bias, 0.0)
     _check_backward(name, grad_out, input, shape, mean, rstd, output_mask)
-    return ops.backward(  # type: ignore[no-any-return]
+    return ops.layer_norm_backward(
         grad_out, None, None, input, mean, rstd, weight, None if bias is None else bias.dtype,
         len(shape), None, 0, list(output_mask),
     )  # fmt: skip
-
-
-class LayerNorm(torch.nn.LayerNorm):
-    """`torch.nn.LayerNorm` on `layer_norm`: the same constructor, parameters and state_dict, in both directions."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalised input, as `layer_norm`."""
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 def _fits(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> bool:

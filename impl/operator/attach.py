@@ -3,51 +3,49 @@ by way of an expression that is equal to it, without a bit of it changing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from . import operator as dispatch
+from .batching import in_front
+from .operator import Kernels, Operator
+from .records import Grads, Record
+from .rules import Rules
 
-_library = torch.library.Library("opassay", "FRAGMENT")
+
+class _Saved(NamedTuple):
+    dtype: torch.dtype
 
 
 def _kernel(value: Tensor, slope: Tensor) -> Tensor:
     return value.clone()
 
 
-def _fake(value: Tensor, slope: Tensor) -> Tensor:
-    return torch.empty_like(value)
+def _fake(args: Record) -> Tensor:
+    return torch.empty_like(args.value)
 
 
-def _vmap(info: Any, in_dims: Any, value: Tensor, slope: Tensor) -> tuple[Any, Any]:
-    batched = [
-        t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
-        for t, dim in zip((value, slope), in_dims, strict=True)
-    ]
-    return attach(*batched), 0
+def _vmap(op: Operator[Tensor, Tensor, Tensor], size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
+    return op(in_front(args.value, dims.value, size), in_front(args.slope, dims.slope, size)), 0
 
 
-def _save(args: dispatch.Args, outputs: dispatch.Args, needs: tuple[bool, ...]) -> Any:
-    return (), args[1].dtype
+def _save(args: Record, outputs: Record, needs: Record) -> _Saved:
+    return _Saved(args.slope.dtype)
 
 
-def _backward(tensors: Any, dtype: Any, needs: tuple[bool, ...], cotangents: dispatch.Args) -> dispatch.Grads:
-    return None, cotangents[0].to(dtype)
+def _backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+    return {"slope": cotangents.out.to(saved.dtype)}
 
 
-def _jvp(args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grads:
-    value, _ = args
-    return (torch.zeros_like(value) if tangents[1] is None else tangents[1].to(value.dtype),)
+def _jvp(args: Record, tangents: Record) -> Tensor:
+    return torch.zeros_like(args.value) if tangents.slope is None else tangents.slope.to(args.value.dtype)
 
 
 #: (value, slope of the same shape) -> `value`, a copy of it, whose tangents and cotangents are those of `slope`.
-attach: Callable[..., Tensor] = dispatch.define(
-    _library,
+attach = Operator(
     "attach(Tensor value, Tensor slope) -> Tensor",
-    dispatch.Kernels(_kernel, _kernel, _fake),
+    Kernels(_kernel, _kernel, _fake),
     _vmap,
-    dispatch.Derivatives(_save, _backward, _jvp),
+    Rules(_save, _backward, _jvp),
 )

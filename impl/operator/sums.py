@@ -20,6 +20,14 @@ def mean(t: Tensor, dims: Sequence[int], *, keepdim: bool = False, dtype: torch.
     return _steady(torch.mean, t, dims, keepdim, dtype)
 
 
+def spread(t: Tensor, shape: Sequence[int]) -> Tensor:
+    """t, to broadcast to `shape`. The derivative of broadcasting is a sum, which must be steady as the others are."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return t
+    t = t.reshape((1,) * (len(shape) - t.dim()) + t.shape)
+    return torch.stack((t, t)).expand(2, *shape)[0]  # for the reason given below, the sum has an equal one beside it
+
+
 def _steady(
     reduce: Callable[..., Tensor], t: Tensor, dims: Sequence[int], keepdim: bool, dtype: torch.dtype | None
 ) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..operator import operator as dispatch
+from ..operator import positional as dispatch
 from ..operator.arguments import require_device, require_floating, require_shape, require_tensor
 from ..operator.precision import FLOATING, HALF, compute_dtype
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..operator import operator as dispatch
+from ..operator import positional as dispatch
 from ..operator.precision import compute_dtype
 from . import kernels_cpu as kernel
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..operator import operator as dispatch
+from ..operator import positional as dispatch
 from ..operator.precision import HALF, compute_dtype
 from . import expressions as softmax_formulas
 from .expressions import Saved, up

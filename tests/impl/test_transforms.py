@@ -22,7 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from opassay.impl import layer_norm, native_layer_norm, native_layer_norm_backward
-from opassay.impl.operator import operator as dispatch
+from opassay.impl.operator import positional as dispatch
 
 Subject = Callable[[Tensor, Tensor, Tensor], Tensor]
 EPS = 1e-2

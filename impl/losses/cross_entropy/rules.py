@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...operator import operator as dispatch
+from ...operator import positional as dispatch
 from ...operator import sums
 from ...operator.precision import compute_dtype
 from ..nll_loss import rules as nll

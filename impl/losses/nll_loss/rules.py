@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...operator import operator as dispatch
+from ...operator import positional as dispatch
 from ...operator.precision import HALF, compute_dtype
 from . import kernels_cpu as kernels
 from .expressions import Form

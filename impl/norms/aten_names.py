@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ..operator.precision import compute_dtype
-from . import batch_norm_evaluation as evaluation
-from .batch_norm import Gradients, backward, check, fits, train
+from .batch_norm import Gradients, backward, check, evaluate, fits, train
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 
@@ -220,7 +219,7 @@ def _forward(
         check(name, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if training:
         return train(x, weight, bias, running_mean, running_var, momentum, eps)
-    out = evaluation.forward(x, weight, bias, running_mean, running_var, eps)
+    out = evaluate(x, weight, bias, running_mean, running_var, eps)
     dtype = compute_dtype(x.dtype)
     return out, x.new_empty(0, dtype=dtype), x.new_empty(0, dtype=dtype)
 

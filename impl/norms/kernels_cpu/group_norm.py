@@ -7,33 +7,20 @@ where the mean is large, so every operand is made contiguous and that kernel nev
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..operator import sums
-from ..operator.precision import HALF, compute_dtype
+from ...operator import sums
+from ...operator.precision import HALF, compute_dtype
+from ..layout import Groups
 
 _aten_backward = torch.ops.aten.native_group_norm_backward.default
 _layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
-
-
-def group_shape(shape: torch.Size, groups: int) -> tuple[int, int, int, int]:
-    """(N, groups, C / groups, positions) for a shape (N, C, *); a batch of no slices has no groups."""
-    return shape[0], groups, shape[1] // max(groups, 1), math.prod(shape[2:])
-
-
-def view_groups(t: Tensor, groups: int) -> Tensor:
-    """(N, C, *) as (N, groups, C / groups, positions), a view where the strides allow one."""
-    return t.reshape(group_shape(t.shape, groups))
-
-
-def view_statistics(t: Tensor) -> Tensor:
-    """(N, groups) as (N, groups, 1, 1)."""
-    return t[:, :, None, None]
 
 
 def _dense(x: Tensor) -> Tensor:
@@ -44,7 +31,7 @@ def _dense(x: Tensor) -> Tensor:
     return x
 
 
-def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
     """(out, mean, rstd) with statistics in float32 for the half types."""
     n, channels = x.shape[:2]
     positions = math.prod(x.shape[2:])
@@ -93,16 +80,16 @@ def _forward_infinite(x: Tensor, weight: Tensor, bias: Tensor | None, groups: in
     return _affine(out, weight, bias).to(x.dtype), mean, rstd
 
 
-def forward_with_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """`forward`, with the mean of a group that holds an infinity as mathematics has it: ATen says NaN."""
-    out, mean, rstd = forward(x, weight, bias, groups, eps)
+def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it: ATen says NaN."""
+    out, mean, rstd = group_norm(x, weight, bias, groups, eps)
     if bool(torch.isnan(mean).any()):
-        exact = view_groups(x, groups).mean((2, 3), dtype=mean.dtype)
+        exact = Groups(groups).view(x).mean((2, 3), dtype=mean.dtype)
         mean = torch.where(torch.isnan(mean), exact, mean)
     return out, mean, rstd
 
 
-def backward(
+def group_norm_backward(
     grad_out: Tensor,
     grad_mean: Tensor | None,
     grad_rstd: Tensor | None,
@@ -113,7 +100,7 @@ def backward(
     bias_dtype: torch.dtype | None,
     groups: int,
     eps: float | None,
-    output_mask: list[bool],
+    output_mask: Sequence[bool],
 ) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
@@ -231,11 +218,12 @@ def _add_statistics(
     groups: int,
 ) -> None:
     """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place."""
-    total, x = view_groups(d_input, groups), view_groups(x, groups)
+    layout = Groups(groups)
+    total, x = layout.view(d_input), layout.view(x)
     length = x.shape[2] * x.shape[3]
     if grad_rstd is not None:
-        r = view_statistics(rstd)
-        slope = r * (r * view_statistics(grad_rstd) / length)
-        total.sub_((x - view_statistics(mean)).mul_(r).mul_(slope))
+        r = layout.view_statistics(rstd)
+        slope = r * (r * layout.view_statistics(grad_rstd) / length)
+        total.sub_((x - layout.view_statistics(mean)).mul_(r).mul_(slope))
     if grad_mean is not None:
-        total.add_(view_statistics(grad_mean) / length)
+        total.add_(layout.view_statistics(grad_mean) / length)

@@ -1,4 +1,4 @@
-"""BatchNorm1d, BatchNorm2d and BatchNorm3d."""
+"""The modules: BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm and LayerNorm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from .batch_norm import batch_norm
-from .batch_norm_update import count
+from .group_norm import group_norm
+from .layer_norm import layer_norm
+from .running import count
 
 
 def normalized(
@@ -54,3 +56,19 @@ class BatchNorm3d(torch.nn.BatchNorm3d):
     def forward(self, input: Tensor) -> Tensor:
         """Normalised input, as `batch_norm`."""
         return normalized(self, input)
+
+
+class LayerNorm(torch.nn.LayerNorm):
+    """`torch.nn.LayerNorm` on `layer_norm`: the same constructor, parameters and state_dict, in both directions."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalised input, as `layer_norm`."""
+        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class GroupNorm(torch.nn.GroupNorm):
+    """`torch.nn.GroupNorm` on `group_norm`: the same constructor, parameters and state_dict, in both directions."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalised input, as `group_norm`."""
+        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

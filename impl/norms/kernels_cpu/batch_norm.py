@@ -5,11 +5,14 @@ Memory formats: results are channels_last where the input is (and not contiguous
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ..operator import sums
-from ..operator.precision import HALF, compute_dtype
+from ...operator import sums
+from ...operator.precision import HALF, compute_dtype
+from ..layout import memory_format
 
 _FEW = 8
 """Up to so many elements per channel the output is centred before it is scaled; ATen computes x a + (b - mean a)."""
@@ -24,18 +27,6 @@ Mask = tuple[bool, bool, bool]
 MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
-def memory_format(x: Tensor) -> torch.memory_format:
-    """The memory format of results for an input `x`. Strides that are channels_last but for dims of size 1, which ATen
-    takes for either format in turn, are not."""
-    if x.dim() in (4, 5) and not x.is_contiguous():
-        sizes, strides = [x.shape[1], *x.shape[:1:-1]], [1]
-        for size in sizes:
-            strides.append(strides[-1] * size)
-        if x.stride() == (strides[-1], 1, *strides[-2:0:-1]):
-            return torch.channels_last if x.dim() == 4 else torch.channels_last_3d
-    return torch.contiguous_format
-
-
 def _laid(t: Tensor, wanted: torch.memory_format) -> Tensor:
     """t in a memory format: dense as (N, C, L), or channels_last with the strides that ATen writes."""
     if wanted is torch.contiguous_format:
@@ -44,7 +35,7 @@ def _laid(t: Tensor, wanted: torch.memory_format) -> Tensor:
     return t if memory_format(t) is wanted else torch.empty_like(t, memory_format=wanted).copy_(t)
 
 
-def training(
+def batch_norm_training(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(out, mean, invstd, moments): moments (2, C) are mean and unbiased variance, for the running statistics."""
@@ -178,7 +169,7 @@ def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
     return means, scales
 
 
-def evaluation(
+def batch_norm_evaluation(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, eps: float
 ) -> Tensor:
     """out from constant statistics, x a + (b - mean a) with a = weight / sqrt(var + eps)."""
@@ -191,7 +182,7 @@ def evaluation(
     return out.view(x.shape) if out.dim() == 3 else out
 
 
-def backward(
+def batch_norm_backward(
     grad_out: Tensor,
     grad_mean: Tensor | None,
     grad_invstd: Tensor | None,
@@ -202,14 +193,14 @@ def backward(
     weight_dtype: torch.dtype,
     bias_dtype: torch.dtype,
     eps: float | None,
-    output_mask: list[bool],
+    output_mask: Sequence[bool],
 ) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
     through = (grad_mean, grad_invstd)
     return _backward(grad_out, x, weight, (mean, invstd, *through), None, weight_dtype, bias_dtype, output_mask)
 
 
-def evaluation_backward(
+def batch_norm_evaluation_backward(
     grad_out: Tensor,
     x: Tensor,
     running_mean: Tensor,
@@ -218,7 +209,7 @@ def evaluation_backward(
     weight_dtype: torch.dtype,
     bias_dtype: torch.dtype,
     eps: float,
-    output_mask: list[bool],
+    output_mask: Sequence[bool],
 ) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
     given = (running_mean, running_var, None, None)
@@ -237,7 +228,7 @@ def _backward(
     eps: float | None,
     weight_dtype: torch.dtype,
     bias_dtype: torch.dtype,
-    output_mask: list[bool],
+    output_mask: Sequence[bool],
 ) -> MaskedOutputs:
     mask = (output_mask[0], output_mask[1], output_mask[2])
     dtype = compute_dtype(x.dtype)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..operator import torch_private as private
+from ..operator.operator import LIBRARY
 from ..operator.precision import HALF
 
 NOT_BATCHED = (
@@ -21,7 +22,6 @@ NOT_BATCHED = (
 )
 
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
-_library = torch.library.Library("opassay", "FRAGMENT")
 
 
 def _update(running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, momentum: float) -> None:
@@ -69,19 +69,19 @@ def _plain(args: Any) -> bool:
 
 def _define(schema: str, kernel: Any, vmap: Any) -> Any:
     """Registers an op that mutates and returns nothing; the function to call it by."""
-    name = _library.define(schema)
-    qualified = f"{_library.ns}::{name}"
-    overload = getattr(getattr(torch.ops, _library.ns), name).default
-    _library.impl(name, kernel, "CPU")
-    _library.impl(name, kernel, "CUDA")
-    torch.library.register_fake(qualified, lambda *args: None, lib=_library)
-    torch.library.register_vmap(qualified, vmap, lib=_library)
+    name = LIBRARY.define(schema)
+    qualified = f"{LIBRARY.ns}::{name}"
+    overload = getattr(getattr(torch.ops, LIBRARY.ns), name).default
+    LIBRARY.impl(name, kernel, "CPU")
+    LIBRARY.impl(name, kernel, "CUDA")
+    torch.library.register_fake(qualified, lambda *args: None, lib=LIBRARY)
+    torch.library.register_vmap(qualified, vmap, lib=LIBRARY)
 
     def autograd_kernel(*args: Any) -> None:
         with private.below_autograd():
             overload(*args)
 
-    _library.impl(name, autograd_kernel, "Autograd")
+    LIBRARY.impl(name, autograd_kernel, "Autograd")
 
     def call(*args: Any) -> None:
         (kernel if _plain(args) else overload)(*args)

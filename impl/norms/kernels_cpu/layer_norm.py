@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ..operator.precision import HALF, compute_dtype
-from .formulas import Rows
+from ...operator.precision import HALF, compute_dtype
+from ..layout import Rows
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
@@ -17,7 +19,7 @@ Outputs = tuple[Tensor, Tensor, Tensor]
 MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
-def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
     """(out, mean, rstd) with statistics in float32 for the half types."""
     row = x.shape[-row_ndim:]
     if row.numel() == 1:
@@ -47,11 +49,9 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: 
     return out.to(x.dtype), mean, rstd
 
 
-def forward_with_statistics(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float
-) -> Outputs:
-    """`forward`, with the mean of a row that holds an infinity as mathematics has it: ATen says NaN."""
-    out, mean, rstd = forward(x, weight, bias, row_ndim, eps)
+def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
+    """`layer_norm`, with the mean of a row that holds an infinity as mathematics has it: ATen says NaN."""
+    out, mean, rstd = layer_norm(x, weight, bias, row_ndim, eps)
     if bool(torch.isnan(mean).any()):
         dims = tuple(range(x.dim() - row_ndim, x.dim()))
         exact = x.mean(dims, keepdim=True, dtype=mean.dtype)
@@ -59,7 +59,7 @@ def forward_with_statistics(
     return out, mean, rstd
 
 
-def backward(
+def layer_norm_backward(
     grad_out: Tensor,
     grad_mean: Tensor | None,
     grad_rstd: Tensor | None,
@@ -71,7 +71,7 @@ def backward(
     row_ndim: int,
     eps: float | None,
     batch_ndim: int,
-    output_mask: list[bool],
+    output_mask: Sequence[bool],
 ) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
     wants_weight = output_mask[1] and weight is not None
