@@ -21,18 +21,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import torch_private as private
-from .attach import attach
-from .decomposition_registry import TooLateError as TooLateError
-from .decomposition_registry import decomposition_table_for_jvp as decomposition_table_for_jvp
-from .decomposition_registry import install_jvp_decompositions as install_jvp_decompositions
-from .decomposition_registry import installable as installable
-from .decomposition_registry import installed as installed
-from .decomposition_registry import jvp_decompositions as jvp_decompositions
-from .decomposition_registry import maybe_register_decomposition as maybe_register_decomposition
-from .decomposition_registry import overload_of as overload_of
-from .decomposition_registry import register_decomposition_for_jvp as register_decomposition_for_jvp
-from .precision import compute_dtype
+from .forward_ad.registry import TooLateError as TooLateError
+from .forward_ad.registry import decomposition_table_for_jvp as decomposition_table_for_jvp
+from .forward_ad.registry import install_jvp_decompositions as install_jvp_decompositions
+from .forward_ad.registry import installable as installable
+from .forward_ad.registry import installed as installed
+from .forward_ad.registry import jvp_decompositions as jvp_decompositions
+from .forward_ad.registry import maybe_register_decomposition as maybe_register_decomposition
+from .forward_ad.registry import overload_of as overload_of
+from .forward_ad.registry import register_decomposition_for_jvp as register_decomposition_for_jvp
+from .operator import torch_private as private
+from .operator.attach import attach
+from .operator.precision import compute_dtype
 
 aten = torch.ops.aten
 # ---------------------------------------------------------------------------------------- values and derivatives

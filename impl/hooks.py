@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from . import torch_private as private
+from .operator import torch_private as private
 
 _forward_ad = torch.autograd.forward_ad
 

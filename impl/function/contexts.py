@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .. import torch_private as private
+from ..operator import torch_private as private
 
 
 class WrappedCtx:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import torch_private as private
-from ..torch_private import pytree
+from ..operator import torch_private as private
+from ..operator.torch_private import pytree
 
 _PLAN = "_opassay_plan"
 _STRUCTURED = "_pt_structured"  # set on a context whose outputs end in a `_Structure`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import torch_private as private
+from ..operator import torch_private as private
 from . import eager, rules
 
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .. import torch_private as private
-from ..torch_private import TransformType, pytree
+from ..operator import torch_private as private
+from ..operator.torch_private import TransformType, pytree
 from . import contexts, eager, vmapify, wrapping
 
 MORE = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"

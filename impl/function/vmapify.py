@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import torch_private as private
-from ..torch_private import pytree
+from ..operator import torch_private as private
+from ..operator.torch_private import pytree
 from . import contexts, eager
 
 _serial = itertools.count()

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from .. import torch_private as private
-from ..torch_private import pytree
+from ..operator import torch_private as private
+from ..operator.torch_private import pytree
 
 NO_OUT_DIMS = "not specified"
 

@@ -8,8 +8,9 @@ import sys
 import pytest
 import torch
 
-from opassay.impl import decomposition_registry, decompositions
-from opassay.impl.attach import attach
+from opassay.impl import decompositions
+from opassay.impl.forward_ad import registry as decomposition_registry
+from opassay.impl.operator.attach import attach
 
 aten = torch.ops.aten
 SETUP = """

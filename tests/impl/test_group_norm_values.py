@@ -11,7 +11,8 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from opassay.impl import GroupNorm, group_norm, native_group_norm, native_group_norm_backward
-from opassay.impl.normalization import group_norm_cpu, group_norm_cuda
+from opassay.impl.norms import kernels_cuda as group_norm_cuda
+from opassay.impl.norms.kernels_cpu import group_norm as group_norm_cpu
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -237,14 +238,20 @@ def test_cuda_kernels_on_the_cpu(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, dy = (torch.randn(2, 6, 4).to(dtype) for _ in range(2))
     w = torch.randn(6).to(dtype)
-    out, mean, rstd = group_norm_cuda.forward_with_statistics(x, w, w, 3, 1e-5)
+    out, mean, rstd = group_norm_cuda.native_group_norm(x, w, w, 3, 1e-5)
     rest = (dy, None, mean.cos(), x, mean, rstd, w, dtype, 3, 1e-5, [True] * 3)
-    computed = (out, mean, rstd, *group_norm_cuda.backward(*rest), group_norm_cuda.forward(x, w, None, 3, 1e-5)[0])
+    computed = (
+        out,
+        mean,
+        rstd,
+        *group_norm_cuda.group_norm_backward(*rest),
+        group_norm_cuda.group_norm(x, w, None, 3, 1e-5)[0],
+    )
     wide = torch.float32 if dtype.itemsize == 2 else dtype
     x, dy, w = (t.to(wide) for t in (x, dy, w))
     rest = (dy, None, mean.cos(), x, mean, rstd, w, wide, 3, 1e-5, [True] * 3)
-    forward, plain = group_norm_cpu.forward(x, w, w, 3, 1e-5), group_norm_cpu.forward(x, w, None, 3, 1e-5)[0]
-    for one, other in zip(computed, (*forward, *group_norm_cpu.backward(*rest), plain), strict=True):
+    forward, plain = group_norm_cpu.group_norm(x, w, w, 3, 1e-5), group_norm_cpu.group_norm(x, w, None, 3, 1e-5)[0]
+    for one, other in zip(computed, (*forward, *group_norm_cpu.group_norm_backward(*rest), plain), strict=True):
         assert one is not None
         assert other is not None
         assert torch.equal(one, other.to(one.dtype))

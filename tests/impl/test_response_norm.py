@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opassay.impl import CrossMapLRN2d, cross_map_lrn2d
-from opassay.impl import response_norm_kernel as kernel
+from opassay.impl.response_norm import kernels_cpu as kernel
 
 
 def exact(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opassay import impl
-from opassay.impl import sums
+from opassay.impl.operator import sums
 
 #: More elements than ATen leaves to one thread (its grain is 32,768).
 MANY = 70_001
@@ -54,7 +54,9 @@ def second_order(x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("reduce", [sums.total, sums.mean])
 def test_one_result_on_any_number_of_threads(reduce: Callable[..., Tensor]) -> None:
     t = torch.randn(MANY, 1)
-    assert differ(on_threads(lambda: (t.sum(),))), "torch's own sum no longer depends on threads: see opassay.impl.sums"
+    assert differ(on_threads(lambda: (t.sum(),))), (
+        "torch's own sum no longer depends on threads: see opassay.impl.operator.sums"
+    )
     torch.use_deterministic_algorithms(True)
     assert not differ(on_threads(lambda: (reduce(t, (0, 1)), reduce(t, (0,), keepdim=True), reduce(t[:, 0], [-1]))))
 

@@ -1,7 +1,7 @@
 """Every transform of every layer norm function equals the same transform of a plain torch
 composite, in float64.
 
-This is also the version test of opassay.impl.torch_private: the private names may exist in another
+This is also the version test of opassay.impl.operator.torch_private: the private names may exist in another
 torch and mean something else, and then these checks fail. `opaque` is a NumPy kernel behind the
 same mechanism: it fails on anything but plain tensors.
 """
@@ -21,7 +21,8 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
-from opassay.impl import dispatch, layer_norm, native_layer_norm, native_layer_norm_backward
+from opassay.impl import layer_norm, native_layer_norm, native_layer_norm_backward
+from opassay.impl.operator import positional as dispatch
 
 Subject = Callable[[Tensor, Tensor, Tensor], Tensor]
 EPS = 1e-2

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ... import torch_private as private
-from ...precision import compute_dtype
+from ...operator import torch_private as private
+from ...operator.precision import compute_dtype
 from .fabric import Fabric
 from .planner import Piece, buckets, chunks
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...function import Function
-from ...precision import compute_dtype
+from ...operator.precision import compute_dtype
 from .base import Comm
 
 ADJOINT = {

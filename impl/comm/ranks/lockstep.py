@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ... import torch_private as private
+from ...operator import torch_private as private
 from .base import Comm, carried_out
 from .call import Call, CommError
 

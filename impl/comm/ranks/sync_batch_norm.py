@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ... import sums
 from ...function import Function
-from ...normalization import batch_norm as local
-from ...normalization.batch_norm_update import update
-from ...precision import compute_dtype
+from ...norms import batch_norm as local
+from ...norms.running import update
+from ...operator import sums
+from ...operator.precision import compute_dtype
 from .base import Comm
 from .collective import all_reduce
 from .process_group import default_comm

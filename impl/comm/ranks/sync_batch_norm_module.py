@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...normalization.batch_norm_module import normalized
+from ...norms.modules import normalized
 from .base import Comm
 from .process_group import default_comm
 from .sync_batch_norm import sync_batch_norm

@@ -1,0 +1,213 @@
+"""Kernels of cross entropy: log-softmax, selection and reduction in one, in float32 or float64.
+
+Shapes, batch dims and weights are those of losses_cpu. Nothing but the input is kept for the backward kernel: computing
+the probabilities again is as fast as reading them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...operator.precision import HALF, compute_dtype
+from ..nll_loss import kernels_cpu as nll
+from ..nll_loss.kernels_cpu import checked_index, class_dim, picked, reduced, spread, weights_at
+
+_CHUNK = 1 << 20
+"""Elements of a half-precision input that are taken to float32 at a time; with fewer, threads would meet too often."""
+
+_NARROW, _MANY = 16, 1 << 14
+"""Below so many classes, and from so many elements, ATen's softmax along the last dim is slower than its parts."""
+
+
+def forward(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    smoothing: float,
+    batch_ndim: int,
+) -> tuple[Tensor, Tensor]:
+    """(output, total_weight), as of the negative log likelihood."""
+    dim = class_dim(x.dim(), batch_ndim)
+    if x.is_cpu and batch_ndim == 0 and not smoothing and x.dtype not in HALF:
+        z = _log_probabilities(x, dim)
+        return nll.forward(z, target, weight, reduction, ignore_index, 0, "cross_entropy")
+    classes = x.shape[dim]
+    index, ignored = checked_index("cross_entropy", target, classes, ignore_index)
+    up = compute_dtype(x.dtype)
+    table = None if weight is None else weight.to(up)
+    view, at = _table(x, dim), index.reshape(_positions(x, dim))
+    loss = view.new_zeros(at.shape, dtype=up)
+    smooth = torch.zeros_like(loss) if smoothing else None
+    weights = None if smooth is None else _class_weights(table, x, dim, batch_ndim)
+    for rows in _pieces(view):
+        z = _log_probabilities(view[rows].to(up), 1)
+        loss[rows] = picked(z, at[rows], 1).neg_()
+        if smooth is not None:
+            smooth[rows] = (z if weights is None else z.mul_(_piece(weights, rows))).sum(1)
+    loss = loss.reshape(target.shape)
+    hits = None if table is None else weights_at(table, index, batch_ndim)
+    if hits is not None:
+        loss.mul_(hits)
+    if smooth is not None:
+        loss.mul_(1.0 - smoothing).sub_(smooth.reshape(target.shape).mul_(smoothing / max(classes, 1)))
+    if ignored is not None:
+        loss.masked_fill_(ignored, 0.0)
+    out, total_weight = reduced(loss, hits, ignored, reduction, batch_ndim)
+    return out.to(x.dtype), total_weight
+
+
+def backward(
+    grad_output: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    smoothing: float,
+    batch_ndim: int,
+) -> Tensor:
+    """The logits' gradient p (a + sum b) - a onehot - b with a = (1 - s) g w_t, b = s/C g w, in x's dtype and shape."""
+    dim = class_dim(x.dim(), batch_ndim)
+    index, ignored = checked_index("cross_entropy", target, x.shape[dim], ignore_index)
+    if not x.numel():
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    up = compute_dtype(x.dtype)
+    g = spread(grad_output.to(up), target).expand(target.shape)
+    if ignored is not None:
+        g = g.masked_fill(ignored, 0.0)
+    terms = _terms(g, x, index, ignored, weight, smoothing, batch_ndim)
+    view = _table(x, dim)
+    if x.dtype is up:
+        return _gradient(view, terms, slice(None)).reshape(x.shape)
+    out = torch.empty(view.shape, dtype=x.dtype, device=x.device)
+    for rows in _pieces(view):
+        out[rows] = _gradient(view[rows].to(up), terms, rows)
+    return out.reshape(x.shape)
+
+
+class _Terms(NamedTuple):
+    """What the gradient is made of, one number per position of a table.
+
+    Attributes:
+        index, ignored: of the target. hit: a. every: s/C g. scale: a + sum b.
+        weights: w in b, as `_class_weights` views it.
+    """
+
+    index: Tensor  # type: ignore[assignment]  # nobody searches this tuple
+    ignored: Tensor | None
+    hit: Tensor
+    every: Tensor | None
+    scale: Tensor
+    weights: Tensor | None
+
+
+def _terms(
+    g: Tensor,
+    x: Tensor,
+    index: Tensor,
+    ignored: Tensor | None,
+    weight: Tensor | None,
+    smoothing: float,
+    batch_ndim: int,
+) -> _Terms:
+    dim = class_dim(x.dim(), batch_ndim)
+    shape = _positions(x, dim)
+    table = None if weight is None else weight.to(g.dtype)
+    hit = g if table is None else g * weights_at(table, index, batch_ndim)
+    if ignored is not None:
+        hit, ignored = hit.masked_fill(ignored, 0.0), ignored.reshape(shape)
+    index, g, hit = index.reshape(shape), g.reshape(shape), hit.reshape(shape)
+    if not smoothing:
+        return _Terms(index, ignored, hit, None, hit, None)
+    hit, every = hit * (1.0 - smoothing), g * (smoothing / x.shape[dim])
+    weights = _class_weights(table, x, dim, batch_ndim)
+    of_classes = float(x.shape[dim]) if weights is None else weights.sum(1)
+    return _Terms(index, ignored, hit, every, hit + every * of_classes, weights)
+
+
+def _gradient(x: Tensor, terms: _Terms, rows: slice) -> Tensor:
+    """The gradient for some rows of a table."""
+    d = _probabilities(x, 1)
+    ignored = None if terms.ignored is None else terms.ignored[rows]
+    # A row that is not finite is NaN in every class; of others, 0 times p is 0 already, as is 0 times a finite weight.
+    leaks = ignored is not None and (
+        bool((ignored & d.select(1, 0).isnan()).any())
+        or not (terms.weights is None or bool(torch.isfinite(terms.weights).all()))
+    )
+    d.mul_(terms.scale[rows].unsqueeze(1))
+    if terms.every is not None:
+        every = terms.every[rows].unsqueeze(1)
+        d.sub_(every if terms.weights is None else every * _piece(terms.weights, rows))
+    d.scatter_add_(1, terms.index[rows].unsqueeze(1), -terms.hit[rows].unsqueeze(1))
+    return d.masked_fill_(ignored.unsqueeze(1), 0.0) if ignored is not None and leaks else d
+
+
+def _is_narrow(x: Tensor, dim: int) -> bool:
+    return dim == x.dim() - 1 and x.shape[dim] < _NARROW and x.numel() >= _MANY and x.is_cpu
+
+
+def _log_probabilities(x: Tensor, dim: int) -> Tensor:
+    """Log-softmax of a float32 or float64 input."""
+    if not _is_narrow(x, dim):
+        return torch.log_softmax(x, dim)
+    centred = x - x.amax(dim, keepdim=True)
+    return centred.sub_(centred.exp().sum(dim, keepdim=True).log_())
+
+
+def _probabilities(x: Tensor, dim: int) -> Tensor:
+    """Softmax of a float32 or float64 input.
+
+    Along any but the last dim ATen computes columns that fill no vector in another way, and which these are depends on
+    the number of threads: where deterministic algorithms are asked for, the dim is made the last.
+    """
+    if dim < x.dim() - 1 and torch.are_deterministic_algorithms_enabled():
+        return torch.softmax(x.movedim(dim, -1).contiguous(), -1).movedim(-1, dim).contiguous()
+    if not _is_narrow(x, dim):
+        return torch.softmax(x, dim)
+    exponentials = (x - x.amax(dim, keepdim=True)).exp_()
+    return exponentials.div_(exponentials.sum(dim, keepdim=True))
+
+
+def _table(x: Tensor, dim: int) -> Tensor:
+    """x as (rows, C), or (rows, C, positions) where positions follow the classes."""
+    after = math.prod(x.shape[dim + 1 :])
+    shape = (math.prod(x.shape[:dim]), x.shape[dim])
+    return x.reshape(shape if after == 1 else (*shape, after))
+
+
+def _positions(x: Tensor, dim: int) -> tuple[int, ...]:
+    """The shape of one number per position of `_table`."""
+    rows, after = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1 :])
+    return (rows,) if after == 1 else (rows, after)
+
+
+def _pieces(view: Tensor) -> Iterator[slice]:
+    """Rows of a table that are worked on together: all, unless they are converted first."""
+    rows, row = view.shape[0], math.prod(view.shape[1:])
+    step = max(1, _CHUNK // max(row, 1)) if view.dtype in HALF else max(1, rows)
+    for start in range(0, rows, step):
+        yield slice(start, start + step)
+
+
+def _class_weights(weight: Tensor | None, x: Tensor, dim: int, batch_ndim: int) -> Tensor | None:
+    """A weight to broadcast against a table: (1, C), or a row per row of the table where it has batch dims."""
+    if weight is None:
+        return None
+    if weight.dim() > 1:
+        batch = x.shape[:batch_ndim]
+        weight = weight.expand(*batch, -1).reshape(math.prod(batch), 1, -1)
+        weight = weight.expand(-1, math.prod(x.shape[batch_ndim:dim]), -1).flatten(0, 1)
+    else:
+        weight = weight.unsqueeze(0)
+    return weight if len(_positions(x, dim)) == 1 else weight.unsqueeze(-1)
+
+
+def _piece(weights: Tensor, rows: slice) -> Tensor:
+    """The part of `_class_weights` that belongs to some rows."""
+    return weights if weights.shape[0] == 1 else weights[rows]

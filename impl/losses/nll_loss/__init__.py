@@ -1,0 +1,1 @@
+"""The negative log likelihood."""

@@ -1,0 +1,131 @@
+"""The form behind every loss here, and the adjoints of it, as differentiable torch expressions.
+
+A loss of class scores y (log-probabilities) and class weights w, with smoothing s, is per position i with target t
+
+    l_i(y, w) = -(1 - s) w_t y_it - s/C sum_c w_c y_ic,    and 0 where the target is ignored.
+
+It is linear in y and linear in w. So its derivatives are itself and its two adjoints, and nothing else is needed at any
+order. The part without smoothing is the forward op of the negative log likelihood, its adjoint in y the backward op.
+Everything is evaluated, and returned, in float32 for the half types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...operator import sums
+from ...operator.torch_private import transforms_active
+from .kernels_cpu import MEAN, NONE, class_dim, spread
+
+
+def differentiated() -> bool:
+    """Whether what is computed now may be differentiated: not in a plain backward pass."""
+    return torch.is_grad_enabled() or transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
+class Form(NamedTuple):
+    """l for one target; see the module.
+
+    Attributes:
+        forward, backward, total_weight: the ops of the negative log likelihood.
+        target: (*batch) or (*batch, N, d1, ..., dk); scores have C after N.
+        classes: C. ignore_index, batch_ndim: as for the ops. smoothing: s.
+    """
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    total_weight: Callable[..., Any]
+    target: Tensor
+    classes: int
+    ignore_index: int
+    batch_ndim: int
+    smoothing: float = 0.0
+
+    @property
+    def dim(self) -> int:
+        """The dim of the classes in a tensor of scores."""
+        return class_dim(self.target.dim() + 1, self.batch_ndim)
+
+    def ignored(self) -> Tensor:
+        """Where the target is ignored."""
+        return self.target == self.ignore_index
+
+    def value(self, y: Tensor, weight: Tensor | None, reduction: int) -> Tensor:
+        """l, or its sum per batch index, or that over the total weight."""
+        out, given = self.forward(y, self.target, weight, reduction, self.ignore_index, self.batch_ndim)
+        if not self.smoothing:
+            return out  # type: ignore[no-any-return]
+        smooth = -(y if weight is None else y * self._weights(weight)).sum(self.dim)
+        smooth = smooth.masked_fill(self.ignored(), 0.0)
+        if reduction != NONE:
+            smooth = self._sum(smooth)
+        if reduction == MEAN:
+            smooth = smooth / self.total(weight, given)
+        return out * (1.0 - self.smoothing) + smooth * (self.smoothing / max(self.classes, 1))  # type: ignore[no-any-return]
+
+    def total(self, weight: Tensor | None, given: Tensor) -> Tensor:
+        """The total weight, as a function of the weight alone; its value is `given`, as it came with a loss.
+
+        That one counts as a function of the scores as well. Its derivative is 0 there, but a quotient by a total weight
+        of 0 makes NaN of that, where there is nothing to differentiate. So it is used where nobody differentiates.
+        """
+        if weight is None or not differentiated():
+            return given.detach()
+        return self.of_weight(weight)
+
+    def of_weight(self, weight: Tensor) -> Tensor:
+        """The total weight, computed from the weight."""
+        return self.total_weight(weight, self.target, self.ignore_index, self.batch_ndim)  # type: ignore[no-any-return]
+
+    def to_scores(self, g: Tensor, weight: Tensor | None) -> Tensor:
+        """The adjoint of l in y: cotangents of l, one per position or one per batch index, to the scores'."""
+        hit = self.backward(g, self.target, weight, self.classes, self.ignore_index, self.batch_ndim, g.dtype)
+        if not self.smoothing:
+            return hit  # type: ignore[no-any-return]
+        every = self._masked(g) * (self.smoothing / max(self.classes, 1))
+        every = every.unsqueeze(self.dim)
+        every = every.expand(hit.shape) if weight is None else every * self._weights(weight)
+        return hit * (1.0 - self.smoothing) - every  # type: ignore[no-any-return]
+
+    def to_weight(self, g: Tensor, y: Tensor) -> Tensor:
+        """The adjoint of l in w, (*batch, C): cotangents of l to the weight's."""
+        loss = self.forward(y, self.target, None, NONE, self.ignore_index, self.batch_ndim)[0]
+        out = self.at_targets(spread(g, self.target) * loss)
+        if not self.smoothing:
+            return out
+        every = self._over_positions(self._masked(g).unsqueeze(self.dim) * y)
+        return out * (1.0 - self.smoothing) - every * (self.smoothing / max(self.classes, 1))
+
+    def at_targets(self, g: Tensor) -> Tensor:
+        """The sum of g over the positions that have a class as target, (*batch, C): the adjoint of `weight[target]`."""
+        placed: Tensor = self.backward(g, self.target, None, self.classes, self.ignore_index, self.batch_ndim, g.dtype)
+        return -self._over_positions(placed)
+
+    def _masked(self, g: Tensor) -> Tensor:
+        """g at every position, 0 where the target is ignored."""
+        return spread(g, self.target).expand(self.target.shape).masked_fill(self.ignored(), 0.0)
+
+    def _weights(self, weight: Tensor) -> Tensor:
+        """A weight, viewed to broadcast against scores."""
+        batch = weight.shape[:-1]
+        before = self.dim - self.batch_ndim if batch else 0
+        after = self.target.dim() - self.dim
+        return weight.reshape(*batch, *(1,) * before, weight.shape[-1], *(1,) * after)
+
+    def _over_positions(self, t: Tensor) -> Tensor:
+        """The sum of t, shaped as scores, to (*batch, C)."""
+        dims = tuple(d for d in range(self.batch_ndim, t.dim()) if d != self.dim)
+        return sums.total(t, dims)
+
+    def _sum(self, t: Tensor) -> Tensor:
+        return sums.total(t, range(self.batch_ndim, t.dim()))
+
+
+def masked_scores(x: Tensor, form: Form) -> tuple[Tensor, Tensor]:
+    """(p, log p) over the classes; at ignored positions those of equal logits, whatever stands there."""
+    x = x.masked_fill(form.ignored().unsqueeze(form.dim), 0.0)
+    return torch.softmax(x, form.dim), torch.log_softmax(x, form.dim)

@@ -1,0 +1,227 @@
+"""Kernels of the negative log likelihood: ATen where it is accurate, float32 accumulation for the half types.
+
+An input is (*batch, C) or (*batch, N, C, d1, ..., dk), its target the same without C; `batch_ndim` counts the batch
+dims. Each batch index is a loss of its own. A weight is (C,), or (*batch, C) where each batch dim is full or 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ...operator.precision import HALF, compute_dtype
+
+NONE, MEAN, SUM = 0, 1, 2
+"""Reductions, as ATen numbers them."""
+
+_BLOCK = 1024
+"""Terms that `ordered_sum` adds at a time."""
+
+_aten_rows = torch.ops.aten.nll_loss_forward.default
+_aten_grid = torch.ops.aten.nll_loss2d_forward.default
+_aten_rows_backward = torch.ops.aten.nll_loss_backward.default
+
+
+def class_dim(ndim: int, batch_ndim: int) -> int:
+    """The dim of the classes in an input of `ndim` dims."""
+    return batch_ndim if ndim == batch_ndim + 1 else batch_ndim + 1
+
+
+def forward(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    batch_ndim: int,
+    op: str = "nll_loss",
+) -> tuple[Tensor, Tensor]:
+    """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction."""
+    if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF and (weight is None or weight.dtype is x.dtype):
+        return _forward_aten(x, target, weight, reduction, ignore_index, op)
+    dim = class_dim(x.dim(), batch_ndim)
+    index, ignored = checked_index(op, target, x.shape[dim], ignore_index)
+    up = compute_dtype(x.dtype)
+    loss = picked(x, index, dim).to(up).neg_()
+    weights = None if weight is None else weights_at(weight.to(up), index, batch_ndim)
+    if weights is not None:
+        loss.mul_(weights)
+    if ignored is not None:  # after the product: what an ignored position holds may not be finite
+        loss.masked_fill_(ignored, 0.0)
+    out, total_weight = reduced(loss, weights, ignored, reduction, batch_ndim)
+    return out.to(x.dtype), total_weight
+
+
+def _forward_aten(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, op: str
+) -> tuple[Tensor, Tensor]:
+    """ATen's kernel, which checks every target as it reads it."""
+    try:
+        if x.dim() <= 2:
+            out, total_weight = _aten_rows(x, target, weight, reduction, ignore_index)
+            if reduction == NONE:
+                total_weight.zero_()  # of a single row, ATen gives its weight
+            return out, total_weight
+        shape, (rows, classes) = target.shape, x.shape[:2]
+        if x.dim() != 4:
+            length = math.prod(x.shape[2:])
+            x, target = x.reshape(rows, classes, length, 1), target.reshape(rows, length, 1)
+        out, total_weight = _aten_grid(x, target.long(), weight, reduction, ignore_index)
+        return (out.reshape(shape) if reduction == NONE else out), total_weight
+    except IndexError:
+        raise _out_of_range(op, target, x.shape[class_dim(x.dim(), 0)], ignore_index) from None
+
+
+def backward(
+    grad_output: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    classes: int,
+    ignore_index: int,
+    batch_ndim: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """-grad_output * weight at the targets, else zero, in `dtype`; grad_output is (*batch) or of the target's shape."""
+    if (
+        batch_ndim == 0
+        and grad_output.is_cpu
+        and grad_output.dtype is dtype
+        and dtype not in HALF
+        and target.dim() <= 1
+        and (weight is None or weight.dtype is dtype)
+    ):
+        return _backward_aten(grad_output, target, weight, classes, ignore_index)
+    index, ignored = checked_index("nll_loss_backward", target, classes, ignore_index)
+    dim = class_dim(target.dim() + 1, batch_ndim)
+    out = torch.zeros((*target.shape[:dim], classes, *target.shape[dim:]), dtype=dtype, device=target.device)
+    if not out.numel():
+        return out
+    if ignored is None and weight is None and not grad_output.dim() and out.is_cpu and dtype not in HALF:
+        return out.scatter_(dim, index.unsqueeze(dim), -grad_output.item())
+    value = spread(grad_output.to(compute_dtype(dtype)), index).neg()
+    if weight is not None:
+        value = value * weights_at(weight.to(value.dtype), index, batch_ndim)
+    if ignored is not None:
+        value = value.expand(index.shape).masked_fill(ignored, 0.0)
+    placed = value.to(dtype).expand(index.shape).unsqueeze(dim)
+    # Bits are moved: ATen's scatter takes a half tensor to float32 and back, a hundred times as long.
+    bits = torch.int16 if dtype in HALF else dtype
+    out.view(bits).scatter_(dim, index.unsqueeze(dim), placed.contiguous().view(bits))
+    return out
+
+
+def _backward_aten(
+    grad_output: Tensor, target: Tensor, weight: Tensor | None, classes: int, ignore_index: int
+) -> Tensor:
+    """ATen's kernel for rows. It checks targets where it sums, and writes anywhere where it does not."""
+    like = grad_output.new_empty(()).expand(*target.shape, classes)  # ATen reads its shape
+    one = grad_output.new_ones(())
+    if target.dim() and grad_output.dim():
+        checked_index("nll_loss_backward", target, classes, ignore_index)
+        return _aten_rows_backward(grad_output, like, target, weight, NONE, ignore_index, one)  # type: ignore[no-any-return]
+    try:
+        return _aten_rows_backward(grad_output, like, target, weight, SUM, ignore_index, one)  # type: ignore[no-any-return]
+    except IndexError:
+        raise _out_of_range("nll_loss_backward", target, classes, ignore_index) from None
+
+
+def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: int) -> Tensor:
+    """The sum of the weights of the targets per batch index, in float32 for the half types."""
+    index, ignored = checked_index("nll_loss", target, weight.shape[-1], ignore_index)
+    weights = weights_at(weight.to(compute_dtype(weight.dtype)), index, batch_ndim)
+    return ordered_sum(weights if ignored is None else weights.masked_fill(ignored, 0.0), batch_ndim)
+
+
+def reduced(
+    loss: Tensor, weights: Tensor | None, ignored: Tensor | None, reduction: int, batch_ndim: int
+) -> tuple[Tensor, Tensor]:
+    """(output, total_weight) from the loss and the weight of every target; `loss` is zero where ignored."""
+    batch = loss.shape[:batch_ndim]
+    if reduction == NONE:
+        return loss, loss.new_zeros(batch)
+    if weights is not None:
+        total_weight = ordered_sum(weights if ignored is None else weights.masked_fill(ignored, 0.0), batch_ndim)
+    else:
+        count = math.prod(loss.shape[batch_ndim:])
+        total_weight = loss.new_full(batch, count)
+        if ignored is not None:
+            total_weight = total_weight - ignored.reshape(*batch, count).sum(-1)
+    total = ordered_sum(loss, batch_ndim)
+    return (total / total_weight if reduction == MEAN else total), total_weight
+
+
+def checked_index(op: str, target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """Targets as an index that is safe to follow, and which of them are ignored; None where none is.
+
+    Raises IndexError where a target is neither a class nor `ignore_index`. An ignored one becomes class 0.
+    """
+    index = target.long()
+    if not index.numel():
+        return index, None
+    ignored: Tensor | None = None
+    if index.is_cuda and torch.cuda.is_current_stream_capturing():  # nothing can be read; the kernels assert
+        ignored = index == ignore_index
+        return index.masked_fill(ignored, 0), ignored
+    low, high = _range(index)
+    if low <= ignore_index <= high:
+        ignored = index == ignore_index
+        if not classes and bool(ignored.all()):
+            return index, ignored
+        index = index.masked_fill(ignored, 0)
+        if low < 0 or high >= classes:
+            low, high = _range(index)
+    if low < 0 or high >= classes:
+        raise _out_of_range(op, target, classes, ignore_index)
+    return index, ignored
+
+
+def _range(index: Tensor) -> tuple[int, int]:
+    low, high = torch.aminmax(index)
+    if index.is_cuda:
+        low, high = torch.stack((low, high)).cpu()  # one wait instead of two
+    return int(low), int(high)
+
+
+def _out_of_range(op: str, target: Tensor, classes: int, ignore_index: int) -> IndexError:
+    index = target.long()
+    wrong = ((index < 0) | (index >= classes)) & (index != ignore_index)
+    value = int(index[wrong][0]) if index.dim() else int(index)
+    rule = f"0 <= target < {classes} (the number of classes) or target = ignore_index={ignore_index}"
+    return IndexError(f"{op}: got target={value} at {int(wrong.sum())} of {wrong.numel()} positions, need {rule}.")
+
+
+def picked(x: Tensor, index: Tensor, dim: int) -> Tensor:
+    """The elements of x at `index` along `dim`, a new tensor of the index's shape."""
+    if not x.shape[dim]:
+        return x.new_zeros(index.shape)
+    return x.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+
+
+def weights_at(weight: Tensor, index: Tensor, batch_ndim: int) -> Tensor:
+    """The weight of every target."""
+    if not weight.shape[-1]:
+        return weight.new_zeros(index.shape)
+    if weight.dim() == 1:
+        return weight.index_select(0, index.reshape(-1)).reshape(index.shape)
+    batch = index.shape[:batch_ndim]
+    count = math.prod(index.shape[batch_ndim:])
+    return weight.expand(*batch, -1).gather(-1, index.reshape(*batch, count)).reshape(index.shape)
+
+
+def spread(value: Tensor, like: Tensor) -> Tensor:
+    """A value per batch index, viewed to broadcast over all positions of it; one per position stays as it is."""
+    missing = like.dim() - value.dim()
+    return value.reshape(value.shape + (1,) * missing) if missing else value
+
+
+def ordered_sum(t: Tensor, batch_ndim: int) -> Tensor:
+    """The sum over all but the batch dims, in an order that no number of threads changes."""
+    batch = t.shape[:batch_ndim]
+    rows = t.reshape(*batch, math.prod(t.shape[batch_ndim:]))
+    while rows.shape[-1] > _BLOCK:
+        blocks = rows.shape[-1] // _BLOCK
+        head = rows[..., : blocks * _BLOCK].reshape(*batch, blocks, _BLOCK).sum(-1)
+        rows = torch.cat((head, rows[..., blocks * _BLOCK :]), -1)
+    return rows.sum(-1)

@@ -1,0 +1,230 @@
+"""Batch norm by aten's names and signatures, forward and backward, on any device.
+
+aten has one implementation per library behind these names; here it is one for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..operator.precision import compute_dtype
+from .batch_norm import Gradients, backward, check, evaluate, fits, train
+
+Outputs = tuple[Tensor, Tensor, Tensor]
+
+
+def native_batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Outputs:
+    """`batch_norm` with the statistics of the batch, which are differentiable outputs.
+
+    Args:
+        input, ..., eps: as for `batch_norm`; with `training`, one element per channel is allowed, whose unbiased
+            variance is NaN, and eps = 0, with which a channel of variance 0 is NaN.
+
+    Returns:
+        out, save_mean, save_invstd. With `training`, save_mean and save_invstd = 1 / sqrt(var + eps) have shape (C,),
+        and are NaN for a batch without elements; without, both are empty, as torch has it on the CPU. They are float32
+        for bfloat16 and float16 inputs, else of the input's dtype.
+
+    Raises:
+        As `batch_norm`, but no ValueError for one element per channel or for eps.
+    """
+    return _forward("native_batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+def native_batch_norm_legit(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Outputs:
+    """`native_batch_norm` whose running statistics are always given."""
+    name = "native_batch_norm_legit"
+    for label, value in (("running_mean", running_mean), ("running_var", running_var)):
+        if value is None:
+            raise RuntimeError(f"{name}: got {label}=None, need a Tensor.")
+    return _forward(name, input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+def native_batch_norm_legit_no_stats(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> Outputs:
+    """`native_batch_norm` without running statistics; RuntimeError without `training`, where it would need them."""
+    return _forward("native_batch_norm_legit_no_stats", input, weight, bias, None, None, training, momentum, eps)
+
+
+def cudnn_batch_norm(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    exponential_average_factor: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`native_batch_norm`, and as a fourth output cudnn's reserve, which is empty (uint8): nothing here needs one."""
+    outputs = _forward(
+        "cudnn_batch_norm", input, weight, bias, running_mean, running_var, training,
+        exponential_average_factor, epsilon,
+    )  # fmt: skip
+    return *outputs, input.new_empty(0, dtype=torch.uint8)
+
+
+def miopen_batch_norm(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    exponential_average_factor: float,
+    epsilon: float,
+) -> Outputs:
+    """`native_batch_norm`."""
+    return _forward(
+        "miopen_batch_norm", input, weight, bias, running_mean, running_var, training,
+        exponential_average_factor, epsilon,
+    )  # fmt: skip
+
+
+def native_batch_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_invstd: Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> Gradients:
+    """Gradients of input, weight and bias from the gradient of out.
+
+    With `train` the values use the given save_mean and save_invstd, and the derivatives of this function treat both as
+    what they are, functions of input: mean(input) and 1 / sqrt(var(input) + eps) with the eps that the given
+    save_invstd implies, held constant. Else the statistics are running_mean and running_var, constants.
+
+    Args:
+        grad_out: shape and dtype of input, any strides. input, weight: as for `batch_norm`.
+        save_mean, save_invstd: (C,), as `native_batch_norm` returns them; ignored without `train`.
+        running_mean, running_var: (C,); ignored with `train`.
+        output_mask: which of the three gradients to compute.
+
+    Returns:
+        d_input (shape, dtype and memory format of input), d_weight and d_bias (C,) in the weight's dtype, or in that of
+        the statistics where there is no weight; None where the mask is False. Sums of half-precision inputs are float32
+        and rounded once.
+
+    Raises:
+        TypeError, RuntimeError, IndexError, NotImplementedError: as `batch_norm`.
+    """
+    statistics = {
+        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_invstd": save_invstd,
+    }  # fmt: skip
+    name = "native_batch_norm_backward"
+    return backward(name, grad_out, input, weight, statistics, train, eps, _mask(name, output_mask))
+
+
+def batch_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_var: Tensor | None,
+    update: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+    reserve: Tensor,
+) -> Gradients:
+    """`native_batch_norm_backward`: `update` is its train, `save_var` its save_invstd (by aten's name for it), and
+    `reserve` is ignored."""
+    statistics = {
+        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
+    }  # fmt: skip
+    name = "batch_norm_backward"
+    return backward(name, grad_out, input, weight, statistics, update, eps, _mask(name, output_mask))
+
+
+def cudnn_batch_norm_backward(
+    input: Tensor,
+    grad_output: Tensor,
+    weight: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_var: Tensor | None,
+    epsilon: float,
+    reserveSpace: Tensor,
+) -> Gradients:
+    """`native_batch_norm_backward` with train and all three gradients; `save_var` is its save_invstd, and
+    `reserveSpace` is ignored."""
+    statistics = {
+        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
+    }  # fmt: skip
+    return backward(
+        "cudnn_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
+    )
+
+
+def miopen_batch_norm_backward(
+    input: Tensor,
+    grad_output: Tensor,
+    weight: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_var: Tensor | None,
+    epsilon: float,
+) -> Gradients:
+    """`native_batch_norm_backward` with train and all three gradients; `save_var` is its save_invstd."""
+    statistics = {
+        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
+    }  # fmt: skip
+    return backward(
+        "miopen_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
+    )
+
+
+def _forward(
+    name: str,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Outputs:
+    if not fits(x, weight, bias, running_mean, running_var, training, momentum, eps):
+        check(name, x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if training:
+        return train(x, weight, bias, running_mean, running_var, momentum, eps)
+    out = evaluate(x, weight, bias, running_mean, running_var, eps)
+    dtype = compute_dtype(x.dtype)
+    return out, x.new_empty(0, dtype=dtype), x.new_empty(0, dtype=dtype)
+
+
+def _mask(name: str, output_mask: Sequence[bool]) -> tuple[bool, bool, bool]:
+    if len(output_mask) != 3:
+        raise RuntimeError(f"{name}: got output_mask={list(output_mask)}, need three bools.")
+    return output_mask[0], output_mask[1], output_mask[2]

@@ -1,0 +1,224 @@
+"""Batch normalisation: the public function, and what all functions of the family share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..operator.arguments import require_device, require_floating, require_tensor
+from ..operator.precision import FLOATING, HALF
+from . import operators as ops
+from .running import update
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Channels normalised by their mean and variance over all other dims, then scaled and shifted:
+    (x - mean) / sqrt(var + eps) * weight + bias.
+
+    With `training` the statistics are those of the batch, functions of the input, and running statistics that are given
+    are updated in place: running = (1 - momentum) running + momentum statistic, with the unbiased variance n / (n - 1)
+    var of the n elements per channel. A batch without elements updates nothing. Else the statistics are the running
+    ones, constants.
+
+    Args:
+        input: (N, C, ...), float64, float32, bfloat16 or float16, any strides, cpu or cuda.
+        running_mean, running_var: (C,), both or neither; needed without `training`. They and weight and bias (C,) are
+            in the input's dtype, or float32 with a bfloat16 or float16 input.
+        momentum: weight of the batch in the running statistics. eps: added to the (biased) variance.
+
+    Returns:
+        A tensor of the input's shape and dtype, channels_last where the input is, else contiguous. Statistics and sums
+        of half-precision inputs are float32 and the result is rounded once. A channel with a NaN or an infinity is NaN
+        with `training`.
+
+    Raises:
+        TypeError: an operand is not a tensor, momentum or eps not a number.
+        ValueError: with `training`, one element per channel, or eps not positive; one of the running statistics without
+            the other.
+        RuntimeError: shapes, dtypes or devices do not fit each other; no running statistics without `training`; under
+            vmap, a batched input with running statistics to update that are not batched.
+        IndexError: input has fewer than two dims.
+        NotImplementedError: input is not of a floating dtype named above.
+
+    Source: S. Ioffe, C. Szegedy, Batch Normalization, arXiv:1502.03167, algorithm 1.
+    """
+    if not fits(input, weight, bias, running_mean, running_var, training, momentum, eps):
+        check("batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
+    if not training:
+        return evaluate(input, weight, bias, running_mean, running_var, eps)
+    if eps <= 0.0:
+        raise ValueError(f"batch_norm: got eps={eps}, need a positive number with training.")
+    if _elements(input) == 1:
+        raise ValueError(f"batch_norm: got input of shape={list(input.shape)}, need more than 1 value per channel.")
+    return train(input, weight, bias, running_mean, running_var, momentum, eps)[0]
+
+
+def train(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(out, mean, invstd) of the batch; updates running statistics that are given."""
+    out, mean, invstd, moments = ops.batch_norm_training(x, weight, bias, eps)
+    if running_mean is not None and _elements(x) != 0:
+        update(running_mean, running_var, *moments.unbind(), momentum)
+    return out, mean, invstd
+
+
+def evaluate(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """out by running statistics, which the checks have seen to be there."""
+    assert running_mean is not None
+    assert running_var is not None
+    return ops.batch_norm_evaluation(x, weight, bias, running_mean, running_var, eps)
+
+
+def _elements(x: Tensor) -> int:
+    """Elements per channel."""
+    shape = x.shape
+    count: int = shape[0]
+    for size in shape[2:]:
+        count *= size
+    return count
+
+
+def fits(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> bool:
+    """Whether the arguments are right, the short way. `check` says what is wrong."""
+    if not isinstance(x, Tensor) or type(eps) is not float or type(momentum) is not float:
+        return False
+    dtype, shape, device = x.dtype, x.shape, x.device
+    if dtype not in FLOATING or len(shape) < 2:
+        return False
+    if (running_mean is None) is not (running_var is None) or not (training or running_mean is not None):
+        return False
+    for parameter in (weight, bias, running_mean, running_var):
+        if parameter is None:
+            continue
+        if not isinstance(parameter, Tensor) or parameter.dim() != 1 or parameter.shape[0] != shape[1]:
+            return False
+        if parameter.dtype is not dtype and not (parameter.dtype is torch.float32 and dtype in HALF):
+            return False
+        if parameter.device != device:
+            return False
+    return True
+
+
+def check(
+    name: str,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> None:
+    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int)."""
+    statistics = {"running_mean": running_mean, "running_var": running_var}
+    parameters = {"weight": weight, "bias": bias, **statistics}
+    require_tensor(name, "input", x)
+    for label, value in parameters.items():
+        if value is not None:
+            require_tensor(name, label, value)
+    for label, number in (("momentum", momentum), ("eps", eps)):
+        if not isinstance(number, (float, int, torch.SymFloat)):
+            raise TypeError(f"{name}: got {label}={number!r}, need a float.")
+    require_floating(name, "input", x)
+    if x.dim() < 2:
+        raise IndexError(f"{name}: got input of shape={list(x.shape)}, need at least two dims.")
+    for label, value in parameters.items():
+        if value is not None:
+            check_parameter(name, label, value, x)
+    missing = [label for label, value in statistics.items() if value is None]
+    if missing and not training:
+        raise RuntimeError(f"{name}: got {missing[0]}=None, need running statistics without training.")
+    if len(missing) == 1:
+        raise ValueError(f"{name}: got {missing[0]}=None, need running_mean and running_var, or neither.")
+
+
+def check_parameter(name: str, label: str, parameter: Tensor, x: Tensor) -> None:
+    """RuntimeError unless `parameter` is (C,) in a dtype that goes with the input's, on the input's device."""
+    if parameter.dim() != 1 or parameter.shape[0] != x.shape[1]:
+        raise RuntimeError(
+            f"{name}: got {label} of shape={list(parameter.shape)} and input of shape={list(x.shape)},"
+            f" need one element per channel, shape={[x.shape[1]]}."
+        )
+    if parameter.dtype is not x.dtype and not (parameter.dtype is torch.float32 and x.dtype in HALF):
+        raise RuntimeError(
+            f"{name}: got {label} of dtype={parameter.dtype} and input of dtype={x.dtype},"
+            " need the input's dtype, or float32 with a bfloat16 or float16 input."
+        )
+    require_device(name, label, parameter, "input", x)
+
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def backward(
+    name: str,
+    grad_out: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    statistics: dict[str, Any],
+    training: bool,
+    eps: float,
+    mask: tuple[bool, bool, bool],
+) -> Gradients:
+    """The one backward behind all signatures; `statistics` maps running_mean, running_var and the names that `name`
+    gives to the saved mean and invstd, in this order, to their values."""
+    used = slice(2, 4) if training else slice(2)
+    labels, given = tuple(statistics)[used], tuple(statistics.values())[used]
+    require_tensor(name, "input", x)
+    require_tensor(name, "grad_out", grad_out)
+    require_floating(name, "input", x)
+    if x.dim() < 2:
+        raise IndexError(f"{name}: got input of shape={list(x.shape)}, need at least two dims.")
+    if grad_out.shape != x.shape or grad_out.dtype is not x.dtype or grad_out.device != x.device:
+        raise RuntimeError(
+            f"{name}: got grad_out of shape={list(grad_out.shape)}, dtype={grad_out.dtype}, device={grad_out.device},"
+            f" need the input's shape={list(x.shape)}, dtype={x.dtype}, device={x.device}."
+        )
+    for label, value in (*zip(labels, given, strict=True), ("weight", weight)):
+        if value is None and label != "weight":
+            raise RuntimeError(f"{name}: got {label}=None, need it with training={training}.")
+        if value is not None:
+            require_tensor(name, label, value)
+            check_parameter(name, label, value, x)
+    if not isinstance(eps, (float, int, torch.SymFloat)):
+        raise TypeError(f"{name}: got eps={eps!r}, need a float.")
+    mean, scale = given
+    dtype = (mean if weight is None else weight).dtype
+    if training:
+        return ops.batch_norm_backward(grad_out, None, None, x, mean, scale, weight, dtype, dtype, None, list(mask))
+    return ops.batch_norm_evaluation_backward(grad_out, x, mean, scale, weight, dtype, dtype, eps, list(mask))

@@ -1,0 +1,259 @@
+"""The derivatives of the norms as differentiable torch expressions; higher orders follow from autograd.
+
+One set of expressions for all of them: layer, group and batch norm differ in which dims share statistics and which
+share an affine parameter, and `layout.Layout` says that. All tensors shaped as x come viewed by it.
+
+Letters: N elements x that share statistics (a row), mean m, r = 1/sqrt(var + eps), xh = (x - m) r, bar = mean over the
+row, g = dy w, dm and ds the cotangents of the outputs mean and rstd. The row's first-order maps are
+
+    d xh = r (dx - bar(dx) - xh bar(dx xh)),   d m = bar(dx),   d r = -r^2 bar(dx xh)
+
+which is differentiating the definition of Ba, Kiros, Hinton, Layer Normalization, arXiv:1607.06450, eq. 3-4. So
+
+    d_x = r (g - bar(g) - xh (bar(g xh) + r ds / N)) + dm / N,   d_w = sum(dy xh),   d_b = sum(dy).
+
+Half-precision operands are taken to float32 on entry and each result is rounded once, by the caller, so no two
+half-precision contributions are ever added. The statistics are recomputed from x, never taken from saved outputs: a
+saved statistic does not carry its dependence on x to the next order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..operator import sums
+from ..operator.precision import compute_dtype, raised
+from .layout import Layout
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""Of input, weight and bias; None where not wanted."""
+
+
+class Row(NamedTuple):
+    """The rows of x and what every formula needs of them.
+
+    Attributes:
+        shape: the shape of x.
+        dims: the dims of a row.
+        n: the row length.
+        xh, r: see the module.
+    """
+
+    shape: torch.Size
+    dims: tuple[int, ...]
+    n: int
+    xh: Tensor
+    r: Tensor
+
+    def bar(self, t: Tensor) -> Tensor:
+        """Mean over the row, dims kept."""
+        return sums.mean(t, self.dims, keepdim=True)
+
+    def along(self, t: Tensor) -> Tensor:
+        """t, which has one element per row, or broadcasts against x for another reason, for use beside x."""
+        return sums.spread(t, self.shape)
+
+    def centre(self, t: Tensor) -> Tensor:
+        """t - bar(t). The view is a node of its own: in reverse mode the two terms' cotangents, which nearly cancel,
+        meet there before any other cotangent of t is added to them."""
+        t = t.view_as(t)
+        return t - self.along(self.bar(t))
+
+    def normalize(self, t: Tensor) -> Tensor:
+        """r (t - bar(t) - xh bar(t xh)): the derivative of xh, which is its own adjoint."""
+        centred = self.centre(t)
+        return self.along(self.r) * (centred - self.xh * self.along(self.bar(centred * self.xh)))
+
+    def slope(self, t: Tensor) -> Tensor:
+        """-r^2 bar(t xh): the derivative of r. t is centred first, for the rows of xh sum to zero only nearly."""
+        return -self.r * self.r * self.bar(self.centre(t) * self.xh)
+
+
+def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Tensor | None) -> Row:
+    """Statistics of x over `dims` as differentiable functions of x.
+
+    Args:
+        x: in the dtype of formulas.
+        dims: of x, those of a row.
+        eps: None when only `rstd` is known; then eps = 1/rstd^2 - var, a constant per row.
+        rstd: may be None where eps is known.
+    """
+    # sqrt and reciprocal, not rsqrt: torch differentiates rsqrt by way of r^3, which underflows long before r does.
+    centred = x - sums.spread(sums.mean(x, dims, keepdim=True), x.shape)
+    var = sums.mean(centred * centred, dims, keepdim=True)
+    if eps is not None:
+        r = (var + eps).sqrt().reciprocal()
+    else:
+        assert rstd is not None
+        r = (var + (rstd.detach().pow(-2) - var.detach())).sqrt().reciprocal()
+    n = 1
+    for dim in dims:
+        n *= x.shape[dim]
+    return Row(x.shape, dims, n, centred * sums.spread(r, x.shape), r)
+
+
+def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """a + b where None is zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+def _times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """a b where a missing weight (None) is one."""
+    return a if b is None or a is None else a * b
+
+
+def moved_outputs(
+    x: Tensor,
+    weight: Tensor | None,
+    layout: Layout,
+    eps: float,
+    tangents: tuple[Tensor | None, Tensor | None, Tensor | None],
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Tangents of (out, mean, rstd): (d xh) w + xh tw + tb, bar(tx), -r^2 bar(tx xh).
+
+    Args:
+        x: as the layout views it.
+        weight: the weight, or None for ones.
+        layout: which elements share statistics and parameters.
+        eps: added to the variance.
+        tangents: of x, weight and bias; None for zero.
+
+    Returns:
+        The tangent of out in x's dtype, those of mean and rstd viewed to broadcast against x; None for zero.
+    """
+    tx, tw, tb = map(raised, tangents)
+    out = t_mean = t_rstd = None
+    if tx is not None or tw is not None:
+        row = row_statistics(x.to(compute_dtype(x.dtype)), layout.dims(x.dim()), eps, None)
+        if tx is not None:
+            w = raised(weight)
+            t_mean, t_rstd = row.bar(tx), row.slope(tx)
+            out = _times(row.normalize(tx), None if w is None else layout.spread(w, x.dim()))
+        if tw is not None:
+            out = _plus(out, row.xh * layout.spread(tw, x.dim()))
+    out = _plus(out, None if tb is None else layout.spread(tb, x.dim()))
+    zeros = torch.zeros_like(x, memory_format=torch.contiguous_format)
+    if out is None:
+        return zeros, None, None
+    if out.shape != x.shape:  # only a bias tangent: one row for all
+        out = zeros + out
+    return out.to(x.dtype), t_mean, t_rstd
+
+
+def gradients(
+    layout: Layout,
+    grad_out: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    *,
+    eps: float | None,
+    rstd: Tensor,
+    grad_mean: Tensor | None = None,
+    grad_rstd: Tensor | None = None,
+    wanted: tuple[bool, bool, bool] = (True, True, True),
+) -> Gradients:
+    """(d_input, d_weight, d_bias) of a norm whose statistics are functions of x; see the module.
+
+    Args:
+        layout: which elements share statistics and parameters.
+        grad_out: the cotangent of out, viewed by the layout as x is.
+        x: the input.
+        weight: the weight, or None for ones.
+        eps: added to the variance; None where only `rstd` is known.
+        rstd: the statistic that `eps` is found from if need be, viewed to broadcast against x.
+        grad_mean, grad_rstd: the cotangents of mean and rstd, viewed likewise; None for zero.
+        wanted: which of the three to compute.
+
+    Returns:
+        d_input shaped as x, the others shaped as a weight; float32 for the half types.
+    """
+    dy, ndim = raised(grad_out), x.dim()
+    d_input = d_weight = None
+    if wanted[0] or wanted[1]:
+        row = row_statistics(raised(x), layout.dims(ndim), eps, rstd)
+        if wanted[0]:
+            d_input = row.normalize(dy if weight is None else dy * row.along(layout.spread(raised(weight), ndim)))
+            if grad_rstd is not None:
+                d_input = d_input - row.xh * row.along(row.r * (row.r * grad_rstd / row.n))
+            if grad_mean is not None:
+                d_input = d_input + row.along(grad_mean / row.n)
+        if wanted[1]:
+            d_weight = layout.collect(dy * row.xh)
+    return d_input, d_weight, layout.collect(dy) if wanted[2] else None
+
+
+def constant_scale(layout: Layout, x: Tensor, mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """(xh, r) from statistics (C,) that are constants: they take no gradient, as in torch."""
+    mean, var = (layout.view_statistics(raised(t.detach())) for t in (mean, var))
+    r = (var + eps).sqrt().reciprocal()
+    return (raised(x) - mean) * r, r
+
+
+def gradients_by_constants(
+    layout: Layout,
+    grad_out: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    *,
+    mean: Tensor,
+    var: Tensor,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(d_input, d_weight, d_bias) of a norm by constant statistics: dy w r, sum(dy xh), sum(dy).
+
+    Args:
+        layout: which elements share statistics and parameters.
+        grad_out: the cotangent of out, viewed by the layout as x is.
+        x: the input.
+        weight: the weight, or None for ones.
+        mean, var: the statistics, (C,).
+        eps: added to the variance.
+
+    Returns:
+        As `gradients`, all of them.
+    """
+    xh, r = constant_scale(layout, x, mean, var, eps)
+    dy = raised(grad_out)
+    scale = r if weight is None else r * layout.spread(raised(weight), x.dim())
+    return dy * sums.spread(scale, x.shape), layout.collect(dy * xh), layout.collect(dy)
+
+
+def moved_by_constants(
+    layout: Layout,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    eps: float,
+    tangents: tuple[Tensor | None, Tensor | None, Tensor | None],
+) -> Tensor:
+    """The tangent of a norm by constant statistics: tx r w + xh tw + tb.
+
+    Args:
+        layout: which elements share statistics and parameters.
+        x: the input, as the layout views it.
+        weight: the weight, or None for ones.
+        mean, var: the statistics, (C,).
+        eps: added to the variance.
+        tangents: of x, weight and bias; None for zero.
+
+    Returns:
+        The tangent, shaped as x and in its dtype.
+    """
+    tx, tw, tb = map(raised, tangents)
+    out = None
+    if tx is not None or tw is not None:
+        xh, r = constant_scale(layout, x, mean, var, eps)
+        if tx is not None:
+            out = tx * (r if weight is None else r * layout.spread(raised(weight), x.dim()))
+        if tw is not None:
+            out = _plus(out, xh * layout.spread(tw, x.dim()))
+    out = _plus(out, None if tb is None else layout.spread(tb, x.dim()))
+    if out is None:
+        return torch.zeros_like(x, memory_format=torch.contiguous_format)
+    return out.expand(x.shape).to(x.dtype).contiguous()

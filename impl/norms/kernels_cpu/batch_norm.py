@@ -1,0 +1,308 @@
+"""CPU kernels of batch norm: statistics from ATen's group norm where that is faster, float32 sums for the half types.
+
+Memory formats: results are channels_last where the input is (and not contiguous besides), else contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...operator import sums
+from ...operator.precision import HALF, compute_dtype
+from ..layout import memory_format
+
+_FEW = 8
+"""Up to so many elements per channel the output is centred before it is scaled; ATen computes x a + (b - mean a)."""
+
+_BLOCK = 1 << 17
+"""Elements whose moments are taken at a time by a thread: a block and the result that comes with it stay in cache."""
+
+_aten_out = torch.ops.aten.native_batch_norm.out
+_aten_backward = torch.ops.aten.native_batch_norm_backward.default
+
+Mask = tuple[bool, bool, bool]
+MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def _laid(t: Tensor, wanted: torch.memory_format) -> Tensor:
+    """t in a memory format: dense as (N, C, L), or channels_last with the strides that ATen writes."""
+    if wanted is torch.contiguous_format:
+        t = t.contiguous()
+        return t if t.dim() == 3 else t.view(t.shape[0], t.shape[1], t.shape[2:].numel())
+    return t if memory_format(t) is wanted else torch.empty_like(t, memory_format=wanted).copy_(t)
+
+
+def batch_norm_training(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(out, mean, invstd, moments): moments (2, C) are mean and unbiased variance, for the running statistics."""
+    dtype, channels = compute_dtype(x.dtype), x.shape[1]
+    if x.numel() == 0:
+        moments = torch.full((2, channels), torch.nan, dtype=dtype, device=x.device)
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        return out, moments[0].clone(), moments[1].clone(), moments
+    wanted = memory_format(x)
+    weight, bias = _parameters(weight, bias, dtype=dtype)
+    batch, length = x.shape[0], x.shape[2:].numel()
+    if batch * length <= _FEW:
+        return _training_few(x, weight, bias, eps)
+    if torch.are_deterministic_algorithms_enabled() and (length == 1 or wanted is not torch.contiguous_format):
+        # ATen sums such inputs per thread; one long row per channel it does not.
+        rows = x.movedim(1, 0).reshape(1, channels, batch * length).contiguous()
+        out, *statistics = _training_rows(rows, weight, bias, eps)
+        out = out.view(channels, batch, *x.shape[2:]).movedim(0, 1)
+    elif wanted is torch.contiguous_format or eps == 0.0:
+        out, *statistics = _training_rows(_laid(x, torch.contiguous_format), weight, bias, eps)
+        out = out.view(x.shape)
+    else:
+        out, *statistics = _training_aten(x, weight, bias, eps)
+    mean, invstd, moments = statistics
+    if weight is not None and _beyond(weight, invstd):
+        out = _applied(x.to(dtype) - _along(mean, x), weight, bias, invstd)
+    if out.dtype is not x.dtype or memory_format(out) is not wanted:
+        out = out.to(x.dtype).contiguous(memory_format=wanted)
+    return out, mean, invstd, moments
+
+
+def _beyond(weight: Tensor, invstd: Tensor) -> bool:
+    """Whether their product, which ATen multiplies by, is not finite, or has underflowed."""
+    size = (weight * invstd).abs_()
+    least, largest = torch.aminmax(size)
+    info = torch.finfo(size.dtype)
+    if not largest.item() <= info.max:
+        return True
+    return least.item() < info.tiny and bool(((size < info.tiny) & (weight != 0)).any())
+
+
+def _parameters(*parameters: Tensor | None, dtype: torch.dtype) -> list[Tensor | None]:
+    """Parameters in the dtype of the sums and dense: ATen reads the memory of some whatever their strides say."""
+    return [
+        t if t is None or (t.dtype is dtype and t.is_contiguous()) else t.to(dtype).contiguous() for t in parameters
+    ]
+
+
+def _training_rows(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x (N, C, L), contiguous. Without eps ATen takes 1 / sqrt(0) for 0; in half precision it is fast by itself."""
+    if eps == 0.0 or (x.shape[2] >= 32 and x.numel() >= 1 << 16 and x.dtype not in HALF):
+        return _training_blocks(x, weight, bias, eps)
+    return _training_aten(x, weight, bias, eps)
+
+
+def _training_few(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As the formula reads."""
+    dims = (0, *range(2, x.dim()))
+    mean = x.mean(dims, dtype=compute_dtype(x.dtype))
+    centred = x - _along(mean, x)
+    total = (centred * centred).sum(dims)
+    count = x.numel() // x.shape[1]
+    invstd = (total / count).add_(eps).sqrt_().reciprocal_()
+    moments = torch.stack((mean, total / (count - 1)))
+    out = _applied(centred, weight, bias, invstd).to(x.dtype)
+    return out.contiguous(memory_format=memory_format(x)), mean, invstd, moments
+
+
+def _applied(centred: Tensor, weight: Tensor | None, bias: Tensor | None, invstd: Tensor) -> Tensor:
+    """centred * invstd * weight + bias; overwrites `centred`."""
+    out = centred.mul_(_along(invstd, centred))
+    out = out if weight is None else out.mul_(_along(weight, out))
+    return out if bias is None else out.add_(_along(bias, out))
+
+
+def _training_aten(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """ATen's kernel; with momentum 1 its running statistics are those of the batch."""
+    moments = torch.zeros((2, x.shape[1]), dtype=compute_dtype(x.dtype), device=x.device)
+    batch_mean, batch_var = moments.unbind()
+    out, mean, invstd = torch.native_batch_norm(x, weight, bias, batch_mean, batch_var, True, 1.0, eps)
+    return out, mean, invstd, moments
+
+
+def _training_blocks(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Moments of every row of x (N, C, L) from ATen's group norm, combined over N; two to three times as fast.
+
+    Group norm is called with eps = 0, so that rstd^-2 is the variance whatever its size. Equal counts combine as
+    var = mean(var_n + (mean_n - mean)^2). Source: T. F. Chan, G. H. Golub, R. J. LeVeque, Updating formulae and a
+    pairwise algorithm for computing sample variances, COMPSTAT 1982.
+    """
+    batch, channels, length = x.shape
+    out = torch.empty_like(x)  # before all small tensors, which would split the memory that the last result has freed
+    means, variances = _row_moments(x.view(1, batch * channels, length))
+    means, variances = means.view(batch, channels), variances.view(batch, channels)
+    variances.reciprocal_().square_()
+    mean = sums.mean(means, (0,))
+    if bool(torch.isnan(mean).any()):  # the mean of a row that holds an infinity is that infinity; ATen says NaN
+        means = x.mean(2, dtype=means.dtype)
+        mean = sums.mean(means, (0,))
+    deviations = means.sub_(mean)
+    variance = sums.mean(variances.addcmul_(deviations, deviations), (0,))
+    nothing = x.new_empty((2, 0), dtype=mean.dtype).unbind()
+    _aten_out(x, weight, bias, mean, variance, False, 0.0, eps, out=out, save_mean=nothing[0], save_invstd=nothing[1])
+    count = batch * length
+    moments = torch.stack((mean, variance * (count / (count - 1))))
+    return out, mean, variance.add_(eps).sqrt_().reciprocal_(), moments
+
+
+def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and rstd, without eps, of each row of (1, R, L)."""
+    _, count, length = rows.shape
+    dtype, threads = compute_dtype(rows.dtype), torch.get_num_threads()
+    step = max(threads, threads * _BLOCK // length)
+    found = []
+    for start in range(0, count, step):
+        size = min(step, count - start)
+        ones = zeros = None
+        if rows.dtype in HALF:  # ATen keeps its statistics in the parameters' dtype
+            ones, zeros = rows.new_ones(size, dtype=dtype), rows.new_zeros(size, dtype=dtype)
+        block = rows[:, start : start + size]
+        found.append(torch.native_group_norm(block, ones, zeros, 1, size, length, size, 0.0)[1:])
+    means, scales = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    return means, scales
+
+
+def batch_norm_evaluation(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, eps: float
+) -> Tensor:
+    """out from constant statistics, x a + (b - mean a) with a = weight / sqrt(var + eps)."""
+    wanted = memory_format(x)
+    if x.numel() == 0:
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
+    dtype = compute_dtype(x.dtype)
+    weight, bias, mean, var = _parameters(weight, bias, running_mean, running_var, dtype=dtype)
+    out: Tensor = torch.native_batch_norm(_laid(x, wanted), weight, bias, mean, var, False, 0.0, eps)[0]
+    return out.view(x.shape) if out.dim() == 3 else out
+
+
+def batch_norm_backward(
+    grad_out: Tensor,
+    grad_mean: Tensor | None,
+    grad_invstd: Tensor | None,
+    x: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    weight: Tensor | None,
+    weight_dtype: torch.dtype,
+    bias_dtype: torch.dtype,
+    eps: float | None,
+    output_mask: Sequence[bool],
+) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
+    through = (grad_mean, grad_invstd)
+    return _backward(grad_out, x, weight, (mean, invstd, *through), None, weight_dtype, bias_dtype, output_mask)
+
+
+def batch_norm_evaluation_backward(
+    grad_out: Tensor,
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None,
+    weight_dtype: torch.dtype,
+    bias_dtype: torch.dtype,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
+    given = (running_mean, running_var, None, None)
+    return _backward(grad_out, x, weight, given, eps, weight_dtype, bias_dtype, output_mask)
+
+
+Statistics = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+"""Mean and invstd of the batch with cotangents of both; or running mean and variance, where eps is given."""
+
+
+def _backward(
+    grad_out: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    statistics: Statistics,
+    eps: float | None,
+    weight_dtype: torch.dtype,
+    bias_dtype: torch.dtype,
+    output_mask: Sequence[bool],
+) -> MaskedOutputs:
+    mask = (output_mask[0], output_mask[1], output_mask[2])
+    dtype = compute_dtype(x.dtype)
+    wanted = memory_format(x)
+    if x.numel() == 0:
+        sums = x.new_zeros(x.shape[1], dtype=dtype)
+        grads: MaskedOutputs = (torch.empty_like(x, memory_format=torch.contiguous_format), sums, sums.clone())
+        grads = (grads[0] if mask[0] else None, grads[1] if mask[1] else None, grads[2] if mask[2] else None)
+    else:
+        weight, mean, scale = _parameters(weight, *statistics[:2], dtype=dtype)
+        assert mean is not None
+        assert scale is not None
+        inner = (mean, scale, *statistics[2:])
+        grads = _backward_laid(grad_out, x, weight, inner, eps, mask, wanted)
+    d_input, d_weight, d_bias = grads
+    return (
+        None if d_input is None else d_input.contiguous(memory_format=wanted),
+        None if d_weight is None else d_weight.to(weight_dtype),
+        None if d_bias is None else d_bias.to(bias_dtype),
+    )
+
+
+def _backward_laid(
+    grad_out: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    statistics: Statistics,
+    eps: float | None,
+    mask: Mask,
+    wanted: torch.memory_format,
+) -> MaskedOutputs:
+    run = _backward_half if x.dtype in HALF else _backward_wide
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    if deterministic and (x.shape[2:].numel() == 1 or wanted is not torch.contiguous_format):
+        # ATen sums such inputs per thread; one long row per channel it does not.
+        channels = x.shape[1]
+        rows = [t.movedim(1, 0).reshape(1, channels, -1).contiguous() for t in (grad_out, x)]
+        d_input, *sums = run(rows[0], rows[1], weight, statistics, eps, mask)
+        if d_input is not None:
+            d_input = d_input.view(channels, x.shape[0], *x.shape[2:]).movedim(0, 1)
+        return d_input, sums[0], sums[1]
+    d_input, *sums = run(_laid(grad_out, wanted), _laid(x, wanted), weight, statistics, eps, mask)
+    return d_input if d_input is None else d_input.view_as(x) if d_input.dim() == 3 else d_input, sums[0], sums[1]
+
+
+def _backward_wide(
+    grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
+) -> MaskedOutputs:
+    """ATen's kernel on float32 or float64."""
+    mean, scale, grad_mean, grad_invstd = statistics
+    if eps is not None:
+        grads: MaskedOutputs = _aten_backward(grad_out, x, weight, mean, scale, None, None, False, eps, mask)
+        return grads
+    grads = _aten_backward(grad_out, x, weight, None, None, mean, scale, True, 0.0, mask)
+    d_input, count = grads[0], x.numel() // x.shape[1]
+    if d_input is not None and grad_invstd is not None:  # d invstd / dx = -invstd^2 xh / n
+        slope = scale * (scale * (scale * grad_invstd / count))
+        d_input.sub_((x - _along(mean, x)).mul_(_along(slope, x)))
+    if d_input is not None and grad_mean is not None:
+        d_input.add_(_along(grad_mean / count, x))
+    return grads
+
+
+def _backward_half(
+    grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
+) -> MaskedOutputs:
+    """ATen computes in float32 and rounds once, if its parameters are float32; what is added to that must be, too."""
+    if statistics[2] is None and statistics[3] is None:
+        weight = torch.ones_like(statistics[0]) if weight is None else weight
+        return _backward_wide(grad_out, x, weight, statistics, eps, mask)
+    d_input, *sums = _backward_wide(grad_out.float(), x.float(), weight, statistics, eps, mask)
+    return None if d_input is None else d_input.to(x.dtype), sums[0], sums[1]
+
+
+def _along(t: Tensor, x: Tensor) -> Tensor:
+    """t (C,), viewed to broadcast against x (N, C, ...)."""
+    return t.view(-1, *(1,) * (x.dim() - 2))

@@ -1,0 +1,229 @@
+"""CPU kernels of group norm: ATen where it is accurate, float32 accumulation for the half types.
+
+ATen has a second kernel for channels-last memory. It takes the variance as E[x^2] - E[x]^2, which loses every digit
+where the mean is large, so every operand is made contiguous and that kernel never runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...operator import sums
+from ...operator.precision import HALF, compute_dtype
+from ..layout import Groups
+
+_aten_backward = torch.ops.aten.native_group_norm_backward.default
+_layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
+
+Outputs = tuple[Tensor, Tensor, Tensor]
+MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def _dense(x: Tensor) -> Tensor:
+    """x contiguous, with the strides of a new tensor: dims of size 1 can make contiguous memory look channels-last."""
+    x = x.contiguous()
+    if x.dim() > 3 and (x.shape[1] == 1 or math.prod(x.shape[2:]) == 1):
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device).copy_(x)
+    return x
+
+
+def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+    """(out, mean, rstd) with statistics in float32 for the half types."""
+    n, channels = x.shape[:2]
+    positions = math.prod(x.shape[2:])
+    if channels * positions == groups:
+        return _forward_single(x, weight, bias, groups, eps)
+    x = _dense(x)
+    if x.dtype in HALF:
+        # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds them to half.
+        weight = x.new_ones(channels, dtype=torch.float32) if weight is None else weight.float()
+        bias = x.new_zeros(channels, dtype=torch.float32) if bias is None else bias.float()
+    if weight is not None and x.is_cpu and not math.isfinite(weight.sum().item()):
+        return _forward_infinite(x, weight, bias, groups, eps)
+    # ATen takes the parameters' memory to be dense whatever their strides say.
+    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
+    out, mean, rstd = torch.native_group_norm(x, weight, bias, n, channels, positions, groups, eps)
+    if channels * positions == 0:
+        mean.fill_(torch.nan)  # the mean of nothing; ATen says 0
+    return out, mean, rstd
+
+
+def _affine(out: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """out weight + bias in place, in the dtype of out."""
+    out = out if weight is None else out.mul_(_per_channel(weight.to(out.dtype), out.dim()))
+    return out if bias is None else out.add_(_per_channel(bias.to(out.dtype), out.dim()))
+
+
+def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+    """Groups of one element, centred before they are scaled: zero exactly, or NaN.
+
+    ATen computes x scale − mean scale, which leaves the rounding error of both products.
+    """
+    mean = x.reshape(x.shape[0], groups).to(compute_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
+    centred = mean - mean
+    rstd = centred.square().add_(eps).sqrt_().reciprocal_()
+    out = torch.empty(x.shape, dtype=mean.dtype, device=x.device)
+    out.view(mean.shape).copy_(centred.mul_(rstd))
+    return _affine(out, weight, bias).to(x.dtype), mean, rstd
+
+
+def _forward_infinite(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+    """Scaled after it is centred. ATen computes x scale − mean scale, which is NaN for an infinite weight."""
+    up = x.to(compute_dtype(x.dtype))
+    out, mean, rstd = torch.native_group_norm(
+        up, None, None, x.shape[0], x.shape[1], math.prod(x.shape[2:]), groups, eps
+    )
+    return _affine(out, weight, bias).to(x.dtype), mean, rstd
+
+
+def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it: ATen says NaN."""
+    out, mean, rstd = group_norm(x, weight, bias, groups, eps)
+    if bool(torch.isnan(mean).any()):
+        exact = Groups(groups).view(x).mean((2, 3), dtype=mean.dtype)
+        mean = torch.where(torch.isnan(mean), exact, mean)
+    return out, mean, rstd
+
+
+def group_norm_backward(
+    grad_out: Tensor,
+    grad_mean: Tensor | None,
+    grad_rstd: Tensor | None,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias_dtype: torch.dtype | None,
+    groups: int,
+    eps: float | None,
+    output_mask: Sequence[bool],
+) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
+    dtype = x.dtype
+    statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
+    if dtype in HALF and (statistics or not _by_aten(x, groups)):  # round once, after the last term
+        grad_out, x = grad_out.float(), x.float()
+    d_input, d_weight, d_bias = _gradients(grad_out, x, mean, rstd, weight, groups, mask)
+    if statistics and d_input is not None:
+        _add_statistics(d_input, grad_mean, grad_rstd, x, mean, rstd, groups)
+    return (
+        None if d_input is None else d_input.to(dtype),
+        None if weight is None or d_weight is None else d_weight.to(weight.dtype),
+        None if bias_dtype is None or d_bias is None else d_bias.to(bias_dtype),
+    )
+
+
+def _by_aten(x: Tensor, groups: int) -> bool:
+    """Whether d_input is ATen's.
+
+    ATen rounds it in one way on one thread and in another on several, so not under
+    `torch.use_deterministic_algorithms(True)`; nor for groups of one element, see `_forward_single`.
+    """
+    return not torch.are_deterministic_algorithms_enabled() and math.prod(x.shape[1:]) != groups
+
+
+def _gradients(
+    grad_out: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    groups: int,
+    mask: tuple[bool, bool, bool],
+) -> MaskedOutputs:
+    """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype."""
+    n, channels = x.shape[:2]
+    up = compute_dtype(x.dtype)
+    weight = None if weight is None else weight.to(up).contiguous()
+    if x.numel() == 0:  # no sample adds to the sums; ATen's are NaN where the statistics are
+        d_input = torch.empty(x.shape, dtype=x.dtype, device=x.device) if mask[0] else None
+        d_weight, d_bias = (x.new_zeros(channels, dtype=up) if wanted else None for wanted in mask[1:])
+        return d_input, d_weight, d_bias
+    if math.prod(x.shape[1:]) == groups:
+        return _backward_single(grad_out, x, mean, rstd, weight, mask)
+    d_input = d_bias = None
+    if mask[2] and (weight is None or not (mask[0] or mask[1])):  # ATen fails on d_bias without a weight
+        d_bias = _sum_per_channel(grad_out)
+        mask = (mask[0], mask[1], False)
+    if mask[0] and not _by_aten(x, groups):
+        d_input = _by_layer_norm(grad_out, x, mean, rstd, weight, groups)
+        mask = (False, mask[1], mask[2])
+    if not any(mask):
+        return d_input, None, d_bias
+    # With float32 statistics and weight ATen's kernel for the half types sums in float32 and rounds d_input once. It
+    # takes the statistics' memory to be dense whatever their strides say.
+    grads = _aten_backward(
+        _dense(grad_out), _dense(x), mean.contiguous(), rstd.contiguous(), weight, n, channels,
+        math.prod(x.shape[2:]), groups, mask,
+    )  # fmt: skip
+    return grads[0] if d_input is None else d_input, grads[1], grads[2] if d_bias is None else d_bias
+
+
+def _sum_per_channel(t: Tensor) -> Tensor:
+    return sums.total(t, [i for i in range(t.dim()) if i != 1], dtype=compute_dtype(t.dtype))
+
+
+def _per_channel(parameter: Tensor, ndim: int) -> Tensor:
+    """(C,) as (C, 1, ..., 1), to broadcast against (N, C, *)."""
+    return parameter.view(parameter.shape[0], *(1,) * (ndim - 2))
+
+
+def _by_layer_norm(
+    grad_out: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, groups: int
+) -> Tensor:
+    """d_input of groups as rows; the weight is per channel, not per element of a row, and goes into grad_out."""
+    g = grad_out if weight is None else grad_out * _per_channel(weight, x.dim())
+    rows = (x.shape[0] * groups, x.numel() // (x.shape[0] * groups))
+    statistics = (t.reshape(rows[0], 1).contiguous() for t in (mean, rstd))
+    d_input: Tensor = _layer_norm_backward(
+        g.reshape(rows), x.reshape(rows), rows[1:], *statistics, None, None, (True, False, False)
+    )[0]
+    return d_input.view(x.shape)
+
+
+def _backward_single(
+    grad_out: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    mask: tuple[bool, bool, bool],
+) -> MaskedOutputs:
+    """Groups of one element, centred before they are scaled, as `_forward_single`."""
+    mean, rstd = mean.reshape(x.shape), rstd.reshape(x.shape)
+    normalized = x.sub(mean).mul_(rstd)
+    d_input = None
+    if mask[0]:
+        g = grad_out if weight is None else grad_out * _per_channel(weight, x.dim())
+        d_input = (g - g).sub_(normalized * g * normalized).mul_(rstd).contiguous()
+    return (
+        d_input,
+        _sum_per_channel(normalized * grad_out) if mask[1] else None,
+        _sum_per_channel(grad_out) if mask[2] else None,
+    )
+
+
+def _add_statistics(
+    d_input: Tensor,
+    grad_mean: Tensor | None,
+    grad_rstd: Tensor | None,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    groups: int,
+) -> None:
+    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place."""
+    layout = Groups(groups)
+    total, x = layout.view(d_input), layout.view(x)
+    length = x.shape[2] * x.shape[3]
+    if grad_rstd is not None:
+        r = layout.view_statistics(rstd)
+        slope = r * (r * layout.view_statistics(grad_rstd) / length)
+        total.sub_((x - layout.view_statistics(mean)).mul_(r).mul_(slope))
+    if grad_mean is not None:
+        total.add_(layout.view_statistics(grad_mean) / length)

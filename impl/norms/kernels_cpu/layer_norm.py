@@ -1,0 +1,254 @@
+"""CPU kernels of layer norm: ATen where it is accurate, float32 accumulation for the half types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...operator.precision import HALF, compute_dtype
+from ..layout import Rows
+
+_CHUNK = 1 << 18
+"""Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
+
+_aten_backward = torch.ops.aten.native_layer_norm_backward.default
+
+Outputs = tuple[Tensor, Tensor, Tensor]
+MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
+    """(out, mean, rstd) with statistics in float32 for the half types."""
+    row = x.shape[-row_ndim:]
+    if row.numel() == 1:
+        return _forward_single(x, weight, bias, eps)
+    if x.dtype in HALF:
+        # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds
+        # them to half.
+        weight = x.new_ones(row, dtype=torch.float32) if weight is None else weight.float()
+        bias = x.new_zeros(row, dtype=torch.float32) if bias is None else bias.float()
+    out, mean, rstd = torch.native_layer_norm(x, row, weight, bias, eps)
+    if 0 in row:
+        mean.fill_(torch.nan)  # the mean of nothing; ATen says 0
+    return out, mean, rstd
+
+
+def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Outputs:
+    """Rows of one element, centred before they are scaled: zero exactly, or NaN.
+
+    ATen computes x rstd − mean rstd, which leaves the rounding error of both products.
+    """
+    mean = x.to(compute_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
+    centred = mean - mean
+    rstd = centred.square().add_(eps).sqrt_().reciprocal_()
+    out = centred.mul_(rstd)
+    out = out if weight is None else out.mul_(weight)
+    out = out if bias is None else out.add_(bias)
+    return out.to(x.dtype), mean, rstd
+
+
+def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
+    """`layer_norm`, with the mean of a row that holds an infinity as mathematics has it: ATen says NaN."""
+    out, mean, rstd = layer_norm(x, weight, bias, row_ndim, eps)
+    if bool(torch.isnan(mean).any()):
+        dims = tuple(range(x.dim() - row_ndim, x.dim()))
+        exact = x.mean(dims, keepdim=True, dtype=mean.dtype)
+        mean = torch.where(torch.isnan(mean), exact, mean)
+    return out, mean, rstd
+
+
+def layer_norm_backward(
+    grad_out: Tensor,
+    grad_mean: Tensor | None,
+    grad_rstd: Tensor | None,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias_dtype: torch.dtype | None,
+    row_ndim: int,
+    eps: float | None,
+    batch_ndim: int,
+    output_mask: Sequence[bool],
+) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    wants_weight = output_mask[1] and weight is not None
+    wants_bias = output_mask[2] and bias_dtype is not None
+    mask = (output_mask[0], wants_weight, wants_bias)
+    dtype = x.dtype
+    if (  # by far the most frequent call, on its own for speed
+        grad_mean is None
+        and grad_rstd is None
+        and batch_ndim == 0
+        and dtype not in HALF
+        and (weight is None or weight.dtype is dtype)
+        and (bias_dtype is None or bias_dtype is dtype)
+    ):
+        return _backward_aten(grad_out, x, mean, rstd, weight, row_ndim, mask)
+    statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
+    sliced = batch_ndim > 0 and (wants_weight or wants_bias or (weight is not None and weight.dim() > row_ndim))
+    if dtype in HALF and (statistics or sliced):  # round once, after the last term
+        grad_out, x = grad_out.float(), x.float()
+    if sliced:
+        grads = _backward_sliced(grad_out, x, mean, rstd, weight, row_ndim, batch_ndim, mask)
+    elif x.dtype in HALF:
+        grads = _backward_half(grad_out, x, mean, rstd, weight, row_ndim, mask)
+    else:
+        grads = _backward_aten(grad_out, x, mean, rstd, weight, row_ndim, mask)
+    d_input, d_weight, d_bias = grads
+    if statistics and d_input is not None:
+        _add_statistics(d_input, grad_mean, grad_rstd, x, mean, rstd, row_ndim)
+    return (
+        None if d_input is None else d_input.to(dtype),
+        None if weight is None or d_weight is None else d_weight.to(weight.dtype),
+        None if bias_dtype is None or d_bias is None else d_bias.to(bias_dtype),
+    )
+
+
+def _backward_aten(
+    grad_out: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    row_ndim: int,
+    mask: tuple[bool, bool, bool],
+) -> MaskedOutputs:
+    """ATen's kernel on float32 or float64; parameter gradients come back in that dtype.
+
+    ATen sums parameter gradients per thread, so their last bits depend on the number of threads. Under
+    `torch.use_deterministic_algorithms(True)` they are summed without it, at about twice the time.
+    """
+    row = x.shape[-row_ndim:]
+    if weight is not None and weight.dtype is not x.dtype:
+        weight = weight.to(x.dtype)
+    if row.numel() == 1:
+        return _backward_single(grad_out, x, mean, rstd, weight, row_ndim, mask)
+    if torch.are_deterministic_algorithms_enabled() and (mask[1] or mask[2]):
+        d_input = None
+        if mask[0]:
+            only = (True, False, False)
+            d_input = _aten_backward(grad_out, x, row, mean.contiguous(), rstd.contiguous(), weight, None, only)[0]
+        return d_input, *_parameter_sums(grad_out, x, mean, rstd, row_ndim, 0, mask)
+    # ATen reads only shape and dtype of the bias, and needs one to return its gradient.
+    bias = x.new_empty(row) if mask[2] and weight is None else weight
+    # ATen takes the statistics' memory to be dense whatever their strides say.
+    return _aten_backward(  # type: ignore[no-any-return]
+        grad_out, x, row, mean.contiguous(), rstd.contiguous(), weight, bias, mask
+    )
+
+
+def _backward_single(
+    grad_out: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    row_ndim: int,
+    mask: tuple[bool, bool, bool],
+) -> MaskedOutputs:
+    """Rows of one element, centred before they are scaled, as `_forward_single`."""
+    d_input = None
+    if mask[0]:
+        normalized = (x - mean).mul_(rstd)
+        g = grad_out if weight is None else grad_out * weight
+        d_input = (g - g).sub_(normalized * g * normalized).mul_(rstd)
+    return d_input, *_parameter_sums(grad_out, x, mean, rstd, row_ndim, 0, mask)
+
+
+def _backward_half(
+    grad_out: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    row_ndim: int,
+    mask: tuple[bool, bool, bool],
+) -> MaskedOutputs:
+    """The float32 kernel on a few rows at a time: d_input rounded once, parameter gradients summed
+    in float32.
+
+    ATen's own half kernel rounds parameter gradients along the way.
+    """
+    row = x.shape[-row_ndim:]
+    length = row.numel()
+    rows = x.numel() // length if length else 0
+    step = max(1, _CHUNK // max(length, 1))
+    if rows <= step:
+        return _backward_aten(grad_out.float(), x.float(), mean, rstd, weight, row_ndim, mask)
+    grad_out, x = grad_out.reshape(rows, *row), x.reshape(rows, *row)
+    mean, rstd = (t.reshape(rows, *(1,) * row_ndim) for t in (mean, rstd))
+    d_input = torch.empty(x.shape, dtype=x.dtype) if mask[0] else None
+    d_weight = d_bias = None
+    for start in range(0, rows, step):
+        part = slice(start, start + step)
+        some_x, some_weight, some_bias = _backward_aten(
+            grad_out[part].float(), x[part].float(), mean[part], rstd[part], weight, row_ndim, mask
+        )
+        if d_input is not None and some_x is not None:
+            d_input[part] = some_x
+        if some_weight is not None:
+            d_weight = some_weight if d_weight is None else d_weight.add_(some_weight)
+        if some_bias is not None:
+            d_bias = some_bias if d_bias is None else d_bias.add_(some_bias)
+    return d_input, d_weight, d_bias
+
+
+def _backward_sliced(
+    grad_out: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    row_ndim: int,
+    batch_ndim: int,
+    mask: tuple[bool, bool, bool],
+) -> MaskedOutputs:
+    """One weight, d_weight and d_bias per batch index: d_input by the kernel without affine, the others by sums."""
+    d_input = None
+    if mask[0]:
+        g = grad_out
+        if weight is not None:
+            g = g * Rows(row_ndim, batch_ndim).spread(weight.to(x.dtype), x.dim())
+        d_input = _backward_aten(g, x, mean, rstd, None, row_ndim, (True, False, False))[0]
+    return d_input, *_parameter_sums(grad_out, x, mean, rstd, row_ndim, batch_ndim, mask)
+
+
+def _parameter_sums(
+    grad_out: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    row_ndim: int,
+    batch_ndim: int,
+    mask: tuple[bool, bool, bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """(d_weight, d_bias) per batch index as plain sums, in an order that no thread count changes."""
+    d_weight = d_bias = None
+    if mask[1]:
+        product = (x - mean).mul_(rstd).mul_(grad_out)
+        d_weight = Rows(row_ndim, batch_ndim).collect(product)
+    if mask[2]:
+        d_bias = Rows(row_ndim, batch_ndim).collect(grad_out)
+        if d_bias is grad_out:  # nothing to sum over, and outputs alias no input
+            d_bias = grad_out.clone(memory_format=torch.contiguous_format)
+    return d_weight, d_bias
+
+
+def _add_statistics(
+    d_input: Tensor,
+    grad_mean: Tensor | None,
+    grad_rstd: Tensor | None,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    row_ndim: int,
+) -> None:
+    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place."""
+    length = x.shape[-row_ndim:].numel()
+    if grad_rstd is not None:
+        d_input.sub_((x - mean).mul_(rstd).mul_(rstd * (rstd * grad_rstd / length)))
+    if grad_mean is not None:
+        d_input.add_(grad_mean / length)

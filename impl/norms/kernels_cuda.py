@@ -1,0 +1,65 @@
+"""Kernels of the norms on CUDA: ATen's values, by the kernels of the CPU, whose signatures they have.
+
+Layer and batch norm are the same there. Group norm is not: ATen's CUDA kernels take no float32 parameters with a
+half-precision input and keep its statistics in half precision, so half-precision operands are taken to float32 around
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..operator.precision import HALF
+from .kernels_cpu import group_norm as cpu
+from .kernels_cpu.batch_norm import batch_norm_backward as batch_norm_backward
+from .kernels_cpu.batch_norm import batch_norm_evaluation as batch_norm_evaluation
+from .kernels_cpu.batch_norm import batch_norm_evaluation_backward as batch_norm_evaluation_backward
+from .kernels_cpu.batch_norm import batch_norm_training as batch_norm_training
+from .kernels_cpu.group_norm import MaskedOutputs, Outputs
+from .kernels_cpu.layer_norm import layer_norm as layer_norm
+from .kernels_cpu.layer_norm import layer_norm_backward as layer_norm_backward
+from .kernels_cpu.layer_norm import native_layer_norm as native_layer_norm
+
+
+def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+    """(out, mean, rstd) with statistics in float32 for the half types."""
+    out, mean, rstd = cpu.group_norm(*_wide(x, weight, bias), groups, eps)
+    return out.to(x.dtype), mean, rstd
+
+
+def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it."""
+    out, mean, rstd = cpu.native_group_norm(*_wide(x, weight, bias), groups, eps)
+    return out.to(x.dtype), mean, rstd
+
+
+def group_norm_backward(
+    grad_out: Tensor,
+    grad_mean: Tensor | None,
+    grad_rstd: Tensor | None,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias_dtype: torch.dtype | None,
+    groups: int,
+    eps: float | None,
+    output_mask: Sequence[bool],
+) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    dtype = x.dtype
+    if dtype in HALF:
+        grad_out, x = grad_out.float(), x.float()
+    d_input, d_weight, d_bias = cpu.group_norm_backward(
+        grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, groups, eps, output_mask
+    )
+    return None if d_input is None else d_input.to(dtype), d_weight, d_bias
+
+
+def _wide(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    if x.dtype not in HALF:
+        return x, weight, bias
+    return x.float(), None if weight is None else weight.float(), None if bias is None else bias.float()

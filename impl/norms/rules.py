@@ -1,0 +1,261 @@
+"""The rules of the norms, written once over a `Layout`: fakes, what is saved, first order in both modes.
+
+A forward op returns out, mean and rstd. Its backward rule is one call of the backward op, whose own derivatives, of
+every higher order, come from an expression. What is hard here is to save no more than is read: nothing of the size of
+the input where only the bias needs a gradient.
+
+A layer or group norm without a weight has no weight gradient. Batch norm's backward op returns one all the same, so its
+schema has a `weight_dtype`, and its rules say `weight_dtype` for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..operator.expression import Expression
+from ..operator.precision import compute_dtype
+from ..operator.records import Grads, Record
+from ..operator.rules import Rules
+from . import expressions
+from .expressions import Gradients
+from .layout import Layout
+
+Wanted = tuple[bool, bool, bool]
+"""Which gradients to compute: those of input, weight and bias."""
+
+
+class Saved(NamedTuple):
+    """What a forward op keeps for its backward rule; the tensors are None where only the bias needs a gradient.
+
+    Attributes:
+        input, weight, mean, rstd: as the op has them; the weight only where the input needs a gradient.
+        weight_dtype, bias_dtype: None where there is no such parameter.
+        layout: the op's.
+        eps: as given.
+    """
+
+    input: Tensor | None
+    weight: Tensor | None
+    mean: Tensor | None
+    rstd: Tensor | None
+    weight_dtype: torch.dtype | None
+    bias_dtype: torch.dtype | None
+    layout: Layout
+    eps: float
+
+
+Differentiate = Callable[[Saved, Tensor, Tensor | None, Tensor | None, Wanted], Gradients]
+"""(saved, grad_out, grad_mean, grad_rstd, wanted) -> gradients, by a call of the backward op."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """The rules of one norm's forward ops and backward op.
+
+    Attributes:
+        layout: from the arguments of either, the layout.
+        differentiate: the call of the backward op.
+    """
+
+    layout: Callable[[Record], Layout]
+    differentiate: Differentiate
+
+    def fake(self, args: Record) -> tuple[Tensor, Tensor, Tensor]:
+        """Fake (out, mean, rstd)."""
+        x, layout = args.input, self.layout(args)
+        shape, dtype = layout.statistics_shape(x.shape), compute_dtype(x.dtype)
+        return layout.empty_like(x), x.new_empty(shape, dtype=dtype), x.new_empty(shape, dtype=dtype)
+
+    def forward_rules(self, *, statistics: bool, others: tuple[str, ...] = ()) -> Rules[Saved]:
+        """The rules of a forward op.
+
+        Args:
+            statistics: whether mean and rstd are differentiable outputs, or there for the backward rule alone.
+            others: outputs beside out, mean and rstd; never differentiable.
+        """
+
+        def jvp(args: Record, tangents: Record) -> tuple[Tensor | None, ...]:
+            out, mean, rstd = self._tangents(args, tangents, statistics)
+            return out, mean, rstd, *(None for _ in others)
+
+        return Rules(self._save, self._backward, jvp, (*(() if statistics else ("mean", "rstd")), *others))
+
+    def _save(self, args: Record, outputs: Record, needs: Record) -> Saved:
+        weight, bias = args.weight, args.bias
+        dtypes = (None if weight is None else weight.dtype, None if bias is None else bias.dtype)
+        if needs.input:
+            tensors = (args.input, weight, outputs.mean, outputs.rstd)
+        elif needs.weight:
+            tensors = (args.input, None, outputs.mean, outputs.rstd)
+        else:
+            tensors = (None, None, None, None)
+        return Saved(*tensors, *dtypes, self.layout(args), args.eps)
+
+    def _backward(self, saved: Saved, needs: Record, cotangents: Record) -> Grads:
+        """One call of the backward op; a bias gradient alone is a sum."""
+        grad_out = cotangents.out
+        if saved.input is None:
+            if grad_out is None or not needs.bias:
+                return {}
+            return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
+        if grad_out is None:  # only the statistics have cotangents
+            grad_out = torch.zeros_like(saved.input, memory_format=torch.contiguous_format)
+        wanted = (needs.input, needs.weight, needs.bias)
+        d_input, d_weight, d_bias = self.differentiate(saved, grad_out, cotangents.mean, cotangents.rstd, wanted)
+        return {"input": d_input, "weight": d_weight, "bias": d_bias}
+
+    def _tangents(
+        self, args: Record, tangents: Record, statistics: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, layout = args.input, self.layout(args)
+        t_input = None if tangents.input is None else layout.view(tangents.input)
+        out, mean, rstd = expressions.moved_outputs(
+            layout.view(x), args.weight, layout, args.eps, (t_input, tangents.weight, tangents.bias)
+        )
+        out = out.reshape(x.shape)
+        if not statistics:
+            return out, None, None
+        if mean is None or rstd is None:  # they depend on x alone
+            shape, dtype = layout.statistics_shape(x.shape), compute_dtype(x.dtype)
+            return out, x.new_zeros(shape, dtype=dtype), x.new_zeros(shape, dtype=dtype)
+        return out, layout.flat_statistics(mean), layout.flat_statistics(rstd)
+
+    def backward_fake(self, args: Record) -> Gradients:
+        """Fake (d_input, d_weight, d_bias), None where not wanted."""
+        return fake_gradients(args, self.layout(args))
+
+    def backward_derivatives(self) -> Expression:
+        """The backward op as an expression of grad_out, input, weight and the cotangents of the statistics."""
+
+        def slopes(args: Record) -> Gradients:
+            layout = self.layout(args)
+            grad_mean, grad_rstd = (
+                None if t is None else layout.view_statistics(t) for t in (args.grad_mean, args.grad_rstd)
+            )
+            d_input, d_weight, d_bias = expressions.gradients(
+                layout,
+                layout.view(args.grad_out),
+                layout.view(args.input),
+                args.weight,
+                eps=args.eps,
+                rstd=layout.view_statistics(args.rstd),
+                grad_mean=grad_mean,
+                grad_rstd=grad_rstd,
+                wanted=wanted_of(args),
+            )
+            return None if d_input is None else d_input.reshape(args.input.shape), d_weight, d_bias
+
+        return Expression(slopes)
+
+
+def wanted_of(args: Record) -> Wanted:
+    """The gradients that a call of a backward op asks for, and that it has a parameter for."""
+    mask = args.output_mask
+    has_weight = args.weight is not None or hasattr(args, "weight_dtype")
+    return mask[0], mask[1] and has_weight, mask[2] and args.bias_dtype is not None
+
+
+def fake_gradients(args: Record, layout: Layout) -> Gradients:
+    """Fake gradients of a backward op's call."""
+    x, wanted = args.input, wanted_of(args)
+    shape = layout.affine_shape(x.shape)
+    dtype = args.weight_dtype if hasattr(args, "weight_dtype") else None if args.weight is None else args.weight.dtype
+    return (
+        layout.empty_like(x) if wanted[0] else None,
+        x.new_empty(shape, dtype=dtype) if wanted[1] else None,
+        x.new_empty(shape, dtype=args.bias_dtype) if wanted[2] else None,
+    )
+
+
+def tensors_of(saved: Saved) -> tuple[Tensor, Tensor, Tensor]:
+    """(input, mean, rstd), where they have been saved."""
+    assert saved.input is not None
+    assert saved.mean is not None
+    assert saved.rstd is not None
+    return saved.input, saved.mean, saved.rstd
+
+
+def weight_or_zeros(saved: Saved) -> Tensor | None:
+    """The weight for a call of the backward op: for d_weight alone, which needs no more than shape and dtype, zeros."""
+    if saved.weight is not None or saved.weight_dtype is None or saved.input is None:
+        return saved.weight
+    return saved.input.new_zeros(saved.layout.affine_shape(saved.input.shape), dtype=saved.weight_dtype)
+
+
+# ------------------------------------------------------------------------------------- statistics that are constants
+
+
+class SavedConstants(NamedTuple):
+    """What batch norm by running statistics keeps; the tensors are None where only the bias needs a gradient."""
+
+    input: Tensor | None
+    weight: Tensor | None
+    mean: Tensor | None
+    var: Tensor | None
+    weight_dtype: torch.dtype
+    bias_dtype: torch.dtype
+    layout: Layout
+    eps: float
+
+
+DifferentiateConstants = Callable[[SavedConstants, Tensor, Wanted], Gradients]
+
+
+def constants_rules(layout: Callable[[Record], Layout], differentiate: DifferentiateConstants) -> Rules[SavedConstants]:
+    """The rules of a norm by running statistics, which take no gradient: an affine map per channel."""
+
+    def save(args: Record, outputs: Record, needs: Record) -> SavedConstants:
+        """Copies of the statistics: a later call in training mode writes to the originals."""
+        x = args.input
+        weight_dtype, bias_dtype = (x.dtype if t is None else t.dtype for t in (args.weight, args.bias))
+        x_kept = weight = mean = var = None
+        if needs.input or needs.weight:
+            x_kept, weight = x, args.weight if needs.input else None
+            mean, var = args.running_mean.detach().clone(), args.running_var.detach().clone()
+        return SavedConstants(x_kept, weight, mean, var, weight_dtype, bias_dtype, layout(args), args.eps)
+
+    def backward(saved: SavedConstants, needs: Record, cotangents: Record) -> Grads:
+        grad_out = cotangents.out
+        if saved.input is None:
+            if not needs.bias:
+                return {}
+            return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
+        wanted = (needs.input, needs.weight, needs.bias)
+        d_input, d_weight, d_bias = differentiate(saved, grad_out, wanted)
+        return {"input": d_input, "weight": d_weight, "bias": d_bias}
+
+    def jvp(args: Record, tangents: Record) -> Tensor:
+        laid = layout(args)
+        x = laid.view(args.input)
+        t_input = None if tangents.input is None else laid.view(tangents.input)
+        out = expressions.moved_by_constants(
+            laid, x, args.weight, args.running_mean, args.running_var, args.eps,
+            (t_input, tangents.weight, tangents.bias),
+        )  # fmt: skip
+        return out.reshape(args.input.shape)
+
+    return Rules(save, backward, jvp)
+
+
+def constants_derivatives(layout: Callable[[Record], Layout]) -> Expression:
+    """The backward op of a norm by running statistics, as an expression."""
+
+    def slopes(args: Record) -> Gradients:
+        laid = layout(args)
+        d_input, d_weight, d_bias = expressions.gradients_by_constants(
+            laid,
+            laid.view(args.grad_out),
+            laid.view(args.input),
+            args.weight,
+            mean=args.running_mean,
+            var=args.running_var,
+            eps=args.eps,
+        )
+        return d_input.reshape(args.input.shape), d_weight, d_bias
+
+    return Expression(slopes)

@@ -1,0 +1,98 @@
+"""What batch norm writes: running statistics, and the count of batches. The only ops here that mutate their arguments.
+
+Their schemas say so, and they return nothing. That is why functorch lets them through where it refuses an aten op in
+place: a tensor that a transformed function has captured is written as the untransformed call writes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..operator import torch_private as private
+from ..operator.operator import LIBRARY
+from ..operator.precision import HALF
+
+NOT_BATCHED = (
+    "Batch norm got a batched tensor as input while the running_mean or running_var, which will be updated in place,"
+    " were not batched.\nIf you are using a module and do not need eval mode, please set `track_running_stats` to be"
+    " False."
+)
+
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+
+
+def _update(running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, momentum: float) -> None:
+    """running = (1 - momentum) running + momentum moment, rounded once; a moment broadcasts against its statistic."""
+    with torch.no_grad():
+        for running, moment in ((running_mean, mean), (running_var, var)):
+            if running.dtype in HALF:
+                running.copy_(running.float().mul_(1.0 - momentum).add_(moment, alpha=momentum))
+            else:
+                running.mul_(1.0 - momentum).add_(moment, alpha=momentum)
+
+
+def _update_vmap(info: Any, in_dims: Any, *args: Any) -> tuple[None, None]:
+    """Batched statistics in one call; a batched moment cannot be written to a statistic that is not batched."""
+    for statistic, moment in ((0, 2), (1, 3)):
+        if in_dims[statistic] is None and in_dims[moment] is not None:
+            raise RuntimeError(NOT_BATCHED)
+    *tensors, momentum = args
+    mean, var, *moments = (t if dim is None else t.movedim(dim, 0) for t, dim in zip(tensors, in_dims, strict=False))
+    for i, running in enumerate((mean, var)):
+        moment = moments[i]
+        if in_dims[2 + i] is not None and moment.dim() < running.dim():  # inner batch dims that it does not have
+            inner = (1,) * (running.dim() - moment.dim())
+            moments[i] = moment.reshape(moment.shape[0], *inner, *moment.shape[1:])
+    update(mean, var, *moments, momentum)
+    return None, None
+
+
+def _count(num_batches_tracked: Tensor) -> None:
+    with torch.no_grad():
+        num_batches_tracked.add_(1)
+
+
+def _count_vmap(info: Any, in_dims: Any, num_batches_tracked: Tensor) -> tuple[None, None]:
+    count(num_batches_tracked)
+    return None, None
+
+
+def _plain(args: Any) -> bool:
+    """Whether plain tensors alone take part, with nobody watching: then the kernel is all there is to a call."""
+    if torch.compiler.is_compiling() or private.transforms_active() or private.dispatch_mode_count():
+        return False
+    return all(type(t) in _PLAIN for t in args if not isinstance(t, float))
+
+
+def _define(schema: str, kernel: Any, vmap: Any) -> Any:
+    """Registers an op that mutates and returns nothing; the function to call it by."""
+    name = LIBRARY.define(schema)
+    qualified = f"{LIBRARY.ns}::{name}"
+    overload = getattr(getattr(torch.ops, LIBRARY.ns), name).default
+    LIBRARY.impl(name, kernel, "CPU")
+    LIBRARY.impl(name, kernel, "CUDA")
+    torch.library.register_fake(qualified, lambda *args: None, lib=LIBRARY)
+    torch.library.register_vmap(qualified, vmap, lib=LIBRARY)
+
+    def autograd_kernel(*args: Any) -> None:
+        with private.below_autograd():
+            overload(*args)
+
+    LIBRARY.impl(name, autograd_kernel, "Autograd")
+
+    def call(*args: Any) -> None:
+        (kernel if _plain(args) else overload)(*args)
+
+    return call
+
+
+update = _define(
+    "update_running_statistics(Tensor(a!) running_mean, Tensor(b!) running_var, Tensor mean, Tensor var,"
+    " float momentum) -> ()",
+    _update,
+    _update_vmap,
+)
+count = _define("count_batch(Tensor(a!) num_batches_tracked) -> ()", _count, _count_vmap)

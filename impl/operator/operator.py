@@ -1,0 +1,199 @@
+"""One op that is right under every transform: schema, kernels and derivatives in, something to call out.
+
+An `Operator` registers a `torch.library` op and puts a Python kernel on its Autograd key. That kernel gives the op its
+derivatives, by rules (rules.py) or by an expression (expression.py), around a call that re-enters the op *below*
+autograd. So each layer of torch sees what it understands: functorch levels are peeled one at a time by the dispatcher,
+Dynamo and export see one opaque op with a fake rule, vmap has its own rule, and the kernels see plain tensors.
+
+What is hard here: a call may be inside any stack of transforms, and the fast way to the kernel is right only where no
+transform, mode or tracer would miss the call. `Operator.__call__` decides that, in a few microseconds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, TypeVarTuple, cast
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from . import records
+from . import torch_private as private
+from .records import Record
+
+Ts = TypeVarTuple("Ts")
+Outputs = TypeVar("Outputs")
+
+LIBRARY = torch.library.Library("opassay", "FRAGMENT")
+"""Where all ops of this package are registered. A library that is collected would take its ops with it."""
+
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+_is_compiling = torch.compiler.is_compiling
+_is_grad_enabled = torch.is_grad_enabled
+_is_autocast_enabled = torch.is_autocast_enabled
+_transforms_active = private.transforms_active
+_dispatch_mode_count = private.dispatch_mode_count
+_key_included = private.key_included
+_VMAP_MODE = private.VMAP_MODE
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels(Generic[*Ts, Outputs]):
+    """What computes an op's values: one kernel per device, one for fake tensors.
+
+    Attributes:
+        cpu, cuda: the op's arguments in, its outputs out (a Tensor, or a tuple of Tensor and None); plain tensors only.
+        fake: the record of the arguments in, outputs of the right shapes, dtypes and strides out.
+        autocast: (device type, dtype) pairs: under autocast on that device, floating arguments are cast to that dtype.
+    """
+
+    cpu: Callable[[*Ts], Outputs]
+    cuda: Callable[[*Ts], Outputs]
+    fake: Callable[[Record], object]
+    autocast: tuple[tuple[str, torch.dtype], ...] = ()
+
+
+class Derivatives(ABC):
+    """How an op is differentiated: `rules.Rules`, or `expression.Expression`."""
+
+    @abstractmethod
+    def around(self, op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
+        """The function of the op's arguments that returns `values` of them, differentiable.
+
+        Args:
+            op: the op, for its names.
+            values: the op's arguments in, its outputs out, without derivatives.
+            level: "plain" for a call of plain tensors straight to a kernel, "autograd" for one by way of the
+                dispatcher, "functorch" for one at a level of a torch.func transform.
+        """
+
+
+VmapRule = Callable[[Any, int, Record, Record], tuple[Any, Any]]
+"""(op, size of the batch, in_dims by argument name, arguments) -> (outputs, out_dims)."""
+
+
+class Operator(Generic[*Ts, Outputs]):
+    """An op of `torch.library`, to be called with all its arguments by position.
+
+    Attributes:
+        name: the op's name, without the namespace.
+        overload: the op as torch has it, `torch.ops.opassay.<name>.default`.
+        kernels, derivatives: as given.
+        arguments, outputs: make a record from values in the schema's order.
+        argument_names, output_names: the names in these records.
+        tensors: the positions of arguments that are tensors.
+    """
+
+    #: All operators, by name.
+    registry: dict[str, Operator[*tuple[Any, ...], Any]] = {}  # noqa: RUF012
+
+    def __init__(
+        self,
+        schema: str,
+        kernels: Kernels[*Ts, Outputs],
+        vmap: VmapRule,
+        derivatives: Derivatives,
+        *,
+        outputs: tuple[str, ...] | None = None,
+        renamed: dict[str, str] | None = None,
+        library: torch.library.Library = LIBRARY,
+    ) -> None:
+        """Registers the op.
+
+        Args:
+            schema: `name(Tensor x, ...) -> ...`; functional (nothing mutated, no output aliases an input).
+            kernels: what computes its values.
+            vmap: the rule for a batch of calls.
+            derivatives: its rules, or an expression.
+            outputs: names of the outputs, where the schema names none.
+            renamed: names that the rules use for an argument, where these are not the schema's.
+            library: a fragment or definition of the op's namespace.
+        """
+        self.name = library.define(schema)
+        self.overload = getattr(getattr(torch.ops, library.ns), self.name).default
+        self._dispatched: Callable[[*Ts], Outputs] = self.overload
+        self.kernels = kernels
+        self.derivatives = derivatives
+        self._library = library
+        own = renamed or {}
+        self.argument_names = tuple(own.get(name, name) for name in records.argument_names(self.overload))
+        self.output_names = outputs or records.output_names(self.overload)
+        self.arguments = records.record_of(f"{self.name}_arguments", self.argument_names)
+        self.outputs = records.record_of(f"{self.name}_outputs", self.output_names)
+        self.tensors = records.tensor_positions(self.overload)
+        self._first_tensor = self.tensors[0]
+        devices = {device for device, _ in kernels.autocast}
+        self._cpu_autocast, self._cuda_autocast = "cpu" in devices, "cuda" in devices
+        self._cpu, self._cuda = kernels.cpu, kernels.cuda
+        self._on_cpu = cast(Callable[[*Ts], Outputs], derivatives.around(self, kernels.cpu, "plain"))
+        self._on_cuda = cast(Callable[[*Ts], Outputs], derivatives.around(self, kernels.cuda, "plain"))
+        self._through = derivatives.around(self, self._below_autograd, "autograd")
+        self._single_level = derivatives.around(self, self._below_autograd, "functorch")
+        self._register(vmap)
+        Operator.registry[self.name] = self
+
+    def _register(self, vmap: VmapRule) -> None:
+        library, name = self._library, self.name
+        qualified = f"{library.ns}::{name}"
+        library.impl(name, self.kernels.cpu, "CPU")
+        library.impl(name, self.kernels.cuda, "CUDA")
+        library.impl(name, self._autograd_kernel, "Autograd")
+
+        def fake(*args: object) -> object:
+            return self.kernels.fake(self.arguments(args))
+
+        def batched(info: Any, in_dims: tuple[int | None, ...], *args: object) -> tuple[Any, Any]:
+            return vmap(self, info.batch_size, self.arguments(in_dims), self.arguments(args))
+
+        torch.library.register_fake(qualified, fake, lib=library)
+        torch.library.register_vmap(qualified, batched, lib=library)
+        for device, dtype in self.kernels.autocast:
+            torch.library.register_autocast(qualified, device, dtype, lib=library)
+
+    def __call__(self, *args: *Ts) -> Outputs:
+        """The op's outputs: straight from the kernel when nothing but autograd can be interested, else dispatched.
+
+        Plain tensors on one device, no transform, no dispatch mode and no tracing leave exactly two cases, both decided
+        here without the dispatcher's round trips through Python. Under Dynamo the first test is a constant, so only the
+        op is traced.
+        """
+        if _is_compiling() or _transforms_active() or _dispatch_mode_count() or _key_included(_VMAP_MODE):
+            return self._dispatched(*args)
+        records_graph = _is_grad_enabled()
+        differentiable = forward_ad._current_level >= 0
+        for i in self.tensors:
+            tensor: Any = args[i]
+            if tensor is not None:
+                if type(tensor) not in _PLAIN:
+                    return self._dispatched(*args)
+                if records_graph and tensor.requires_grad:
+                    differentiable = True
+        first: Any = args[self._first_tensor]
+        if first.is_cpu and not (self._cpu_autocast and _is_autocast_enabled("cpu")):
+            return self._on_cpu(*args) if differentiable else self._cpu(*args)
+        if first.is_cuda and not (self._cuda_autocast and _is_autocast_enabled("cuda")):
+            return self._on_cuda(*args) if differentiable else self._cuda(*args)
+        return self._dispatched(*args)
+
+    def _below_autograd(self, *args: object) -> Any:
+        """The op's outputs at this level without derivatives of this level.
+
+        Gradients and forward AD are enabled for the call: an autograd function runs this with both off, and the outer
+        levels of a stack of transforms, which are served inside the call, would lose their derivatives.
+        """
+        with torch.enable_grad(), private.forward_ad_enabled(True), private.below_autograd():
+            return self.overload(*args)
+
+    def _autograd_kernel(self, *args: Any) -> Any:
+        if _transforms_active():
+            with private.single_level_function_enabled():
+                return self._single_level(*args)
+        if forward_ad._current_level < 0 and not (
+            _is_grad_enabled() and any(args[i] is not None and args[i].requires_grad for i in self.tensors)
+        ):
+            with private.below_autograd():
+                return self.overload(*args)
+        return self._through(*args)

@@ -1,0 +1,40 @@
+"""Sums and means of whole dims; with deterministic algorithms, the same bits on any number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+def total(t: Tensor, dims: Sequence[int], *, keepdim: bool = False, dtype: torch.dtype | None = None) -> Tensor:
+    """The sum of t over `dims`; over no dims, t itself (in `dtype`)."""
+    if not dims:  # Tensor.sum takes no dims to mean all of them.
+        return t if dtype is None else t.to(dtype)
+    return _steady(torch.sum, t, dims, keepdim, dtype)
+
+
+def mean(t: Tensor, dims: Sequence[int], *, keepdim: bool = False, dtype: torch.dtype | None = None) -> Tensor:
+    """The mean of t over `dims`, at least one."""
+    return _steady(torch.mean, t, dims, keepdim, dtype)
+
+
+def spread(t: Tensor, shape: Sequence[int]) -> Tensor:
+    """t, to broadcast to `shape`. The derivative of broadcasting is a sum, which must be steady as the others are."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return t
+    t = t.reshape((1,) * (len(shape) - t.dim()) + t.shape)
+    return torch.stack((t, t)).expand(2, *shape)[0]  # for the reason given below, the sum has an equal one beside it
+
+
+def _steady(
+    reduce: Callable[..., Tensor], t: Tensor, dims: Sequence[int], keepdim: bool, dtype: torch.dtype | None
+) -> Tensor:
+    if not torch.are_deterministic_algorithms_enabled():
+        return reduce(t, tuple(dims), keepdim=keepdim, dtype=dtype)
+    # ATen shares a sum that has a single result among its threads, so the last bits of the result depend on their
+    # number. Of several sums it gives each thread whole ones. A second, equal sum beside the first makes them several;
+    # its result is dropped.
+    twice = t.unsqueeze(0).expand(2, *t.shape)
+    return reduce(twice, [dim + 1 if dim >= 0 else dim for dim in dims], keepdim=keepdim, dtype=dtype)[0]

@@ -1,0 +1,228 @@
+"""Kernels of local response normalisation, for every device: ATen expressions on a few channels' columns at a time.
+
+Letters: a the input, q = a^2, W the sum over the window of each channel, s = k + (alpha / size) W q the base,
+g the cotangent of the output, W' the adjoint of W, that is the sum over the mirrored window.
+
+A window sum is built by doubling, P_2n[c] = P_n[c] + P_n[c + n], from channels padded with zeros: about log2(size)
+additions per element, none of which cancels. (A running sum, which subtracts the channel that leaves the window, loses
+the small channels behind a large one.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..operator.precision import compute_dtype
+
+_CHUNK = 1 << 16
+"""Elements per thread that are worked on at a time on the CPU: the intermediates of that many stay in cache."""
+
+Shape = tuple[int, ...]  # (images, channels, positions)
+
+
+def reach(size: int, channels: int) -> tuple[int, int]:
+    """Channels of the window before and after its centre, no more than there are."""
+    last = max(channels - 1, 0)
+    return min(size // 2, last), min((size - 1) // 2, last)
+
+
+def forward(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    """a s^(-beta) for x of shape (..., C, H, W): contiguous, in x's dtype."""
+    if beta == 0:
+        return x.clone(memory_format=torch.contiguous_format)
+    out = _like(x)
+    _forward((out,), x, size, alpha, beta, k)
+    return out
+
+
+def forward_keeping(x: Tensor, size: int, alpha: float, beta: float, k: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(`forward`, s, s^beta) for beta > 0: what the backward would have to compute again."""
+    out, base, root = _like(x), *(_like(x, compute_dtype(x.dtype)) for _ in range(2))
+    _forward((out, base, root), x, size, alpha, beta, k)
+    return out, base, root
+
+
+def _forward(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: float, beta: float, k: float) -> None:
+    before, after = reach(size, x.shape[-3])
+
+    def plan(shape: Shape) -> Callable[..., None]:
+        base = _Base(shape, before, after, alpha / size, k, x)
+        spare = torch.empty_like(base.s)
+
+        def columns(a: Tensor, out: Tensor, kept: Tensor | None = None, root: Tensor | None = None) -> None:
+            _divide(a.to(spare.dtype), base(a.to(spare.dtype), kept), beta, spare if root is None else root, out)
+
+        return columns
+
+    _by_columns(plan, x, *outputs)
+
+
+def backward(
+    grad_out: Tensor,
+    x: Tensor,
+    base: Tensor | None,
+    root: Tensor | None,
+    size: int,
+    alpha: float,
+    beta: float,
+    k: float,
+) -> Tensor:
+    """g s^(-beta) - (2 alpha beta / size) a W'(g a s^(-beta - 1)): contiguous, in x's dtype.
+
+    s is `base` and s^beta is `root` where both are given.
+    """
+    if beta == 0:
+        return grad_out.clone(memory_format=torch.contiguous_format)
+    before, after = reach(size, x.shape[-3])
+    kept = () if base is None or root is None else (base, root)
+
+    def plan(shape: Shape) -> Callable[..., None]:
+        again = None if kept else _Base(shape, before, after, alpha / size, k, x)
+        mirrored = again.window if again and before == after else _Window(shape, after, before, x)
+        scaled = torch.empty_like(mirrored.total)
+
+        def columns(out: Tensor, g: Tensor, a: Tensor, *powers: Tensor) -> None:
+            g, a = g.to(scaled.dtype), a.to(scaled.dtype)
+            if again:
+                s = again(a)
+                _divide(g, s, beta, scaled, scaled)
+            else:
+                s = powers[0]
+                torch.div(g, powers[1], out=scaled)
+            if beta > 0:
+                torch.mul(scaled, a, out=mirrored.middle).div_(s)
+            else:  # not by way of s^(-beta), for s may be 0
+                torch.mul(g, a, out=mirrored.middle).mul_(s.pow(-beta - 1))
+            torch.addcmul(scaled, a, mirrored.sum(), value=-2 * alpha * beta / size, out=out)
+
+        return columns
+
+    out = _like(x)
+    _by_columns(plan, out, grad_out, x, *kept)
+    return out
+
+
+def window_sum(x: Tensor, before: int, after: int) -> Tensor:
+    """The sum over channels c - before to c + after for every channel c of x (..., C, H, W): contiguous."""
+
+    def plan(shape: Shape) -> Callable[..., None]:
+        window = _Window(shape, before, after, x)
+
+        def columns(out: Tensor, a: Tensor) -> None:
+            window.middle.copy_(a)
+            out.copy_(window.sum())
+
+        return columns
+
+    out = _like(x)
+    _by_columns(plan, out, x)
+    return out
+
+
+def _like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
+
+
+def _by_columns(plan: Callable[[Shape], Callable[..., None]], *tensors: Tensor) -> None:
+    """Work on views (some images, C, some positions) that cover tensors of one shape (..., C, H, W).
+
+    `plan` makes what works on views of a shape: it owns the memory for that shape's intermediates.
+    """
+    shape = tensors[0].shape
+    if not shape.numel():
+        return
+    views = [t.reshape(-1, shape[-3], shape[-2] * shape[-1]) for t in tensors]
+    planned: dict[Any, Callable[..., None]] = {}
+    for part in _parts(views[0]):
+        pieces = [view[part] for view in views]
+        size = pieces[0].shape
+        work = planned.get(size) or planned.setdefault(size, plan(size))
+        work(*pieces)
+
+
+def _parts(view: Tensor) -> Iterator[tuple[slice, slice, slice]]:
+    images, channels, positions = view.shape
+    every = slice(None)
+    most = _CHUNK * torch.get_num_threads()
+    if not view.is_cpu or view.numel() <= most:
+        yield every, every, every
+        return
+    wide = max(1, round(most / (channels * positions)))
+    pieces = max(1, round(channels * positions / most))
+    narrow = -(-positions // pieces)
+    for i in range(0, images, wide):
+        for start in range(0, positions, narrow):
+            yield slice(i, i + wide), every, slice(start, start + narrow)
+
+
+class _Window:
+    """Memory to sum windows of channels in: fill `middle`, then `sum()` leaves the sums in `total`.
+
+    `middle` is the inside of as many channels more as the window reaches, which stay zero. The lowest bits of the
+    window's size are added first: a sum is one of P_n over the n that the size is made of.
+    """
+
+    def __init__(self, shape: Shape, before: int, after: int, like: Tensor) -> None:
+        images, channels, positions = shape
+        dtype = compute_dtype(like.dtype)
+        padded = like.new_empty((images, before + channels + after, positions), dtype=dtype)
+        padded[:, :before] = 0
+        padded[:, before + channels :] = 0
+        self.middle = padded[:, before : before + channels]
+        self._steps: list[tuple[Tensor, Tensor, Tensor]] = []
+        size, done, length, sums = before + after + 1, 0, 1, padded
+        total: list[Tensor] = []
+        while True:
+            if size & length:
+                part = sums[:, done : done + channels]
+                total = [self._added(total[0], part) if total else part]
+                done += length
+            if done == size:
+                break
+            sums = self._added(sums[:, : sums.shape[1] - length], sums[:, length:])
+            length *= 2
+        self.total = total[0]
+
+    def _added(self, a: Tensor, b: Tensor) -> Tensor:
+        out = a.new_empty(a.shape)
+        self._steps.append((a, b, out))
+        return out
+
+    def sum(self) -> Tensor:
+        for a, b, out in self._steps:
+            torch.add(a, b, out=out)
+        return self.total
+
+
+class _Base:
+    """s = k + scale W a^2 for views a of one shape, in memory of its own."""
+
+    def __init__(self, shape: Shape, before: int, after: int, scale: float, k: float, like: Tensor) -> None:
+        self.window = _Window(shape, before, after, like)
+        self.s = self.window.total if before or after else torch.empty_like(self.window.total)
+        self._k, self._scale = self.s.new_full((), k), scale
+
+    def __call__(self, a: Tensor, out: Tensor | None = None) -> Tensor:
+        torch.mul(a, a, out=self.window.middle)
+        return torch.add(self._k, self.window.sum(), alpha=self._scale, out=self.s if out is None else out)
+
+
+def _divide(a: Tensor, s: Tensor, beta: float, root: Tensor, out: Tensor) -> None:
+    """out = a / s^beta; `root` becomes s^beta for beta > 0."""
+    if beta < 0:
+        torch.mul(a, torch.pow(s, -beta, out=root), out=out)
+    else:
+        torch.div(a, _raise(s, beta, root), out=out)
+
+
+def _raise(s: Tensor, beta: float, out: Tensor) -> Tensor:
+    """s^beta; the usual exponents at a third of the time of a power."""
+    if beta == 0.75:
+        return torch.sqrt(s, out=out).mul_(out.sqrt())
+    if beta == 0.5:
+        return torch.sqrt(s, out=out)
+    return out.copy_(s) if beta == 1 else torch.pow(s, beta, out=out)

@@ -1,0 +1,170 @@
+"""Softmax and log-softmax: the public functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..operator import torch_private as private
+from ..operator.arguments import require_device, require_floating, require_shape, require_tensor
+from ..operator.precision import FLOATING, HALF, compute_dtype
+from . import rules as ops
+
+
+def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along `dim`.
+
+    Args:
+        input: any shape, float64, float32, bfloat16 or float16 (any dtype, where `dtype` is given), any strides, cpu or
+            cuda.
+        dim: -ndim to ndim - 1; 0 or -1 for a tensor of no dims.
+        dtype: of the result. A wider one than the input's converts the input before anything is computed. A narrower
+            one rounds the result alone; torch rounds the input, which may overflow there.
+
+    Returns:
+        A contiguous tensor of the input's shape, in `dtype` or else the input's dtype. Half-precision results are
+        computed in float32 and rounded once. An element of -inf counts as absent; a row of -inf, and a row with a NaN
+        or with +inf, is NaN, as in torch.
+
+    Raises:
+        TypeError: input is not a tensor, dim not an int, dtype not a dtype.
+        IndexError: dim is out of range.
+        NotImplementedError: input or dtype is not floating.
+    """
+    return _forward("softmax", ops.softmax, input, dim, dtype)
+
+
+def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """x - log(sum(exp(x))) along `dim`: the logarithm of `softmax`, without its overflow and underflow.
+
+    Args:
+        input, dim, dtype: as for `softmax`.
+
+    Returns:
+        As `softmax`; an element of -inf stays -inf.
+
+    Raises:
+        As `softmax`.
+    """
+    return _forward("log_softmax", ops.log_softmax, input, dim, dtype)
+
+
+def softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    """The cotangent of softmax's input: output (grad_output - sum(output grad_output)), sums along `dim`.
+
+    Args:
+        grad_output: the cotangent of softmax's output.
+        output: what `softmax` returned; shape and dtype of grad_output.
+        dim: as for `softmax`.
+        input_dtype: of softmax's input.
+
+    Returns:
+        A contiguous tensor of grad_output's shape in `input_dtype`. It is differentiable in grad_output and output,
+        which count as independent of each other.
+
+    Raises:
+        TypeError: an operand is not a tensor, dim not an int, input_dtype not a dtype.
+        RuntimeError: shapes, dtypes or devices do not fit each other.
+        IndexError: dim is out of range.
+        NotImplementedError: an operand or input_dtype is not floating.
+    """
+    return _backward("softmax_backward_data", ops.softmax_backward, grad_output, output, dim, input_dtype)
+
+
+def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    """The cotangent of log-softmax's input: grad_output - exp(output) sum(grad_output), the sum along `dim`.
+
+    Args:
+        grad_output, output, dim, input_dtype: as for `softmax_backward_data`, of `log_softmax`.
+
+    Returns:
+        As `softmax_backward_data`.
+
+    Raises:
+        As `softmax_backward_data`.
+    """
+    return _backward("log_softmax_backward_data", ops.log_softmax_backward, grad_output, output, dim, input_dtype)
+
+
+def _forward(name: str, op: Callable[..., Any], x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    if not (
+        type(dim) is int and isinstance(x, Tensor) and x.dtype in FLOATING and (dtype is None or dtype in FLOATING)
+    ):
+        _check_forward(name, x, dim, dtype)
+        if x.dtype not in FLOATING:
+            x = x.to(dtype)
+    dim = _wrapped(name, dim, x.dim())
+    if dtype is not None and dtype is not x.dtype:
+        wide = compute_dtype(x.dtype)
+        if torch.promote_types(wide, dtype) is not dtype:  # what is saved for backward must be as wide as the input
+            return op(x, dim, wide, False)[0].to(dtype)  # type: ignore[no-any-return]
+    return op(x, dim, dtype, (dtype or x.dtype) in HALF and _tangents_may_come())[0]  # type: ignore[no-any-return]
+
+
+def _tangents_may_come() -> bool:
+    """Whether a forward-mode level may be open."""
+    return private.transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
+def _backward(
+    name: str, op: Callable[..., Any], grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
+    if not (
+        type(dim) is int
+        and isinstance(grad, Tensor)
+        and isinstance(output, Tensor)
+        and grad.dtype in FLOATING
+        and grad.dtype is output.dtype
+        and input_dtype in FLOATING
+        and grad.shape == output.shape
+        and grad.device == output.device
+    ):
+        _check_backward(name, grad, output, dim, input_dtype)
+    return op(grad, output, None, _wrapped(name, dim, grad.dim()), input_dtype)  # type: ignore[no-any-return]
+
+
+def _wrapped(name: str, dim: int, ndim: int) -> int:
+    """`dim` as a non-negative int; IndexError where it is out of range."""
+    ndim = ndim or 1
+    if not -ndim <= dim < ndim:
+        raise IndexError(f"{name}: got dim={dim}, need {-ndim} to {ndim - 1}.")
+    return dim % ndim
+
+
+def _check_forward(name: str, x: Tensor, dim: int, dtype: torch.dtype | None) -> None:
+    """Raises what is wrong with the arguments; returns where only the input's dtype is, and `dtype` replaces it."""
+    require_tensor(name, "input", x)
+    _check_dim(name, dim)
+    if dtype is None:
+        require_floating(name, "input", x)
+    else:
+        _check_dtype(name, "dtype", dtype)
+
+
+def _check_backward(name: str, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> None:
+    for label, tensor in (("grad_output", grad), ("output", output)):
+        require_tensor(name, label, tensor)
+        require_floating(name, label, tensor)
+    _check_dim(name, dim)
+    _check_dtype(name, "input_dtype", input_dtype)
+    require_device(name, "grad_output", grad, "output", output)
+    require_shape(name, "grad_output", grad, output.shape, "the output's shape")
+    if grad.dtype is not output.dtype:
+        raise RuntimeError(
+            f"{name}: got grad_output of dtype={grad.dtype} and output of dtype={output.dtype}, need one dtype."
+        )
+
+
+def _check_dim(name: str, dim: int) -> None:
+    if not isinstance(dim, int) or isinstance(dim, bool):
+        raise TypeError(f"{name}: got dim={dim!r}, need an int.")
+
+
+def _check_dtype(name: str, label: str, dtype: torch.dtype) -> None:
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{name}: got {label}={dtype!r}, need a torch.dtype.")
+    if dtype not in FLOATING:
+        raise NotImplementedError(f"{name}: got {label}={dtype}, need float64, float32, bfloat16 or float16.")
