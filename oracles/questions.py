@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .autocast import autocast
-from .compile import compiled
-from .consistency import agreeing
-from .determinism import deterministic
-from .devices import communicated
-from .errors import refused
-from .exact_data import exact_data
-from .fake import fakes
-from .forward_ad import forward_ad
+from .checks.autocast import autocast
+from .checks.comm.devices import communicated
+from .checks.compilation import compiled
+from .checks.determinism import deterministic
+from .checks.exact_data import exact_data
+from .checks.fake import fakes
+from .checks.laws import laws
+from .checks.layout import layouts
+from .checks.purity import dual, memory, pure
+from .checks.refusals import refused
+from .checks.saved import saved
+from .checks.special import specials
+from .checks.transforms.agree import agreeing
+from .checks.transforms.forward_ad import forward_ad
+from .checks.transforms.values import adjoint, forward, forward_and_reverse, reverse, second, tangent, third
+from .checks.transforms.vmap import SLICES, nested, vmapped, words
 from .judgement import Judgement
-from .laws import laws
-from .layout import layouts
 from .op import Sample
-from .purity import dual, memory, pure
-from .saved import saved
-from .special import specials
-from .values import adjoint, forward, forward_and_reverse, reverse, second, tangent, third
-from .vmap import SLICES, nested, vmapped, words
 
 ALL = ("float64", "float32", "bfloat16", "float16")
 #: The share of large samples in questions about values.

@@ -18,15 +18,16 @@ import hypothesis
 import torch
 from hypothesis import HealthCheck, Phase
 
-from ..oracles import interrupt, state
+from ..oracles import state
 from ..oracles.accept import ReadingError
 from ..oracles.case import case_id, dump_case, load_case
+from ..oracles.checks.purity import ChangedState
 from ..oracles.contract import contract
 from ..oracles.judgement import LARGE, PLANNED, Judgement, Unsupported, Violation, error_name, raised, said
 from ..oracles.op import Draft, Op, Sample
-from ..oracles.purity import ChangedState
 from ..oracles.questions import QUESTIONS, Question
 from ..oracles.snippet import snippet
+from ..oracles.state import interrupt
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, changed_failure, charged
 from ..reference.exact import PrecisionError
 from . import draws, forward_ad, kinds, source_numbers, worlds

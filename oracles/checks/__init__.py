@@ -1,0 +1,1 @@
+"""The checks: what each property asks of one sample."""
