@@ -13,11 +13,13 @@ import torch
 from ....reference.array import algorithm_of, algorithms
 from ...judgement import Judgement, Unsupported, Violation, said
 from ...op import OWN, Sample, Tensor, dtype_name, flat_outputs, is_float, to_array
+from ...properties import PROPERTIES
 from ...rounding import balls
 from ...transforms import FIRST, REFERENCE, SECOND, Problem, Vmap, draw_directions, output_names, signature
 from ...verdict import Code
 
-SLICES = 3
+#: How many slices a batch has: as many as the samples of VMAP come with.
+SLICES = PROPERTIES["VMAP"].slices
 #: At most this many of the combinations of in_dims and out_dims are tried on one sample.
 COMBINATIONS = 16
 #: How many nestings are tried on one sample.
