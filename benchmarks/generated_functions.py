@@ -19,9 +19,10 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase
 
+from opassay.oracles.checks import CHECKS
 from opassay.oracles.contract import contract
 from opassay.oracles.judgement import Judgement, Violation
-from opassay.oracles.questions import QUESTIONS
+from opassay.oracles.properties import PROPERTIES
 from opassay.properties import strategies
 from opassay.properties.functions.spec import spec_of
 from opassay.properties.plan import load_op
@@ -38,7 +39,7 @@ def chunk(number: int, subject: str, seed: int) -> tuple[int, Counter[str], list
     features: Counter[str] = Counter()
     faults: list[str] = []
     codes = [
-        code for code in (*ALWAYS, IN_TURN[number // len(DTYPES) % len(IN_TURN)]) if dtype in QUESTIONS[code].dtypes
+        code for code in (*ALWAYS, IN_TURN[number // len(DTYPES) % len(IN_TURN)]) if dtype in PROPERTIES[code].dtypes
     ]
     done = 0
 
@@ -49,7 +50,7 @@ def chunk(number: int, subject: str, seed: int) -> tuple[int, Counter[str], list
         features.update(spec_of(sample.args[0]).features())
         for code in codes:
             try:
-                QUESTIONS[code].check(Judgement(op, subject, contract(dtype)), sample)
+                CHECKS[code](Judgement(op, subject, contract(dtype)), sample)
             except Violation as violation:
                 faults.append(f"{code} {dtype}: {violation.title}\n  {sample.args[0]}")
             except Exception as err:

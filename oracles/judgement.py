@@ -15,10 +15,11 @@ from mpmath import libmp
 
 from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
-from . import accept, interrupt, state
+from . import accept, state
 from .contract import Contract, contract
 from .op import Op, Sample, Subject, Tensor, dtype_name, to_array
 from .rounding import Ball, balls
+from .state import interrupt
 from .transforms import (
     ENGINES,
     Problem,

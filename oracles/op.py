@@ -14,6 +14,9 @@ import torch
 
 Tensor = torch.Tensor
 Subject = Callable[..., Any]
+#: The subject that is the production op: it offers every transform and keeps every promise; others are other people's.
+OWN = "opassay"
+#: The subject that torch.compile makes of the one named "torch".
 COMPILED = "compiled"
 
 

@@ -18,19 +18,21 @@ import hypothesis
 import torch
 from hypothesis import HealthCheck, Phase
 
-from ..oracles import interrupt, state
+from ..oracles import state
 from ..oracles.accept import ReadingError
 from ..oracles.case import case_id, dump_case, load_case
+from ..oracles.checks import CHECKS
+from ..oracles.checks.purity import ChangedState
 from ..oracles.contract import contract
 from ..oracles.judgement import LARGE, PLANNED, Judgement, Unsupported, Violation, error_name, raised, said
 from ..oracles.op import Draft, Op, Sample
-from ..oracles.purity import ChangedState
-from ..oracles.questions import QUESTIONS, Question
+from ..oracles.properties import DTYPES, PROPERTIES, Property, Where
 from ..oracles.snippet import snippet
+from ..oracles.state import interrupt
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, changed_failure, charged
 from ..reference.exact import PrecisionError
 from . import draws, forward_ad, kinds, source_numbers, worlds
-from .plan import DTYPES, PROPERTIES, load_op
+from .plan import load_op
 from .profiles import PROFILES
 
 #: How often a failing sample is judged again before it is called a failure.
@@ -47,7 +49,7 @@ class Settings:
     seed: int = 0
     max_examples: int | None = None
 
-    def examples(self, question: Question, compiled: bool = False) -> int:
+    def examples(self, question: Property, compiled: bool = False) -> int:
         profile = PROFILES[self.profile]
         wanted = max(1, round(profile.examples * question.effort))
         if compiled:
@@ -80,16 +82,16 @@ def _apart(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
         # With the process changed under it, the framework may raise anywhere; that is no fault of the framework.
         failure = changed_failure(cell.op, (*changed, f"after that, the framework raised: {verdict.reason}"))
         verdict = replace(verdict, outcome=Outcome.FAIL, code=Code.MUTATED, reason=failure.title, failure=failure)
-    seconds, title = time.perf_counter() - start, PROPERTIES.get(cell.property, "")
-    return replace(verdict, seconds=seconds, title=title, changed=changed)
+    seconds, asked = time.perf_counter() - start, PROPERTIES.get(cell.property)
+    return replace(verdict, seconds=seconds, title=asked.title if asked else "", changed=changed)
 
 
 def _sent(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
     """The verdict of a process that is prepared for the question, or of this one where the question needs none."""
-    question = QUESTIONS.get(cell.property)
-    if cell.property == "COMM":
+    question = PROPERTIES.get(cell.property)
+    if question is not None and question.where is Where.WORLD:
         return _in_world(cell, settings, op)
-    if question is None or not question.apart:
+    if question is None or question.where is not Where.PREPARED:
         return _asked(cell, settings, op)
     if op is not None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is asked of ops that other processes know by name")
@@ -124,7 +126,7 @@ def replay_case(text: str, *, here: bool = False) -> Verdict:
 
     def again() -> Verdict:
         judgement, question = _open(cell, light=True)
-        if question.apart and not here:
+        if question.where is Where.PREPARED and not here:
             return forward_ad.judged(cell, case=text)
         return _closed(cell, judgement, lambda: _one(judgement, question, sample, cell), lambda: (sample, None))
 
@@ -184,16 +186,16 @@ def verify(
     return charged([run_cell(cell, settings or Settings(), op) for cell in cells])
 
 
-def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Question]:
-    if cell.property not in QUESTIONS:
+def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Property]:
+    if cell.property not in PROPERTIES:
         raise Unsupported(Code.NOT_BUILT, f"no check is built for {cell.property}")
-    question = QUESTIONS[cell.property]
+    question = PROPERTIES[cell.property]
     op = load_op(cell.op) if op is None else op
-    subject = question.judges or cell.subject
+    subject = question.subject_of(cell.subject)
     if not op.has_subject(subject):
         raise Unsupported(Code.NO_SUBJECT, f"{cell.op} has no subject {subject!r}")
     if op.is_compiled(cell.subject) and not question.compiles:
-        asked = ", ".join(code for code, other in QUESTIONS.items() if other.compiles)
+        asked = ", ".join(code for code, other in PROPERTIES.items() if other.compiles)
         raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is not asked of compiled code; asked are {asked}")
     if cell.dtype not in question.dtypes:
         raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
@@ -221,7 +223,7 @@ def _asked(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
     )
 
 
-def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Settings) -> Verdict:
+def _drawn(cell: Cell, judgement: Judgement, question: Property, settings: Settings) -> Verdict:
     examples = settings.examples(question, judgement.compiled)
     steered = not PROFILES[settings.profile].fixed  # towards the worst input; else examples are drawn alike
     last: list[tuple[Sample, Violation | None]] = []
@@ -242,7 +244,7 @@ def _drawn(cell: Cell, judgement: Judgement, question: Question, settings: Setti
             hypothesis.target(judgement.ratio_of_sample, label="error / bound")
         return sample
 
-    shrunk = worlds.here().comm == "lockstep" or cell.property != "COMM"  # ranks that hang do so each time
+    shrunk = worlds.here().comm == "lockstep" or question.where is not Where.WORLD  # ranks that hang do so each time
 
     def draw(kind: str, count: int, choice: draws.Every, label: str = "") -> None:
         drafts = kinds.drafts_of(judgement.op, cell.dtype, kind)
@@ -282,21 +284,21 @@ def _on(sample: Sample, device: str) -> Sample:
     return replace(sample, args=move(sample.args), slices=tuple(move(args) for args in sample.slices))
 
 
-def _one(judgement: Judgement, question: Question, sample: Sample, cell: Cell) -> None:
+def _one(judgement: Judgement, question: Property, sample: Sample, cell: Cell) -> None:
     judgement.ratio_of_sample = 0.0
-    if cell.property == "COMM":
+    if question.where is Where.WORLD:
         worlds.tell(lambda: dump_case(cell, sample))
     with judgement.booked(sample):
         _check(judgement, question, sample)
     judgement.samples += 1
 
 
-def _check(judgement: Judgement, question: Question, sample: Sample) -> None:
+def _check(judgement: Judgement, question: Property, sample: Sample) -> None:
     """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
     interrupt.reraise()
     with state.watched(state.SETTINGS):
         try:
-            question.check(judgement, sample)
+            CHECKS[question.code](judgement, sample)
         except Exception:
             raise
         except BaseException as err:
@@ -348,7 +350,7 @@ def _answered(
 def _failed(
     cell: Cell, judgement: Judgement, sample: Sample, violation: Violation | None, err: BaseException
 ) -> Verdict:
-    question = QUESTIONS[cell.property]
+    question = PROPERTIES[cell.property]
     again, seen = 0, isinstance(violation, ChangedState)
     for _ in range(REPETITIONS):
         try:
@@ -362,7 +364,7 @@ def _failed(
         failure = Failure(Code.BITS, "a failure that did not repeat", str(err), case_id(cell, text), text)
     else:
         lines = f"# opassay replay {case_id(cell, text)}"
-        if not question.apart:  # a program of its own has no process prepared for it
+        if question.where is not Where.PREPARED:  # a program of its own has no process prepared for it
             lines = _program(judgement, cell, violation.sample or sample, violation, case_id(cell, text), lines)
         failure = Failure(violation.code, violation.title, violation.message, case_id(cell, text), text, lines)
     # A setter that fires once has changed the process all the same.

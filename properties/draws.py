@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ..oracles.judgement import LARGE, MORE, PLANNED, Judgement, Unsupported, Violation, regimes_of
 from ..oracles.op import Draft, Sample
-from ..oracles.questions import Question
+from ..oracles.properties import Property
 from . import strategies
 from .kinds import DeclarationError, drafts_of, largest_of
 
@@ -230,7 +230,7 @@ def run(
 
 
 def stages(
-    judgement: Judgement, question: Question, examples: int, draw: Callable[[str, int, Every, str], None]
+    judgement: Judgement, question: Property, examples: int, draw: Callable[[str, int, Every, str], None]
 ) -> None:
     """All samples of a cell: those of the question's kind, large ones, and more of regimes that could not be judged.
 

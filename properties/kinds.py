@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from ..oracles.exact_data import lowest_bit
+from ..oracles.checks.exact_data import lowest_bit
 from ..oracles.judgement import Unsupported
 from ..oracles.op import Draft, Op, Sample, is_float, to_array
 

@@ -11,39 +11,10 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from ..oracles.properties import DTYPES, PROPERTIES
 from ..oracles.verdict import Cell
 from .catalog import CATALOG
 
-#: code -> the property in words; the order is the order of the report's columns.
-PROPERTIES: dict[str, str] = {
-    "FWD": "forward values",
-    "VJP": "reverse mode, first order",
-    "JVP": "forward mode, first order",
-    "ORD2": "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
-    "ORD3": "third order",
-    "ADJ": "forward and reverse mode are adjoint",
-    "VMAP": "vmap over every in_dims and out_dims",
-    "NEST": "nested transforms",
-    "WORD": "every nesting of jvp, vjp and vmap, to the depth promised",
-    "DUAL": "the primal ignores tangents and requires_grad",
-    "LAW": "metamorphic laws",
-    "DATA": "exact data, bit for bit",
-    "LAYOUT": "strides and views",
-    "SPECIAL": "NaN, infinities, zeros, subnormals, largest",
-    "EMPTY": "zero-size inputs",
-    "ERROR": "documented errors",
-    "PURE": "inputs and globals untouched",
-    "FAKE": "meta and fake tensors",
-    "COMP": "torch.compile and torch.export",
-    "DET": "run to run and thread count",
-    "AUTOCAST": "autocast",
-    "MEM": "tensors saved for backward",
-    "COMM": "several ranks and devices",
-    "SAVE": "tensors kept for backward: seen by autograd",
-    "AGREE": "without a formula: the ways to one result agree",
-    "FWAD": "torch's own forward AD with our decompositions installed",
-}
-DTYPES: tuple[str, ...] = ("float64", "float32", "bfloat16", "float16")
 SUBJECTS: tuple[str, ...] = ("opassay", "torch", "decomposition", "compiled", "functional")
 DEVICES: tuple[str, ...] = ("cpu", "cuda")
 #: What ranks are, and what devices are, where an op runs in several places; the first of each needs nothing.

@@ -27,7 +27,7 @@ import torch.distributed as dist
 import torch.utils._pytree as pytree
 
 from ..impl.comm import Board, CommError, TorchComm
-from ..oracles import interrupt
+from ..oracles.state import interrupt
 from . import worlds
 from .lifeline import end_with
 from .worlds import World

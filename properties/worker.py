@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..oracles.properties import PROPERTIES, Where
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, as_data
 from .lifeline import end_with
 from .plan import PluginError, SelectionError, load_op
@@ -157,7 +158,7 @@ def _timed(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
 
 def _predicted(cell: Cell, verdict: Verdict) -> list[str]:
     """What the report says about the cost over many ranks, where an op was judged over ranks."""
-    if cell.property != "COMM" or verdict.outcome not in CHECKED:
+    if PROPERTIES[cell.property].where is not Where.WORLD or verdict.outcome not in CHECKED:
         return []
     found: list[str] = importlib.import_module("opassay.properties.predictions").predictions(cell.op)
     return found

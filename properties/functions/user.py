@@ -12,7 +12,7 @@ import torch
 from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
-from ...oracles.consistency import Opaque
+from ...oracles.checks.transforms.agree import Opaque
 from ...oracles.judgement import Unsupported
 from ...oracles.op import Draft, Op, Promises, Sample, is_float
 from ...oracles.verdict import Code, Verdict

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.values import adjoint
+from opassay.oracles.checks.transforms.values import adjoint
 
 from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, right_jvp, sample, scaled, violation
 

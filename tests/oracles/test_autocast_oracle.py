@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.autocast import autocast
+from opassay.oracles.checks.autocast import autocast
 
 from .planted_ops import Subject, custom, declared, judged, right_backward, sample, scaled, violation
 

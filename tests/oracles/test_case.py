@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from opassay.oracles import case
+from opassay.oracles.bits import same_bits
 from opassay.oracles.case import CaseError, case_id, dump_case, load_case
 from opassay.oracles.op import Sample
-from opassay.oracles.purity import same_bits
 from opassay.oracles.verdict import Cell
 
 CELL = Cell("layer_norm", "VJP", "float32", "cpu", "opassay")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.determinism import deterministic
+from opassay.oracles.checks.determinism import deterministic
 
 from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, sample, scaled, upward, violation
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from opassay.oracles.checks.refusals import refused
 from opassay.oracles.contract import contract
-from opassay.oracles.errors import refused
 from opassay.oracles.judgement import Judgement, Unsupported
 from opassay.oracles.op import Refusal
 

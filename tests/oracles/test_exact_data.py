@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from opassay.oracles.checks.exact_data import ExactBall, exact_data, lowest_bit
 from opassay.oracles.contract import contract
-from opassay.oracles.exact_data import ExactBall, exact_data, lowest_bit
 from opassay.oracles.op import Op, Sample
 from opassay.reference.formats import FORMATS
 

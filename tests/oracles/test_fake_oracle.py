@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from opassay.oracles.fake import fakes
+from opassay.oracles.checks.fake import fakes
 
 from .planted_ops import ALL, Subject, declared, judged, sample, scaled, violation
 

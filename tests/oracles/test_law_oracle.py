@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from opassay.oracles.checks.laws import laws
 from opassay.oracles.judgement import Unsupported
-from opassay.oracles.laws import laws
 from opassay.oracles.op import Law, Sample
 
 from .planted_ops import ALL, Subject, declared, judged, sample, scaled, upward, violation

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.layout import LAYOUTS, layouts, relaid
+from opassay.oracles.checks.layout import LAYOUTS, layouts, relaid
 
 from .planted_ops import ALL, Subject, custom, declared, right_backward, sample, scaled, violations
 

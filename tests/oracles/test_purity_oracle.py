@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from opassay.oracles.bits import same_bits
+from opassay.oracles.checks.purity import dual, memory, pure
 from opassay.oracles.judgement import Unsupported, Violation
 from opassay.oracles.op import Promises
-from opassay.oracles.purity import dual, memory, pure, same_bits
 
 from .planted_ops import (
     ALL,

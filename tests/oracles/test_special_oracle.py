@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.special import special_values, specials
+from opassay.oracles.checks.special import special_values, specials
 
 from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, sample, scaled, violation
 

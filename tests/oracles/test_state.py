@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from opassay.oracles import state
-from opassay.oracles.purity import pure
+from opassay.oracles.checks.purity import pure
 
 from .planted_changes import CHANGES, LEFT, release
 from .planted_ops import declared, sample, scaled, violation

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.vmap import nested, vmapped
+from opassay.oracles.checks.transforms.vmap import nested, vmapped
 
 from .planted_ops import (
     ALL,

@@ -13,8 +13,7 @@ import opassay.impl
 import opassay.properties.catalog as catalog
 import opassay.reference
 from opassay.oracles.op import Op
-from opassay.oracles.questions import QUESTIONS
-from opassay.properties.plan import PROPERTIES, Selection, SelectionError, load_op, op_names, plan
+from opassay.properties.plan import Selection, SelectionError, load_op, op_names, plan
 
 #: Judged through something else that calls them: what generates classes from a base class, or chooses devices.
 CALLED = {
@@ -66,10 +65,6 @@ def test_the_formula_has_the_op_s_signature(name: str) -> None:
 def test_every_declared_op_is_in_the_catalog() -> None:
     modules = {importlib.import_module(f"opassay.properties.catalog.{m}") for m in catalog.CATALOG.values()}
     assert {op.name for module in modules for op in module.OPS} == set(catalog.CATALOG)
-
-
-def test_every_property_has_a_question_and_the_other_way_round() -> None:
-    assert set(PROPERTIES) == set(QUESTIONS)
 
 
 def test_the_plan_is_the_product_of_its_axes() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from opassay import Cell, Code, Outcome, Settings, Verdict, custom_function, replay_case, run_cell, verify_function
 from opassay.impl import Function
-from opassay.oracles.consistency import AGREEMENT
+from opassay.oracles.checks.transforms.agree import AGREEMENT
 from opassay.properties.functions.traced import RULES, UntraceableError, formula_of
 from opassay.properties.plan import Selection, SelectionError, load_op, plan
 

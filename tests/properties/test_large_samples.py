@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from opassay import Cell, Code, Draft, Op, Outcome, Sample, Settings, Unsupported, replay_case, run_cell
 from opassay.oracles import judgement
 from opassay.oracles.case import load_case
+from opassay.oracles.checks import CHECKS
 from opassay.oracles.contract import contract
-from opassay.oracles.questions import QUESTIONS
 from opassay.oracles.verdict import MAX_CASE
 from opassay.properties import draws, kinds
 from opassay.properties.catalog import CATALOG
@@ -123,7 +123,7 @@ def test_every_op_has_its_large_samples(name: str, code: str, monkeypatch: pytes
         if judgement.part == "large":
             sizes.append(kinds.largest_of(sample))
 
-    monkeypatch.setitem(QUESTIONS, code, dataclasses.replace(QUESTIONS[code], check=look))
+    monkeypatch.setitem(CHECKS, code, look)
     run_cell(Cell(name, code, "float32", "cpu", "opassay"), Settings("brief"))
     wanted = 2  # 8 % of 25 samples; all of DET's
     assert len(sizes) == wanted

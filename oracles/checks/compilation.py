@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from .judgement import Judgement
-from .op import Sample, flat_outputs
-from .transforms import Problem
+from ..judgement import Judgement
+from ..op import Sample, flat_outputs
+from ..transforms import Problem
 
 
 def compiled(j: Judgement, sample: Sample) -> None:

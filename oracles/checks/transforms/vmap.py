@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..reference.array import algorithm_of, algorithms
-from .judgement import Judgement, Unsupported, Violation, said
-from .op import Sample, Tensor, dtype_name, flat_outputs, is_float, to_array
-from .rounding import balls
-from .transforms import FIRST, REFERENCE, SECOND, Problem, Vmap, draw_directions, output_names, signature
-from .verdict import Code
+from ....reference.array import algorithm_of, algorithms
+from ...judgement import Judgement, Unsupported, Violation, said
+from ...op import OWN, Sample, Tensor, dtype_name, flat_outputs, is_float, to_array
+from ...properties import PROPERTIES
+from ...rounding import balls
+from ...transforms import FIRST, REFERENCE, SECOND, Problem, Vmap, draw_directions, output_names, signature
+from ...verdict import Code
 
-SLICES = 3
+#: How many slices a batch has: as many as the samples of VMAP come with.
+SLICES = PROPERTIES["VMAP"].slices
 #: At most this many of the combinations of in_dims and out_dims are tried on one sample.
 COMBINATIONS = 16
 #: How many nestings are tried on one sample.
@@ -153,7 +155,7 @@ def _unless_refused(
         err = violation.__cause__
         if not isinstance(err, RuntimeError) or not (must or may):
             raise
-        if must and j.subject_name == "opassay" and not any(name in str(err) for name in must):
+        if must and j.subject_name == OWN and not any(name in str(err) for name in must):
             title = f"{j.op.name} {what}: the refusal does not mention {must[0]!r}"
             raise Violation(Code.NOT_RAISED, title, said(err), what) from err
         j.judged += 1

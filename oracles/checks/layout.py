@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from .judgement import Judgement, Violation
-from .op import Sample, Tensor, is_float
-from .purity import same_bits
-from .transforms import ENGINES, Problem, along, draw_directions, output_names, signature
-from .verdict import Code
+from ..bits import same_bits
+from ..judgement import Judgement, Violation
+from ..op import Sample, Tensor, is_float
+from ..transforms import ENGINES, Problem, along, draw_directions, output_names, signature
+from ..verdict import Code
 
 LAYOUTS = ("transposed", "stepped", "offset", "expanded", "channels_last")
 

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .judgement import Judgement, Unsupported, Violation
-from .op import Sample, Tensor
-from .purity import same_bits
-from .transforms import Like, Problem, draw_directions
-from .verdict import Code
+from ..bits import same_bits
+from ..judgement import Judgement, Unsupported, Violation
+from ..op import Sample, Tensor
+from ..transforms import Like, Problem, draw_directions
+from ..verdict import Code
 
 _REFUSALS = ("modified by an inplace operation", "modified inplace")
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ..reference.array import Array, Operands, Params
-from ..reference.formats import FORMATS, round_array
-from .contract import Contract
-from .judgement import Judgement, Violation
-from .op import Sample, dtype_name, to_array
-from .rounding import Ball
-from .transforms import ENGINES, Problem, along, draw_directions, output_names, signature, word_name
-from .verdict import Code
+from ...reference.array import Array, Operands, Params
+from ...reference.formats import FORMATS, round_array
+from ..contract import Contract
+from ..judgement import Judgement, Violation
+from ..op import Sample, dtype_name, to_array
+from ..rounding import Ball
+from ..transforms import ENGINES, Problem, along, draw_directions, output_names, signature, word_name
+from ..verdict import Code
 
 
 def lowest_bit(values: Any) -> Any:

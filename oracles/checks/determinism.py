@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from .judgement import Judgement
-from .op import Sample, Tensor
-from .purity import require_same
-from .transforms import ENGINES, Problem, along, draw_directions, signature
+from ..bits import require_same
+from ..judgement import Judgement
+from ..op import Sample, Tensor
+from ..transforms import ENGINES, Problem, along, draw_directions, signature
 
 THREADS = (1, 2, 3)
 RUNS = 3

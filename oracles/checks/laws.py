@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..reference.formats import FORMATS, ulp_array
-from .judgement import Judgement, Unsupported, Violation
-from .op import Law, Sample, Tensor, dtype_name
-from .purity import require_same
-from .rounding import Ball, balls
-from .transforms import ENGINES, Problem, along, derivative_order, draw_directions, signature, word_name
-from .verdict import Code
+from ...reference.formats import FORMATS, ulp_array
+from ..bits import require_same
+from ..judgement import Judgement, Unsupported, Violation
+from ..op import Law, Sample, Tensor, dtype_name
+from ..rounding import Ball, balls
+from ..transforms import ENGINES, Problem, along, derivative_order, draw_directions, signature, word_name
+from ..verdict import Code
 
 
 def laws(j: Judgement, sample: Sample) -> None:

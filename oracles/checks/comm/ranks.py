@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..reference.formats import FORMATS, ulp_array
-from .judgement import Judgement, Violation
-from .op import Ranks, Sample, Tensor, dtype_name, to_array
-from .purity import same_bits
-from .rounding import Ball, balls
-from .transforms import (
+from ....reference.formats import FORMATS, ulp_array
+from ...bits import same_bits
+from ...judgement import Judgement, Violation
+from ...op import OWN, Ranks, Sample, Tensor, dtype_name, to_array
+from ...rounding import Ball, balls
+from ...transforms import (
     ENGINES,
     FIRST,
     SECOND,
@@ -32,13 +32,12 @@ from .transforms import (
     output_names,
     word_name,
 )
-from .transforms import signature as signature_of
-from .verdict import Code
+from ...transforms import signature as signature_of
+from ...verdict import Code
 
 Kind = str | int  # of an operand: one of the words, or the rank that it is at home on
 CUT, SHARED, PARTIAL = "cut", "shared", "partial"
 _DUAL = {CUT: CUT, SHARED: PARTIAL, PARTIAL: SHARED}
-OWN = "opassay"  # the subject that offers every transform; peers are torch's own functions
 #: Words of second order that are tried on one sample.
 SECONDS = 2
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from ..reference.formats import FORMATS
-from .judgement import Judgement, Unsupported, Violation
-from .op import Sample, Tensor
-from .transforms import (
+from ....reference.formats import FORMATS
+from ...judgement import Judgement, Unsupported, Violation
+from ...op import Sample, Tensor
+from ...transforms import (
     ENGINES,
     Engine,
     Problem,
@@ -31,7 +31,7 @@ from .transforms import (
     signature,
     word_name,
 )
-from .verdict import Code
+from ...verdict import Code
 from .vmap import nestings
 
 #: What float32 could tell apart.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .state_settings import QUIET
+from .settings import QUIET
 
 #: Whose attributes count. Each is a module or a class that everything judged after a subject would use.
 OWNERS: tuple[Any, ...] = (

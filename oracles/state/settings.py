@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .state_numerics import NUMERICS
-from .state_python import PYTHON
-from .state_setting import ANY, Table
-from .state_torch import DISPATCH_KEYS, LEVELS, TORCH
+from .number_settings import NUMERICS
+from .python_settings import PYTHON
+from .setting import ANY, Table
+from .torch_settings import DISPATCH_KEYS, LEVELS, TORCH
 
 #: Compared around every call of a subject: with one of these changed, what we compute ourselves would be wrong, too.
 MODES = Table(*(level for level in LEVELS if level.name != DISPATCH_KEYS), *NUMERICS)

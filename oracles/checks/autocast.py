@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from .judgement import Judgement, Unsupported, Violation
-from .op import Sample, dtype_name, flat_outputs
-from .verdict import Code
+from ..judgement import Judgement, Unsupported, Violation
+from ..op import OWN, Sample, dtype_name, flat_outputs
+from ..verdict import Code
 
 
 def autocast(j: Judgement, sample: Sample) -> None:
@@ -42,7 +42,7 @@ def autocast(j: Judgement, sample: Sample) -> None:
 
 def _same_dtype_as_torch(j: Judgement, sample: Sample, got: Any) -> None:
     """The production op's dtype under autocast is that of torch's own op, where torch takes these arguments."""
-    if j.subject_name != "opassay" or "torch" not in j.op.subjects:
+    if j.subject_name != OWN or "torch" not in j.op.subjects:
         return
     try:
         with torch.autocast(j.device, dtype=torch.bfloat16):

@@ -10,7 +10,7 @@ from torch.nn.modules import module as modules
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatch
 
-from .state_setting import ANY, Setting, onoff
+from .setting import ANY, Setting, onoff
 
 _functorch: Any = torch._C._functorch
 _autograd: Any = torch._C._autograd

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import torch
 
-from ..reference.formats import FORMATS
-from .judgement import Judgement, Unsupported
-from .op import Sample, Tensor, dtype_name
-from .transforms import Problem
-from .verdict import Code
+from ...reference.formats import FORMATS
+from ..judgement import Judgement, Unsupported
+from ..op import Sample, Tensor, dtype_name
+from ..transforms import Problem
+from ..verdict import Code
 
 #: So many of the special values are planted in each operand of a sample.
 VALUES = 3

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .state_setting import Setting, onoff
+from .setting import Setting, onoff
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD)
 

@@ -8,18 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from ..reference.formats import FORMATS, ulp_array
-from .judgement import Judgement, Violation
-from .op import Sample, Tensor, dtype_name, to_array
-from .rounding import Ball, balls
-from .transforms import ENGINES, SECOND, THIRD, Problem, Word, along, draw_directions, engines_of, signature, word_name
-from .verdict import Code
+from ....reference.formats import FORMATS, ulp_array
+from ...judgement import Judgement, Violation
+from ...op import OWN, Sample, Tensor, dtype_name, to_array
+from ...rounding import Ball, balls
+from ...transforms import (
+    ENGINES,
+    SECOND,
+    THIRD,
+    Problem,
+    Word,
+    along,
+    draw_directions,
+    engines_of,
+    signature,
+    word_name,
+)
+from ...verdict import Code
 
 
 def forward(j: Judgement, sample: Sample) -> None:
     """FWD: values, and the dtypes that the op promises."""
     outputs = j.path(sample, ())
-    if j.subject_name == "opassay":
+    if j.subject_name == OWN:
         promised = j.op.promises.dtypes(sample.args)
         got = tuple(t.dtype for t in outputs)
         if got != promised:

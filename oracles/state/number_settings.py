@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .state_setting import Setting, onoff
+from .setting import Setting, onoff
 
 # Operands are read from here, so that no compiler computes the results ahead.
 _SMALL, _HALF, _SUBNORMAL, _LARGE, _ONE, _TIE = [sys.float_info.min, 0.5, 5e-324, 2.0**1000, 1.0, 0.75 * 2.0**-52]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from . import interrupt, state
-from .judgement import Judgement, Unsupported, Violation, error_name, said
-from .op import Refusal, Sample
-from .purity import same_bits
-from .verdict import Code
+from .. import state
+from ..bits import same_bits
+from ..judgement import Judgement, Unsupported, Violation, error_name, said
+from ..op import OWN, Refusal, Sample
+from ..state import interrupt
+from ..verdict import Code
 
 
 def refused(j: Judgement, sample: Sample) -> None:
@@ -36,7 +37,7 @@ def _must_raise(j: Judgement, refusal: Refusal, args: tuple[object, ...]) -> Non
         state.undisturbed(j.op.implementation(j.subject_name), args)
     except refusal.error as err:
         # What the text must mention is the production op's promise; other subjects promise the type alone.
-        missing = [word for word in refusal.mentions if word not in str(err)] if j.subject_name == "opassay" else []
+        missing = [word for word in refusal.mentions if word not in str(err)] if j.subject_name == OWN else []
         if missing:
             title = f"{j.op.name}: the error for {refusal.name} does not mention {missing[0]!r}"
             raise Violation(Code.NOT_RAISED, title, said(err), refusal.name) from err

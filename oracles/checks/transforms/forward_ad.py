@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .judgement import Judgement
-from .op import Sample
-from .purity import primal_with_tangents
+from ...judgement import Judgement
+from ...op import Sample
+from ..purity import primal_with_tangents
 from .values import tangent
 
 

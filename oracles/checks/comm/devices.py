@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .judgement import Judgement, Unsupported, Violation
-from .op import Homes, Sample, Tensor, flat_outputs
-from .ranks import OWN, partitioned, some_words
-from .transforms import engines_of
-from .verdict import Code
+from ...judgement import Judgement, Unsupported, Violation
+from ...op import OWN, Homes, Sample, Tensor, flat_outputs
+from ...transforms import engines_of
+from ...verdict import Code
+from .ranks import partitioned, some_words
 
 HOST = -1  # as a place
 

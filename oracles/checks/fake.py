@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from .judgement import Judgement, Violation
-from .op import Sample, Tensor, flat_outputs
-from .transforms import Problem
-from .verdict import Code
+from ..judgement import Judgement, Violation
+from ..op import Sample, Tensor, flat_outputs
+from ..transforms import Problem
+from ..verdict import Code
 
 
 def fakes(j: Judgement, sample: Sample) -> None:

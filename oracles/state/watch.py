@@ -19,22 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from .state_attributes import Deep
-from .state_leftovers import Leftovers
-from .state_settings import MODES, Settings
-
-__all__ = [
-    "DEEP",
-    "LEFTOVERS",
-    "SETTINGS",
-    "Pin",
-    "Tier",
-    "make_canonical",
-    "pinned",
-    "shortened",
-    "undisturbed",
-    "watched",
-]
+from .attributes import Deep
+from .leftovers import Leftovers
+from .settings import MODES, Settings
 
 #: Characters of a line, and lines of a cell, that are kept: what is reported must be bounded, whatever a subject does.
 MAX_LINE = 200

@@ -1,0 +1,42 @@
+"""Equality bit for bit: of two tensors, and of two lists of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .judgement import Judgement, Violation
+from .op import Tensor, dtype_name
+from .verdict import Code
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The bit pattern of every element, as integers."""
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.detach().contiguous().view(kinds[tensor.element_size()])
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Equal dtype, shape and bits; NaNs with equal payloads are equal."""
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
+
+
+def require_same(j: Judgement, got: Sequence[Any], need: Sequence[Any], path: str, code: Code = Code.BITS) -> None:
+    """Bitwise equality of two lists of outputs."""
+    if len(got) != len(need):
+        raise Violation(code, f"{j.op.name} {path}: got {len(got)} outputs, need {len(need)}", path=path)
+    for i, (a, b) in enumerate(zip(got, need, strict=True)):
+        if a.dtype != b.dtype:
+            title = f"{j.op.name} {path}: out[{i}] got dtype={dtype_name(a.dtype)}, need {dtype_name(b.dtype)}"
+            raise Violation(code, title, path=path)
+        if not same_bits(a, b):
+            differ = (bits(a) != bits(b)) if a.shape == b.shape else None
+            lines = [f"got shape={tuple(a.shape)}, need {tuple(b.shape)}"]
+            if differ is not None:
+                at = tuple(int(k) for k in differ.nonzero()[0])
+                lines = [f"{int(differ.sum())} of {differ.numel()} elements differ, first at {list(at)}:"]
+                lines.append(f"got {float(a[at]).hex()}, need {float(b[at]).hex()}")
+            raise Violation(code, f"{j.op.name} {path}: out[{i}] differs in its bits", lines, path)
+        j.judged += int(a.numel())

@@ -1,0 +1,121 @@
+"""The table of properties: what can be asked of an op, in words, and of which samples each question is asked.
+
+This table alone says which properties there are; `opassay list` reads it, so it imports neither torch nor a check.
+`oracles.checks` binds each code to the function that judges one sample.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+Check = TypeVar("Check", bound=Callable[..., object])
+
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+#: The share of large samples in questions about values.
+LARGE = 0.08
+
+
+class Where(enum.Enum):
+    """In which process a property is judged."""
+
+    HERE = "here"  # in the process that is asked
+    PREPARED = "prepared process"  # in processes of its own, where something was installed first, and for good
+    WORLD = "world"  # here too, but with the ranks and devices that this process was told to use
+
+
+@dataclass(frozen=True)
+class Property:
+    """One question that can be asked of every op.
+
+    Attributes:
+        code: the name that the command line, the report and the case files use.
+        title: the question in words, for the report.
+        kind: of the samples that the check takes: "ordinary", "integers", "empty" or "large".
+        large: the share of samples of kind "large" among those of another kind: one at least.
+        most: elements of a large sample's axes together.
+        slices: how many further samples of the same structure the check needs for batches.
+        effort: how many examples are drawn, relative to a profile's number of them.
+        dtypes: the dtypes in which it is asked.
+        compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
+        where: in which process it is judged.
+    """
+
+    code: str
+    title: str
+    kind: str = "ordinary"
+    large: float = 0.0
+    most: int = 70_000
+    slices: int = 0
+    effort: float = 1.0
+    dtypes: tuple[str, ...] = DTYPES
+    compiles: bool = False
+    where: Where = Where.HERE
+
+    def large_of(self, examples: int) -> int:
+        """How many of so many samples are large; of two or fewer, none."""
+        return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
+
+    def subject_of(self, subject: str) -> str:
+        """The implementation that is judged in a cell of that subject.
+
+        A process is prepared for torch's own op, which is then judged there whether it was prepared or not: the cell's
+        subject says which of the two processes answers.
+        """
+        return "torch" if self.where is Where.PREPARED else subject
+
+
+_TABLE = (
+    Property("FWD", "forward values", effort=1.25, compiles=True, large=LARGE),
+    Property("VJP", "reverse mode, first order", effort=0.9, compiles=True, large=LARGE),
+    Property("JVP", "forward mode, first order", effort=0.9, compiles=True, large=LARGE),
+    Property(
+        "ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
+        effort=0.25, compiles=True, large=LARGE, most=20_000,
+    ),
+    Property("ORD3", "third order", effort=0.2, dtypes=("float64",)),
+    Property("ADJ", "forward and reverse mode are adjoint"),
+    Property("VMAP", "vmap over every in_dims and out_dims", slices=3, effort=0.25),
+    Property("NEST", "nested transforms", slices=4, effort=0.07),
+    Property(
+        "WORD", "every nesting of jvp, vjp and vmap, to the depth promised", slices=7, dtypes=("float64", "float32")
+    ),
+    Property("DUAL", "the primal ignores tangents and requires_grad"),
+    Property("LAW", "metamorphic laws"),
+    Property("DATA", "exact data, bit for bit", kind="integers"),
+    Property("LAYOUT", "strides and views"),
+    Property("SPECIAL", "NaN, infinities, zeros, subnormals, largest", effort=0.15, compiles=True),
+    Property("EMPTY", "zero-size inputs", kind="empty", effort=0.3, compiles=True),
+    Property("ERROR", "documented errors", effort=0.4),
+    Property("PURE", "inputs and globals untouched", effort=0.4),
+    Property("FAKE", "meta and fake tensors", effort=0.4),
+    Property("COMP", "torch.compile and torch.export", effort=0.01),
+    Property("DET", "run to run and thread count", kind="large", effort=0.12),
+    Property("AUTOCAST", "autocast", effort=0.4),
+    Property("MEM", "tensors saved for backward", effort=0.4),
+    Property("COMM", "several ranks and devices", effort=0.15, where=Where.WORLD),
+    Property("SAVE", "tensors kept for backward: seen by autograd", effort=0.1),
+    Property(
+        "AGREE", "without a formula: the ways to one result agree", slices=7, effort=0.2, dtypes=("float64",)
+    ),
+    Property(
+        "FWAD", "torch's own forward AD with our decompositions installed", effort=0.25, where=Where.PREPARED
+    ),
+)  # fmt: skip
+
+#: code -> property; the order is the order of the report's columns.
+PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
+
+
+def bound(checks: Mapping[str, Check]) -> dict[str, Check]:
+    """The checks by code, in the table's order.
+
+    Raises:
+        ValueError: a property without a check, or a check of no property; the text names them.
+    """
+    missing, unknown = [code for code in PROPERTIES if code not in checks], [c for c in checks if c not in PROPERTIES]
+    if missing or unknown:
+        raise ValueError(f"checks: got none for codes={missing}, and unknown codes={unknown}, need those of PROPERTIES")
+    return {code: checks[code] for code in PROPERTIES}
