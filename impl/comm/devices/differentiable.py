@@ -229,7 +229,8 @@ def broadcast(tensor: Tensor, devices: Sequence[Any]) -> tuple[Tensor, ...]:
     Raises:
         ValueError: no devices, or one that is not there.
     """
-    return Broadcast.apply(tuple(devices), tensor)  # type: ignore[no-any-return]
+    copies: tuple[Tensor, ...] = Broadcast.apply(tuple(devices), tensor)
+    return copies
 
 
 def broadcast_coalesced(
@@ -286,7 +287,9 @@ def reduce_add_coalesced(
         return ()
     home = inputs[0][0].device if destination is None else destination
     with current().with_bucket(buffer_size).active():
-        return ReduceAddCoalesced.apply(home, len(inputs[0]), *(x for row in inputs for x in row))  # type: ignore[no-any-return]
+        tensors = (x for row in inputs for x in row)
+        sums: tuple[Tensor, ...] = ReduceAddCoalesced.apply(home, len(inputs[0]), *tensors)
+    return sums
 
 
 def gather(tensors: Sequence[Tensor], dim: int = 0, destination: Any = None) -> Tensor:
@@ -303,7 +306,8 @@ def gather(tensors: Sequence[Tensor], dim: int = 0, destination: Any = None) -> 
         ValueError: no tensors, or shapes or dtypes that do not fit. IndexError: dim is out of range.
     """
     home = tensors[0].device if destination is None and tensors else destination
-    return Gather.apply("cpu" if home is None else home, dim, *tensors)  # type: ignore[no-any-return]
+    whole: Tensor = Gather.apply("cpu" if home is None else home, dim, *tensors)
+    return whole
 
 
 def scatter(
@@ -321,7 +325,8 @@ def scatter(
     Raises:
         ValueError: no devices, or sizes that do not add up to the axis. IndexError: dim is out of range.
     """
-    return Scatter.apply(tuple(devices), chunk_sizes, dim, tensor)  # type: ignore[no-any-return]
+    parts: tuple[Tensor, ...] = Scatter.apply(tuple(devices), chunk_sizes, dim, tensor)
+    return parts
 
 
 def _summed(homes: Sequence[torch.device], count: int, grads: Sequence[Any]) -> list[Any]:

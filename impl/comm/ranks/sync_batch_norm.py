@@ -71,7 +71,8 @@ def sync_batch_norm(
         )
     if running_mean is not None and elements:
         update(running_mean, running_var, mean.detach(), (var * (count / (count - 1))).detach(), momentum)
-    return out.to(input.dtype)  # type: ignore[no-any-return]
+    part: Tensor = out.to(input.dtype)
+    return part
 
 
 class Normalization(Function):
