@@ -394,4 +394,5 @@ def _gradients(
     else:
         d_input = g * r
     grads = (d_input, np.sum(grad_out * normalized, axis=axes), np.sum(grad_out, axis=axes))
-    return tuple(g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))  # type: ignore[return-value]
+    d_input, d_weight, d_bias = (g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))
+    return d_input, d_weight, d_bias

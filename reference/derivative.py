@@ -153,22 +153,22 @@ class _Level(Array):
 
     __slots__ = ("level", "primal")
 
-    def __init__(self, primal: Any, level: int) -> None:
+    def __init__(self, primal: Array, level: int) -> None:
         self.primal = primal
         self.level = level
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.primal.shape  # type: ignore[no-any-return]
+        return self.primal.shape
 
     def base(self) -> Array:
-        return self.primal.base()  # type: ignore[no-any-return]
+        return self.primal.base()
 
     def comparable(self) -> Any:
         return self.primal.comparable()
 
     def lift(self, value: Any) -> Array:
-        return self.primal.lift(value)  # type: ignore[no-any-return]
+        return self.primal.lift(value)
 
     def _primals(self, operands: Operands) -> Operands:
         return tuple(x.primal if isinstance(x, _Level) and x.level == self.level else x for x in operands)

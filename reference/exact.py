@@ -167,7 +167,8 @@ class Exact(Array):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.values.shape  # type: ignore[no-any-return]
+        shape: tuple[int, ...] = self.values.shape
+        return shape
 
     def base(self) -> Array:
         return self

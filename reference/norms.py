@@ -20,6 +20,7 @@ import numpy as np
 from .array import algorithm_of, attach, constant
 
 Array = Any
+Grads = tuple[Array | None, Array | None, Array | None]
 
 
 def _row_axes(normalized_shape: Sequence[int]) -> tuple[int, ...]:
@@ -77,7 +78,7 @@ def native_layer_norm_backward(
     weight: Array | None,
     bias: Array | None,
     output_mask: Sequence[bool],
-) -> tuple[Array | None, Array | None, Array | None]:
+) -> Grads:
     """(d_input, d_weight, d_bias) of `layer_norm` for the cotangent `grad_out`; masked ones are None.
 
     The values of `mean` and `rstd` are those given; their derivatives are those of the statistics of
@@ -95,7 +96,7 @@ def native_layer_norm_backward(
 
 
 @algorithm_of(native_layer_norm_backward)
-def _rstd_first(*args: Any) -> tuple[Array | None, Array | None, Array | None]:
+def _rstd_first(*args: Any) -> Grads:
     return _layer_norm_gradients(*args, rstd_first=True)
 
 
@@ -110,7 +111,7 @@ def _layer_norm_gradients(
     output_mask: Sequence[bool],
     *,
     rstd_first: bool,
-) -> tuple[Array | None, Array | None, Array | None]:
+) -> Grads:
     axes = _row_axes(normalized_shape)
     mu = np.mean(input, axis=axes, keepdims=True)
     variance = np.mean(np.square(input - mu), axis=axes, keepdims=True)
@@ -129,8 +130,13 @@ def _layer_norm_gradients(
     rows = tuple(range(np.ndim(input) - len(normalized_shape)))
     d_weight = np.sum(grad_out * normalized, axis=rows)
     d_bias = np.sum(grad_out, axis=rows)
-    grads = (d_input, d_weight if weight is not None else None, d_bias)
-    return tuple(g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))  # type: ignore[return-value]
+    return _wanted((d_input, d_weight if weight is not None else None, d_bias), output_mask)
+
+
+def _wanted(grads: Sequence[Array | None], output_mask: Sequence[bool]) -> Grads:
+    """The three gradients with None for those that are not asked for."""
+    d_input, d_weight, d_bias = (g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))
+    return d_input, d_weight, d_bias
 
 
 # ---------------------------------------------------------------------------------------------- group norm
@@ -236,7 +242,7 @@ def native_group_norm_backward(
     HxW: int,
     group: int,
     output_mask: Sequence[bool],
-) -> tuple[Array | None, Array | None, Array | None]:
+) -> Grads:
     """(d_input, d_weight, d_bias) of `group_norm` for the cotangent `grad_out`; masked ones are None.
 
     The values of `mean` and `rstd` are those given; their derivatives are those of the statistics of
@@ -253,7 +259,7 @@ def native_group_norm_backward(
 
 
 @algorithm_of(native_group_norm_backward)
-def _group_rstd_first(*args: Any) -> tuple[Array | None, Array | None, Array | None]:
+def _group_rstd_first(*args: Any) -> Grads:
     return _group_norm_gradients(*args, rstd_first=True)
 
 
@@ -270,7 +276,7 @@ def _group_norm_gradients(
     output_mask: Sequence[bool],
     *,
     rstd_first: bool,
-) -> tuple[Array | None, Array | None, Array | None]:
+) -> Grads:
     x, dy = (np.reshape(t, (N, group, C // group, HxW)) for t in (input, grad_out))
     mean, rstd = (np.reshape(t, (N, group, 1, 1)) for t in (mean, rstd))
     mu = np.mean(x, axis=(2, 3), keepdims=True)
@@ -287,5 +293,4 @@ def _group_norm_gradients(
     d_input = np.reshape(projected if rstd_first else r * projected, np.shape(input))
     d_weight = np.reshape(np.sum(dy * normalized, axis=(0, 3)), (C,))
     d_bias = np.reshape(np.sum(dy, axis=(0, 3)), (C,))
-    grads = (d_input, d_weight if weight is not None else None, d_bias)
-    return tuple(g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))  # type: ignore[return-value]
+    return _wanted((d_input, d_weight if weight is not None else None, d_bias), output_mask)

@@ -2,6 +2,10 @@
 
 A wrapper passes every attribute on to the context inside, but for its own, whose names start with `_pt_` and are
 reserved. Source of the names and messages: torch's `torch._functorch.autograd_function`.
+
+What this is for: an author writes `ctx.save_for_backward(x)` and later reads `ctx.saved_tensors`, once, for plain
+tensors. Under vmap x is a batched tensor of a level that has ended by the time of `backward`. So a context stands in
+between, which saves the tensor inside and remembers which of its dims was the batch.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ class WrappedCtx:
     _pt_reserved_attrs: tuple[str, ...] = ("_pt_reserved_attrs", "_pt_inner_ctx")
 
     def __init__(self, ctx: Any) -> None:
+        # A context of ours has attributes of these names by right. On the author's they would be shadowed without a
+        # word.
         if not isinstance(ctx, WrappedCtx):
             reserved = type(self)._pt_reserved_attrs
             if any(hasattr(ctx, name) for name in reserved):
@@ -30,9 +36,11 @@ class WrappedCtx:
         self._set(_pt_inner_ctx=ctx)
 
     def _set(self, **own: Any) -> None:
+        # Past `__setattr__`, which hands attributes on to the context inside and refuses the reserved names.
         self.__dict__.update(own)
 
     def __getattr__(self, name: str) -> Any:
+        # Python asks here only for what the object itself lacks, so the attributes of the wrapper come first.
         return getattr(self._pt_inner_ctx, name)
 
     def __setattr__(self, name: str, value: Any) -> None:

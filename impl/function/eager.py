@@ -18,6 +18,7 @@ from ..operator import torch_private as private
 from ..operator.torch_private import pytree
 
 _PLAN = "_opassay_plan"
+_EMPTY_RANGE = (1, 0)
 _STRUCTURED = "_pt_structured"  # set on a context whose outputs end in a `_Structure`
 
 
@@ -49,6 +50,8 @@ class Plan(NamedTuple):
 
 def plan_of(cls: Any) -> Plan:
     """The plan of a class, made once."""
+    # Only the class's own plan counts: a subclass would inherit that of its parent, and may have another `forward`. A
+    # `forward` that was assigned after the first call makes the plan void, too.
     plan: Plan | None = cls.__dict__.get(_PLAN)
     if plan is None or plan.forward is not cls.forward:
         plan = _make_plan(cls)
@@ -74,6 +77,7 @@ def positional(cls: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, An
 
 def apply_eagerly(plan: Plan, args: tuple[Any, ...]) -> Any:
     """The outputs on the ordinary tape."""
+    # A tensor that was kept from a transform is still wrapped when that has ended; the tape is to see the one inside.
     result = plan.apply(*[private.unwrap_if_dead(arg) if isinstance(arg, Tensor) else arg for arg in args])
     if type(result) is tuple and type(result[-1]) is _Structure:
         return pytree.tree_unflatten(result[:-1], result[-1].spec)
@@ -87,7 +91,7 @@ def backward_of(cls: Any) -> Callable[..., Any]:
         RuntimeError: it defines both.
     """
     if cls.vjp is torch.autograd.Function.vjp:
-        method = cls.backward
+        method: Callable[..., Any] = cls.backward
     elif cls.backward is torch.autograd.Function.backward:
         method = cls.vjp
     else:
@@ -97,7 +101,7 @@ def backward_of(cls: Any) -> Callable[..., Any]:
         )
     if getattr(cls, "boxed_grads_call", False):
         return lambda ctx, *grads: method(ctx, list(grads))
-    return method  # type: ignore[no-any-return]
+    return method
 
 
 def flat_tangents(cls: Any, moved: Any, count: int) -> tuple[Any, ...]:
@@ -136,8 +140,12 @@ def _make_plan(cls: Any) -> Plan:
     least = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
     most = None if inspect.Parameter.VAR_POSITIONAL in kinds else least
     if inspect.Parameter.KEYWORD_ONLY in kinds:
-        least, most = 1, 0  # no number will do: binding says what is wrong
+        # `apply` passes arguments by position, so a keyword-only parameter can never be given. With an empty range no
+        # call counts as one that needs no binding, and `positional` then raises an error that names the parameter.
+        least, most = _EMPTY_RANGE
     running = _with_containers(cls) if separate else cls
+    # The apply of torch's base class in C++. That of torch.autograd.Function binds the arguments again and asks whether
+    # a transform is active; both is known here.
     return Plan(cls.forward, separate, least, most, super(torch.autograd.Function, running).apply)
 
 
@@ -157,6 +165,8 @@ def _with_containers(cls: Any) -> Any:
             output = pytree.tree_unflatten(output[:-1], output[-1].spec)
         cls.setup_context(ctx, inputs, output)
 
+    # The structure at the end is an output as well: torch passes `backward` a cotangent for it and wants a tangent of
+    # it, and both are None.
     def backward(ctx: Any, *grads: Any) -> Any:
         return user_backward(ctx, *(grads[:-1] if hasattr(ctx, _STRUCTURED) else grads))
 
@@ -164,6 +174,8 @@ def _with_containers(cls: Any) -> Any:
         moved = cls.jvp(ctx, *tangents)
         return (*pytree.tree_leaves(moved), None) if hasattr(ctx, _STRUCTURED) else moved
 
+    # `backward` here calls whichever of torch's two names the author chose, with the cotangents as the author wants
+    # them. So the other name, and the flag that asks for a list, must not reach torch a second time.
     user_backward = backward_of(cls)
     members = {"forward": forward, "setup_context": setup_context, "backward": backward, "jvp": jvp}
     plain = {"vjp": torch.autograd.Function.vjp, "boxed_grads_call": False, "__module__": cls.__module__}

@@ -65,6 +65,7 @@ def _template(fwd: Any, bwd: Any, count: int) -> type[Function]:
         @staticmethod
         def forward(*args: Any) -> Any:
             output, saved = fwd(None, *args)
+            # By identity, because an equal tensor that is not the input has no place in the input's graph.
             saved_inputs[:] = [next((i for i, arg in enumerate(args) if arg is value), None) for value in saved]
             return output, [v for v, i in zip(saved, saved_inputs, strict=True) if i is None]
 
@@ -73,10 +74,14 @@ def _template(fwd: Any, bwd: Any, count: int) -> type[Function]:
             results, intermediates = output
             fresh = iter(intermediates)
             saved = [next(fresh) if i is None else inputs[i] for i in saved_inputs]
+            # Autograd saves tensors alone. Other values are kept beside them, at the same positions, for `backward` to
+            # put both together again.
             ctx.save_for_backward(*(v if isinstance(v, Tensor) else None for v in saved))
             ctx.others = [None if isinstance(v, Tensor) else v for v in saved]
             ctx.outputs, ctx.constants = len(pytree.tree_leaves(results)), len(inputs) - count
             leaves = pytree.tree_leaves(results)
+            # An intermediate is an output of the template only. Nobody outside can differentiate it, unless it is one
+            # of the function's outputs as well: marking that would cut those off from their gradient.
             marked = [t for t in intermediates if isinstance(t, Tensor) and not any(t is leaf for leaf in leaves)]
             ctx.mark_non_differentiable(*marked)
 

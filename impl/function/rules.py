@@ -1,5 +1,10 @@
 """`custom_function_call`: a custom autograd function as an operator that every functorch level peels in turn.
 
+What this is for: torch runs nested transforms as a stack of levels, each of which wraps the tensors that it knows once
+more. A custom function is a black box to all of them, so somebody has to take the wrappings off in the right order,
+call the author's static methods, and put the right wrappings on again. A mistake is seldom an error: a tangent of a
+level outside is lost, and a second derivative is zero.
+
 Each rule serves one level: it takes that level's wrapping off the operands, calls the operator again one level further
 down, and puts the wrapping on what comes back. Rules that look arbitrary and are not:
 
@@ -67,6 +72,8 @@ def generate_single_level_function(interpreter: Any, autograd_function: Any) -> 
         The class, and a call that gives the structure of the outputs once its `forward` has run.
     """
     level = interpreter.level()
+    # torch's `apply` returns the flat tuple that `forward` returned. The structure, which is known only once the
+    # function has run, leaves `forward` by way of this list.
     specs: list[Any] = []
 
     def forward(*operands: Any) -> Any:
@@ -121,6 +128,8 @@ def custom_function_call_jvp(interpreter: Any, autograd_function: Any, *operands
     def dual(leaf: Any, tangent: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
+        # What was written in place is returned as the very operand that the caller passed. The caller goes on with that
+        # object, and so it is the one that needs the new tangent.
         if any(leaf is t for t in ctx.dirty):
             written = next((o for p, o in zip(primals, operands, strict=True) if p is leaf), None)
             if written is not None:
@@ -137,6 +146,7 @@ def custom_function_call_jvp(interpreter: Any, autograd_function: Any, *operands
 def _with_tangent(operand: Tensor, primal: Tensor, tangent: Tensor | None, level: int) -> Tensor:
     """An operand whose primal was written, with the tangent that it has now: the object that was passed."""
     held = forward_ad.unpack_dual(operand).tangent if private.level_of(operand) == level else None
+    # The new value does not depend on what this level differentiates by; the tangent of the old one must not stay.
     if tangent is None:
         if held is not None:
             held.zero_()
@@ -144,6 +154,7 @@ def _with_tangent(operand: Tensor, primal: Tensor, tangent: Tensor | None, level
     if held is not None:
         held.copy_(private.wrap_for_grad(tangent, level))
         return operand
+    # An operand without a tangent gets one by a copy in place: `make_dual` would return another object.
     wrapped = forward_ad.make_dual(private.wrap_for_grad(primal, level), private.wrap_for_grad(tangent, level))
     with private.versions_kept(operand):  # the value is there already, and autograd may have saved it
         return operand.copy_(wrapped)
@@ -236,22 +247,25 @@ def custom_function_call_vmap(interpreter: Any, autograd_function: Any, *operand
     _require_one_vmap_rule(autograd_function)
     level = interpreter.level()
     unwrapped, in_dims = private.unwrap_batched(operands, level)
+    # All slices are equal to this level, so the function is called once, as if the level were not there.
     if all(dim is None for dim in pytree.tree_leaves(in_dims)):
         with interpreter.lower():
             return custom_function_call(autograd_function, *operands)
     info = VmapInfo(interpreter.batch_size(), interpreter.randomness())
     with interpreter.lower():
-        output, out_dims = _batched(autograd_function, info, in_dims, unwrapped)
+        output, out_dims = _by_vmap_rule(autograd_function, info, in_dims, unwrapped)
 
     def wrap(leaf: Tensor, dim: int | None) -> Tensor:
-        if dim is None:  # a slice of the batch like every other: torch misplaces outputs that are not batched
+        # An output that no slice has for itself is expanded to the batch, as every other output, because torch puts one
+        # without a batch dim in the wrong place when vmaps are nested.
+        if dim is None:
             leaf, dim = leaf.unsqueeze(0).expand(info.batch_size, *leaf.shape), 0
         return private.add_batch_dim(leaf, dim if dim >= 0 else dim + leaf.dim(), level)
 
     return wrapping.wrap_outputs_maintaining_identity(output, unwrapped, operands, wrap, out_dims=out_dims)
 
 
-def _batched(autograd_function: Any, info: VmapInfo, in_dims: Any, operands: Any) -> tuple[Any, Any]:
+def _by_vmap_rule(autograd_function: Any, info: VmapInfo, in_dims: Any, operands: Any) -> tuple[Any, Any]:
     """(output, out_dims) of the function's rule on operands without the batch."""
     if autograd_function.generate_vmap_rule:
         generated, out_dims = vmapify.vmapify_autograd_function(autograd_function, in_dims, *info)

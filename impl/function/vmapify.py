@@ -1,4 +1,10 @@
-"""The generated vmap rule: a function of batched tensors whose static methods run the given ones under vmap."""
+"""The generated vmap rule: a function of batched tensors whose static methods run the given ones under vmap.
+
+What is hard here is to know, in each static method, which dim of which tensor is the batch. Operands have it where vmap
+says; outputs where `forward`, run under vmap, put it; saved tensors where they had it when they were saved, which may
+be elsewhere for backward than for forward. `setup_context` therefore keeps books, and `backward` and `jvp` run the
+author's method under a vmap whose dims are read from them. A cotangent or tangent that is None has no dim.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +44,7 @@ class _OnSlices:
         return private.restore_vmap(f, dims, self.batch_size, self.randomness)
 
     def forward(self, *operands: Any) -> Any:
+        # The version counter of a tensor grows with every write in place, so it tells what `forward` has written.
         before = [_version(operand) for operand in operands]
         outputs, out_dims = self.vmapped(self.function.forward, self.in_dims)(*operands)
         written = [o for o, version in zip(operands, before, strict=True) if _version(o) != version]
@@ -127,7 +134,16 @@ def reductify(
     batch_size: int,
     target_shape_without_bdim_to_reduce_to: Any = None,
 ) -> tuple[Tensor | None, ...]:
-    """Every gradient with its batch where its input has it; summed over the batch where the input has none."""
+    """Every gradient with its batch where its input has it; summed over the batch where the input has none.
+
+    Args:
+        grad_input: a gradient or a tuple of them; None where there is none.
+        grad_input_bdim: the batch dim of each gradient, in the same structure; None where it has none.
+        input_bdim: the batch dim of each input, in the same structure; None where it has none.
+        batch_size: the length of the batch.
+        target_shape_without_bdim_to_reduce_to: a tuple with the shape of a slice of each input, to which gradients of
+            a broadcast shape are summed; None leaves them as they are.
+    """
     grads, dims, input_dims = (v if isinstance(v, tuple) else (v,) for v in (grad_input, grad_input_bdim, input_bdim))
     shapes = target_shape_without_bdim_to_reduce_to or len(grads) * (None,)
     return tuple(
@@ -146,11 +162,16 @@ def reductify_leaf(
     """One gradient, as `reductify`; reduced to the input's shape where that is given.
 
     Autograd itself reduces a gradient of a broadcast shape, but could not tell the batch from the dims in front of it.
+
+    Args:
+        grad_input, grad_input_bdim, input_bdim, batch_size: of this gradient, as in `reductify`.
+        target_shape_without_bdim_to_reduce_to: the shape of a slice of the input, or None.
     """
     if grad_input is None or (grad_input_bdim is None and input_bdim is None):
         return grad_input
     if input_bdim is None:
         return grad_input.sum(grad_input_bdim)
+    # Every slice has the same gradient: the batch is spelled out, because the input has one.
     if grad_input_bdim is None:
         shape = list(grad_input.shape)
         shape.insert(input_bdim, batch_size)

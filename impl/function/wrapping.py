@@ -10,6 +10,7 @@ from torch import Tensor
 from ..operator import torch_private as private
 from ..operator.torch_private import pytree
 
+# A value of its own for "not given", since None is an out_dim: that of an output without a batch.
 NO_OUT_DIMS = "not specified"
 
 
@@ -22,13 +23,16 @@ def wrap_outputs_maintaining_identity(
     `mark_dirty` needs that.
 
     Args:
-        outputs: a pytree. unwrapped_inputs, orig_inputs: pytrees of equal structure.
+        outputs: a pytree of tensors, some of which may be objects of `unwrapped_inputs`.
+        unwrapped_inputs, orig_inputs: pytrees of equal structure: the operands inside the level, and outside.
         wrap_fn: (tensor) -> wrapped tensor; (tensor, out_dim) where `out_dims` are given.
         out_dims: a pytree prefix of `outputs`; None is a dim of its own, no batch.
 
     Raises:
         RuntimeError: `out_dims` do not go with the structure of `outputs`.
     """
+    # By `id`, because tensors compare element by element. The caller holds the unwrapped inputs meanwhile, so that no
+    # number is given to a second object.
     originals = {
         id(unwrapped): original
         for unwrapped, original in zip(

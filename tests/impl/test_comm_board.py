@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from opassay.impl.comm import Board, TorchComm
 from opassay.impl.comm.ranks import board as rows
-from opassay.impl.comm.ranks.board import Row
+from opassay.impl.comm.ranks.board import RankRow
 
 SAME, OTHER = 32 * b"a", 32 * b"b"
 CALL = "all_reduce[gradients](float32[6], sum)"
@@ -38,7 +38,7 @@ def _write(board: Board, rank: int, peer: Board) -> None:
 
 
 def test_a_row_says_what_was_posted(board: Board) -> None:
-    assert board.row(1) == Row()
+    assert board.row(1) == RankRow()
     board.post(3, CALL, SAME)
     row = board.row(0)
     assert row is not None
@@ -74,16 +74,16 @@ def test_a_garbled_row_is_told_and_accuses_nobody_before_the_deadline(board: Boa
             file.seek(rows._ROW * 2)
             file.write(garbage)
         assert board.row(1) is None
-        impossible, told, _ = board.judged(1, SAME)
+        impossible, told, _ = board.obstacle(1, SAME)
         assert not impossible
         assert "rank 1 has a row that cannot be read" in told
-        assert board.judged(1, SAME, late=True)[0]
+        assert board.obstacle(1, SAME, late=True)[0]
 
 
 def test_a_rank_that_never_came_counts_when_the_deadline_is_over(board: Board) -> None:
     board.post(1, CALL, SAME)
-    assert not board.judged(1, SAME)[0]
-    impossible, told, cause = board.judged(1, SAME, late=True)
+    assert not board.obstacle(1, SAME)[0]
+    impossible, told, cause = board.obstacle(1, SAME, late=True)
     assert impossible
     assert told == cause == "rank 1 has not come to the board; rank 2 has not come to the board"
 
@@ -96,20 +96,20 @@ def test_the_worst_comes_first(board: Board) -> None:
         peer.post(3, "barrier(float32[])", OTHER)
         peer.done()
         _write(board, 2, peer)
-        assert board.judged(3, SAME)[0] is False, "it has made call 3, whatever came of it later"
-        impossible, told, cause = board.judged(4, SAME)
+        assert board.obstacle(3, SAME)[0] is False, "it has made call 3, whatever came of it later"
+        impossible, told, cause = board.obstacle(4, SAME)
         assert impossible
         dead = f"rank 2 is dead (process {os.getpid()}) after call 3, barrier(float32[])"
         assert (told, cause) == (f"{dead}; rank 1 has not come to the board", dead)
         peer.fail("rank 1 is dead")
         _write(board, 2, peer)
-        assert board.judged(4, SAME)[2] == "rank 1 is dead", "the cause, and not who gave up because of it"
+        assert board.obstacle(4, SAME)[2] == "rank 1 is dead", "the cause, and not who gave up because of it"
     with Board.create(3) as peer:
         peer.enter(1)
         peer.post(4, "barrier(float32[])", OTHER)
         peer.fail("different calls")
         _write(board, 1, peer)
-    impossible, told, _ = board.judged(4, SAME)
+    impossible, told, _ = board.obstacle(4, SAME)
     assert impossible
     assert told.startswith("different calls: rank 1 gave up in call 4, barrier(float32[])")
 
@@ -144,12 +144,12 @@ def test_a_row_belongs_to_one_process(board: Board) -> None:
     assert ours.recv() == "Board: got rank=0, whose row another process holds."
     assert ours.recv() == "entered"
     board.post(1, CALL, SAME)
-    impossible, told, _ = board.judged(1, SAME, late=True)
+    impossible, told, _ = board.obstacle(1, SAME, late=True)
     assert told.startswith("rank 1 has been silent for ")
     assert "before its first call" in told
     process.kill()
     process.join()
-    impossible, told, _ = board.judged(1, SAME)
+    impossible, told, _ = board.obstacle(1, SAME)
     assert impossible
     assert told.startswith(f"rank 1 is dead (process {process.pid}) before its first call")
 

@@ -3,6 +3,10 @@
 The autograd classes have the arguments of torch.nn.parallel's; the functions those of torch.nn.parallel.comm. All run
 on the CPU, on one accelerator and on several: `fabric.current()` says what moves. Each class is linear, and the
 derivative of one is a call of another, so derivatives of every order are what the calls themselves are.
+
+What is hard here is what autograd does around the calls. An output may be an input itself, where nothing has to move;
+an input may have no gradient, no tangent or no batch while another has; and a backward pass runs later than the forward
+pass, when another fabric may be active. So each class keeps the fabric, and the device of every input, in its context.
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ class Copy(Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
+        # Autograd comes here later, and maybe on a thread of its own, where the fabric of the forward pass is not
+        # active.
         with ctx.fabric.active():
             return Copy.apply(g, ctx.home), None
 
@@ -57,9 +63,10 @@ class Broadcast(Function):
     @staticmethod
     def forward(target_gpus: Sequence[Any], *inputs: Tensor) -> tuple[Tensor, ...]:
         fabric = current()
-        # An output that is an input without a tangent would cost the outputs after it theirs.
+        # In forward mode, behind an output that is an input without a tangent, torch gives no output its tangent. A
+        # clone is no input.
         given = [x.clone() if _lacks_tangent(x) else x for x in inputs]
-        rows = movement.broadcast(fabric, given, [fabric.device(t) for t in target_gpus])
+        rows = movement.place_copies(fabric, given, [fabric.device(t) for t in target_gpus])
         return tuple(x for row in rows for x in row)
 
     @staticmethod
@@ -70,7 +77,9 @@ class Broadcast(Function):
         ctx.homes = [x.device for x in tensors]
         ctx.zeros = [_zeros_like(x) for x in tensors]
         ctx.set_materialize_grads(False)
-        # Of inputs without a gradient; but with a dual level open one of those may have a tangent, and so its outputs.
+        # An output whose input needs no gradient is marked, so that it needs none either. But torch drops the tangent
+        # of a marked output, and while a dual level is open an input may have a tangent without needing a gradient. So
+        # then nothing is marked.
         needed = [_forward_ad._current_level >= 0 or needs for needs in ctx.needs_input_grad[1:]]
         ctx.mark_non_differentiable(*(y for i, y in enumerate(output) if not needed[i % ctx.count]))
 
@@ -106,7 +115,7 @@ class ReduceAddCoalesced(Function):
                 f"ReduceAddCoalesced: got num_inputs={num_inputs}, {len(grads)} tensors; need as many at every place."
             )
         rows = [grads[i : i + num_inputs] for i in range(0, len(grads), num_inputs)]
-        return tuple(movement.reduce_add(fabric, rows, fabric.device(destination)))
+        return tuple(movement.place_sums(fabric, rows, fabric.device(destination)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -119,6 +128,7 @@ class ReduceAddCoalesced(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        # The adjoint of a sum over places is a copy of the cotangent on every place that had a term.
         rows = [ctx.places[i : i + ctx.count] for i in range(0, len(ctx.places), ctx.count)]
         with ctx.fabric.active():
             copies = [_copies(list(column), g) for column, g in zip(zip(*rows, strict=True), grads, strict=True)]
@@ -132,7 +142,7 @@ class ReduceAddCoalesced(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, destination: Any, num_inputs: int, *grads: Any) -> Any:
-        moved = [_batched(g, d, info.batch_size) for g, d in zip(grads, in_dims[2:], strict=True)]
+        moved = [_batch_first(g, d, info.batch_size) for g, d in zip(grads, in_dims[2:], strict=True)]
         sums: Any = ReduceAddCoalesced.apply(destination, num_inputs, *moved)
         return sums, tuple(None if s is None else 0 for s in sums)
 
@@ -149,7 +159,7 @@ class Gather(Function):
         if inputs and all(x.dim() == 0 for x in inputs) and dim in (0, -1):
             warnings.warn("gather: got 0-dim tensors along dim 0; the result is a vector.", stacklevel=2)
             inputs = tuple(x.reshape(1) for x in inputs)
-        return movement.gather(fabric, inputs, fabric.device(target_device), dim)
+        return movement.place_whole(fabric, inputs, fabric.device(target_device), dim)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -168,13 +178,15 @@ class Gather(Function):
 
     @staticmethod
     def jvp(ctx: Any, target: Any, dim: Any, *tangents: Any) -> Any:
+        # The forward pass has warned of 0-dim inputs; their tangents are no news.
         with ctx.fabric.active(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return Gather.apply(ctx.target, ctx.dim, *tangents)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, target: Any, dim: int, *tensors: Tensor) -> Any:
-        moved = [_batched(x, d, info.batch_size) for x, d in zip(tensors, in_dims[2:], strict=True)]
+        moved = [_batch_first(x, d, info.batch_size) for x, d in zip(tensors, in_dims[2:], strict=True)]
+        # Tensors that a slice sees without dims have the batch alone. They get the axis along which a slice puts them.
         if all(x.dim() == 1 for x in moved) and dim in (0, -1):
             moved = [x.unsqueeze(1) for x in moved]
         return Gather.apply(target, _behind_batch(dim, moved[0]), *moved), 0
@@ -190,13 +202,14 @@ class Scatter(Function):
     @staticmethod
     def forward(target_gpus: Sequence[Any], chunk_sizes: Sequence[int] | None, dim: int, input: Tensor) -> Any:
         fabric = current()
-        return tuple(movement.scatter(fabric, input, [fabric.device(t) for t in target_gpus], chunk_sizes, dim))
+        return tuple(movement.place_parts(fabric, input, [fabric.device(t) for t in target_gpus], chunk_sizes, dim))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         targets, _, dim, x = inputs
         ctx.fabric = current()
         ctx.home, ctx.dim = x.device, dim % x.dim()
+        # An axis that is shorter than the row of targets gives fewer parts than there are targets.
         ctx.targets = [ctx.fabric.device(t) for t in targets][: len(output)]
         ctx.sizes = [part.shape[ctx.dim] for part in output]
 
@@ -221,7 +234,8 @@ def broadcast(tensor: Tensor, devices: Sequence[Any]) -> tuple[Tensor, ...]:
     """The tensor on every device, differentiable; a gradient is the sum over devices.
 
     Args:
-        tensor: any shape, dtype and strides, or sparse. devices: devices, names or indices of accelerators.
+        tensor: any shape, dtype and strides, or sparse.
+        devices: devices, names or indices of accelerators.
 
     Returns:
         A tensor per device, contiguous and with memory of its own; for the first place on the tensor's device, itself.
@@ -229,7 +243,8 @@ def broadcast(tensor: Tensor, devices: Sequence[Any]) -> tuple[Tensor, ...]:
     Raises:
         ValueError: no devices, or one that is not there.
     """
-    return Broadcast.apply(tuple(devices), tensor)  # type: ignore[no-any-return]
+    copies: tuple[Tensor, ...] = Broadcast.apply(tuple(devices), tensor)
+    return copies
 
 
 def broadcast_coalesced(
@@ -238,7 +253,8 @@ def broadcast_coalesced(
     """Every tensor on every device, a tuple per device, differentiable; small ones of one dtype travel together.
 
     Args:
-        tensors, devices: as in `broadcast`. buffer_size: bytes that travel together at most; a larger tensor alone.
+        tensors, devices: as in `broadcast`.
+        buffer_size: bytes that travel together at most; a larger tensor travels alone.
 
     Raises:
         ValueError: no devices, one that is not there, or buffer_size < 1.
@@ -253,7 +269,8 @@ def reduce_add(inputs: Sequence[Tensor], destination: Any = None) -> Tensor:
     """The sum of tensors of one shape and dtype on several devices, differentiable.
 
     Args:
-        inputs: a tensor per place. destination: where the sum is; by default where the first is.
+        inputs: a tensor per place.
+        destination: where the sum is; by default where the first is.
 
     Returns:
         The sum in the order of places; of half types, taken in float32 and rounded once: as accurate in any order.
@@ -270,7 +287,8 @@ def reduce_add_coalesced(
     """The sums over places of corresponding tensors, differentiable; small ones of one dtype travel together.
 
     Args:
-        inputs: a row of tensors per place, of equal shapes and dtypes. destination: as in `reduce_add`.
+        inputs: a row of tensors per place, of equal shapes and dtypes.
+        destination: as in `reduce_add`.
         buffer_size: as in `broadcast_coalesced`.
 
     Returns:
@@ -286,14 +304,17 @@ def reduce_add_coalesced(
         return ()
     home = inputs[0][0].device if destination is None else destination
     with current().with_bucket(buffer_size).active():
-        return ReduceAddCoalesced.apply(home, len(inputs[0]), *(x for row in inputs for x in row))  # type: ignore[no-any-return]
+        tensors = (x for row in inputs for x in row)
+        sums: tuple[Tensor, ...] = ReduceAddCoalesced.apply(home, len(inputs[0]), *tensors)
+    return sums
 
 
 def gather(tensors: Sequence[Tensor], dim: int = 0, destination: Any = None) -> Tensor:
     """Tensors of several devices, one after the other along a dim, differentiable.
 
     Args:
-        tensors: of one dtype, and of one shape but for dim. dim: from −dims to dims − 1.
+        tensors: of one dtype, and of one shape but for dim.
+        dim: from −dims to dims − 1.
         destination: a device; by default that of the first tensor. −1 or "cpu" is the host.
 
     Returns:
@@ -303,7 +324,8 @@ def gather(tensors: Sequence[Tensor], dim: int = 0, destination: Any = None) -> 
         ValueError: no tensors, or shapes or dtypes that do not fit. IndexError: dim is out of range.
     """
     home = tensors[0].device if destination is None and tensors else destination
-    return Gather.apply("cpu" if home is None else home, dim, *tensors)  # type: ignore[no-any-return]
+    whole: Tensor = Gather.apply("cpu" if home is None else home, dim, *tensors)
+    return whole
 
 
 def scatter(
@@ -312,8 +334,10 @@ def scatter(
     """Consecutive parts of a tensor along a dim, one on each device, differentiable. From the host, in the background.
 
     Args:
-        tensor: at least one dim. devices: as in `broadcast`. dim: from −dims to dims − 1.
+        tensor: at least one dim.
+        devices: as in `broadcast`.
         chunk_sizes: a size per device; by default as `torch.chunk` cuts, which may be fewer parts than devices.
+        dim: from −dims to dims − 1.
 
     Returns:
         The parts: a view of the tensor where it stays on its device, else contiguous, with memory of its own.
@@ -321,11 +345,13 @@ def scatter(
     Raises:
         ValueError: no devices, or sizes that do not add up to the axis. IndexError: dim is out of range.
     """
-    return Scatter.apply(tuple(devices), chunk_sizes, dim, tensor)  # type: ignore[no-any-return]
+    parts: tuple[Tensor, ...] = Scatter.apply(tuple(devices), chunk_sizes, dim, tensor)
+    return parts
 
 
 def _summed(homes: Sequence[torch.device], count: int, grads: Sequence[Any]) -> list[Any]:
     """Gradients of broadcast inputs: sums over places, each where its input lives; in one call per home."""
+    # Inputs that live on one device are summed in one call, because only what is in one call travels together.
     found: list[Any] = [None] * count
     for home in dict.fromkeys(homes):
         own = [i for i in range(count) if homes[i] == home]
@@ -358,7 +384,7 @@ def _lacks_tangent(x: Tensor) -> bool:
     return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(x).tangent is None
 
 
-def _batched(x: Any, dim: int | None, size: int) -> Any:
+def _batch_first(x: Any, dim: int | None, size: int) -> Any:
     """With the batch at axis 0; a tensor without one, expanded."""
     if x is None:
         return None

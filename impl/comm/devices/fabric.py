@@ -16,6 +16,7 @@ from torch import Tensor
 from .planner import BUCKET
 
 Stream = Any
+# A context variable and no global one, so that each thread has the fabric that it made active itself.
 _CURRENT: contextvars.ContextVar[Fabric | None] = contextvars.ContextVar("fabric", default=None)
 
 
@@ -36,6 +37,7 @@ class Fabric(ABC):
         Raises:
             ValueError: there is no such device here.
         """
+        # True is an int to Python, but nobody means device 1 by it: `torch.device` refuses it.
         if isinstance(name, int) and not isinstance(name, bool):
             if not -1 <= name < len(self.devices):
                 raise ValueError(f"device: got device={name}, need -1, the host, or an index of {len(self.devices)}.")
@@ -82,6 +84,7 @@ class Fabric(ABC):
         """
         if size < 1:
             raise ValueError(f"with_bucket: got size={size}, need at least 1 byte.")
+        # A shallow copy: streams and books are those of the original, so that what it books is counted there.
         other = copy.copy(self)
         other.bucket = size
         return other
@@ -111,6 +114,7 @@ class TorchFabric(Fabric):
         found = super().device(name)
         if found.type == "cpu":
             return torch.device("cpu")  # "cpu:0" is the same
+        # "cuda" is the current GPU, which may be another one in the next call; the index says which it was in this.
         if found.index is None and _has_streams(found):
             return torch.device(found.type, torch.get_device_module(found).current_device())
         return found
@@ -123,6 +127,8 @@ class TorchFabric(Fabric):
                 return out.copy_(x, non_blocking=background)
             if x.layout != torch.strided:
                 return x.to(device, non_blocking=background, copy=True)
+            # A tensor may be no more than marked as conjugate or negative, over memory that holds other numbers. The
+            # copy is to hold the numbers that are meant.
             plain = x.resolve_conj().resolve_neg()
             return plain.to(device, non_blocking=background, copy=True, memory_format=torch.contiguous_format)
 
@@ -167,7 +173,8 @@ class FoldedFabric(TorchFabric):
     """One device, `size` times: what several would do on streams of their own, one does on as many background streams.
 
     Args:
-        size: how many times. device: which; by default the first accelerator, or the CPU, which has no streams.
+        size: how many times.
+        device: which; by default the first accelerator, or the CPU, which has no streams.
     """
 
     def __init__(self, size: int, device: Any = None) -> None:

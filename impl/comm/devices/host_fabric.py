@@ -3,6 +3,12 @@
 Data moves at once, in the memory of the host. What is modelled is order: every stream has a vector clock (C. Fidge,
 Proc. 11th Australian Computer Science Conf., 1988), every read and write of a buffer is an event of a stream, and two
 of them that touch the same buffer, one of them a write, must be ordered by waits.
+
+What is hard here: a missing wait on a GPU shows once in a thousand runs, as a wrong number. Here the numbers are always
+right, since the host copies at once, and so nothing about them can show the fault. What shows it is the order alone:
+the clock of a stream says which events of other streams it has waited for, and a use of a buffer whose last write is
+not among those is a race, whenever it happens to run. Memory that is freed too early is the same question, asked when
+it is freed.
 """
 
 from __future__ import annotations
@@ -47,6 +53,7 @@ class LogicalStream:
 
     def wait_stream(self, other: LogicalStream) -> None:
         """What comes next here happens after all that is on the other by now."""
+        # The larger count for every stream: whatever either of the two has seen, the waiting one has seen from now on.
         for stream, count in other.clock.items():
             self.clock[stream] = max(self.clock.get(stream, 0), count)
 
@@ -98,6 +105,7 @@ class HostFabric(Fabric):
         if isinstance(x, LogicalTensor) and x.fabric.devices is not self.devices:
             raise RuntimeError(f"copy: x is on {source} of another fabric.")
         own, there = self._now.get(source), self._now.get(self.device(device))
+        # A copy to the host runs on a stream of the source, for the host has none.
         runs = stream or there or own
         what = f"copy {source} to {device}"
         raw = x.raw if isinstance(x, LogicalTensor) else x
@@ -131,13 +139,18 @@ class HostFabric(Fabric):
         """Memory of the host as a tensor of a device, which an operation has written; of the host, itself.
 
         Args:
-            what: the operation; "" where nothing has written it yet. stream: that it ran on; the current one if None.
+            raw: a tensor of the host.
+            device: where it is to be.
+            what: the operation; "" where nothing has written it yet.
+            stream: that it ran on; the current one if None.
         """
         if device not in self._now:
             return raw
         runs = stream or self._now[device]
+        # Tensors that share memory share a buffer: a view of a tensor, and what was written in place. The address of
+        # the storage tells, and the buffer dies with the last of them, before the address can be given to other memory.
         known = raw.untyped_storage()._cdata
-        buffer = self._buffers.get(known)  # that of a view, or of what was written in place
+        buffer = self._buffers.get(known)
         if buffer is None:
             buffer = self._buffers[known] = Buffer(self, runs)
             if what:
@@ -163,6 +176,7 @@ class HostFabric(Fabric):
     @contextlib.contextmanager
     def on(self, stream: LogicalStream) -> Iterator[None]:
         """The current stream of its device, inside."""
+        # What is put back is the stream from before, and not "main": contexts may be nested.
         before, self._now[stream.device] = self._now[stream.device], stream
         try:
             yield
@@ -187,6 +201,7 @@ class HostFabric(Fabric):
     def read(self, buffer: Buffer, stream: Any, what: str) -> None:
         """A read of a buffer: after its last write."""
         self._require(buffer.written, stream, f"{what} on {stream} reads a buffer that is written")
+        # The last read of each stream stands for those before it, which have happened before it on that stream.
         buffer.reads[stream] = (stream, stream.tick(), what)
 
     def write(self, buffer: Buffer, stream: Any, what: str) -> None:

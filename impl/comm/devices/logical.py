@@ -1,4 +1,10 @@
-"""`LogicalTensor`: a tensor on a logical device. It computes on the host, and tells what it reads and writes."""
+"""`LogicalTensor`: a tensor on a logical device. It computes on the host, and tells what it reads and writes.
+
+What is hard here: torch must take it for a tensor of another device, and everything that it does must be seen. So it is
+a wrapper subclass, whose every operation arrives at `__torch_dispatch__` below autograd; there operands of other
+devices are refused, as torch refuses them, and the operation runs on the host tensors inside. The schema of the
+operation says which arguments it reads and which it writes.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +24,10 @@ class Buffer:
     """Memory of a logical device: whatever is computed in it, a view too, is one thing that is read and written.
 
     Attributes:
-        owner: the stream that it was made on. kept: streams that it is kept for.
-        written: its last write, if any. reads: the last read of every stream since.
+        owner: the stream that it was made on.
+        kept: streams that it is kept for.
+        written: its last write, if any.
+        reads: the last read of every stream since.
     """
 
     def __init__(self, fabric: Any, owner: Any) -> None:
@@ -40,7 +48,9 @@ class LogicalTensor(Tensor):
     Conjugates and negatives are computed, not views: what is written to one is not written to the other.
 
     Attributes:
-        raw: its data, on the host. fabric: where it lives. buffer: its memory, which its views share.
+        raw: its data, on the host.
+        fabric: where it lives.
+        buffer: its memory, which its views share.
     """
 
     raw: Tensor
@@ -86,6 +96,7 @@ class LogicalTensor(Tensor):
         moved = _moved(func, args, kwargs)
         if moved is not None:
             return moved
+        # torch compares shapes by running operations on tensors without data. No device takes part in that.
         leaves = pytree.tree_leaves((args, kwargs))
         if kwargs.get("device") == META or any(isinstance(t, Tensor) and t.device == META for t in leaves):
             return func(*pytree.tree_map(_meta, args), **pytree.tree_map(_meta, kwargs))
@@ -93,10 +104,11 @@ class LogicalTensor(Tensor):
         device, fabric = logical[0].device, logical[0].fabric
         _require_one_device(func, leaves, device, fabric)
         func = _COMPUTED.get(func, func)
+        # Making a view touches no element, nor does making memory "like" a tensor; neither is a use that has to wait.
         view = _is_view(func)
         if not view and not _makes_memory(func):
             _booked(func, args, kwargs, fabric, fabric.stream(device))
-        plain_args, plain_kwargs = pytree.tree_map(_plain, (args, kwargs))
+        plain_args, plain_kwargs = pytree.tree_map(_raw, (args, kwargs))
         if plain_kwargs.get("device") is not None:
             device, plain_kwargs["device"] = plain_kwargs["device"], torch.device("cpu")
         found = func(*plain_args, **plain_kwargs)
@@ -161,5 +173,5 @@ def _meta(value: Any) -> Any:
     return value.raw.to(META) if isinstance(value, LogicalTensor) else value
 
 
-def _plain(value: Any) -> Any:
+def _raw(value: Any) -> Any:
     return value.raw if isinstance(value, LogicalTensor) else value

@@ -1,4 +1,10 @@
-"""Tensors between the devices of a fabric, without autograd: what is checked, planned, copied, waited for and added."""
+"""Tensors between the devices of a fabric, without autograd: what is checked, planned, copied, waited for and added.
+
+What is hard here: a copy costs as much for its start as for thousands of bytes, so small tensors are packed into one
+and taken apart again behind the copy. Only what is equal in dtype, device and layout may share a copy, and what need
+not move must not be packed, because it would be copied for nothing. In the background a copy has to be waited for
+before its result is used, and its memory must not be given to others before.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,7 @@ from .planner import Piece, buckets, chunks
 Device = torch.device
 
 
-def broadcast(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[Device]) -> list[list[Tensor]]:
+def place_copies(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[Device]) -> list[list[Tensor]]:
     """Every tensor on every device, as rows by device. A strided tensor is itself at the first place on its own device.
 
     Tensors of one dtype and device travel together, in buckets of at most `fabric.bucket` bytes.
@@ -43,7 +49,7 @@ def broadcast(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[Devic
     return rows
 
 
-def reduce_add(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destination: Device) -> list[Tensor | None]:
+def place_sums(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destination: Device) -> list[Tensor | None]:
     """The sum of each column of `rows`, a row per place, in the order of places.
 
     None counts as zero, and moves nothing. Sums of half types are taken in float32 and rounded once. A sum has memory
@@ -66,26 +72,40 @@ def reduce_add(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destinat
     for bucket in _planned(likes, kinds, fabric.bucket):
         members = [wanted[b] for b in bucket]  # there at the same places, all of them
         by_place = ([x for i in members if (x := row[i]) is not None] for row in rows)
-        total = _sum(fabric, [_packed(own) for own in by_place if own], destination)
+        total = _added(fabric, [_packed(own) for own in by_place if own], destination)
         for i, part in zip(members, _unpacked(total, [likes[b] for b in bucket]), strict=True):
             totals[i] = part
     return totals
 
 
-def scatter(
+def place_parts(
     fabric: Fabric, x: Tensor, devices: Sequence[Device], sizes: Sequence[int] | None, dim: int
 ) -> list[Tensor]:
-    """Consecutive parts of x along a dim, part i on device i; a part that stays where x lives is a view of it."""
+    """Consecutive parts of x along a dim, part i on device i; a part that stays where x lives is a view of it.
+
+    Args:
+        fabric: what moves them.
+        x: at least one dim, any dtype; strided or sparse.
+        devices: where the parts go, at least one.
+        sizes: the lengths of the parts; None for those of `torch.chunk`.
+        dim: from −dims to dims − 1.
+
+    Raises:
+        ValueError: no devices, or sizes that do not add up to the axis.
+        IndexError: dim is out of range.
+    """
     _require_devices("scatter", devices)
     dim = _dimension("scatter", x, dim)
-    parts = _sizes(x, devices, sizes, dim)
+    parts = _part_sizes(x, devices, sizes, dim)
     found, waits = [], []
     for lane, (part, device) in enumerate(zip(x.split(parts, dim), devices, strict=False)):
         if device == x.device:
             # Autograd has no views of sparse tensors.
             found.append(part if x.layout == torch.strided else part.clone())
             continue
-        # From the host: in the background, all at once; what the destinations do meanwhile does not wait.
+        # From the host all copies are started at once, each on a background stream of its destination. What a
+        # destination computes meanwhile does not wait for its copy; it is made to wait below, when all copies are under
+        # way.
         side = fabric.side_stream(device, lane) if _on_host(x) else None
         copy = fabric.copy(part, device, side)
         found.append(copy)
@@ -93,11 +113,13 @@ def scatter(
     for copy, side, main in waits:
         if side is not None:
             fabric.wait(main, side)
+            # The copy's memory belongs to the background stream, which would use it again as soon as the copy is freed,
+            # though the main stream may still read it.
             fabric.keep(copy, main)
     return found
 
 
-def gather(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, dim: int) -> Tensor:
+def place_whole(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, dim: int) -> Tensor:
     """Tensors of one dtype, and of equal shapes but for `dim`, one after the other along it, on a device."""
     if not tensors:
         raise ValueError("gather: got no tensors, need at least one.")
@@ -107,7 +129,8 @@ def gather(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, dim: 
     if len(rest) < len(tensors) or len(set(rest)) > 1:
         shapes = ", ".join(f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" for x in tensors)
         raise ValueError(f"gather: got tensors {shapes} with dim={dim}, need one dtype and equal shapes but for dim.")
-    # Of gradients of batched cotangents some may have no batch: `copy_` to those would be refused.
+    # In the derivative of a vmapped scatter, some parts of a cotangent may have a batch and others not. vmap refuses to
+    # copy a batched tensor into memory without a batch, so there the parts are concatenated, which works for both.
     batched = private.key_included(private.VMAP_MODE)
     if first.layout != torch.strided or batched:
         return _joined([x if x.device == destination else fabric.copy(x, destination) for x in tensors], dim)
@@ -166,10 +189,12 @@ def _of_one_layout(column: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     return [x if x is None or x.layout == torch.strided else x.to_dense() for x in column]
 
 
-def _sum(fabric: Fabric, terms: Sequence[Tensor], destination: Device) -> Tensor:
+def _added(fabric: Fabric, terms: Sequence[Tensor], destination: Device) -> Tensor:
     first, *others = [x if x.device == destination else fabric.copy(x, destination) for x in terms]
     if not others:
         return first.clone() if terms[0] is first else first
+    # Half types are added in float32 and rounded once at the end: rounded after every term, the result would depend on
+    # the order of places, and its error would grow with their number.
     total = first.to(compute_dtype(first.dtype))
     for x in others:
         total = total + x
@@ -197,7 +222,7 @@ def _dimension(op: str, x: Tensor, dim: int) -> int:
     return dim % x.dim()
 
 
-def _sizes(x: Tensor, devices: Sequence[Device], sizes: Sequence[int] | None, dim: int) -> list[int]:
+def _part_sizes(x: Tensor, devices: Sequence[Device], sizes: Sequence[int] | None, dim: int) -> list[int]:
     length = x.shape[dim]
     if sizes is None:
         return chunks(length, len(devices))

@@ -38,6 +38,8 @@ def buckets(pieces: Sequence[Piece], limit: int = BUCKET) -> list[list[int]]:
     found: list[list[int]] = []
     filling: dict[Hashable, tuple[list[int], int]] = {}
     for i, piece in enumerate(pieces):
+        # A kind has one open bucket at a time. A piece that does not fit closes it for good, because a later and
+        # smaller piece in an older bucket would change the order.
         bucket, filled = filling.get(piece.kind, ([], 0))
         if not bucket or filled + piece.size > limit:
             bucket, filled = [], 0

@@ -1,4 +1,8 @@
-"""`Comm`: what a rank may ask of the others. Every implementation runs the same calls."""
+"""`Comm`: what a rank may ask of the others. Every implementation runs the same calls.
+
+What each collective means is a pure function, `carried_out`: from what all ranks pass to what one rank gets. Ranks in
+one process run just that function; a process group is tested against it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,8 @@ class Comm(ABC):
     the same calls in the same order, with the same tag, or a CommError tells which did not.
 
     Attributes:
-        rank, size: this rank, counted from 0, and how many there are.
+        rank: this rank, counted from 0.
+        size: how many there are.
     """
 
     rank: int
@@ -58,7 +63,9 @@ class Comm(ABC):
 
     def _made(self, op: str, x: Tensor, root: int | None, reduction: str | None, tag: str) -> list[Tensor]:
         call = call_of(op, x, self.size, root, reduction, tag)
-        return self._run(call, x.detach().contiguous())  # gloo reads non-contiguous memory as if it were contiguous
+        # gloo reads non-contiguous memory as if it were contiguous, and sends other elements without a word. Autograd
+        # ends here: the derivative of a collective is another collective, which `collective.py` calls.
+        return self._run(call, x.detach().contiguous())
 
     @abstractmethod
     def _run(self, call: Call, x: Tensor) -> list[Tensor]:
@@ -69,11 +76,16 @@ def carried_out(call: Call, given: Sequence[Tensor], rank: int, order: Sequence[
     """What a call gives to a rank, from what all ranks pass: the meaning of every collective.
 
     Args:
-        order: in which ranks are reduced.
+        call: the call, which all ranks make.
+        given: what each rank passes, by rank.
+        rank: the rank whose result is wanted.
+        order: in which ranks are reduced; by default from the first to the last.
 
     Returns:
         New tensors: one per rank of what is gathered or exchanged, else one.
     """
+    # Every result is a new tensor, even where it equals what was passed: on a wire nothing is shared either, and a rank
+    # that writes into its result must not change another's.
     root = call.root or 0
     match call.op:
         case "all_reduce" | "reduce" if call.op == "all_reduce" or rank == root:

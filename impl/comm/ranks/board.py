@@ -1,4 +1,15 @@
-"""`Board`: where the ranks of one machine say which call they are in, so that one that fails can be named."""
+"""`Board`: where the ranks of one machine say which call they are in, so that one that fails can be named.
+
+What this is for: when a rank dies or makes another call, the others wait, and the transport tells them at best that a
+connection broke. What each rank was doing is known to that rank alone, so each writes it down beforehand, where the
+others can read it whatever becomes of the writer.
+
+What is hard here: writer and reader are processes without a lock between them, and the writer may die in the middle of
+a row. So a row carries its length and a checksum, and a row that does not fit its checksum says nothing. Whether a
+process lives is not concluded from what it wrote, nor from its number, which the system gives to others later: it is
+the holder of a lock that the system takes away when a process ends. And a rank that gave up because another did must
+not be taken for the cause, which is why what is held against a rank is ordered.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +29,11 @@ _MAGIC = b"opassay\x01"
 _HEAD = struct.Struct("<8sQ")  # magic, how many rows
 #: Length and checksum of the rest; then phase, number, made, process, time, digest, and the lengths of both texts.
 _PREFIX, _FIELDS = struct.Struct("<II"), struct.Struct("<BQQqd32sHH")
+#: Bytes of a row, and of those what a call's text may take; a note gets what is left.
 _ROW, _CALL = 1024, 320
 _NOTE = _ROW - _PREFIX.size - _FIELDS.size - _CALL
 
+#: The phases of a rank: what it has said last. From LEFT on it makes no more calls.
 ABSENT, IDLE, POSTED, DONE, LEFT, RAISED, FAILED = range(7)
 _OVER = (LEFT, RAISED, FAILED)
 #: What may be held against a rank, the worst first: who is dead or gone explains who gave up, and not the reverse.
@@ -34,12 +47,15 @@ _open_here: set[tuple[int, int, int]] = set()
 
 
 @dataclass(frozen=True)
-class Row:
+class RankRow:
     """What a rank has said last.
 
     Attributes:
-        number, call, digest: of the call that it has come to, 0 before the first. made: how many have been carried out.
-        process, time: whose sign this was, and when, by the clock `time.monotonic` that processes share.
+        phase: one of ABSENT to FAILED.
+        number, call, digest: of the call that it has come to; number is 0 before the first.
+        made: how many calls have been carried out.
+        process: whose sign this was.
+        time: when, by the clock `time.monotonic`, which the processes of a machine share.
         note: what it raised, or why it gave up.
     """
 
@@ -64,7 +80,8 @@ class Board:
     exception tells the others what was raised. A board is for one group, once.
 
     Attributes:
-        path: of the file, for `join`. size: how many rows there are.
+        path: of the file, for `join`.
+        size: how many rows there are.
     """
 
     def __init__(self, path: str, descriptor: int, created: bool) -> None:
@@ -90,7 +107,9 @@ class Board:
             raise ValueError(f"Board.create: got size={size}, need at least 1 rank.")
         folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
         descriptor, path = tempfile.mkstemp(prefix=f"opassay-board-{os.getpid()}-", dir=folder)
-        os.posix_fallocate(descriptor, 0, _ROW * (size + 1))  # writing into a hole kills, where no memory is left
+        # Memory is claimed at once. A file with a hole in it would be filled page by page, and a process that writes to
+        # a page for which no memory is left is killed by SIGBUS.
+        os.posix_fallocate(descriptor, 0, _ROW * (size + 1))
         os.pwrite(descriptor, _HEAD.pack(_MAGIC, size), 0)
         return cls(path, descriptor, created=True)
 
@@ -156,6 +175,7 @@ class Board:
             raise RuntimeError(f"Board: got rank={rank}, whose row another process holds.") from err
         self._rank, self._process = rank, os.getpid()
         self._post(IDLE)
+        # The last rank to come takes the name away: everybody has the file open, and nothing is left behind for good.
         if all(row is not None and row.phase != ABSENT for row in map(self.row, range(self.size))):
             self._remove()
 
@@ -182,7 +202,7 @@ class Board:
         """Say that this rank has given up, and why."""
         self._post(FAILED, note=why)
 
-    def judged(self, number: int, digest: bytes, late: bool = False) -> tuple[bool, str, str]:
+    def obstacle(self, number: int, digest: bytes, late: bool = False) -> tuple[bool, str, str]:
         """Whether the call `number` with this digest can still take place, as far as the other ranks have told.
 
         Args:
@@ -191,6 +211,7 @@ class Board:
         Returns:
             Whether a rank makes it impossible; what every other rank does, those first; and the cause alone.
         """
+        # Sorted by what is held against each rank, so that the first of the texts is about the cause.
         now = time.monotonic()
         others = [rank for rank in range(self.size) if rank != self._rank]
         told = sorted((self._charge(rank, number, digest, late, now), rank) for rank in others)
@@ -198,8 +219,10 @@ class Board:
         texts = [self._does(rank, now) for _, rank in told]
         text = ("different calls: " if worst == _DIFFERENT else "") + "; ".join(texts)
         cause = "; ".join(texts[: sum(charge == worst for charge, _ in told)])
+        # If ranks only gave up, the cause is what the first of them noted. Their texts would quote each other's notes,
+        # and grow with every rank.
         if worst == _GAVE_UP and (row := self.row(first)) is not None:
-            cause = row.note  # what one rank found, and not a chain of ranks that gave up because others did
+            cause = row.note
         return worst != _NOTHING, text, cause
 
     def _charge(self, rank: int, number: int, digest: bytes, late: bool, now: float) -> int:
@@ -207,6 +230,7 @@ class Board:
         row = self.row(rank)
         if row is None or row.phase == ABSENT:
             return _SILENT if late else _NOTHING
+        # It has carried out the call in question, and what became of it later does not stand in the way of that call.
         if row.made >= number:
             return _NOTHING
         if row.phase in (LEFT, RAISED):
@@ -243,19 +267,22 @@ class Board:
 
     # ------------------------------------------------------------------------------------------------------ the rows
 
-    def row(self, rank: int) -> Row | None:
+    def row(self, rank: int) -> RankRow | None:
         """What a rank has said last; None where its row cannot be read."""
         at = _ROW * (rank + 1)
-        for _ in range(4):  # it may be being written
+        # A row that does not fit its checksum may be in the middle of being written: a few more looks, without waiting.
+        for _ in range(4):
             whole = self._memory[at : at + _ROW]
             length, checksum = _PREFIX.unpack_from(whole)
             if length == checksum == 0:
-                return Row()
+                return RankRow()
             rest = whole[_PREFIX.size : _PREFIX.size + length]
             if _FIELDS.size <= length == len(rest) and zlib.crc32(rest) == checksum:
                 phase, number, made, process, since, digest, call, note = _FIELDS.unpack_from(rest)
                 text, end = rest[_FIELDS.size :], call + note
-                return Row(phase, number, made, process, since, digest, text[:call].decode(), text[call:end].decode())
+                return RankRow(
+                    phase, number, made, process, since, digest, text[:call].decode(), text[call:end].decode()
+                )
         return None
 
     def _post(self, phase: int, note: str = "") -> None:

@@ -19,8 +19,10 @@ class Call:
     """The fingerprint of a collective.
 
     Attributes:
-        op: its name. dtype, shape: of the tensor that this rank passes.
-        root: the rank that sends or receives alone, or None. reduction: one of `REDUCTIONS`, or None.
+        op: its name, as the method of `Comm`.
+        dtype, shape: of the tensor that this rank passes.
+        root: the rank that sends or receives alone, or None.
+        reduction: one of `REDUCTIONS`, or None.
         tag: what the caller says that the call is for; part of the fingerprint.
     """
 
@@ -40,6 +42,7 @@ class Call:
 
     def key(self) -> tuple[object, ...]:
         """What all ranks must agree in; the first axis of what is gathered may differ."""
+        # Ranks may have batches of different length, and gathering them is the one collective that has room for that.
         uneven = self.op in ("all_gather", "gather")
         return (self.op, self.dtype, self.shape[1:] if uneven else self.shape, self.root, self.reduction, self.tag)
 
@@ -47,9 +50,20 @@ class Call:
 def call_of(op: str, x: Tensor, size: int, root: int | None, reduction: str | None, tag: str) -> Call:
     """The call of a rank in a world of `size` ranks.
 
+    Args:
+        op: the name of the collective.
+        x: the tensor that this rank passes: strided, any dtype; at least one dim where it is gathered or cut, and one
+            slice per rank where it is cut.
+        size: how many ranks there are.
+        root: a rank, or None where no rank is special.
+        reduction: one of `REDUCTIONS`, or None.
+        tag: what the call is for.
+
     Raises:
-        TypeError: x is no tensor. ValueError: a reduction or a root that does not exist, or a shape that does not fit.
+        TypeError: x is no strided tensor.
+        ValueError: a reduction or a root that does not exist, or a shape that does not fit.
     """
+    # All this is refused here, before anything is sent: a call that fails on one rank alone leaves the others waiting.
     if not isinstance(x, Tensor):
         raise TypeError(f"{op}: got x of type {type(x).__name__}, need a tensor.")
     if x.layout != torch.strided:

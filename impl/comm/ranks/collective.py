@@ -2,6 +2,11 @@
 
 A collective is a matrix of zeros and ones from the tensors of all ranks to the results of all ranks. Of the sum of all
 ranks' losses, the gradient is the transposed matrix: of a broadcast a sum on the root, of a gather a scatter.
+
+What is hard here: a backward pass is a call, too. If one rank's input needs a gradient and another's does not, the one
+waits for the other for ever; so callers see to it that all ranks differentiate or none. And calls must not be mistaken
+for each other: the call for a derivative has a tag of its own, as "loss, vjp", so that a rank which is still in the
+forward pass is found to make another call, and not taken to agree.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from ...function import Function
 from ...operator.precision import compute_dtype
 from .base import Comm
 
+#: The transposed matrix of each collective. A sum on every rank is symmetric, and so is the exchange of slices.
 ADJOINT = {
     "broadcast": "reduce", "reduce": "broadcast", "gather": "scatter", "scatter": "gather",
     "all_gather": "reduce_scatter", "reduce_scatter": "all_gather", "all_to_all": "all_to_all",
@@ -28,11 +34,13 @@ _SUMS = ("reduce", "all_reduce", "reduce_scatter")
 
 @dataclass(frozen=True)
 class Step:
-    """What is done.
+    """A collective without its tensor: `Step("gather", 0, (2, 3), "rows")` puts 2 and 3 rows together on rank 0.
 
     Attributes:
-        kind: a name in `ADJOINT`. root: the rank that has or gets the whole. tag: what for.
-        sizes: rows of each rank's part, where a whole is cut.
+        kind: a name in `ADJOINT`.
+        root: the rank that has or gets the whole.
+        sizes: rows of each rank's part, where a whole is cut or put together.
+        tag: what for.
     """
 
     kind: str
@@ -53,7 +61,7 @@ class Collective(Function):
 
     @staticmethod
     def forward(x: Tensor, comm: Comm, step: Step) -> Tensor:
-        return _done(x, comm, step)
+        return _performed(x, comm, step)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -75,49 +83,65 @@ class Collective(Function):
 
 def broadcast(x: Tensor, root: int, comm: Comm, tag: str = "") -> Tensor:
     """The root's x, on every rank, differentiable; other ranks give a tensor of the same shape and dtype."""
-    return Collective.apply(x, comm, Step("broadcast", root, tag=tag))  # type: ignore[no-any-return]
+    return _collective(x, comm, Step("broadcast", root, tag=tag))
 
 
 def reduce(x: Tensor, root: int, comm: Comm, tag: str = "") -> Tensor:
     """Σ x over ranks, on the root, differentiable; zeros on the others."""
-    return Collective.apply(x, comm, Step("reduce", root, tag=tag))  # type: ignore[no-any-return]
+    return _collective(x, comm, Step("reduce", root, tag=tag))
 
 
 def gather(x: Tensor, root: int, sizes: Sequence[int], comm: Comm, tag: str = "") -> Tensor:
     """The ranks' x one after the other along axis 0, on the root, differentiable; zeros on the others.
 
     Args:
-        x: (sizes[rank], ...). root: a rank. sizes: rows of every rank's x, the same on all.
+        x: (sizes[rank], ...).
+        root: a rank.
+        sizes: rows of every rank's x, the same on all.
+        comm: this rank's end of the group.
+        tag: what the call is for.
     """
-    return _cut(x, "gather", root, sizes, False, comm, tag)
+    return _cut_along_rows(x, "gather", root, sizes, False, comm, tag)
 
 
 def scatter(x: Tensor, root: int, sizes: Sequence[int], comm: Comm, tag: str = "") -> Tensor:
-    """Part `rank` along axis 0 of the root's x, differentiable; other ranks give a tensor of its shape and dtype."""
-    return _cut(x, "scatter", root, sizes, True, comm, tag)
+    """Part `rank` along axis 0 of the root's x, differentiable; other ranks give a tensor of its shape and dtype.
+
+    Args:
+        x: (sum of sizes, ...).
+        root: a rank.
+        sizes: rows of every rank's part, the same on all.
+        comm: this rank's end of the group.
+        tag: what the call is for.
+
+    Raises:
+        ValueError: not one non-negative size per rank, or another length of x.
+        CommError: the ranks do not make the same call.
+    """
+    return _cut_along_rows(x, "scatter", root, sizes, True, comm, tag)
 
 
 def all_gather(x: Tensor, sizes: Sequence[int], comm: Comm, tag: str = "") -> Tensor:
     """The ranks' x one after the other along axis 0, on every rank, differentiable: x̄ is summed over ranks."""
-    return _cut(x, "all_gather", 0, sizes, False, comm, tag)
+    return _cut_along_rows(x, "all_gather", 0, sizes, False, comm, tag)
 
 
 def reduce_scatter(x: Tensor, sizes: Sequence[int], comm: Comm, tag: str = "") -> Tensor:
     """Part `rank` along axis 0 of Σ x over ranks, differentiable."""
-    return _cut(x, "reduce_scatter", 0, sizes, True, comm, tag)
+    return _cut_along_rows(x, "reduce_scatter", 0, sizes, True, comm, tag)
 
 
 def all_to_all(x: Tensor, comm: Comm, tag: str = "") -> Tensor:
     """Slice i of the result is slice `rank` of the x of rank i, differentiable. x: (ranks, ...)."""
-    return Collective.apply(_fitting("all_to_all", x, comm.size), comm, Step("all_to_all", tag=tag))  # type: ignore[no-any-return]
+    return _collective(_fitting("all_to_all", x, comm.size), comm, Step("all_to_all", tag=tag))
 
 
 def all_reduce(x: Tensor, comm: Comm, tag: str = "") -> Tensor:
     """Σ x over ranks, on every rank, differentiable."""
-    return Collective.apply(x, comm, Step("all_reduce", tag=tag))  # type: ignore[no-any-return]
+    return _collective(x, comm, Step("all_reduce", tag=tag))
 
 
-def _cut(x: Tensor, kind: str, root: int, sizes: Sequence[int], whole: bool, comm: Comm, tag: str) -> Tensor:
+def _cut_along_rows(x: Tensor, kind: str, root: int, sizes: Sequence[int], whole: bool, comm: Comm, tag: str) -> Tensor:
     """A collective of an axis 0 that is cut in `sizes`, of which this rank gives the whole or its part.
 
     The sizes are in the tag: ranks that have others make another call.
@@ -126,7 +150,12 @@ def _cut(x: Tensor, kind: str, root: int, sizes: Sequence[int], whole: bool, com
         raise ValueError(f"{kind}: got sizes={list(sizes)}, need one non-negative size for each of {comm.size} ranks.")
     rows = sum(sizes) if whole else sizes[comm.rank]
     step = Step(kind, root, tuple(sizes), f"{tag} in {list(sizes)}".strip())
-    return Collective.apply(_fitting(kind, x, rows), comm, step)  # type: ignore[no-any-return]
+    return _collective(_fitting(kind, x, rows), comm, step)
+
+
+def _collective(x: Tensor, comm: Comm, step: Step) -> Tensor:
+    result: Tensor = Collective.apply(x, comm, step)
+    return result
 
 
 def _fitting(op: str, x: Tensor, rows: int) -> Tensor:
@@ -135,15 +164,17 @@ def _fitting(op: str, x: Tensor, rows: int) -> Tensor:
     return x
 
 
-def _done(x: Tensor, comm: Comm, step: Step) -> Tensor:
+def _performed(x: Tensor, comm: Comm, step: Step) -> Tensor:
     if step.kind in _SUMS and compute_dtype(x.dtype) != x.dtype:
         # Half types travel as float32 where they are added: rounded once, not once per rank.
-        return _carried_out(x.to(compute_dtype(x.dtype)), comm, step).to(x.dtype)
-    return _carried_out(x, comm, step)
+        return _on_the_wire(x.to(compute_dtype(x.dtype)), comm, step).to(x.dtype)
+    return _on_the_wire(x, comm, step)
 
 
-def _carried_out(x: Tensor, comm: Comm, step: Step) -> Tensor:
+def _on_the_wire(x: Tensor, comm: Comm, step: Step) -> Tensor:
     home = comm.rank == step.root
+    # A rank that gets nothing returns zeros of the shape that the root gets. So the collective stays one matrix, in
+    # which that rank has rows of zeros, and its adjoint needs no case of its own.
     match step.kind:
         case "broadcast":
             return comm.broadcast(x, step.root, step.tag)

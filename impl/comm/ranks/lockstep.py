@@ -3,6 +3,11 @@
 A rank runs until its next collective and then hands over. When no rank can run, every one of them waits, has returned
 or has raised, and what happens is decided by that alone: no clock is asked, so a deadlock is found at once and for
 certain.
+
+What is hard here: a collective may be called from deep inside autograd, whose frames in C++ nothing can suspend but a
+thread. So ranks are threads; but only the one whose turn it is runs, and whose turn comes next is decided under one
+lock, which makes a run repeatable. A world that has failed must end every rank, too, also one that waits inside
+autograd.
 """
 
 from __future__ import annotations
@@ -24,9 +29,13 @@ from .call import Call, CommError
 
 @dataclass(frozen=True)
 class Slip:
-    """A fault of one rank at one of its calls, counted from 1, for tests of what is made of it.
+    """A fault of one rank at one of its calls, for tests of what the others make of it.
+
+    `Slip(1, 3, "skip")`: rank 1 leaves out its third call, as a program with a wrong branch would.
 
     Attributes:
+        rank: the rank that goes wrong.
+        number: at which of its calls, counted from 1.
         kind: "skip" (the call is not made, and x comes back) or "raise".
     """
 
@@ -43,8 +52,10 @@ class LockstepWorld:
     """A world of `size` ranks.
 
     Args:
-        size: how many ranks. order: "rank", or "random": which rank runs next, and in which order sums are taken.
-        seed: of that. slips: faults to make.
+        size: how many ranks.
+        order: "rank" or "random": which rank runs next, and in which order sums are taken.
+        seed: of the random order.
+        slips: faults to make.
         forward_mode: whether ranks take `torch.func.jvp`; `forward_ad.dual_level` is for one thread of a process.
     """
 
@@ -61,6 +72,7 @@ class LockstepWorld:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
+        # One condition for each rank, so that handing over wakes the rank whose turn it is and no other.
         self._wake = [threading.Condition(self._lock) for _ in range(self.size)]
         self._state = ["ready"] * self.size  # ready, waiting, done
         self._calls: list[list[Call]] = [[] for _ in range(self.size)]
@@ -80,6 +92,7 @@ class LockstepWorld:
         self._begin()
         results: list[Any] = [None] * self.size
         intra_op = torch.get_num_threads()
+        # Daemons, so that a program which never comes to its next collective cannot keep the process from ending.
         threads = [
             threading.Thread(target=self._live, args=(rank, program, results), daemon=True) for rank in range(self.size)
         ]
@@ -89,6 +102,8 @@ class LockstepWorld:
             for thread in threads:
                 thread.join()
         torch.set_num_threads(intra_op)
+        # Ranks that waited for one that raised are a failed world. Its text names every rank, and what was raised is
+        # the cause; where nobody waited, what was raised is all that happened.
         raised = next((err for err in self._errors if err is not None), None)
         if self._failed:
             raise CommError(self._failed) from raised
@@ -132,6 +147,7 @@ class LockstepWorld:
         return found
 
     def _hand_over(self) -> None:
+        # Called with the lock held. If no rank can run, none ever will unless those that wait now meet in one call.
         ready = [r for r in range(self.size) if self._state[r] == "ready"]
         waiting = [r for r in range(self.size) if self._state[r] == "waiting"]
         if not ready and waiting:
@@ -152,6 +168,7 @@ class LockstepWorld:
             self._fail("different calls: " + "; ".join(map(self._waits, waiting)))
             return
         order = list(range(self.size))
+        # No network promises an order of summation, so a program that relies on one is to show it here.
         if self.order == "random":
             self._random.shuffle(order)
         for rank in range(self.size):

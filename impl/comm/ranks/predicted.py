@@ -18,7 +18,8 @@ class Network:
     A message of n bytes takes latency + n / bandwidth, and every rank sends and receives one at a time.
 
     Attributes:
-        latency: seconds. bandwidth: bytes per second.
+        latency: seconds that a message of no bytes takes.
+        bandwidth: bytes per second.
     """
 
     latency: float = 5e-6
@@ -58,6 +59,8 @@ class DryComm(Comm):
 
     def _entry(self, call: Call, size: int) -> Entry:
         """Of the better of the usual algorithms: trees and halving for short messages, rings and pipelines for long."""
+        # After Thakur, Rabenseifner and Gropp: (messages one after the other, bytes sent) of each algorithm,
+        # for k ranks. `part` is what is sent of a whole that is cut in k, of which a rank keeps its own.
         k, steps = self.size, math.ceil(math.log2(self.size)) if self.size > 1 else 0
         part = size * (k - 1) / k
         table: dict[str, list[tuple[float, float]]] = {

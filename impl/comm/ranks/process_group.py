@@ -1,4 +1,11 @@
-"""`TorchComm`: ranks of a torch.distributed process group."""
+"""`TorchComm`: ranks of a torch.distributed process group.
+
+What is hard here is everything that goes wrong. A transport takes what it is given: ranks that make different calls get
+numbers of each other's, or wait until a time-out of half an hour. So before anything moves the ranks exchange a digest
+of the call, and while they wait each looks at the board for a rank that can no longer come. And a call that has been
+given up is still known to the transport, whose destructor waits for it; a thread that holds on to the group lets the
+process end.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +83,7 @@ class TorchComm(Comm):
             where = self._where(call, self._number + 1)
             raise CommError(f"{where}: refused, because this comm has failed before: {self._failure}")
         self._number, self._began = self._number + 1, time.monotonic()
+        # The number is part of what is compared: ranks that make equal calls, one of them a call behind, do not agree.
         self._digest = hashlib.sha256(f"{self._number} {call.key()!r}".encode(errors="replace")).digest()
         if self.board is not None:
             self.board.post(self._number, str(call), self._digest)
@@ -88,7 +96,9 @@ class TorchComm(Comm):
             self._give_up(text)
             if isinstance(err, RuntimeError):
                 raise CommError(text) from (None if isinstance(err, _Impossible) else err)
-            raise  # an interrupt: the others will hear of it
+            # Not an error of the call but, for example, an interrupt: it goes on as it is, and the board has told the
+            # others that this rank gave up.
+            raise
         if self.board is not None:
             self.board.done()
         return found
@@ -133,7 +143,7 @@ class TorchComm(Comm):
                 raise _Impossible(f"{text}; no board tells what the other ranks do")
             return
         self.board.wait()
-        impossible, told, self._cause = self.board.judged(self._number, self._digest, late)
+        impossible, told, self._cause = self.board.obstacle(self._number, self._digest, late)
         if impossible or late:
             raise _Impossible(told if impossible else f"{text}: {told}")
 
@@ -143,10 +153,11 @@ class TorchComm(Comm):
         if isinstance(err, _Different):
             return text
         if isinstance(err, RuntimeError) and not isinstance(err, _Impossible) and self.board is not None:
-            # A connection may break a little before the system lets go of what else the process had.
+            # A process that dies loses its connections a little before its lock on the board. Looked at too soon, the
+            # board would say that it lives, so it is asked again for a moment.
             end, impossible = time.monotonic() + _PATIENCE, False
             while not impossible and time.monotonic() < end:
-                impossible, told, self._cause = self.board.judged(self._number, self._digest)
+                impossible, told, self._cause = self.board.obstacle(self._number, self._digest)
                 time.sleep(0.0 if impossible else 0.01)
             text = told if impossible else f"{text}; {told}"
         return f"{self._where(call, self._number)}: {text}"
@@ -186,6 +197,7 @@ class TorchComm(Comm):
 
     def _gathered(self, x: Tensor) -> list[Tensor]:
         """Every rank's x; ranks with fewer rows send as many as the longest, and those are cut off again."""
+        # The transport gathers equal shapes alone, so the lengths are exchanged first.
         rows = torch.tensor([x.shape[0]], device=x.device)
         counts = [torch.empty_like(rows) for _ in range(self.size)]
         self._wait(dist.all_gather(counts, rows, self.group, async_op=True), x.device, read=True)
@@ -216,7 +228,8 @@ def _waited(work: Any) -> bool:
     except RuntimeError:
         if not work.is_completed():
             return False
-        work.wait()  # it has failed, or was done in the moment after the last
+        # Either it has failed, and this raises the transport's own error, or it was done just after the wait had ended.
+        work.wait()
     return True
 
 

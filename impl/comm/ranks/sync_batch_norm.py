@@ -1,4 +1,10 @@
-"""Batch normalisation with the statistics of all ranks' batches together."""
+"""Batch normalisation with the statistics of all ranks' batches together.
+
+What is hard here: each derivative of it is a collective call, which every rank has to make, with or without a use for
+the result. The mean and the variance depend on the inputs of all ranks, so the gradient of one rank's input depends on
+all ranks' cotangents. And `backward` is differentiated again: for that the mean and the variance are outputs of the
+function, through which derivatives of higher order come back.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +64,17 @@ def sync_batch_norm(
         local.check("sync_batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
     if eps <= 0.0:
         raise ValueError(f"sync_batch_norm: got eps={eps}, need a positive number with training.")
-    # In the graph of every rank or of none: what a rank's own input needs must not decide who takes part in backward.
+    # `backward` is a collective call. If only those ranks took part whose own input needs a gradient, they would wait
+    # for the others for ever. A zero that needs a gradient puts the function into the graph of every rank, or of none
+    # where gradients are off.
     anchor = torch.zeros((), dtype=torch.float64, device=input.device, requires_grad=torch.is_grad_enabled())
     # Half types are computed with in float32 from end to end, so that sums of derivatives are rounded once.
     wide = [t if t is None else t.to(compute_dtype(t.dtype)) for t in (input, weight, bias)]
     out, mean, var, count = Normalization.apply(*wide, anchor, eps, comm)
-    # Only where every rank has at most one element can all together have one, or none: no other rank asks the device.
+    # The count is on the device, and to read it makes the host wait. A rank that has two elements per channel or more
+    # knows without it that all ranks together have more than one, and any number above 1 will do for the test below. If
+    # the total is 1 or 0, every rank has at most that many, so all of them read it and all of them come to one
+    # conclusion.
     elements = float(count) if input.numel() <= input.shape[1] else 2.0
     if elements == 1:
         raise ValueError(
@@ -71,7 +82,8 @@ def sync_batch_norm(
         )
     if running_mean is not None and elements:
         update(running_mean, running_var, mean.detach(), (var * (count / (count - 1))).detach(), momentum)
-    return out.to(input.dtype)  # type: ignore[no-any-return]
+    part: Tensor = out.to(input.dtype)
+    return part
 
 
 class Normalization(Function):
@@ -87,8 +99,8 @@ class Normalization(Function):
     @staticmethod
     def forward(x: Tensor, weight: Any, bias: Any, anchor: Tensor, eps: float, comm: Comm) -> tuple[Tensor, ...]:
         mean, var, total = _moments(x, comm)
-        out = _deviation(x, mean) * _along(_scale(var, weight, eps), x)
-        return out if bias is None else out + _along(bias, x), mean, var, total
+        out = _deviation(x, mean) * _per_channel(_weight_over_std(var, weight, eps), x)
+        return out if bias is None else out + _per_channel(bias, x), mean, var, total
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -104,17 +116,20 @@ class Normalization(Function):
     def backward(ctx: Any, g: Any, g_mean: Any, g_var: Any, g_total: Any) -> Any:
         x, weight, mean, var, total = ctx.saved_tensors
         g = torch.zeros_like(x) if g is None else g
-        scale, invstd, deviation = _scale(var, weight, ctx.eps), (var + ctx.eps).rsqrt(), _deviation(x, mean)
-        sums, products = _sum(g), _sum(g * deviation)
-        # Cotangents of the mean and the variance come in higher orders alone, and then on every rank.
+        scale, invstd = _weight_over_std(var, weight, ctx.eps), (var + ctx.eps).rsqrt()
+        deviation = _deviation(x, mean)
+        sums, products = _channel_sums(g), _channel_sums(g * deviation)
+        # d_x = s (g − mean(g) − δ invstd² mean(g δ)) with the deviation δ and s = w invstd, as on one device; but the
+        # means are over all ranks, and one call sends both sums. Cotangents of the mean and the variance come in higher
+        # orders alone, and then on every rank, so that what is sent has one length everywhere.
         higher = g_mean is not None or g_var is not None
         inner = [torch.zeros_like(mean) if part is None else part for part in (g_mean, g_var)] if higher else []
         reduced = all_reduce(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")
         of_sum, of_product, *of_inner = (part / total for part in reduced.split(x.shape[1]))
-        d_input = (g - _along(of_sum, x)) - deviation * _along(invstd.square() * of_product, x)
-        d_input = d_input * _along(scale, x)
+        d_input = (g - _per_channel(of_sum, x)) - deviation * _per_channel(invstd.square() * of_product, x)
+        d_input = d_input * _per_channel(scale, x)
         if higher:
-            of_mean, of_var = (_along(part, x) for part in of_inner)
+            of_mean, of_var = (_per_channel(part, x) for part in of_inner)
             d_input = d_input + (of_mean + 2 * deviation * of_var)
         d_weight = None if weight is None else (invstd * products).to(x.dtype)
         return d_input, d_weight, sums.to(x.dtype) if ctx.has_bias else None, None, None, None
@@ -123,14 +138,16 @@ class Normalization(Function):
     def jvp(ctx: Any, t: Any, t_weight: Any, t_bias: Any, *rest: Any) -> Any:
         x, weight, mean, var, total = ctx.saved_tensors
         t = torch.zeros_like(x) if t is None else t
-        scale, invstd, deviation = _scale(var, weight, ctx.eps), (var + ctx.eps).rsqrt(), _deviation(x, mean)
-        local_sums = torch.cat([_sum(t), 2 * _sum(t * deviation)])
+        scale, invstd = _weight_over_std(var, weight, ctx.eps), (var + ctx.eps).rsqrt()
+        deviation = _deviation(x, mean)
+        # ẏ = s (ẋ − mean(ẋ)) + δ ṡ with ṡ = invstd ẇ − s invstd² v̇ / 2 and v̇ = 2 mean(δ ẋ), the means over all ranks.
+        local_sums = torch.cat([_channel_sums(t), 2 * _channel_sums(t * deviation)])
         reduced = all_reduce(local_sums, ctx.comm, "batch norm, jvp")
         t_mean, t_var = (reduced / total).chunk(2)
         t_scale = -0.5 * scale * invstd.square() * t_var
         t_scale = t_scale if t_weight is None else t_scale + invstd * t_weight
-        moved = (t - _along(t_mean, x)) * _along(scale, x) + deviation * _along(t_scale, x)
-        return moved if t_bias is None else moved + _along(t_bias, x), t_mean, t_var, None
+        moved = (t - _per_channel(t_mean, x)) * _per_channel(scale, x) + deviation * _per_channel(t_scale, x)
+        return moved if t_bias is None else moved + _per_channel(t_bias, x), t_mean, t_var, None
 
 
 def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,15 +158,15 @@ def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
     """
     channels, count = x.shape[1], x.numel() // max(x.shape[1], 1)
     wide = x.to(torch.float64)
-    mean = _sum(wide) / max(count, 1)
+    mean = _channel_sums(wide) / max(count, 1)
     own = [count * mean, mean.new_full((1,), count)]
     if x.dtype == torch.float64:
         sums = all_reduce(torch.cat(own), comm, "batch norm, mean")
         total = sums[-1]
         mean = sums[:-1] / total
-        squares = all_reduce(_sum((wide - _along(mean, wide)).square()), comm, "batch norm, variance")
+        squares = all_reduce(_channel_sums((wide - _per_channel(mean, wide)).square()), comm, "batch norm, variance")
         return mean, squares / total, total
-    squares = _sum((wide - _along(mean, wide)).square()) + count * mean.square()
+    squares = _channel_sums((wide - _per_channel(mean, wide)).square()) + count * mean.square()
     sums = all_reduce(torch.cat([*own, squares]), comm, "batch norm")
     total = sums[channels]
     mean = sums[:channels] / total
@@ -159,20 +176,20 @@ def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
 def _deviation(x: Tensor, mean: Tensor) -> Tensor:
     """(x − hi) − lo: hi + lo is the mean to twice the digits of the input's dtype."""
     high = mean.to(x.dtype)
-    return (x - _along(high, x)) - _along(mean - high, x)
+    return (x - _per_channel(high, x)) - _per_channel(mean - high, x)
 
 
-def _scale(var: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+def _weight_over_std(var: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """weight / sqrt(var + eps), float64."""
     invstd = (var + eps).rsqrt()
     return invstd if weight is None else invstd * weight
 
 
-def _sum(x: Tensor) -> Tensor:
+def _channel_sums(x: Tensor) -> Tensor:
     """Per channel, float64."""
     return sums.total(x, [0, *range(2, x.dim())], dtype=torch.float64)
 
 
-def _along(channels: Tensor, x: Tensor) -> Tensor:
+def _per_channel(channels: Tensor, x: Tensor) -> Tensor:
     """(C,) in the dtype of x, as it broadcasts to x."""
     return channels.to(x.dtype).reshape(1, -1, *(1,) * (x.dim() - 2))

@@ -55,6 +55,7 @@ def convert_sync_batchnorm(
             module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group,
             comm=comm,
         )  # fmt: skip
+        # The very tensors, and no copies: an optimizer may have been given them before.
         new.weight, new.bias = module.weight, module.bias
         new.running_mean, new.running_var = module.running_mean, module.running_var
         new.num_batches_tracked = module.num_batches_tracked

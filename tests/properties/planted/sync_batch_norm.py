@@ -43,7 +43,8 @@ FAULTS = (
         "collective",
     ),
     _fault(
-        "squares of the input summed in float32", "_sum((wide - _along(mean, wide)).square()) + count * mean.square()",
+        "squares of the input summed in float32",
+        "_channel_sums((wide - _per_channel(mean, wide)).square()) + count * mean.square()",
         "x.square().sum([0, *range(2, x.dim())]).double()",
     ),
     _fault(
