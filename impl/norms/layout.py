@@ -7,8 +7,7 @@ kinds of sharing are whole dims, and knows the shapes of what an op returns.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -57,8 +56,7 @@ class Layout(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """Layer norm: x is (*batch, *lead, *row), a weight (*row), or (*batch, *row) where each batch dim is full or 1."""
 
     row_ndim: int
@@ -95,8 +93,7 @@ class Rows:
         return x.new_empty(x.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(NamedTuple):
     """Group norm: x is (N, C, *), viewed as (N, groups, channels per group, positions); a weight is (C,)."""
 
     groups: int
@@ -133,8 +130,7 @@ class Groups:
         return x.new_empty(x.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
+class Channels(NamedTuple):
     """Batch norm: x is (N, C, *), viewed as (N, C, 1, positions); statistics and a weight are (C,)."""
 
     channels: int

@@ -31,20 +31,25 @@ _GRADIENTS = ("input", "weight", "bias")
 
 
 def _rows(args: Record) -> Rows:
-    return Rows(args.row_ndim, getattr(args, "batch_ndim", 0))
+    return Rows(args.row_ndim)
+
+
+def _batched_rows(args: Record) -> Rows:
+    return Rows(args.row_ndim, args.batch_ndim)
 
 
 def _differentiate_rows(
-    saved: Saved, grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
+    saved: Saved[Rows], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
 ) -> Gradients:
-    x, mean, rstd = rules.tensors_of(saved)
+    x, mean, rstd = saved.input, saved.mean, saved.rstd
+    assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
     return layer_norm_backward(
         grad_out, grad_mean, grad_rstd, x, mean, rstd, rules.weight_or_zeros(saved), saved.bias_dtype,
-        len(saved.layout.dims(x.dim())), saved.eps, 0, wanted,
+        saved.layout.row_ndim, saved.eps, 0, wanted,
     )  # fmt: skip
 
 
-_layer = Norm(_rows, _differentiate_rows)
+_layer = Norm(_rows, _batched_rows, _differentiate_rows)
 
 layer_norm = Operator(
     "layer_norm(Tensor input, Tensor? weight, Tensor? bias, int row_ndim, float eps) -> (Tensor, Tensor, Tensor)",
@@ -79,16 +84,17 @@ def _groups(args: Record) -> Groups:
 
 
 def _differentiate_groups(
-    saved: Saved, grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
+    saved: Saved[Groups], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
 ) -> Gradients:
-    x, mean, rstd = rules.tensors_of(saved)
+    x, mean, rstd = saved.input, saved.mean, saved.rstd
+    assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
     return group_norm_backward(
         grad_out, grad_mean, grad_rstd, x, mean, rstd, rules.weight_or_zeros(saved), saved.bias_dtype,
-        mean.shape[1], saved.eps, wanted,
+        saved.layout.groups, saved.eps, wanted,
     )  # fmt: skip
 
 
-_group = Norm(_groups, _differentiate_groups)
+_group = Norm(_groups, _groups, _differentiate_groups)
 
 group_norm = Operator(
     "group_norm(Tensor input, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)",
@@ -123,9 +129,10 @@ def _channels(args: Record) -> Channels:
 
 
 def _differentiate_channels(
-    saved: Saved, grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
+    saved: Saved[Channels], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
 ) -> Gradients:
-    x, mean, rstd = rules.tensors_of(saved)
+    x, mean, rstd = saved.input, saved.mean, saved.rstd
+    assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
     return batch_norm_backward(
         grad_out, grad_mean, grad_rstd, x, mean, rstd, saved.weight, saved.weight_dtype or x.dtype,
         saved.bias_dtype or x.dtype, saved.eps, wanted,
@@ -137,7 +144,7 @@ def _training_fake(args: Record) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return out, mean, rstd, mean.new_empty((2, mean.shape[0]))
 
 
-_batch = Norm(_channels, _differentiate_channels)
+_batch = Norm(_channels, _channels, _differentiate_channels)
 
 batch_norm_training = Operator(
     "batch_norm_training(Tensor input, Tensor? weight, Tensor? bias, float eps)"

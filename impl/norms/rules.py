@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,7 +29,10 @@ Wanted = tuple[bool, bool, bool]
 """Which gradients to compute: those of input, weight and bias."""
 
 
-class Saved(NamedTuple):
+L = TypeVar("L", bound=Layout)
+
+
+class Saved(NamedTuple, Generic[L]):
     """What a forward op keeps for its backward rule; the tensors are None where only the bias needs a gradient.
 
     Attributes:
@@ -45,25 +48,26 @@ class Saved(NamedTuple):
     rstd: Tensor | None
     weight_dtype: torch.dtype | None
     bias_dtype: torch.dtype | None
-    layout: Layout
+    layout: L
     eps: float
 
 
-Differentiate = Callable[[Saved, Tensor, Tensor | None, Tensor | None, Wanted], Gradients]
+Differentiate = Callable[[Saved[L], Tensor, Tensor | None, Tensor | None, Wanted], Gradients]
 """(saved, grad_out, grad_mean, grad_rstd, wanted) -> gradients, by a call of the backward op."""
 
 
 @dataclass(frozen=True, slots=True)
-class Norm:
+class Norm(Generic[L]):
     """The rules of one norm's forward ops and backward op.
 
     Attributes:
-        layout: from the arguments of either, the layout.
+        layout, backward_layout: the layout for the arguments of a forward op, and of the backward op.
         differentiate: the call of the backward op.
     """
 
-    layout: Callable[[Record], Layout]
-    differentiate: Differentiate
+    layout: Callable[[Record], L]
+    backward_layout: Callable[[Record], L]
+    differentiate: Differentiate[L]
 
     def fake(self, args: Record) -> tuple[Tensor, Tensor, Tensor]:
         """Fake (out, mean, rstd)."""
@@ -71,7 +75,7 @@ class Norm:
         shape, dtype = layout.statistics_shape(x.shape), compute_dtype(x.dtype)
         return layout.empty_like(x), x.new_empty(shape, dtype=dtype), x.new_empty(shape, dtype=dtype)
 
-    def forward_rules(self, *, statistics: bool, others: tuple[str, ...] = ()) -> Rules[Saved]:
+    def forward_rules(self, *, statistics: bool, others: tuple[str, ...] = ()) -> Rules[Saved[L]]:
         """The rules of a forward op.
 
         Args:
@@ -85,18 +89,17 @@ class Norm:
 
         return Rules(self._save, self._backward, jvp, (*(() if statistics else ("mean", "rstd")), *others))
 
-    def _save(self, args: Record, outputs: Record, needs: Record) -> Saved:
-        weight, bias = args.weight, args.bias
-        dtypes = (None if weight is None else weight.dtype, None if bias is None else bias.dtype)
-        if needs.input:
-            tensors = (args.input, weight, outputs.mean, outputs.rstd)
-        elif needs.weight:
-            tensors = (args.input, None, outputs.mean, outputs.rstd)
-        else:
-            tensors = (None, None, None, None)
-        return Saved(*tensors, *dtypes, self.layout(args), args.eps)
+    def _save(self, args: Record, outputs: Record, needs: Record) -> Saved[L]:
+        x, weight, bias, mean, rstd = args.input, args.weight, args.bias, outputs.mean, outputs.rstd
+        weight_dtype = None if weight is None else weight.dtype
+        bias_dtype = None if bias is None else bias.dtype
+        if not needs.input:
+            weight = None
+            if not needs.weight:
+                x = mean = rstd = None
+        return Saved(x, weight, mean, rstd, weight_dtype, bias_dtype, self.layout(args), args.eps)
 
-    def _backward(self, saved: Saved, needs: Record, cotangents: Record) -> Grads:
+    def _backward(self, saved: Saved[L], needs: Record, cotangents: Record) -> Grads:
         """One call of the backward op; a bias gradient alone is a sum."""
         grad_out = cotangents.out
         if saved.input is None:
@@ -127,13 +130,13 @@ class Norm:
 
     def backward_fake(self, args: Record) -> Gradients:
         """Fake (d_input, d_weight, d_bias), None where not wanted."""
-        return fake_gradients(args, self.layout(args))
+        return fake_gradients(args, self.backward_layout(args))
 
     def backward_derivatives(self) -> Expression:
         """The backward op as an expression of grad_out, input, weight and the cotangents of the statistics."""
 
         def slopes(args: Record) -> Gradients:
-            layout = self.layout(args)
+            layout = self.backward_layout(args)
             grad_mean, grad_rstd = (
                 None if t is None else layout.view_statistics(t) for t in (args.grad_mean, args.grad_rstd)
             )
@@ -172,15 +175,7 @@ def fake_gradients(args: Record, layout: Layout) -> Gradients:
     )
 
 
-def tensors_of(saved: Saved) -> tuple[Tensor, Tensor, Tensor]:
-    """(input, mean, rstd), where they have been saved."""
-    assert saved.input is not None
-    assert saved.mean is not None
-    assert saved.rstd is not None
-    return saved.input, saved.mean, saved.rstd
-
-
-def weight_or_zeros(saved: Saved) -> Tensor | None:
+def weight_or_zeros(saved: Saved[Any]) -> Tensor | None:
     """The weight for a call of the backward op: for d_weight alone, which needs no more than shape and dtype, zeros."""
     if saved.weight is not None or saved.weight_dtype is None or saved.input is None:
         return saved.weight

@@ -35,3 +35,14 @@ def require_shape(op: str, label: str, tensor: Tensor, shape: Any, rule: str) ->
     """RuntimeError unless `tensor` has `shape`; `rule` says where that shape comes from."""
     if tuple(tensor.shape) != tuple(shape):
         raise RuntimeError(f"{op}: got {label} of shape={list(tensor.shape)}, need {rule}={list(shape)}.")
+
+
+def require_like(op: str, label: str, value: Any, other_label: str, other: Tensor) -> None:
+    """Unless `value` is a Tensor on the device, of the shape and of the dtype of `other`: TypeError or RuntimeError."""
+    require_tensor(op, label, value)
+    require_device(op, label, value, other_label, other)
+    require_shape(op, label, value, other.shape, f"the {other_label}'s shape")
+    if value.dtype is not other.dtype:
+        raise RuntimeError(
+            f"{op}: got {label} of dtype={value.dtype} and {other_label} of dtype={other.dtype}, need one dtype."
+        )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import overload
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 from torch import Tensor
 
 from .precision import raised
+from .records import Record
 
 
 @overload
@@ -60,3 +61,10 @@ def out_dims(outputs: Sequence[Tensor | None], at: int | Sequence[int] = 0) -> t
     """Where the batch is in each output: `at`, and None for an output that is None."""
     dims = [at] * len(outputs) if isinstance(at, int) else at
     return tuple(None if t is None else dim for t, dim in zip(outputs, dims, strict=True))
+
+
+def one_more_dim(op: Callable[..., Any], size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    """The vmap rule of an op whose first argument alone is a tensor, and has any number of dims in front."""
+    (dim, *_), (first, *others) = dims, args
+    outputs = op(first.movedim(dim, 0), *others)
+    return outputs, 0 if isinstance(outputs, Tensor) else out_dims(outputs)

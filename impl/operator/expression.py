@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+from torch.autograd import Function, forward_ad
 
 from . import torch_private as private
 from .attach import attach
@@ -35,29 +35,69 @@ class Expression(Derivatives):
 
     def around(self, op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
         """The kernel's values with the derivatives of the expression attached."""
-        slopes, arguments, plain = self.slopes, op.arguments, level == "plain"
+        if level == "plain":
+            return self._around_kernel(op, values)
+        slopes: Callable[[Record], Any] = self.slopes
+        arguments = op.arguments
 
         def differentiated(*args: Any) -> Any:
-            if plain:
-                with private.below_autograd():
-                    outputs = values(*args)
-            else:
-                outputs = values(*args)
+            outputs = values(*args)
+            return _each_attached(outputs, slopes(arguments(args)))
+
+        return differentiated
+
+    def _around_kernel(self, op: Operator[*tuple[Any, ...], Any], kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """The same for plain tensors: one node of the graph for all outputs, and no copies."""
+        slopes: Callable[[Record], Any] = self.slopes
+        arguments = op.arguments
+        apply: Any = super(Function, _Attached).apply  # without a search for functorch levels: there are none
+
+        def differentiated(*args: Any) -> Any:
+            with private.below_autograd():
+                outputs = kernel(*args)
             found = slopes(arguments(args))
+            if forward_ad._current_level >= 0:
+                return _each_attached(outputs, found)
             if isinstance(outputs, Tensor):
-                return _attached(outputs, found)
-            return tuple(map(_attached, outputs, found))
+                return apply((outputs,), _shaped(found, outputs))[0]
+            present = [i for i, value in enumerate(outputs) if value is not None]
+            carried = apply([outputs[i] for i in present], *[_shaped(found[i], outputs[i]) for i in present])
+            result = list(outputs)
+            for i, value in zip(present, carried, strict=True):
+                result[i] = value
+            return tuple(result)
 
         return differentiated
 
 
-def _attached(value: Tensor | None, slope: Any) -> Tensor | None:
-    """The value with the slope's derivatives; as it is, where it is plain that there are none."""
+class _Attached(Function):
+    """`attach` for several fresh tensors at once, which become the outputs without a copy; for reverse mode."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Sequence[Tensor], *slopes: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.dtypes = [slope.dtype for slope in slopes]
+        return tuple(values)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        pairs = zip(cotangents, ctx.dtypes, strict=True)
+        return None, *[None if cotangent is None else cotangent.to(dtype) for cotangent, dtype in pairs]
+
+
+def _each_attached(outputs: Any, slopes: Any) -> Any:
+    return attached(outputs, slopes) if isinstance(outputs, Tensor) else tuple(map(attached, outputs, slopes))
+
+
+def attached(value: Tensor | None, slope: Tensor | None) -> Tensor | None:
+    """The value with the slope's derivatives; as it is, where either is missing."""
     if value is None or slope is None:
         return value
-    if not (private.transforms_active() or forward_ad._current_level >= 0 or slope.requires_grad):
-        return value
-    return attach(value, slope if slope.shape == value.shape else slope.expand(value.shape))
+    return attach(value, _shaped(slope, value))
+
+
+def _shaped(slope: Tensor, value: Tensor) -> Tensor:
+    return slope if slope.shape == value.shape else slope.expand(value.shape)
 
 
 def values_of(overload: torch._ops.OpOverload, *args: object) -> Any:

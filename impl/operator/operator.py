@@ -56,6 +56,15 @@ class Kernels(Generic[*Ts, Outputs]):
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
 
+def on_all_devices(
+    kernel: Callable[[*Ts], Outputs],
+    fake: Callable[[Record], object],
+    autocast: tuple[tuple[str, torch.dtype], ...] = (),
+) -> Kernels[*Ts, Outputs]:
+    """`Kernels` of which one serves every device."""
+    return Kernels(kernel, kernel, fake, autocast)
+
+
 class Derivatives(ABC):
     """How an op is differentiated: `rules.Rules`, or `expression.Expression`."""
 

@@ -16,6 +16,7 @@ one broken gives a wrong derivative without an error:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -40,7 +41,7 @@ class Rules(Derivatives, Generic[Saved]):
 
     Attributes:
         save: (args, outputs, needs) -> what the backward rule needs when only the arguments with `needs.<name>` require
-            gradients: a NamedTuple. Tensors in it are saved as torch saves them, other values as they are.
+            gradients: a NamedTuple, tensors (or None) first. These are saved as torch saves them, the rest as it is.
         backward: (saved, needs, cotangents) -> the arguments' cotangents by name. `needs` may have shrunk since `save`.
             A cotangent of an output is None for zero, but not every one of them.
         jvp: (args, tangents) -> the outputs' tangents, None for an output that is None or non-differentiable. A
@@ -55,72 +56,90 @@ class Rules(Derivatives, Generic[Saved]):
 
     def around(self, op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
         """`apply` of an autograd function with these rules."""
-        base: Any = private.SingleLevelFunction if level == "functorch" else Function
+        single_level = level == "functorch"
         suffix = {"plain": "", "autograd": "_dispatched", "functorch": "_single_level"}[level]
-        members = _Members(self, op, values, level == "functorch")
-        rules = {"forward": members.forward, "backward": members.backward, "jvp": members.jvp}
-        cls: Any = type(op.name + suffix, (base,), {key: staticmethod(value) for key, value in rules.items()})
-        # Function.apply looks for functorch levels first; the callers here have already done so.
+        base: Any = private.SingleLevelFunction if single_level else Function
+        members = {
+            "forward": _forward(self, op, values, single_level),
+            "backward": _backward(self, op),
+            "jvp": _jvp(self, op),
+        }
+        cls: Any = type(op.name + suffix, (base,), {key: staticmethod(value) for key, value in members.items()})
         plain: Any = super  # mypy does not know what `super` of a class made here has
-        apply: Callable[..., Any] = cls.apply if level == "functorch" else plain(Function, cls).apply
+        # Function.apply looks for functorch levels first; the callers here have already done so.
+        apply: Callable[..., Any] = cls.apply if single_level else plain(Function, cls).apply
         return apply
 
 
-class _Members:
-    """forward, backward and jvp of an autograd function, between torch's positions and the rules' names."""
+def _forward(
+    rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], single_level: bool
+) -> Callable[..., Any]:
+    """`forward` of an autograd function. It runs at every differentiable call, and its names are local for speed."""
+    save, make_arguments, make_outputs, tensors = rules.save, op.arguments, op.outputs, op.tensors
+    constant = tuple(op.output_names.index(name) for name in rules.non_differentiable)
 
-    def __init__(
-        self,
-        rules: Rules[Any],
-        op: Operator[*tuple[Any, ...], Any],
-        values: Callable[..., Any],
-        single_level: bool,
-    ) -> None:
-        self._rules, self._values, self._single_level = rules, values, single_level
-        self._save, self._backward = rules.save, rules.backward
-        self._names, self._known = op.argument_names, frozenset(op.argument_names)
-        self._arguments, self._outputs, self._tensors = op.arguments, op.outputs, op.tensors
-        self._constant = tuple(op.output_names.index(name) for name in rules.non_differentiable)
-
-    def forward(self, ctx: Any, *args: Any) -> Any:
+    def forward(ctx: Any, *args: Any) -> Any:
         ctx.set_materialize_grads(False)
-        result = self._values(*args)
+        result = values(*args)
         outputs = result if type(result) is tuple else (result,)
-        kept = self._save(self._arguments(args), self._outputs(outputs), self._arguments(ctx.needs_input_grad))
-        ctx.kept_as = type(kept)
-        ctx.others = [None if isinstance(value, Tensor) else value for value in kept]
-        ctx.save_for_backward(*[value if isinstance(value, Tensor) else None for value in kept])
-        level = private.top_jvp_level() if self._single_level else None
+        kept = save(make_arguments(args), make_outputs(outputs), make_arguments(ctx.needs_input_grad))
+        kind: Any = type(kept)
+        count = _tensor_fields(kind)
+        ctx.save_for_backward(*kept[:count])
+        ctx.kept_as, ctx.others = kind, kept[count:]
+        level = private.top_jvp_level() if single_level else None
         # Where no tangent can be, nothing asks for jvp: keep no argument alive for it.
         if level is not None or forward_ad._current_level >= 0:
             ctx.jvp_level = level
-            ctx.arguments = tuple(None if i in self._tensors else arg for i, arg in enumerate(args))
-            ctx.save_for_forward(*[args[i] for i in self._tensors])
-        if self._constant:
-            ctx.mark_non_differentiable(*[outputs[i] for i in self._constant if outputs[i] is not None])
+            ctx.arguments = tuple(None if i in tensors else arg for i, arg in enumerate(args))
+            ctx.save_for_forward(*[args[i] for i in tensors])
+        if constant:
+            ctx.mark_non_differentiable(*[outputs[i] for i in constant if outputs[i] is not None])
         return result
 
-    def backward(self, ctx: Any, *cotangents: Any) -> Any:
+    return forward
+
+
+@functools.cache
+def _tensor_fields(saved: Any) -> int:
+    """How many fields of what a save rule returns are tensors, by their annotations: these must come first."""
+    are = ["Tensor" in str(annotation) for annotation in saved.__annotations__.values()]
+    if are != sorted(are, reverse=True):
+        raise TypeError(f"got {saved.__name__} with fields {list(saved.__annotations__)}, need its tensors first.")
+    return sum(are)
+
+
+def _backward(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any]) -> Callable[..., Any]:
+    rule, make_arguments, make_outputs = rules.backward, op.arguments, op.outputs
+    names, known = op.argument_names, frozenset(op.argument_names)
+
+    def backward(ctx: Any, *cotangents: Any) -> Any:
         needs = ctx.needs_input_grad
-        if all(cotangent is None for cotangent in cotangents):
+        for cotangent in cotangents:
+            if cotangent is not None:
+                break
+        else:
             return (None,) * len(needs)
-        values = zip(ctx.saved_tensors, ctx.others, strict=True)
-        saved = tuple.__new__(ctx.kept_as, [other if tensor is None else tensor for tensor, other in values])
-        grads = self._backward(saved, self._arguments(needs), self._outputs(cotangents))
-        if not self._known.issuperset(grads):
-            raise TypeError(f"got cotangents of {sorted(grads)}, need names of arguments: {list(self._names)}.")
-        return tuple(map(grads.get, self._names))
+        saved = tuple.__new__(ctx.kept_as, ctx.saved_tensors + ctx.others)
+        grads = rule(saved, make_arguments(needs), make_outputs(cotangents))
+        if not known.issuperset(grads):
+            raise TypeError(f"{op.name}: got cotangents of {list(grads)}, need arguments, of {list(names)}.")
+        return tuple(map(grads.get, names))
 
-    def jvp(self, ctx: Any, *tangents: Any) -> Any:
-        args = list(ctx.arguments)
-        for i, tensor in zip(self._tensors, ctx.saved_tensors, strict=True):
+    return backward
+
+
+def _jvp(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any]) -> Callable[..., Any]:
+    """`jvp`; under functorch with this level's tangents off the arguments, and outer levels live (rule 2)."""
+
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        level, args = ctx.jvp_level, list(ctx.arguments)
+        for i, tensor in zip(op.tensors, ctx.saved_tensors, strict=True):
             args[i] = tensor
-        return self._at_level(ctx.jvp_level, args, tangents)
-
-    def _at_level(self, level: int | None, args: list[Any], tangents: tuple[Any, ...]) -> Any:
-        """The jvp rule; under functorch with this level's tangents off the arguments, outer levels live (rule 2)."""
         if level is None:
-            return self._rules.jvp(self._arguments(args), self._arguments(tangents))
+            return rules.jvp(op.arguments(args), op.arguments(tangents))
         args = [private.constant_at(v, level) if isinstance(v, Tensor) else v for v in args]
         with torch.enable_grad(), private.forward_ad_enabled(True):
-            return self._rules.jvp(self._arguments(args), self._arguments(tangents))
+            return rules.jvp(op.arguments(args), op.arguments(tangents))
+
+    return jvp

@@ -1,29 +1,27 @@
-"""Log-sigmoid: the public functions, and the ops behind them.
+"""Log-sigmoid.
 
 With s(x) = 1 / (1 + exp(x)), the slope of log-sigmoid, and D(g, x) = g s(x):
 
     d log_sigmoid(x) = D(dx, x),    dD = D(dg, x) - D(D(g dx, x), -x),
 
-for s'(x) = -s(x) s(-x). So every derivative of every order is made of D, which is accurate where s is small.
+for s'(x) = -s(x) s(-x). So every derivative of every order is made of D, which is accurate where s is small. That is
+why D has rules and not an expression: torch would differentiate s by way of 1 - s, which cancels.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..operator import positional as dispatch
-from ..operator.arguments import require_device, require_floating, require_shape, require_tensor
-from ..operator.precision import FLOATING, HALF, compute_dtype
-
-_CHUNK = 1 << 16
-"""Elements that are worked on at a time where intermediates are needed: these stay in cache."""
-
-_library = torch.library.Library("opassay", "FRAGMENT")
-_aten_forward = torch.ops.aten.log_sigmoid_forward.default
-_aten_backward = torch.ops.aten.log_sigmoid_backward.default
+from ..operator.arguments import require_floating, require_like, require_tensor
+from ..operator.batching import in_front, one_more_dim, raised_for_sum
+from ..operator.operator import Kernels, Operator
+from ..operator.precision import FLOATING, raised
+from ..operator.records import Grads, Record
+from ..operator.rules import Rules
+from . import kernels_cpu, kernels_cuda
 
 
 def log_sigmoid(input: Tensor) -> Tensor:
@@ -41,26 +39,19 @@ def log_sigmoid(input: Tensor) -> Tensor:
         NotImplementedError: input is not of a floating dtype named above.
     """
     if not (isinstance(input, Tensor) and input.dtype in FLOATING):
-        _check("log_sigmoid", input)
-    return _forward(input)[0]  # type: ignore[no-any-return]
+        require_tensor("log_sigmoid", "input", input)
+        require_floating("log_sigmoid", "input", input)
+    return _forward(input)[0]
 
 
 def log_sigmoid_forward(input: Tensor) -> tuple[Tensor, Tensor]:
-    """`log_sigmoid` with the buffer of torch's op of this name.
+    """`log_sigmoid` of input, and torch's buffer, which is empty (shape (0,), the input's dtype) on every device.
 
-    Args:
-        input: as for `log_sigmoid`.
-
-    Returns:
-        output, as `log_sigmoid`, and buffer: empty, of shape (0,) and the input's dtype, on every device. (So is
-        torch's on CUDA; on CPU torch's holds exp(-|x|).) It is not differentiable, and `log_sigmoid_backward` does not
-        read it.
-
-    Raises:
-        As `log_sigmoid`.
+    Torch's own holds exp(-|x|) on CPU. It is not differentiable, and `log_sigmoid_backward` does not read it. Raises as
+    `log_sigmoid`.
     """
-    if not (isinstance(input, Tensor) and input.dtype in FLOATING):
-        _check("log_sigmoid_forward", input)
+    require_tensor("log_sigmoid_forward", "input", input)
+    require_floating("log_sigmoid_forward", "input", input)
     return _forward(input)[0], input.new_empty((0,))
 
 
@@ -81,160 +72,72 @@ def log_sigmoid_backward(grad_output: Tensor, input: Tensor, buffer: Tensor) -> 
         RuntimeError: shapes, dtypes or devices do not fit each other.
         NotImplementedError: input is not of a floating dtype.
     """
-    if not (
-        isinstance(input, Tensor)
-        and isinstance(grad_output, Tensor)
-        and isinstance(buffer, Tensor)
-        and input.dtype in FLOATING
-        and grad_output.dtype is input.dtype
-        and grad_output.shape == input.shape
-        and grad_output.device == input.device
-    ):
-        _check_backward("log_sigmoid_backward", grad_output, input, buffer)
-    return _backward(grad_output, input, None)  # type: ignore[no-any-return]
-
-
-def _check(name: str, x: Tensor) -> None:
-    require_tensor(name, "input", x)
-    require_floating(name, "input", x)
-
-
-def _check_backward(name: str, grad: Tensor, x: Tensor, buffer: Tensor) -> None:
-    _check(name, x)
-    require_tensor(name, "grad_output", grad)
+    name = "log_sigmoid_backward"
+    require_tensor(name, "input", input)
+    require_floating(name, "input", input)
     require_tensor(name, "buffer", buffer)
-    require_device(name, "grad_output", grad, "input", x)
-    require_shape(name, "grad_output", grad, x.shape, "the input's shape")
-    if grad.dtype is not x.dtype:
-        raise RuntimeError(
-            f"{name}: got grad_output of dtype={grad.dtype} and input of dtype={x.dtype}, need one dtype."
-        )
+    require_like(name, "grad_output", grad_output, "input", input)
+    return _backward(grad_output, input, None)
 
 
-# ---------------------------------------------------------------------------------------------- kernels
-
-
-def _forward_cpu(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(out, exp(-|x|)); None for the half types, whose exp(-|x|) would be rounded."""
-    out, buffer = _aten_forward(x.contiguous())
-    return out, None if x.dtype in HALF else buffer
-
-
-def _forward_cuda(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(out, None): the backward kernel there computes exp(-|x|) again."""
-    return _aten_forward(x.contiguous())[0], None
-
-
-def _forward_fake(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    kept = x.device.type == "cpu" and x.dtype not in HALF
-    return x.new_empty(x.shape), x.new_empty(x.shape) if kept else None
-
-
-def _backward_cpu(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
-    """grad / (1 + exp(x)) from exp(-|x|), given or computed."""
-    if buffer is not None:
-        return _aten_backward(grad.contiguous(), x.contiguous(), buffer.contiguous())  # type: ignore[no-any-return]
-    if x.numel() <= _CHUNK:
-        wide = compute_dtype(x.dtype)
-        return _scaled(grad.contiguous().to(wide), x.contiguous().to(wide)).to(x.dtype)
-    out = torch.empty(x.shape, dtype=x.dtype)
-    parts = (t.reshape(-1).split(_CHUNK) for t in (grad, x, out))
-    for some, values, result in zip(*parts, strict=True):
-        result.copy_(_backward_cpu(some, values, None))
-    return out
-
-
-def _scaled(grad: Tensor, x: Tensor) -> Tensor:
-    return _aten_backward(grad, x, x.abs().neg_().exp_())  # type: ignore[no-any-return]
-
-
-def _backward_cuda(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
-    """ATen's, which reads no buffer there."""
-    return _aten_backward(grad.contiguous(), x.contiguous(), x.new_empty((0,)))  # type: ignore[no-any-return]
-
-
-def _backward_fake(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-# ---------------------------------------------------------------------------------------------- rules
-
-
-def _forward_vmap(info: Any, in_dims: Any, x: Tensor) -> tuple[Any, Any]:
-    out, buffer = _forward(x.movedim(in_dims[0], 0))
-    return (out, buffer), (0, None if buffer is None else 0)
-
-
-def _backward_vmap(info: Any, in_dims: Any, *operands: Any) -> tuple[Any, Any]:
-    """The batch in front. An operand without it is expanded, in float32 if half: there its cotangent is summed."""
-    grad, x, buffer = operands
-    dtype = x.dtype
-    if in_dims[0] is None or in_dims[1] is None:
-        grad, x = _up(grad), _up(x)
-    rows = [
-        t if t is None else t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
-        for t, dim in zip((grad, x, buffer), in_dims, strict=True)
-    ]
-    return _backward(*rows).to(dtype), 0
-
-
-def _up(t: Tensor) -> Tensor:
-    return t.to(compute_dtype(t.dtype))
+class _Saved(NamedTuple):
+    grad: Tensor | None
+    input: Tensor
+    buffer: Tensor | None
 
 
 def _curved(weight: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
     """weight s'(x) = -weight s(x) s(-x); exp(-|x|) is the same for both."""
-    return -_backward(_backward(weight, x, buffer), -x, buffer)  # type: ignore[no-any-return]
+    return -_backward(_backward(weight, x, buffer), -x, buffer)
 
 
-def _forward_save(args: dispatch.Args, outputs: dispatch.Args, needs: Any) -> Any:
-    return (args[0], outputs[1]), None
+def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
+    """The batch in front."""
+    grad, x = raised_for_sum(args.grad_output, args.input, dims=(dims.grad_output, dims.input))
+    operands = in_front(grad, dims.grad_output, size), in_front(x, dims.input, size)
+    return op(*operands, in_front(args.buffer, dims.buffer, size)).to(args.input.dtype), 0
 
 
-def _forward_backward(tensors: Any, extras: Any, needs: Any, cotangents: dispatch.Args) -> dispatch.Grads:
-    x, buffer = tensors
-    return (_backward(cotangents[0], x, buffer),)
+def _backward_grads(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+    v, x, dtype = raised(cotangents.out), raised(saved.input), saved.input.dtype
+    return {
+        "grad_output": _backward(v, x, saved.buffer).to(dtype) if needs.grad_output else None,
+        "input": None if saved.grad is None else _curved(v * saved.grad, x, saved.buffer).to(dtype),
+    }
 
 
-def _forward_jvp(args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grads:
-    return _backward(tangents[0], args[0], None), None
-
-
-def _backward_save(args: dispatch.Args, outputs: dispatch.Args, needs: Any) -> Any:
-    grad, x, buffer = args
-    return (grad if needs[1] else None, x, buffer), x.dtype
-
-
-def _backward_backward(tensors: Any, dtype: Any, needs: Any, cotangents: dispatch.Args) -> dispatch.Grads:
-    grad, x, buffer = tensors
-    v, x = _up(cotangents[0]), _up(x)
-    d_grad = _backward(v, x, buffer).to(dtype) if needs[0] else None
-    d_x = None if grad is None else _curved(v * grad, x, buffer).to(dtype)
-    return d_grad, d_x, None
-
-
-def _backward_jvp(args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grads:
-    grad, x, buffer = args
-    dtype, x = x.dtype, _up(x)
-    t_grad, t_x = tangents[:2]
-    out = None if t_grad is None else _backward(_up(t_grad), x, buffer)
-    if t_x is not None:
-        moved = _curved(_up(grad) * t_x, x, buffer)
+def _backward_tangent(args: Record, tangents: Record) -> Tensor:
+    x = raised(args.input)
+    out = None if tangents.grad_output is None else _backward(raised(tangents.grad_output), x, args.buffer)
+    if tangents.input is not None:
+        moved = _curved(raised(args.grad_output) * tangents.input, x, args.buffer)
         out = moved if out is None else out + moved
-    return (torch.zeros_like(x, dtype=dtype) if out is None else out.to(dtype),)
+    return (torch.zeros_like(x) if out is None else out).to(args.input.dtype)
 
 
-_forward = dispatch.define(
-    _library,
+_forward: Operator[Tensor, tuple[Tensor, Tensor | None]] = Operator(
     "log_sigmoid(Tensor input) -> (Tensor, Tensor)",
-    dispatch.Kernels(_forward_cpu, _forward_cuda, _forward_fake),
-    _forward_vmap,
-    dispatch.Derivatives(_forward_save, _forward_backward, _forward_jvp, non_differentiable=(1,)),
+    Kernels(kernels_cpu.log_sigmoid, kernels_cuda.log_sigmoid, kernels_cpu.fake),
+    one_more_dim,
+    Rules(
+        save=lambda args, outputs, needs: _Saved(None, args.input, outputs.buffer),
+        backward=lambda saved, needs, cotangents: {"input": _backward(cotangents.out, saved.input, saved.buffer)},
+        jvp=lambda args, tangents: (_backward(tangents.input, args.input, None), None),
+        non_differentiable=("buffer",),
+    ),
+    outputs=("out", "buffer"),
 )
-_backward = dispatch.define(
-    _library,
+_backward: Operator[Tensor, Tensor, Tensor | None, Tensor] = Operator(
     "log_sigmoid_backward(Tensor grad_output, Tensor input, Tensor? buffer) -> Tensor",
-    dispatch.Kernels(_backward_cpu, _backward_cuda, _backward_fake),
+    Kernels(
+        kernels_cpu.log_sigmoid_backward,
+        kernels_cuda.log_sigmoid_backward,
+        lambda args: args.input.new_empty(args.input.shape),
+    ),
     _backward_vmap,
-    dispatch.Derivatives(_backward_save, _backward_backward, _backward_jvp),
+    Rules(
+        save=lambda args, _, needs: _Saved(args.grad_output if needs.input else None, args.input, args.buffer),
+        backward=_backward_grads,
+        jvp=_backward_tangent,
+    ),
 )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from ..operator import torch_private as private
-from ..operator.arguments import require_device, require_floating, require_shape, require_tensor
+from ..operator.arguments import require_floating, require_like, require_tensor
 from ..operator.precision import FLOATING, HALF, compute_dtype
 from . import rules as ops
 
@@ -89,7 +86,7 @@ def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, inp
     return _backward("log_softmax_backward_data", ops.log_softmax_backward, grad_output, output, dim, input_dtype)
 
 
-def _forward(name: str, op: Callable[..., Any], x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+def _forward(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     if not (
         type(dim) is int and isinstance(x, Tensor) and x.dtype in FLOATING and (dtype is None or dtype in FLOATING)
     ):
@@ -100,8 +97,8 @@ def _forward(name: str, op: Callable[..., Any], x: Tensor, dim: int, dtype: torc
     if dtype is not None and dtype is not x.dtype:
         wide = compute_dtype(x.dtype)
         if torch.promote_types(wide, dtype) is not dtype:  # what is saved for backward must be as wide as the input
-            return op(x, dim, wide, False)[0].to(dtype)  # type: ignore[no-any-return]
-    return op(x, dim, dtype, (dtype or x.dtype) in HALF and _tangents_may_come())[0]  # type: ignore[no-any-return]
+            return op(x, dim, wide, False)[0].to(dtype)
+    return op(x, dim, dtype, (dtype or x.dtype) in HALF and _tangents_may_come())[0]
 
 
 def _tangents_may_come() -> bool:
@@ -110,7 +107,7 @@ def _tangents_may_come() -> bool:
 
 
 def _backward(
-    name: str, op: Callable[..., Any], grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+    name: str, op: ops.BackwardOp, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
 ) -> Tensor:
     if not (
         type(dim) is int
@@ -123,7 +120,7 @@ def _backward(
         and grad.device == output.device
     ):
         _check_backward(name, grad, output, dim, input_dtype)
-    return op(grad, output, None, _wrapped(name, dim, grad.dim()), input_dtype)  # type: ignore[no-any-return]
+    return op(grad, output, None, _wrapped(name, dim, grad.dim()), input_dtype)
 
 
 def _wrapped(name: str, dim: int, ndim: int) -> int:
@@ -150,12 +147,7 @@ def _check_backward(name: str, grad: Tensor, output: Tensor, dim: int, input_dty
         require_floating(name, label, tensor)
     _check_dim(name, dim)
     _check_dtype(name, "input_dtype", input_dtype)
-    require_device(name, "grad_output", grad, "output", output)
-    require_shape(name, "grad_output", grad, output.shape, "the output's shape")
-    if grad.dtype is not output.dtype:
-        raise RuntimeError(
-            f"{name}: got grad_output of dtype={grad.dtype} and output of dtype={output.dtype}, need one dtype."
-        )
+    require_like(name, "grad_output", grad, "output", output)
 
 
 def _check_dim(name: str, dim: int) -> None:

@@ -1,216 +1,107 @@
-"""The softmax ops as torch sees them: kernels, fake and vmap rules, derivatives.
+"""The softmax ops as torch sees them: schemas, vmap rules, derivatives.
 
-Each forward op has two outputs: the values, and for a half-precision result its `shift` (softmax_formulas.py), which
-is there for derivatives of higher order. What is saved for backward is the output, as it was rounded.
+What is saved for backward is the output, as it was rounded, with its shift (expressions.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..operator import positional as dispatch
-from ..operator.precision import HALF, compute_dtype
-from . import expressions as softmax_formulas
-from .expressions import Saved, up
+from ..operator.batching import in_front, out_dims, raised_for_sum
+from ..operator.expression import Expression
+from ..operator.operator import Operator, on_all_devices
+from ..operator.precision import HALF, raised
+from ..operator.records import Grads, Record
+from ..operator.rules import Rules
+from . import expressions, kernels_cpu
 
-Needs = tuple[bool, ...]
-Kernel = Callable[..., Any]
-
-_library = torch.library.Library("opassay", "FRAGMENT")
-
-_CHUNK = 1 << 17
-"""Elements of a half-precision operand that are taken to float32 at a time."""
-
-_aten_softmax_backward = torch.ops.aten._softmax_backward_data.default
-_aten_log_softmax_backward = torch.ops.aten._log_softmax_backward_data.default
+ForwardOp = Operator[Tensor, int, torch.dtype | None, bool, tuple[Tensor, Tensor | None]]
+BackwardOp = Operator[Tensor, Tensor, Tensor | None, int, torch.dtype, Tensor]
 
 
-def _wider(a: torch.dtype, b: torch.dtype) -> torch.dtype:
-    """The dtype to compute in where values come in `a` and leave in `b`."""
-    return torch.promote_types(compute_dtype(a), compute_dtype(b))
+class _Saved(NamedTuple):
+    output: Tensor
+    shift: Tensor | None
+    dim: int
+    dtype: torch.dtype
 
 
-_deterministic = torch.are_deterministic_algorithms_enabled
-
-
-def _softmax(x: Tensor, dim: int) -> Tensor:
-    """ATen's softmax; where deterministic algorithms are asked for, with `dim` made last.
-
-    Along any other dim ATen hands columns to threads, and computes in another way those that fill no vector: which ones
-    these are depends on the number of threads.
-    """
-    if dim < x.dim() - 1 and _deterministic():
-        return torch.softmax(x.movedim(dim, -1).contiguous(), -1).movedim(-1, dim).contiguous()
-    return torch.softmax(x, dim)
-
-
-def _softmax_backward(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """ATen's backward of softmax; where deterministic algorithms are asked for, with `dim` not the last one.
-
-    Along the last dim the order of its sums depends on the number of threads.
-    """
-    if dim == grad.dim() - 1 and _deterministic():
-        return _aten_softmax_backward(grad.unsqueeze(-1), output.unsqueeze(-1), dim, dtype).squeeze(-1)  # type: ignore[no-any-return]
-    return _aten_softmax_backward(grad, output, dim, dtype)  # type: ignore[no-any-return]
-
-
-def _forward_kernel(log: bool) -> Kernel:
-    aten: Kernel = torch.log_softmax if log else _softmax
-
-    def kernel(x: Tensor, dim: int, dtype: torch.dtype | None, dense: bool) -> tuple[Tensor, Tensor | None]:
-        given = x.dtype
-        dtype = given if dtype is None else dtype
-        if dtype in HALF and not (dtype is given and not log and dim >= x.dim() - 1):
-            out = _half(aten, x, dim, dtype)  # elsewhere ATen rounds what comes before the result, too
-        else:
-            out = aten(x if dtype is given else x.to(_wider(given, dtype)), dim)
-            out = out if out.dtype is dtype else out.to(dtype)
-        return out, softmax_formulas.zero_shift(x, x.shape, dense) if dtype in HALF else None
-
-    return kernel
-
-
-def _half(aten: Kernel, x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """A half-precision result, computed in float32 and rounded once, some rows at a time: the copies stay in cache."""
-    wide = _wider(x.dtype, dtype)
-    axis = 0 if dim else x.dim() - 1
-    if x.numel() <= _CHUNK or axis == dim:
-        return aten(x.to(wide), dim).to(dtype)  # type: ignore[no-any-return]
-    step = max(1, _CHUNK * x.shape[axis] // x.numel())
-    out = torch.empty(x.shape, dtype=dtype, device=x.device)
-    for some, result in zip(x.split(step, axis), out.split(step, axis), strict=True):
-        result.copy_(aten(some.to(wide), dim))
-    return out
-
-
-def _forward_fake(x: Tensor, dim: int, dtype: torch.dtype | None, dense: bool) -> tuple[Tensor, Tensor | None]:
-    out = x.new_empty(x.shape, dtype=dtype)
-    return out, softmax_formulas.zero_shift(x, x.shape, dense) if out.dtype in HALF else None
-
-
-def _backward_kernel(log: bool) -> Kernel:
-    aten = _aten_log_softmax_backward if log else _softmax_backward
-
-    def kernel(grad: Tensor, output: Tensor, shift: Tensor | None, dim: int, input_dtype: torch.dtype) -> Tensor:
-        dtype = grad.dtype
-        if dtype is not output.dtype or dtype is not input_dtype:
-            dtype = torch.promote_types(_wider(dtype, input_dtype), compute_dtype(output.dtype))
-            grad, output = grad.to(dtype), output.to(dtype)
-        return aten(grad, output, dim, dtype).to(input_dtype)
-
-    return kernel
-
-
-def _backward_fake(grad: Tensor, output: Tensor, shift: Tensor | None, dim: int, input_dtype: torch.dtype) -> Tensor:
-    return grad.new_empty(grad.shape, dtype=input_dtype)
-
-
-def _batched(t: Tensor, dim: int | None, size: int) -> Tensor:
-    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
-
-
-def _forward_vmap(op: Kernel, info: Any, in_dims: Any, x: Tensor, dim: int, *rest: Any) -> tuple[Any, Any]:
+def _forward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
     """The batch in front: one more leading dim."""
-    x = x.movedim(in_dims[0], 0)
+    x = args.input.movedim(dims.input, 0)
     if x.dim() == 1:  # every slice has no dims, and is its own row
-        outputs = tuple(None if t is None else t.squeeze(-1) for t in op(x.unsqueeze(-1), 1, *rest))
+        found = op(x.unsqueeze(-1), 1, args.dtype, args.dense_shift)
+        outputs = tuple(None if t is None else t.squeeze(-1) for t in found)
     else:
-        outputs = op(x, dim + 1, *rest)
-    return outputs, tuple(None if t is None else 0 for t in outputs)
+        outputs = op(x, args.dim + 1, args.dtype, args.dense_shift)
+    return outputs, out_dims(outputs)
 
 
-def _backward_vmap(op: Kernel, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-    """The batch in front. An operand without it is expanded, in float32 if half: there its cotangent is summed."""
-    grad, output, shift, dim, input_dtype = args
-    if in_dims[0] is None or in_dims[1] is None:
-        grad, output = up(grad), up(output)
+def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    """The batch in front."""
+    grad, output = raised_for_sum(args.grad, args.output, dims=(dims.grad, dims.output))
     rows = [
-        None if t is None else _batched(t, d, info.batch_size)
-        for t, d in zip((grad, output, shift), in_dims[:3], strict=True)
-    ]
-    if grad.dim() == (in_dims[0] is not None):
+        in_front(grad, dims.grad, size), in_front(output, dims.output, size), in_front(args.shift, dims.shift, size)
+    ]  # fmt: skip
+    if grad.dim() == (dims.grad is not None):
         rows = [None if t is None else t.unsqueeze(-1) for t in rows]
-        return op(*rows, 1, input_dtype).squeeze(-1), 0
-    return op(*rows, dim + 1, input_dtype), 0
+        return op(*rows, 1, args.input_dtype).squeeze(-1), 0
+    return op(*rows, args.dim + 1, args.input_dtype), 0
 
 
-def _forward_save(args: dispatch.Args, outputs: dispatch.Args, needs: Needs) -> Any:
-    return outputs, (args[1], args[0].dtype)
+def _forward_rules(log: bool) -> Rules[_Saved]:
+    def save(args: Record, outputs: Record, needs: Record) -> _Saved:
+        return _Saved(outputs.out, outputs.shift, args.dim, args.input.dtype)
 
+    def backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+        """The backward op; the cotangent of the shift, which is x minus its value, is one of x."""
+        op = log_softmax_backward if log else softmax_backward
+        output, shift, dim, dtype = saved
+        grad, through = cotangents.out, cotangents.shift
+        if through is None:
+            return {"input": op(grad, output, shift, dim, dtype)}
+        if grad is not None:
+            through = op(raised(grad), output, shift, dim, through.dtype) + through
+        return {"input": through.to(dtype)}
 
-def _backward_save(args: dispatch.Args, outputs: dispatch.Args, needs: Needs) -> Any:
-    """The cotangent only where the output, or its shift, needs a gradient."""
-    grad, output, shift, dim, _ = args
-    through = needs[1] if shift is None else needs[2]
-    return (grad if through else None, output, shift), (grad.dtype, dim)
-
-
-def _define(log: bool) -> tuple[Kernel, Kernel]:
-    """(forward, backward) of softmax, or of log_softmax."""
-    name = "log_softmax" if log else "softmax"
-    forward: Any = None
-    backward: Any = None
-
-    def forward_backward(tensors: Any, extras: Any, needs: Needs, cotangents: dispatch.Args) -> dispatch.Grads:
-        (output, shift), (dim, dtype), (g, g_shift) = tensors, extras, cotangents
-        if g_shift is None:
-            return backward(g, output, shift, dim, dtype), None, None, None
-        grad = g_shift if g is None else backward(up(g), output, shift, dim, g_shift.dtype) + g_shift
-        return grad.to(dtype), None, None, None
-
-    def forward_jvp(args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grads:
-        x, dim, dtype, _ = args
-        dtype = x.dtype if dtype is None else dtype
-        p = softmax(x, dim, _wider(x.dtype, dtype), False)[0]
-        t = tangents[0].to(p.dtype)
-        out = softmax_formulas.forward_jvp(log, p, t, dim).to(dtype)
+    def jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor | None]:
+        x = args.input
+        dtype = x.dtype if args.dtype is None else args.dtype
+        p = softmax(x, args.dim, kernels_cpu.wider(x.dtype, dtype), False)[0]
+        t = tangents.input.to(p.dtype)
+        out = expressions.moved_output(log, p, t, args.dim).to(dtype)
         return out, t.to(torch.float32) if dtype in HALF else None
 
-    def backward_backward(tensors: Any, extras: Any, needs: Needs, cotangents: dispatch.Args) -> dispatch.Grads:
-        (grad, output, shift), (dtype, dim) = tensors, extras
-        v = up(cotangents[0])
-        saved = Saved.of(log, output, shift, dim)
-        c_grad = c_output = c_shift = None
-        if needs[0]:
-            # Softmax is its own adjoint: the same kernel.
-            c_grad = saved.adjoint(v).to(dtype) if log else backward(v, saved.p, None, dim, dtype)
-        if grad is not None:
-            cotangent = saved.grad_of_output(up(grad), v)
-            c_output, c_shift = (cotangent.to(output.dtype), None) if shift is None else (None, cotangent)
-        return c_grad, c_output, c_shift, None, None
+    return Rules(save, backward, jvp)
 
-    def backward_jvp(args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grads:
-        grad, output, shift, dim, input_dtype = args
-        saved = Saved.of(log, output, shift, dim)
-        moved = tangents[1] if shift is None else tangents[2]
-        parts = []
-        if tangents[0] is not None:
-            parts.append(saved.image(up(tangents[0])))
-        if moved is not None:
-            parts.append(saved.tangent(up(grad), up(moved)))
-        out = sum(parts[1:], parts[0]) if parts else torch.zeros_like(saved.p)
-        return (out.to(input_dtype),)
 
-    forward = dispatch.define(
-        _library,
+def _forward_op(name: str, log: bool) -> ForwardOp:
+    kernel = kernels_cpu.forward_kernel(log)
+    return Operator(
         f"{name}(Tensor input, int dim, ScalarType? dtype, bool dense_shift) -> (Tensor, Tensor)",
-        dispatch.Kernels(_forward_kernel(log), _forward_kernel(log), _forward_fake, (("cuda", torch.float32),)),
-        lambda *rest: _forward_vmap(forward, *rest),
-        dispatch.Derivatives(_forward_save, forward_backward, forward_jvp),
+        on_all_devices(kernel, kernels_cpu.fake, (("cuda", torch.float32),)),
+        _forward_vmap,
+        _forward_rules(log),
+        outputs=("out", "shift"),
     )
-    backward = dispatch.define(
-        _library,
-        f"{name}_backward(Tensor grad, Tensor output, Tensor? shift, int dim, ScalarType input_dtype) -> Tensor",
-        dispatch.Kernels(_backward_kernel(log), _backward_kernel(log), _backward_fake),
-        lambda *rest: _backward_vmap(backward, *rest),
-        dispatch.Derivatives(_backward_save, backward_backward, backward_jvp),
-    )
-    return forward, backward
 
 
-softmax, softmax_backward = _define(False)
-log_softmax, log_softmax_backward = _define(True)
+def _backward_op(name: str, log: bool) -> BackwardOp:
+    def slope(args: Record) -> Tensor:
+        return expressions.gradient(log, raised(args.grad), args.output, args.shift, args.dim)
+
+    return Operator(
+        f"{name}(Tensor grad, Tensor output, Tensor? shift, int dim, ScalarType input_dtype) -> Tensor",
+        on_all_devices(kernels_cpu.backward_kernel(log), kernels_cpu.backward_fake),
+        _backward_vmap,
+        Expression(slope),
+    )
+
+
+softmax = _forward_op("softmax", False)
+softmax_backward = _backward_op("softmax_backward", False)
+log_softmax = _forward_op("log_softmax", True)
+log_softmax_backward = _backward_op("log_softmax_backward", True)

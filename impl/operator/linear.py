@@ -1,0 +1,53 @@
+"""Derivatives of an op that is linear in its first argument, the only one that is differentiable.
+
+Its tangent is the op itself, its cotangent the adjoint: an `Operator` whose adjoint is the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .operator import Derivatives, Operator
+from .records import Grads, Record
+from .rules import Rules
+
+
+class _Saved(NamedTuple):
+    shape: torch.Size
+    others: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(Derivatives):
+    """The derivatives of an op by its adjoint.
+
+    Attributes:
+        adjoint: (cotangent of the output, shape of the first argument, the other arguments in order) -> the cotangent
+            of the first argument.
+    """
+
+    adjoint: Callable[..., Tensor]
+
+    def around(self, op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
+        """An autograd function of these rules."""
+        name = op.argument_names[0]
+
+        def save(args: Record, outputs: Record, needs: Record) -> _Saved:
+            first, *others = args
+            return _Saved(first.shape, tuple(others))
+
+        def backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+            return {name: self.adjoint(cotangents.out, saved.shape, *saved.others)}
+
+        def jvp(args: Record, tangents: Record) -> Tensor:
+            _, *others = args
+            moved, *_ = tangents
+            result: Tensor = op(moved, *others)
+            return result
+
+        return Rules(save, backward, jvp).around(op, values, level)

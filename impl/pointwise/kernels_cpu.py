@@ -1,0 +1,43 @@
+"""Kernels of log-sigmoid on the CPU: ATen's; float32 for the half types, a chunk at a time that stays in cache."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..operator.precision import HALF, raised
+from ..operator.records import Record
+
+_CHUNK = 1 << 16
+_aten_forward = torch.ops.aten.log_sigmoid_forward.default
+_aten_backward = torch.ops.aten.log_sigmoid_backward.default
+
+
+def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """(out, exp(-|x|)); None for the half types, whose exp(-|x|) would be rounded."""
+    out, buffer = _aten_forward(x.contiguous())
+    return out, None if x.dtype in HALF else buffer
+
+
+def fake(args: Record) -> tuple[Tensor, Tensor | None]:
+    """Fake (out, buffer), of either device."""
+    x = args.input
+    kept = x.device.type == "cpu" and x.dtype not in HALF
+    return x.new_empty(x.shape), x.new_empty(x.shape) if kept else None
+
+
+def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
+    """grad / (1 + exp(x)) from exp(-|x|), given or computed."""
+    out: Tensor
+    if buffer is not None:
+        out = _aten_backward(grad.contiguous(), x.contiguous(), buffer.contiguous())
+        return out
+    if x.numel() <= _CHUNK:
+        wide = raised(x.contiguous())
+        out = _aten_backward(raised(grad.contiguous()), wide, wide.abs().neg_().exp_())
+        return out.to(x.dtype)
+    out = torch.empty(x.shape, dtype=x.dtype)
+    parts = (t.reshape(-1).split(_CHUNK) for t in (grad, x, out))
+    for some, values, result in zip(*parts, strict=True):
+        result.copy_(log_sigmoid_backward(some, values, None))
+    return out

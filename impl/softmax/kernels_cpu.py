@@ -1,0 +1,113 @@
+"""Kernels of softmax and log-softmax: ATen's, which has the same ones on CUDA; float32 for the half types.
+
+A forward op has two outputs: the values, and for a half-precision result its `shift` (expressions.py), which is there
+for derivatives of higher order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..operator.precision import HALF, compute_dtype
+from ..operator.records import Record
+from . import expressions
+
+_CHUNK = 1 << 17
+"""Elements of a half-precision operand that are taken to float32 at a time."""
+
+_aten_softmax_backward = torch.ops.aten._softmax_backward_data.default
+_aten_log_softmax_backward = torch.ops.aten._log_softmax_backward_data.default
+_deterministic = torch.are_deterministic_algorithms_enabled
+
+Forward = Callable[[Tensor, int, torch.dtype | None, bool], tuple[Tensor, Tensor | None]]
+Backward = Callable[[Tensor, Tensor, Tensor | None, int, torch.dtype], Tensor]
+
+
+def wider(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    """The dtype to compute in where values come in `a` and leave in `b`."""
+    return torch.promote_types(compute_dtype(a), compute_dtype(b))
+
+
+def _softmax(x: Tensor, dim: int) -> Tensor:
+    """ATen's softmax; where deterministic algorithms are asked for, with `dim` made last.
+
+    Along any other dim ATen hands columns to threads, and computes in another way those that fill no vector: which ones
+    these are depends on the number of threads.
+    """
+    if dim < x.dim() - 1 and _deterministic():
+        return torch.softmax(x.movedim(dim, -1).contiguous(), -1).movedim(-1, dim).contiguous()
+    return torch.softmax(x, dim)
+
+
+def _softmax_backward(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """ATen's backward of softmax; where deterministic algorithms are asked for, with `dim` not the last one.
+
+    Along the last dim the order of its sums depends on the number of threads.
+    """
+    out: Tensor
+    if dim == grad.dim() - 1 and _deterministic():
+        out = _aten_softmax_backward(grad.unsqueeze(-1), output.unsqueeze(-1), dim, dtype)
+        return out.squeeze(-1)
+    out = _aten_softmax_backward(grad, output, dim, dtype)
+    return out
+
+
+def forward_kernel(log: bool) -> Forward:
+    """The kernel of softmax, or of log_softmax."""
+    aten: Callable[[Tensor, int], Tensor] = torch.log_softmax if log else _softmax
+
+    def kernel(x: Tensor, dim: int, dtype: torch.dtype | None, dense: bool) -> tuple[Tensor, Tensor | None]:
+        given = x.dtype
+        dtype = given if dtype is None else dtype
+        if dtype in HALF and not (dtype is given and not log and dim >= x.dim() - 1):
+            out = _half(aten, x, dim, dtype)  # elsewhere ATen rounds what comes before the result, too
+        else:
+            out = aten(x if dtype is given else x.to(wider(given, dtype)), dim)
+            out = out if out.dtype is dtype else out.to(dtype)
+        return out, expressions.zero_shift(x, x.shape, dense) if dtype in HALF else None
+
+    return kernel
+
+
+def _half(aten: Callable[[Tensor, int], Tensor], x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """A half-precision result, computed in float32 and rounded once, some rows at a time: the copies stay in cache."""
+    wide = wider(x.dtype, dtype)
+    axis = 0 if dim else x.dim() - 1
+    if x.numel() <= _CHUNK or axis == dim:
+        return aten(x.to(wide), dim).to(dtype)
+    step = max(1, _CHUNK * x.shape[axis] // x.numel())
+    out = torch.empty(x.shape, dtype=dtype, device=x.device)
+    for some, result in zip(x.split(step, axis), out.split(step, axis), strict=True):
+        result.copy_(aten(some.to(wide), dim))
+    return out
+
+
+def fake(args: Record) -> tuple[Tensor, Tensor | None]:
+    """Fake outputs of a forward op."""
+    x = args.input
+    out = x.new_empty(x.shape, dtype=args.dtype)
+    return out, expressions.zero_shift(x, x.shape, args.dense_shift) if out.dtype in HALF else None
+
+
+def backward_kernel(log: bool) -> Backward:
+    """The kernel of softmax's backward op, or of log_softmax's."""
+    aten = _aten_log_softmax_backward if log else _softmax_backward
+
+    def kernel(grad: Tensor, output: Tensor, shift: Tensor | None, dim: int, input_dtype: torch.dtype) -> Tensor:
+        dtype = grad.dtype
+        if dtype is not output.dtype or dtype is not input_dtype:
+            dtype = torch.promote_types(wider(dtype, input_dtype), compute_dtype(output.dtype))
+            grad, output = grad.to(dtype), output.to(dtype)
+        out: Tensor = aten(grad, output, dim, dtype)
+        return out.to(input_dtype)
+
+    return kernel
+
+
+def backward_fake(args: Record) -> Tensor:
+    """The fake output of a backward op."""
+    out: Tensor = args.grad.new_empty(args.grad.shape, dtype=args.input_dtype)
+    return out
