@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opassay.oracles.judgement import Unsupported as Unsupported
     from opassay.oracles.op import Draft as Draft
     from opassay.oracles.op import Law as Law
     from opassay.oracles.op import Op as Op
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from opassay.oracles.verdict import Code as Code
     from opassay.oracles.verdict import Outcome as Outcome
     from opassay.oracles.verdict import Verdict as Verdict
+    from opassay.oracles.violation import Unsupported as Unsupported
     from opassay.properties.cells import Settings as Settings
     from opassay.properties.cells import replay_case as replay_case
     from opassay.properties.cells import run_cell as run_cell
@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     **dict.fromkeys(("Draft", "Law", "Op", "Promises", "Refusal", "Sample"), "opassay.oracles.op"),
-    "Unsupported": "opassay.oracles.judgement",
+    "Unsupported": "opassay.oracles.violation",
     **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdict"),
     **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.cells"),
     **dict.fromkeys(("custom_function", "verify_function"), "opassay.properties.functions.user"),

@@ -21,8 +21,9 @@ from hypothesis import HealthCheck, Phase
 
 from opassay.oracles.checks import CHECKS
 from opassay.oracles.contract import contract
-from opassay.oracles.judgement import Judgement, Violation
+from opassay.oracles.judge import Judge
 from opassay.oracles.properties import PROPERTIES
+from opassay.oracles.violation import Violation
 from opassay.properties import strategies
 from opassay.properties.functions.spec import spec_of
 from opassay.properties.plan import load_op
@@ -50,7 +51,7 @@ def chunk(number: int, subject: str, seed: int) -> tuple[int, Counter[str], list
         features.update(spec_of(sample.args[0]).features())
         for code in codes:
             try:
-                CHECKS[code](Judgement(op, subject, contract(dtype)), sample)
+                CHECKS[code](Judge(op, subject, contract(dtype)), sample)
             except Violation as violation:
                 faults.append(f"{code} {dtype}: {violation.title}\n  {sample.args[0]}")
             except Exception as err:

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from .judgement import Judgement, Violation
+from .judge import Judge
 from .op import Tensor, dtype_name
 from .verdict import Code
+from .violation import Violation
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -23,13 +24,13 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
 
 
-def require_same(j: Judgement, got: Sequence[Any], need: Sequence[Any], path: str, code: Code = Code.BITS) -> None:
+def require_same(judge: Judge, got: Sequence[Any], need: Sequence[Any], path: str, code: Code = Code.BITS) -> None:
     """Bitwise equality of two lists of outputs."""
     if len(got) != len(need):
-        raise Violation(code, f"{j.op.name} {path}: got {len(got)} outputs, need {len(need)}", path=path)
+        raise Violation(code, f"{judge.op.name} {path}: got {len(got)} outputs, need {len(need)}", path=path)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
         if a.dtype != b.dtype:
-            title = f"{j.op.name} {path}: out[{i}] got dtype={dtype_name(a.dtype)}, need {dtype_name(b.dtype)}"
+            title = f"{judge.op.name} {path}: out[{i}] got dtype={dtype_name(a.dtype)}, need {dtype_name(b.dtype)}"
             raise Violation(code, title, path=path)
         if not same_bits(a, b):
             differ = (bits(a) != bits(b)) if a.shape == b.shape else None
@@ -38,5 +39,5 @@ def require_same(j: Judgement, got: Sequence[Any], need: Sequence[Any], path: st
                 at = tuple(int(k) for k in differ.nonzero()[0])
                 lines = [f"{int(differ.sum())} of {differ.numel()} elements differ, first at {list(at)}:"]
                 lines.append(f"got {float(a[at]).hex()}, need {float(b[at]).hex()}")
-            raise Violation(code, f"{j.op.name} {path}: out[{i}] differs in its bits", lines, path)
-        j.judged += int(a.numel())
+            raise Violation(code, f"{judge.op.name} {path}: out[{i}] differs in its bits", lines, path)
+        judge.tally.count(int(a.numel()))

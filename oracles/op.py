@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import zlib
@@ -20,6 +21,23 @@ OWN = "opassay"
 COMPILED = "compiled"
 
 
+class Stream(enum.IntEnum):
+    """Whose choices a generator makes. Each check draws from a stream of its own, so that no two draws are related.
+
+    The numbers are part of what a seed means: with other ones, a case file would be judged at other choices.
+    """
+
+    LAYOUT = 3
+    VMAP = 7
+    RANKS = 8
+    DEVICES = 9
+    MEMORY = 10
+    SPECIAL = 11
+    LAW = 17
+    WORD = 39
+    DIRECTIONS = 0xD1
+
+
 @dataclass(frozen=True)
 class Sample:
     """One input: arguments in the order of the op's signature, and everything else a check needs.
@@ -36,9 +54,13 @@ class Sample:
     regime: str = "benign"
     slices: tuple[tuple[Any, ...], ...] = ()
 
-    def generator(self, key: int) -> Any:
-        """A NumPy generator by all of the sample: Hypothesis repeats seeds, not samples."""
-        return np.random.default_rng([self.seed, key, zlib.crc32(repr(self.args).encode())])
+    def generator(self, stream: Stream) -> Any:
+        """A NumPy generator that depends on the seed and on the arguments: Hypothesis repeats seeds, not samples."""
+        return np.random.default_rng([self.seed, stream, zlib.crc32(repr(self.args).encode())])
+
+    def seeded(self, stream: Stream, *more: int) -> Any:
+        """A NumPy generator that depends on the seed alone, so that a sample that shrinks keeps its choices."""
+        return np.random.default_rng([self.seed, stream, *more])
 
     def with_args(self, args: Sequence[Any]) -> Sample:
         return replace(self, args=tuple(args))
@@ -197,7 +219,7 @@ class Op:
         samples: (dtype name, kind) -> strategy of `Draft`s. Kinds are "ordinary"; "empty", where some tensor has no
             elements; "integers", where some tensor holds small integers times one power of two; and "large", where
             some tensor has more than 72 elements, and one axis is mostly the long one (`strategies.shapes`). A kind
-            that cannot be offered raises `oracles.judgement.Unsupported`.
+            that cannot be offered raises `oracles.violation.Unsupported`.
         differentiable: names of the arguments that the op is differentiable in.
         laws, refusals, promises: see those records.
         mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function
@@ -294,7 +316,10 @@ def to_array(tensor: Tensor) -> Any:
 
 
 def flat_outputs(outputs: Any) -> tuple[Any, ...]:
-    """The outputs that are judged, in order: not None, which marks one that was masked, and no tensor of integers, of
-    bytes or of truth values; a formula returns None for those."""
+    """The outputs that are judged, in order: all but None and tensors of integers, bytes or truth values.
+
+    An op gives None for an output that was masked out, a gradient that nobody asked for, say. A tensor of another dtype
+    than a floating one has no error that could be bounded; a formula returns None in its place.
+    """
     items = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
     return tuple(item for item in items if item is not None and (is_float(item) or not isinstance(item, Tensor)))

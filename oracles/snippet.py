@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from .judgement import Violation
 from .op import Op, Sample, Tensor, dtype_name
-from .transforms import Problem, draw_directions, signature
+from .paths import Path, Problem
+from .violation import Violation
 
 #: Characters of a program. Of a large sample that did not shrink it would be digits alone: the case file has those.
 LONGEST = 2**18
@@ -19,15 +19,15 @@ LONGEST = 2**18
 def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id: str) -> str:
     """A self-contained program for a wrong element of a path; else the command that replays the case."""
     fault = violation.fault
-    unknown = fault is None or any(step not in ("jvp", "vjp") for step in fault.word)
-    if fault is None or unknown or op.is_compiled(subject) or not _importable(op.subjects[subject]):
+    if fault is None or fault.word is None or any(step not in ("jvp", "vjp") for step in fault.word):
+        return f"# opassay replay {case_id}"
+    if op.is_compiled(subject) or not _importable(op.subjects[subject]):
         return f"# opassay replay {case_id}"
     problem = Problem(op, sample.args)
     with torch.no_grad():
         primal = problem.subject(op.subject(subject))(*problem.inputs)
     own = len(problem.wrt)
-    taken = signature(fault.word, problem.inputs, primal)
-    directions = draw_directions(taken[own:], sample.seed, problem.inputs[0].device)
+    directions = Path.drawn(op, sample, fault.word, primal, device=problem.inputs[0].device).directions
     written = op.written(sample.args)
     names = {i: f"x{problem.wrt.index(i)}" for i in problem.wrt} | {i: f"w{i}" for i in written}
     call = ", ".join(names.get(i, _value(a)) for i, a in enumerate(sample.args))

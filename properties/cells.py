@@ -24,12 +24,14 @@ from ..oracles.case import case_id, dump_case, load_case
 from ..oracles.checks import CHECKS
 from ..oracles.checks.purity import ChangedState
 from ..oracles.contract import contract
-from ..oracles.judgement import LARGE, PLANNED, Judgement, Unsupported, Violation, error_name, raised, said
+from ..oracles.judge import Judge
 from ..oracles.op import Draft, Op, Sample
 from ..oracles.properties import DTYPES, PROPERTIES, Property, Where
 from ..oracles.snippet import snippet
 from ..oracles.state import interrupt
+from ..oracles.tally import LARGE, PLANNED
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, changed_failure, charged
+from ..oracles.violation import Unsupported, Violation, error_name, raised, said
 from ..reference.exact import PrecisionError
 from . import draws, forward_ad, kinds, source_numbers, worlds
 from .plan import load_op
@@ -186,7 +188,7 @@ def verify(
     return charged([run_cell(cell, settings or Settings(), op) for cell in cells])
 
 
-def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Property]:
+def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judge, Property]:
     if cell.property not in PROPERTIES:
         raise Unsupported(Code.NOT_BUILT, f"no check is built for {cell.property}")
     question = PROPERTIES[cell.property]
@@ -201,19 +203,19 @@ def _open(cell: Cell, light: bool, op: Op | None = None) -> tuple[Judgement, Pro
         raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
-    return Judgement(op, subject, contract(cell.dtype, cell.device), cell.device, light), question
+    return Judge(op, subject, contract(cell.dtype, cell.device), cell.device, light), question
 
 
 def _asked(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
     judgement, question = _open(cell, not PROFILES[settings.profile].inductor, op)
     verdict = _drawn(cell, judgement, question, settings)
-    biases = judgement.biases() if verdict.outcome == Outcome.VERIFIED else {}
+    biases = judgement.tally.biases() if verdict.outcome == Outcome.VERIFIED else {}
     if not biases:
         return verdict
     # A bias is a statement about chance: it counts only if a fresh draw makes it again.
     fresh, _ = _open(cell, judgement.light, op)
     _drawn(cell, fresh, question, replace(settings, seed=settings.seed + 1))
-    again = {name: mean for name, mean in fresh.biases().items() if mean * biases.get(name, 0.0) > 0}
+    again = {name: mean for name, mean in fresh.tally.biases().items() if mean * biases.get(name, 0.0) > 0}
     if not again:
         return verdict
     name, mean = max(again.items(), key=lambda item: abs(item[1]))
@@ -223,14 +225,14 @@ def _asked(cell: Cell, settings: Settings, op: Op | None) -> Verdict:
     )
 
 
-def _drawn(cell: Cell, judgement: Judgement, question: Property, settings: Settings) -> Verdict:
+def _drawn(cell: Cell, judgement: Judge, question: Property, settings: Settings) -> Verdict:
     examples = settings.examples(question, judgement.compiled)
     steered = not PROFILES[settings.profile].fixed  # towards the worst input; else examples are drawn alike
     last: list[tuple[Sample, Violation | None]] = []
     changes: list[tuple[Sample, Violation | None]] = []  # of the process: what was seen once need not come again
 
     def ask(kind: str, draft: Draft, seed: int) -> Sample:
-        with judgement.clock("generate"):
+        with judgement.tally.clock("generate"):
             sample = _on(kinds.sample_of(draft, seed, question.slices, kind), cell.device)
         last[:] = [(sample, None)]
         try:
@@ -241,7 +243,7 @@ def _drawn(cell: Cell, judgement: Judgement, question: Property, settings: Setti
                 changes.append(last[0])
             raise
         if steered and kind == question.kind != "large":
-            hypothesis.target(judgement.ratio_of_sample, label="error / bound")
+            hypothesis.target(judgement.tally.ratio_of_sample, label="error / bound")
         return sample
 
     shrunk = worlds.here().comm == "lockstep" or question.where is not Where.WORLD  # ranks that hang do so each time
@@ -284,16 +286,14 @@ def _on(sample: Sample, device: str) -> Sample:
     return replace(sample, args=move(sample.args), slices=tuple(move(args) for args in sample.slices))
 
 
-def _one(judgement: Judgement, question: Property, sample: Sample, cell: Cell) -> None:
-    judgement.ratio_of_sample = 0.0
+def _one(judgement: Judge, question: Property, sample: Sample, cell: Cell) -> None:
     if question.where is Where.WORLD:
         worlds.tell(lambda: dump_case(cell, sample))
-    with judgement.booked(sample):
+    with judgement.tally.sample(sample):
         _check(judgement, question, sample)
-    judgement.samples += 1
 
 
-def _check(judgement: Judgement, question: Property, sample: Sample) -> None:
+def _check(judgement: Judge, question: Property, sample: Sample) -> None:
     """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
     interrupt.reraise()
     with state.watched(state.SETTINGS):
@@ -308,7 +308,7 @@ def _check(judgement: Judgement, question: Property, sample: Sample) -> None:
 
 
 def _closed(
-    cell: Cell, judgement: Judgement, run: Callable[[], None],
+    cell: Cell, judgement: Judge, run: Callable[[], None],
     last: Callable[[], tuple[Sample, Violation | None]],
 ) -> Verdict:  # fmt: skip
     state.make_canonical()
@@ -319,7 +319,7 @@ def _closed(
 
 
 def _answered(
-    cell: Cell, judgement: Judgement, run: Callable[[], None],
+    cell: Cell, judgement: Judge, run: Callable[[], None],
     last: Callable[[], tuple[Sample, Violation | None]],
 ) -> Verdict:  # fmt: skip
     try:
@@ -330,32 +330,29 @@ def _answered(
         sample, violation = last()
         violation = violation or (err if isinstance(err, Violation) else None)
         return _failed(cell, judgement, sample, violation, err)
-    timing = tuple(judgement.timing.items())
-    measure = judgement.measure()
+    timing = tuple(judgement.tally.timing.items())
+    measure = judgement.tally.measure()
     if measure.samples == 0:
         return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
-    of = [part for part in (PLANNED, LARGE) if not judgement.mostly_judged(part)]
+    of = [part for part in (PLANNED, LARGE) if not judgement.tally.mostly_judged(part)]
     if of or not measure.judged:
         whole = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"
         reason = whole if PLANNED in of or not of else f"{whole}, and less than half of the large samples' elements"
         return Verdict(cell, Outcome.WEAK, Code.MOSTLY_NOT_JUDGED, reason, measure, timing=timing)
-    starved = judgement.starved()
+    starved = judgement.tally.starved()
     if starved:
         reason = f"no element could be judged of the regime{'s' * (len(starved) > 1)} {', '.join(starved)}"
         return Verdict(cell, Outcome.WEAK, Code.REGIME_NOT_JUDGED, reason, measure, timing=timing)
-    reason = "; ".join((f"held on {measure.samples} samples, {measure.judged} elements", *judgement.notes))
+    reason = "; ".join((f"held on {measure.samples} samples, {measure.judged} elements", *judgement.tally.notes))
     return Verdict(cell, Outcome.VERIFIED, Code.HELD, reason, measure, timing=timing)
 
 
-def _failed(
-    cell: Cell, judgement: Judgement, sample: Sample, violation: Violation | None, err: BaseException
-) -> Verdict:
+def _failed(cell: Cell, judgement: Judge, sample: Sample, violation: Violation | None, err: BaseException) -> Verdict:
     question = PROPERTIES[cell.property]
     again, seen = 0, isinstance(violation, ChangedState)
     for _ in range(REPETITIONS):
         try:
-            fresh = Judgement(judgement.op, judgement.subject_name, judgement.terms, cell.device)
-            fresh.part = judgement.part
+            fresh = judgement.again()
             _one(fresh, question, sample, cell)
         except Violation as repeated:
             violation, again = repeated, again + 1
@@ -370,15 +367,15 @@ def _failed(
     # A setter that fires once has changed the process all the same.
     outcome = Outcome.FAIL if again == REPETITIONS or seen else Outcome.UNSTABLE
     reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
-    measure = judgement.measure()
+    measure = judgement.tally.measure()
     if violation is not None and violation.worst is not None:
         worst = violation.worst
         ulp, ratio = max(measure.max_ulp, worst.ulp), max(measure.max_ratio, worst.ratio)
         measure = replace(measure, max_ulp=ulp, max_ratio=ratio, worst=worst)
-    return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=tuple(judgement.timing.items()))
+    return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=tuple(judgement.tally.timing.items()))
 
 
-def _program(judgement: Judgement, cell: Cell, sample: Sample, violation: Violation, name: str, otherwise: str) -> str:
+def _program(judgement: Judge, cell: Cell, sample: Sample, violation: Violation, name: str, otherwise: str) -> str:
     """The failure as a program. Writing it calls the subject once more, which may raise this time."""
     with state.watched(state.SETTINGS):
         try:

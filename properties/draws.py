@@ -16,9 +16,11 @@ import hypothesis
 from hypothesis import Phase
 from hypothesis import strategies as st
 
-from ..oracles.judgement import LARGE, MORE, PLANNED, Judgement, Unsupported, Violation, regimes_of
+from ..oracles.judge import Judge
 from ..oracles.op import Draft, Sample
 from ..oracles.properties import Property
+from ..oracles.tally import LARGE, MORE, PLANNED, regimes_of
+from ..oracles.violation import Unsupported, Violation
 from . import strategies
 from .kinds import DeclarationError, drafts_of, largest_of
 
@@ -92,7 +94,7 @@ class Large(Every):
 
     picky = True
 
-    def __init__(self, judgement: Judgement, count: int, most: int, shared: bool = False, choosy: bool = True) -> None:
+    def __init__(self, judgement: Judge, count: int, most: int, shared: bool = False, choosy: bool = True) -> None:
         self._judgement, self.count, self.most, self.shared = judgement, count, most, shared
         self.largest = self.taken = self._passed = 0
         self._first, self._choosy = True, choosy
@@ -134,7 +136,7 @@ class Large(Every):
             if extent > LONG:
                 self._long.add(name)
         self.taken += 1
-        most = self.count + (0 if self._judgement.mostly_judged(LARGE) else FURTHER)
+        most = self.count + (0 if self._judgement.tally.mostly_judged(LARGE) else FURTHER)
         return self.taken < most
 
 
@@ -155,12 +157,12 @@ class Starved(Every):
 
     picky = True
 
-    def __init__(self, judgement: Judgement) -> None:
+    def __init__(self, judgement: Judge) -> None:
         self._judgement = judgement
-        self._left = dict.fromkeys(judgement.starved(), FURTHER)
+        self._left = dict.fromkeys(judgement.tally.starved(), FURTHER)
 
     def _wanted(self) -> set[str]:
-        return {name for name in self._judgement.starved() if self._left.get(name, 0) > 0}
+        return {name for name in self._judgement.tally.starved() if self._left.get(name, 0) > 0}
 
     def wants(self, draft: Draft) -> bool:
         wanted = self._wanted().intersection(regimes_of(draft.regime))
@@ -229,9 +231,7 @@ def run(
             raise violation from None
 
 
-def stages(
-    judgement: Judgement, question: Property, examples: int, draw: Callable[[str, int, Every, str], None]
-) -> None:
+def stages(judgement: Judge, question: Property, examples: int, draw: Callable[[str, int, Every, str], None]) -> None:
     """All samples of a cell: those of the question's kind, large ones, and more of regimes that could not be judged.
 
     Args:
@@ -246,39 +246,39 @@ def stages(
     count = examples if asks_large else question.large_of(examples)
     reason = _without_large(judgement, examples, count) if count or question.large else ""
     if reason:
-        judgement.notes.append(f"no large samples: {reason}")
+        judgement.tally.note(f"no large samples: {reason}")
         count = 0
     kind = "ordinary" if asks_large else question.kind
     if not (asks_large and count):
         draw(kind, examples - count, Every(), "")
-    if not judgement.mostly_judged(PLANNED) and not judgement.compiled:
+    if not judgement.tally.mostly_judged(PLANNED) and not judgement.compiled:
         draw(kind, examples, Every(), "more")
     if count:
         _draw_large(judgement, Large(judgement, count, question.most, shared=asks_large), draw)
-    if judgement.starved() and not judgement.compiled:
-        judgement.part = MORE
+    if judgement.tally.starved() and not judgement.compiled:
+        judgement.tally.begin(MORE)
         draw(kind, STARVED_PATIENCE, Starved(judgement), "starved")
 
 
-def _without_large(judgement: Judgement, examples: int, count: int) -> str:
+def _without_large(judgement: Judge, examples: int, count: int) -> str:
     """Why no large samples are drawn; empty if they are."""
     if not count:
         return f"{examples} sample{'s' * (examples != 1)} in all"
     try:
-        drafts_of(judgement.op, judgement.terms.stores.name, "large")
+        drafts_of(judgement.op, judgement.contract.stores.name, "large")
     except Unsupported as answer:
         return str(answer)
     return ""
 
 
-def _draw_large(judgement: Judgement, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
-    """Judge large samples. `judgement.part` stays LARGE where one fails, for whoever judges that one again."""
-    judgement.part = LARGE
+def _draw_large(judgement: Judge, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
+    """Judge large samples. The part stays LARGE where one fails, for whoever judges that one again."""
+    judgement.tally.begin(LARGE)
     draw("large", DRAFTS * choice.count, choice, "large")
     if not choice.taken:  # the strategy has hardly more than one draft, or gives none that suits
         choice = Large(judgement, choice.count, choice.most, choosy=False)
         draw("large", choice.count, choice, "large")
-    judgement.part = PLANNED
+    judgement.tally.begin(PLANNED)
     if choice.largest <= ORDINARY_MOST:
         raise DeclarationError(
             f"samples: kind 'large' gave floating tensors of at most {choice.largest} elements in {choice.taken}"

@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import IO, Any
 
 from ..impl import decompositions
-from ..oracles.judgement import Unsupported
 from ..oracles.verdict import Cell, Code, Outcome, Verdict
+from ..oracles.violation import Unsupported
 
 #: Seconds that one question may take, the start of the process included.
 DEADLINE = 300.0

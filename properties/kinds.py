@@ -15,8 +15,8 @@ import torch
 from hypothesis import strategies as st
 
 from ..oracles.checks.exact_data import lowest_bit
-from ..oracles.judgement import Unsupported
 from ..oracles.op import Draft, Op, Sample, is_float, to_array
+from ..oracles.violation import Unsupported
 
 #: Integers of samples of kind "integers", as multiples of their tensor's power of two, are at most so large.
 LARGEST_INTEGER = 2.0**8

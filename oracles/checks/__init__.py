@@ -19,8 +19,9 @@ from .saved import saved
 from .special import specials
 from .transforms.agree import agreeing
 from .transforms.forward_ad import forward_ad
+from .transforms.nesting import nested, words
 from .transforms.values import adjoint, forward, forward_and_reverse, reverse, second, tangent, third
-from .transforms.vmap import nested, vmapped, words
+from .transforms.vmap import vmapped
 
 CHECKS = bound(
     {

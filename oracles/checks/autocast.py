@@ -6,23 +6,24 @@ from typing import Any
 
 import torch
 
-from ..judgement import Judgement, Unsupported, Violation
+from ..judge import Judge
 from ..op import OWN, Sample, dtype_name, flat_outputs
 from ..verdict import Code
+from ..violation import Unsupported, Violation
 
 
-def autocast(j: Judgement, sample: Sample) -> None:
+def autocast(judge: Judge, sample: Sample) -> None:
     """AUTOCAST: the dtypes that torch's own op gives there, and values in the accept set."""
 
     def under(*args: Any) -> Any:
-        with torch.autocast(j.device, dtype=torch.bfloat16):
-            return j.subject(*args)
+        with torch.autocast(judge.device, dtype=torch.bfloat16):
+            return judge.subject(*args)
 
-    got = flat_outputs(j.call(under, *sample.args, what="under autocast"))
-    _same_dtype_as_torch(j, sample, got[0])
-    j.path(sample, (), function=under, exactly=False)
-    j.path(sample, ("vjp",), "eager", function=under, exactly=False)
-    if "vmap" in j.op.promises.without:
+    got = flat_outputs(judge.call(under, *sample.args, what="under autocast"))
+    _same_dtype_as_torch(judge, sample, got[0])
+    judge.hold(sample, (), function=under, exactly=False)
+    judge.hold(sample, ("vjp",), "eager", function=under, exactly=False)
+    if "vmap" in judge.op.promises.without:
         return
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
 
@@ -33,22 +34,24 @@ def autocast(j: Judgement, sample: Sample) -> None:
         return flat_outputs(under(*args))
 
     doubled = [torch.stack([sample.args[i]] * 2) for i in tensors]
-    both = j.call(torch.func.vmap(alone), *doubled, what="vmap under autocast")
+    both = judge.call(torch.func.vmap(alone), *doubled, what="vmap under autocast")
     for y, one in zip(both, got, strict=True):
         if y.dtype != one.dtype:
-            title = f"{j.op.name} vmap under autocast: got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)}"
+            title = (
+                f"{judge.op.name} vmap under autocast: got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)}"
+            )
             raise Violation(Code.ATTRIBUTE, title, path="autocast")
 
 
-def _same_dtype_as_torch(j: Judgement, sample: Sample, got: Any) -> None:
+def _same_dtype_as_torch(judge: Judge, sample: Sample, got: Any) -> None:
     """The production op's dtype under autocast is that of torch's own op, where torch takes these arguments."""
-    if j.subject_name != OWN or "torch" not in j.op.subjects:
+    if judge.subject_name != OWN or "torch" not in judge.op.subjects:
         return
     try:
-        with torch.autocast(j.device, dtype=torch.bfloat16):
-            need = flat_outputs(j.op.subject("torch")(*sample.args))[0]
+        with torch.autocast(judge.device, dtype=torch.bfloat16):
+            need = flat_outputs(judge.op.subject("torch")(*sample.args))[0]
     except (RuntimeError, ValueError, Unsupported):
         return
     if got.dtype != need.dtype:
-        title = f"{j.op.name} under autocast: got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"
+        title = f"{judge.op.name} under autocast: got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"
         raise Violation(Code.ATTRIBUTE, title, path="autocast")

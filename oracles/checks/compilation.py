@@ -9,36 +9,36 @@ from typing import Any
 
 import torch
 
-from ..judgement import Judgement
+from ..judge import Judge
 from ..op import Sample, flat_outputs
-from ..transforms import Problem
+from ..paths import Problem
 
 
-def compiled(j: Judgement, sample: Sample) -> None:
+def compiled(judge: Judge, sample: Sample) -> None:
     """COMP: a light backend ("aot_eager") in short profiles, inductor in the others."""
-    backend = "aot_eager" if j.light else "inductor"
+    backend = "aot_eager" if judge.light else "inductor"
     torch._dynamo.reset()
-    whole = j.op.promises.one_graph
-    function = torch.compile(j.subject, fullgraph=whole, backend=backend)
-    j.path(sample, (), function=function, exactly=False)
-    j.path(sample, ("vjp",), "eager", function=function, exactly=False)
+    whole = judge.op.promises.one_graph
+    function = torch.compile(judge.subject, fullgraph=whole, backend=backend)
+    judge.hold(sample, (), function=function, exactly=False)
+    judge.hold(sample, ("vjp",), "eager", function=function, exactly=False)
     if whole:
-        exported(j, sample)
+        exported(judge, sample)
 
 
-def exported(j: Judgement, sample: Sample) -> None:
+def exported(judge: Judge, sample: Sample) -> None:
     """torch.export of the op as a module of its tensors."""
-    problem = Problem(j.op, sample.args)
-    f = problem.subject(j.subject)
+    problem = Problem(judge.op, sample.args)
+    f = problem.subject(judge.subject)
 
     class Module(torch.nn.Module):
         def forward(self, *operands: Any) -> Any:
             return f(*operands)
 
-    program = j.call(lambda: torch.export.export(Module(), tuple(problem.inputs)).module(), what="export")
+    program = judge.call(lambda: torch.export.export(Module(), tuple(problem.inputs)).module(), what="export")
     positions = problem.wrt
 
     def run(*args: Any) -> Any:
         return flat_outputs(program(*(args[i] for i in positions)))
 
-    j.path(sample, (), function=run, exactly=False)
+    judge.hold(sample, (), function=run, exactly=False)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 
 from ..bits import require_same
-from ..judgement import Judgement
+from ..judge import Judge
 from ..op import Sample, Tensor
-from ..transforms import ENGINES, Problem, along, draw_directions, signature
 
 THREADS = (1, 2, 3)
 RUNS = 3
 
 
-def deterministic(j: Judgement, sample: Sample) -> None:
+def deterministic(judge: Judge, sample: Sample) -> None:
     """DET: forward and reverse mode, repeated; then under `torch.use_deterministic_algorithms` with 1, 2 and 3 threads.
 
     torch's own contract stands behind the split: sums over rows may depend on how many threads share them, unless the
@@ -22,26 +21,22 @@ def deterministic(j: Judgement, sample: Sample) -> None:
     threads, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     try:
         torch.set_num_threads(max(THREADS))
-        first = _everything(j, sample)
+        first = _everything(judge, sample)
         for run in range(1, RUNS):
-            require_same(j, _everything(j, sample), first, f"run {run + 1} with {max(THREADS)} threads")
+            require_same(judge, _everything(judge, sample), first, f"run {run + 1} with {max(THREADS)} threads")
         torch.use_deterministic_algorithms(True)
         torch.set_num_threads(THREADS[0])
-        first = _everything(j, sample)
+        first = _everything(judge, sample)
         for count in THREADS[1:]:
             torch.set_num_threads(count)
-            require_same(j, _everything(j, sample), first, f"{count} threads, deterministic algorithms on")
+            require_same(judge, _everything(judge, sample), first, f"{count} threads, deterministic algorithms on")
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(asked)
 
 
-def _everything(j: Judgement, sample: Sample) -> list[Tensor]:
-    problem = Problem(j.op, sample.args)
-    f = problem.subject(j.subject)
+def _everything(judge: Judge, sample: Sample) -> list[Tensor]:
     with torch.no_grad():
-        primal = j.call(f, *problem.inputs, what="forward")
-    own = len(problem.wrt)
-    cotangents = draw_directions(signature(("vjp",), problem.inputs, primal)[own:], sample.seed, j.device)
-    grads = j.call(along(ENGINES["eager"], ("vjp",), f, own, len(primal)), *problem.inputs, *cotangents, what="vjp")
+        primal = judge.primal(sample)
+    grads = judge.run(judge.path(sample, ("vjp",), primal, "eager"), what="vjp")
     return [t.detach() for t in (*primal, *grads)]

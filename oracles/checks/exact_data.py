@@ -8,7 +8,7 @@ still zero at the end must be exact. Quotients are never credited: an implementa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,13 @@ import numpy as np
 from ...reference.array import Array, Operands, Params
 from ...reference.formats import FORMATS, round_array
 from ..contract import Contract
-from ..judgement import Judgement, Violation
+from ..judge import Judge
 from ..op import Sample, dtype_name, to_array
+from ..paths import Expected
 from ..rounding import Ball
-from ..transforms import ENGINES, Problem, along, draw_directions, output_names, signature, word_name
+from ..transforms import word_name
 from ..verdict import Code
+from ..violation import Violation
 
 
 def lowest_bit(values: Any) -> Any:
@@ -97,37 +99,31 @@ _CREDIT: dict[str, Callable[..., Any]] = {
 }
 
 
-def _read(formula: Callable[..., Any], operands: Sequence[Any], terms: Contract) -> tuple[Ball, ...]:
-    centres = [np.asarray(v, dtype=terms.centre_type) for v in operands]
+def _read(expected: Expected, terms: Contract) -> tuple[Ball, ...]:
+    centres = [np.asarray(v, dtype=terms.centre_type) for v in expected.operands]
     with np.errstate(all="ignore"):
-        return tuple(formula(*(ExactBall(c, None, terms) for c in centres)))
+        return tuple(expected.formula(*(ExactBall(c, None, terms) for c in centres)))
 
 
-def exact_data(j: Judgement, sample: Sample) -> None:
+def exact_data(judge: Judge, sample: Sample) -> None:
     """DATA: forward and reverse mode."""
-    problem = Problem(j.op, sample.args)
-    f = problem.subject(j.subject)
-    primal = j.call(f, *problem.inputs, what="forward")
-    own = len(problem.wrt)
+    primal = judge.primal(sample)
     for word in ((), ("vjp",)):
-        directions = draw_directions(signature(word, problem.inputs, primal)[own:], sample.seed, j.device)
-        whole = [(d * 2).round() for d in directions]
-        computed = (
-            primal
-            if not word
-            else j.call(along(ENGINES["eager"], word, f, own, len(primal)), *problem.inputs, *whole, what="vjp")
-        )
-        with j.clock("reference"):
-            read = _read(problem.formula(word, len(primal)), problem.arrays(whole), j.terms)
-        j.require_outputs(computed, read, word_name(word))
-        for name, tensor, ball in zip(output_names(j.op, word, problem.wrt, len(primal)), computed, read, strict=True):
+        drawn = judge.path(sample, word, primal, "eager")
+        path = drawn.along(word, [(d * 2).round() for d in drawn.directions])
+        computed = judge.run(path, what="vjp") if word else primal
+        expected = path.expected(word_name(word))
+        with judge.tally.clock("reference"):
+            read = _read(expected, judge.contract)
+        judge.require_outputs(computed, read, expected.path)
+        for name, tensor, ball in zip(expected.names, computed, read, strict=True):
             certain = ball.radii() == 0
             got, fmt = to_array(tensor), FORMATS[dtype_name(tensor.dtype)]
             need = round_array(fmt, np.asarray(ball.centre, dtype=np.float64))
             wrong = certain & (got != need)
-            j.judged += int(certain.sum())
+            judge.tally.count(int(certain.sum()))
             if wrong.any():
                 at = tuple(int(i) for i in np.argwhere(wrong)[0])
                 lines = [f"{name}{list(at)}: got {float(got[at]).hex()}, need {float(need[at]).hex()} in any order"]
-                title = f"{j.op.name} {word_name(word)}: {name} is not exact on exact data"
-                raise Violation(Code.BITS, title, lines, word_name(word))
+                title = f"{judge.op.name} {expected.path}: {name} is not exact on exact data"
+                raise Violation(Code.BITS, title, lines, expected.path)

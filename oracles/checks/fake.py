@@ -8,32 +8,33 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..judgement import Judgement, Violation
+from ..judge import Judge
 from ..op import Sample, Tensor, flat_outputs
-from ..transforms import Problem
+from ..paths import Problem
 from ..verdict import Code
+from ..violation import Violation
 
 
-def fakes(j: Judgement, sample: Sample) -> None:
+def fakes(judge: Judge, sample: Sample) -> None:
     """FAKE: shape, dtype, stride and device of forward and reverse mode outputs."""
-    eager = _described(_outputs(j, sample.args, "eager"), with_device=True)
+    eager = _described(_outputs(judge, sample.args, "eager"), with_device=True)
     with FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
-        _compare(j, _described(_outputs(j, fake, "fake tensors"), with_device=True), eager, "fake tensors")
+        _compare(judge, _described(_outputs(judge, fake, "fake tensors"), with_device=True), eager, "fake tensors")
     meta = [a.to("meta") if isinstance(a, torch.Tensor) else a for a in sample.args]
     bare = [{k: v for k, v in row.items() if k != "device"} for row in eager]
-    _compare(j, _described(_outputs(j, meta, "meta tensors"), with_device=False), bare, "meta tensors")
+    _compare(judge, _described(_outputs(judge, meta, "meta tensors"), with_device=False), bare, "meta tensors")
 
 
-def _outputs(j: Judgement, args: Sequence[Any], what: str) -> list[Tensor]:
-    problem = Problem(j.op, args)
+def _outputs(judge: Judge, args: Sequence[Any], what: str) -> list[Tensor]:
+    problem = Problem(judge.op, args)
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
-    outputs = j.call(problem.subject(j.subject), *leaves, what=what)
+    outputs = judge.call(problem.subject(judge.subject), *leaves, what=what)
     tracked = [y for y in outputs if y.requires_grad]
     run: Callable[[], Any] = lambda: torch.autograd.grad(  # noqa: E731
         tracked, leaves, [torch.ones_like(y) for y in tracked], allow_unused=True
     )
-    return [*outputs, *flat_outputs(j.call(run, what=f"{what}, vjp"))]
+    return [*outputs, *flat_outputs(judge.call(run, what=f"{what}, vjp"))]
 
 
 def _described(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, Any]]:
@@ -48,11 +49,13 @@ def _described(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, A
     return rows
 
 
-def _compare(j: Judgement, got: list[dict[str, Any]], need: list[dict[str, Any]], path: str) -> None:
+def _compare(judge: Judge, got: list[dict[str, Any]], need: list[dict[str, Any]], path: str) -> None:
     if len(got) != len(need):
-        raise Violation(Code.ATTRIBUTE, f"{j.op.name} {path}: got {len(got)} outputs, eager has {len(need)}", path=path)
+        raise Violation(
+            Code.ATTRIBUTE, f"{judge.op.name} {path}: got {len(got)} outputs, eager has {len(need)}", path=path
+        )
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
         if a != b:
             lines = [f"{key}: got {a[key]}, eager has {b[key]}" for key in b if a[key] != b[key]]
-            raise Violation(Code.ATTRIBUTE, f"{j.op.name} {path}: out[{i}] differs from eager", lines, path)
-        j.judged += 1
+            raise Violation(Code.ATTRIBUTE, f"{judge.op.name} {path}: out[{i}] differs from eager", lines, path)
+        judge.tally.count(1)

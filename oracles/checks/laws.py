@@ -10,24 +10,26 @@ import torch
 
 from ...reference.formats import FORMATS, ulp_array
 from ..bits import require_same
-from ..judgement import Judgement, Unsupported, Violation
-from ..op import Law, Sample, Tensor, dtype_name
-from ..rounding import Ball, balls
-from ..transforms import ENGINES, Problem, along, derivative_order, draw_directions, signature, word_name
+from ..judge import Judge
+from ..op import Law, Sample, Stream, Tensor, dtype_name
+from ..paths import Path
+from ..rounding import Ball
+from ..transforms import word_name
 from ..verdict import Code
+from ..violation import Unsupported, Violation
 
 
-def laws(j: Judgement, sample: Sample) -> None:
+def laws(judge: Judge, sample: Sample) -> None:
     """LAW: every declared relation, on finite results."""
-    if not j.op.laws:
-        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} declares no laws")
-    for i, law in enumerate(j.op.laws):
-        calls = law.calls(sample.args, np.random.default_rng([sample.seed, 17, i]))
+    if not judge.op.laws:
+        raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} declares no laws")
+    for i, law in enumerate(judge.op.laws):
+        calls = law.calls(sample.args, sample.seeded(Stream.LAW, i))
         if calls is None:
             continue
-        made = [_Call(j, law, args, sample.seed) for args in calls]
+        made = [_Call(judge, law, sample.with_args(args)) for args in calls]
         try:
-            _relation(j, law, sample.args, made)
+            _relation(judge, law, sample.args, made)
         except Violation:
             raise
         except Exception:  # a relation is right for outputs of the formula's shapes only
@@ -36,44 +38,33 @@ def laws(j: Judgement, sample: Sample) -> None:
             raise
 
 
-def _relation(j: Judgement, law: Law, args: Sequence[Any], made: Sequence[_Call]) -> None:
+def _relation(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_Call]) -> None:
     left, right = law.relate(args, *(call.outputs for call in made))
     if not all(bool(torch.isfinite(y).all()) for y in right):
-        j.not_judged += sum(y.numel() for y in right)
+        judge.tally.count(not_judged=sum(y.numel() for y in right))
     elif law.exact:
         # +0 and −0 are one number: a law between values does not tell them apart.
-        require_same(j, [y + 0.0 for y in left], [y + 0.0 for y in right], f"law: {law.name}")
+        require_same(judge, [y + 0.0 for y in left], [y + 0.0 for y in right], f"law: {law.name}")
     else:
-        _within_bounds(j, law, args, made)
+        _within_bounds(judge, law, args, made)
 
 
 class _Call:
     """One evaluation of a law's path."""
 
-    def __init__(self, j: Judgement, law: Law, args: Sequence[Any], seed: int) -> None:
-        self.j, self.word, self.problem = j, law.word, Problem(j.op, args)
-        f, inputs = self.problem.subject(j.subject), self.problem.inputs
-        primal = j.call(f, *inputs, what=law.name)
-        self.directions: list[Tensor] = []
-        self.outputs: tuple[Tensor, ...] = tuple(primal)
-        self.primal_outputs = len(primal)
+    def __init__(self, judge: Judge, law: Law, sample: Sample) -> None:
+        self.judge = judge
         self.what = f"{law.name}, {word_name(law.word)}" if law.word else law.name
-        if law.word:
-            likes = signature(law.word, inputs, primal)[len(inputs) :]
-            self.directions = draw_directions(likes, seed, j.device)
-            path = along(ENGINES["func"], law.word, f, len(inputs), len(primal))
-            self.outputs = tuple(j.call(path, *inputs, *self.directions, what=self.what))
+        primal = judge.primal(sample, what=law.name)
+        self._path: Path = judge.path(sample, law.word, primal)
+        self.outputs = tuple(judge.run(self._path, what=self.what) if law.word else primal)
 
-    def _read(self) -> list[Ball]:
-        formula = self.problem.formula(self.word, self.primal_outputs)
-        with self.j.clock("reference"):
-            return list(
-                balls(formula, self.problem.arrays(self.directions), self.j.terms_of(derivative_order(self.word)))
-            )
+    def _read(self) -> tuple[Ball, ...]:
+        return self.judge.read(self._path.expected())
 
     def require_outputs(self) -> None:
         """Violation unless the outputs are as many, and shaped, as the formula's."""
-        self.j.require_outputs(self.outputs, self._read(), self.what)
+        self.judge.require_outputs(self.outputs, self._read(), self.what)
 
     def half_widths(self) -> list[Any]:
         """Half-width of the accept set of every output element, from the rounding reading."""
@@ -85,7 +76,7 @@ class _Call:
         return widths
 
 
-def _within_bounds(j: Judgement, law: Law, args: Sequence[Any], made: Sequence[_Call]) -> None:
+def _within_bounds(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_Call]) -> None:
     """|left − right| at most what errors of all outputs within their bounds can make of it."""
     counts = [len(call.outputs) for call in made]
     values = tuple(y.detach().double().cpu() for call in made for y in call.outputs)
@@ -106,11 +97,10 @@ def _within_bounds(j: Judgement, law: Law, args: Sequence[Any], made: Sequence[_
             own = (value.numel() + 2) * 2.0**-53  # the relation itself is evaluated in binary64
             bound += torch.where(rows > 0, rows * (width + own * value.abs()).reshape(1, -1), 0.0).sum(1)
         judged = torch.isfinite(bound)
-        j.judged += int(judged.sum())
-        j.not_judged += int((~judged).sum())
+        judge.tally.count(int(judged.sum()), int((~judged).sum()))
         error = gap.reshape(-1).abs()
         ratio = float(torch.where(judged & (error > 0), error / bound, 0.0).max()) if gap.numel() else 0.0
-        j.max_ratio = max(j.max_ratio, min(ratio, 1.0))
+        judge.tally.ratio(min(ratio, 1.0))
         if ratio > 1:
-            title = f"{j.op.name} law: {law.name}: out[{i}] off by {ratio:.4g} times all bounds together"
+            title = f"{judge.op.name} law: {law.name}: out[{i}] off by {ratio:.4g} times all bounds together"
             raise Violation(Code.VALUE, title, path=f"law: {law.name}")

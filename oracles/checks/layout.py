@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from ..bits import same_bits
-from ..judgement import Judgement, Violation
-from ..op import Sample, Tensor, is_float
-from ..transforms import ENGINES, Problem, along, draw_directions, output_names, signature
+from ..judge import Judge
+from ..op import Sample, Stream, Tensor, is_float
+from ..paths import Problem
 from ..verdict import Code
+from ..violation import Violation
 
 LAYOUTS = ("transposed", "stepped", "offset", "expanded", "channels_last")
 
@@ -44,9 +45,9 @@ def _framed(tensor: Tensor, shape: tuple[int, ...], view: Any) -> tuple[Tensor, 
     return buffer, view(inner)
 
 
-def layouts(j: Judgement, sample: Sample) -> None:
+def layouts(judge: Judge, sample: Sample) -> None:
     """LAYOUT: values of forward and reverse mode for laid-out inputs and cotangents; memory around views untouched."""
-    rng = np.random.default_rng([sample.seed, 3])
+    rng = sample.seeded(Stream.LAYOUT)
     buffers: list[tuple[Tensor, Tensor]] = []
 
     def lay(t: Tensor) -> Tensor:
@@ -55,23 +56,20 @@ def layouts(j: Judgement, sample: Sample) -> None:
         return view
 
     # Operands that no derivative is taken in belong to the others' values (saved statistics): those stay as they are.
-    repeat = not Problem(j.op, sample.args).fixed and rng.random() < 0.3
+    repeat = not Problem(judge.op, sample.args).fixed and rng.random() < 0.3
     given = _repeated(sample.args) if repeat else sample.args
     args = tuple(lay(a) if is_float(a) else a for a in given)
     laid = sample.with_args(args)
-    problem = Problem(j.op, args)
-    primal = j.path(laid, (), exactly=False)
-    likes = signature(("vjp",), problem.inputs, primal)[len(problem.wrt) :]
-    drawn = tuple(draw_directions(likes, sample.seed, j.device))
-    cotangents = [lay(g) for g in (_repeated(drawn) if rng.random() < 0.3 else drawn)]
-    transformed = along(ENGINES["eager"], ("vjp",), problem.subject(j.subject), len(problem.wrt), len(primal))
-    computed = j.call(transformed, *problem.inputs, *cotangents, what="vjp")
-    formula, operands = problem.formula(("vjp",), len(primal)), problem.arrays(cotangents)
-    names = output_names(j.op, ("vjp",), problem.wrt, len(primal))
-    j.against(formula, operands, computed, names, "vjp (laid out)", 1, exactly=False)
+    path = judge.path(laid, ("vjp",), judge.hold(laid, (), exactly=False), "eager")
+    drawn = path.directions
+    path = path.along(("vjp",), [lay(g) for g in (_repeated(drawn) if rng.random() < 0.3 else drawn)])
+    computed = judge.run(path, what="vjp")
+    judge.against(path.expected("vjp (laid out)"), computed, exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
-            raise Violation(Code.MUTATED, f"{j.op.name}: wrote into or around an input's view", path="forward + vjp")
+            raise Violation(
+                Code.MUTATED, f"{judge.op.name}: wrote into or around an input's view", path="forward + vjp"
+            )
 
 
 def _repeated(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,16 +11,17 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from .. import state
 from ..bits import require_same, same_bits
-from ..judgement import Judgement, Unsupported, Violation
-from ..op import Sample, Tensor, flat_outputs
-from ..transforms import Problem, draw_directions, signature
+from ..judge import Judge
+from ..op import Sample, Stream, Tensor, flat_outputs
+from ..paths import Problem
 from ..verdict import Code
+from ..violation import Unsupported, Violation
 
 #: Sets of inputs that require grad: so many are tried on one sample.
 SETS = 15
 
 
-def pure(j: Judgement, sample: Sample) -> None:
+def pure(judge: Judge, sample: Sample) -> None:
     """PURE: inputs, version counters and the state of the process untouched; outputs share no memory with inputs.
 
     Arguments that the op writes are its own affair, if it says so: their version counters tell.
@@ -28,11 +29,11 @@ def pure(j: Judgement, sample: Sample) -> None:
     other: Violation | None = None
     with state.watched(state.SETTINGS, state.DEEP, state.LEFTOVERS) as changed:
         try:
-            _pure(j, sample)
+            _pure(judge, sample)
         except Violation as violation:
             other = violation
     if changed:  # which may well be why the other promise was broken
-        raise ChangedState(j.op.name, [*changed, *([other.title] if other else [])]) from other
+        raise ChangedState(judge.op.name, [*changed, *([other.title] if other else [])]) from other
     if other:
         raise other
 
@@ -44,142 +45,146 @@ class ChangedState(Violation):
         super().__init__(Code.MUTATED, f"{op}: changed the process: {lines[0]}", lines, "forward + vjp")
 
 
-def _pure(j: Judgement, sample: Sample) -> None:
+def _pure(judge: Judge, sample: Sample) -> None:
     tensors = [a for a in sample.args if isinstance(a, torch.Tensor)]
     before = [(t.clone(), t._version) for t in tensors]
-    outputs = flat_outputs(j.call(j.subject, *sample.args, what="forward"))
-    _untouched(j, tensors, before, "forward")
-    problem = Problem(j.op, sample.args)
+    outputs = flat_outputs(judge.call(judge.subject, *sample.args, what="forward"))
+    _untouched(judge, tensors, before, "forward")
+    problem = Problem(judge.op, sample.args)
     primal = [t.detach() for t in outputs]
-    cotangents = draw_directions(signature(("vjp",), problem.inputs, primal)[len(problem.wrt) :], sample.seed, j.device)
+    cotangents = judge.path(sample, ("vjp",), primal).directions
     kept = [g.clone() for g in cotangents]
-    _backward(j, problem, cotangents)
-    _untouched(j, tensors, before, "forward + vjp")
-    require_same(j, cotangents, kept, "cotangents after backward", Code.MUTATED)
-    _aliases(j, outputs, sample.args)
-    _schema(j, sample)
-    _writes_what_it_declares(j, sample)
+    _backward(judge, problem, cotangents)
+    _untouched(judge, tensors, before, "forward + vjp")
+    require_same(judge, cotangents, kept, "cotangents after backward", Code.MUTATED)
+    _aliases(judge, outputs, sample.args)
+    _schema(judge, sample)
+    _writes_what_it_declares(judge, sample)
 
 
-def _untouched(j: Judgement, tensors: Sequence[Tensor], before: Sequence[tuple[Tensor, int]], path: str) -> None:
+def _untouched(judge: Judge, tensors: Sequence[Tensor], before: Sequence[tuple[Tensor, int]], path: str) -> None:
     for i, (t, (copy, version)) in enumerate(zip(tensors, before, strict=True)):
         if not same_bits(t, copy) or t._version != version:
-            raise Violation(Code.MUTATED, f"{j.op.name}: wrote to its input tensor {i}", path=path)
+            raise Violation(Code.MUTATED, f"{judge.op.name}: wrote to its input tensor {i}", path=path)
 
 
-def _writes_what_it_declares(j: Judgement, sample: Sample) -> None:
+def _writes_what_it_declares(judge: Judge, sample: Sample) -> None:
     """The call as it is: writes bump the version of what is declared, and leave all else as it was."""
-    written = j.op.written(sample.args)
+    written = judge.op.written(sample.args)
     if not written:
         return
     args = [a.clone() if i in written else a for i, a in enumerate(sample.args)]
     before = {i: (a.clone(), a._version) for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
-    j.call(j.op.implementation(j.subject_name), *args, what="forward")
+    judge.call(judge.op.implementation(judge.subject_name), *args, what="forward")
     for i, (copy, version) in before.items():
-        same, name = same_bits(args[i], copy), j.op.label(i)
+        same, name = same_bits(args[i], copy), judge.op.label(i)
         new = args[i]._version != version
         if i in written and not same and not new:
-            title = f"{j.op.name}: wrote to {name} without a new version, which hides it from autograd"
+            title = f"{judge.op.name}: wrote to {name} without a new version, which hides it from autograd"
             raise Violation(Code.MUTATED, title, path="forward")
         if i not in written and (new or not same):
-            raise Violation(Code.MUTATED, f"{j.op.name}: wrote to {name}, which it does not declare", path="forward")
-        j.judged += 1
+            raise Violation(
+                Code.MUTATED, f"{judge.op.name}: wrote to {name}, which it does not declare", path="forward"
+            )
+        judge.tally.count(1)
 
 
-def _backward(j: Judgement, problem: Problem, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
+def _backward(judge: Judge, problem: Problem, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
-    outputs = j.call(problem.subject(j.subject), *leaves, what="forward")
+    outputs = judge.call(problem.subject(judge.subject), *leaves, what="forward")
     pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
-    grads = j.call(
+    grads = judge.call(
         lambda: torch.autograd.grad([y for y, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True), what="vjp"
     )
     return list(grads)
 
 
-def _aliases(j: Judgement, outputs: Sequence[Tensor], args: Sequence[Any]) -> None:
+def _aliases(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> None:
     """Each output shares memory with the argument that is declared, as an object of its own, and else with nothing."""
-    declared = j.op.promises.aliases
+    declared = judge.op.promises.aliases
     sources = (None,) * len(outputs) if declared is None else declared(tuple(args))
     inputs = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor) and t.numel()}
     owned = set(inputs)
     for i, (y, source) in enumerate(zip(outputs, sources, strict=True)):
         if source is not None:
-            _is_view(j, i, y, source, args[source])
+            _is_view(judge, i, y, source, args[source])
         elif y.numel() and y.untyped_storage().data_ptr() in owned:
             other = "an input" if y.untyped_storage().data_ptr() in inputs else "another output"
-            raise Violation(Code.ALIASED, f"{j.op.name}: out[{i}] shares memory with {other}", path="forward")
+            raise Violation(Code.ALIASED, f"{judge.op.name}: out[{i}] shares memory with {other}", path="forward")
         owned.add(y.untyped_storage().data_ptr())
 
 
-def _is_view(j: Judgement, i: int, y: Tensor, source: int, argument: Tensor) -> None:
-    name = j.op.label(source)
+def _is_view(judge: Judge, i: int, y: Tensor, source: int, argument: Tensor) -> None:
+    name = judge.op.label(source)
     if y is argument:
-        raise Violation(Code.ALIASED, f"{j.op.name}: out[{i}] is {name} itself, need a view of it", path="forward")
+        raise Violation(Code.ALIASED, f"{judge.op.name}: out[{i}] is {name} itself, need a view of it", path="forward")
     if y.numel() and y.untyped_storage().data_ptr() != argument.untyped_storage().data_ptr():
         raise Violation(
-            Code.ALIASED, f"{j.op.name}: out[{i}] shares no memory with {name}, as declared", path="forward"
+            Code.ALIASED, f"{judge.op.name}: out[{i}] shares no memory with {name}, as declared", path="forward"
         )
 
 
-def _schema(j: Judgement, sample: Sample) -> None:
+def _schema(judge: Judge, sample: Sample) -> None:
     """The registered schema tells the truth about mutation and aliasing (torch's SchemaCheckMode)."""
     from torch._subclasses.schema_check_mode import SchemaCheckMode
 
     def checked() -> Any:
         with SchemaCheckMode():
-            return j.subject(*sample.args)
+            return judge.subject(*sample.args)
 
-    j.call(checked, what="under SchemaCheckMode")
+    judge.call(checked, what="under SchemaCheckMode")
 
 
-def dual(j: Judgement, sample: Sample) -> None:
+def dual(judge: Judge, sample: Sample) -> None:
     """DUAL: the primal's bits and dtypes ignore requires_grad, tangents and transform levels."""
-    problem = Problem(j.op, sample.args)
-    f = problem.subject(j.subject)
-    plain = [t.clone() for t in j.call(f, *problem.inputs, what="forward")]
+    problem = Problem(judge.op, sample.args)
+    f = problem.subject(judge.subject)
+    plain = [t.clone() for t in judge.call(f, *problem.inputs, what="forward")]
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
-    require_same(j, [t.detach() for t in j.call(f, *leaves, what="requires_grad")], plain, "primal with requires_grad")
-    if "jvp" not in j.op.promises.without:
-        primal_with_tangents(j, sample)
-    through = j.call(lambda: torch.func.vjp(f, *problem.inputs)[0], what="primal of func.vjp")
-    require_same(j, through, plain, "primal of func.vjp")
+    require_same(
+        judge, [t.detach() for t in judge.call(f, *leaves, what="requires_grad")], plain, "primal with requires_grad"
+    )
+    if "jvp" not in judge.op.promises.without:
+        primal_with_tangents(judge, sample)
+    through = judge.call(lambda: torch.func.vjp(f, *problem.inputs)[0], what="primal of func.vjp")
+    require_same(judge, through, plain, "primal of func.vjp")
 
 
-def primal_with_tangents(j: Judgement, sample: Sample) -> None:
+def primal_with_tangents(judge: Judge, sample: Sample) -> None:
     """The primal's bits and dtypes ignore tangents, on dual tensors and in func.jvp."""
-    problem = Problem(j.op, sample.args)
-    f = problem.subject(j.subject)
-    plain = [t.clone() for t in j.call(f, *problem.inputs, what="forward")]
-    tangents = draw_directions(signature(("jvp",), problem.inputs, plain)[len(problem.wrt) :], sample.seed, j.device)
+    problem = Problem(judge.op, sample.args)
+    f = problem.subject(judge.subject)
+    plain = [t.clone() for t in judge.call(f, *problem.inputs, what="forward")]
+    tangents = judge.path(sample, ("jvp",), plain).directions
     with forward_ad.dual_level():
         duals = [forward_ad.make_dual(t, v) for t, v in zip(problem.inputs, tangents, strict=True)]
-        primals = [forward_ad.unpack_dual(y).primal for y in j.call(f, *duals, what="dual tensors")]
-    require_same(j, primals, plain, "primal with tangents")
-    pushed = j.call(lambda: torch.func.jvp(f, tuple(problem.inputs), tuple(tangents))[0], what="primal of func.jvp")
-    require_same(j, pushed, plain, "primal of func.jvp")
+        primals = [forward_ad.unpack_dual(y).primal for y in judge.call(f, *duals, what="dual tensors")]
+    require_same(judge, primals, plain, "primal with tangents")
+    pushed = judge.call(lambda: torch.func.jvp(f, tuple(problem.inputs), tuple(tangents))[0], what="primal of func.jvp")
+    require_same(judge, pushed, plain, "primal of func.jvp")
 
 
-def memory(j: Judgement, sample: Sample) -> None:
+def memory(judge: Judge, sample: Sample) -> None:
     """MEM: bytes kept for backward, each storage once, for the sets of inputs that may require grad.
 
     Every set of a few inputs; of many, all of them, each alone, and some sets that the sample decides.
     """
-    budget = j.op.promises.saved
+    budget = judge.op.promises.saved
     if budget is None:
-        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} declares no budget of saved bytes")
-    positions = Problem(j.op, sample.args).wrt
-    for picked in _sets(len(positions), sample.generator(10)):
+        raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} declares no budget of saved bytes")
+    positions = Problem(judge.op, sample.args).wrt
+    for picked in _sets(len(positions), sample.generator(Stream.MEMORY)):
         wanted = frozenset(p for i, p in enumerate(positions) if picked >> i & 1)
         args = [
             a.detach().requires_grad_() if i in wanted else a.detach() if isinstance(a, torch.Tensor) else a
             for i, a in enumerate(sample.args)
         ]
-        kept, allowed = _saved_bytes(j, args), budget(sample.args, wanted)
-        j.judged += 1
-        j.max_ratio = max(j.max_ratio, kept / allowed if allowed else 0.0)
+        kept, allowed = _saved_bytes(judge, args), budget(sample.args, wanted)
+        judge.tally.count(1)
+        judge.tally.ratio(kept / allowed if allowed else 0.0)
         if kept > allowed:
-            names = ", ".join(j.op.label(p) for p in sorted(wanted))
-            title = f"{j.op.name}: keeps {kept} bytes for backward, declared {allowed}"
+            names = ", ".join(judge.op.label(p) for p in sorted(wanted))
+            title = f"{judge.op.name}: keeps {kept} bytes for backward, declared {allowed}"
             raise Violation(Code.MEMORY, title, [f"requires grad: {names}"], "forward")
 
 
@@ -190,7 +195,7 @@ def _sets(count: int, rng: Any) -> Sequence[int]:
     return [2**count - 1, *(1 << i for i in range(count)), *(int(n) for n in rng.integers(1, 2**count, SETS))]
 
 
-def _saved_bytes(j: Judgement, args: Sequence[Any]) -> int:
+def _saved_bytes(judge: Judge, args: Sequence[Any]) -> int:
     given = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor)}
     storages: dict[int, int] = {}
 
@@ -203,6 +208,6 @@ def _saved_bytes(j: Judgement, args: Sequence[Any]) -> int:
         return t
 
     with saved_tensors_hooks(pack, lambda t: t):
-        outputs = j.call(j.subject, *args, what="forward")
+        outputs = judge.call(judge.subject, *args, what="forward")
     del outputs
     return sum(storages.values())

@@ -6,46 +6,49 @@ import torch
 
 from .. import state
 from ..bits import same_bits
-from ..judgement import Judgement, Unsupported, Violation, error_name, said
+from ..judge import Judge
 from ..op import OWN, Refusal, Sample
 from ..state import interrupt
 from ..verdict import Code
+from ..violation import Unsupported, Violation, error_name, said
 
 
-def refused(j: Judgement, sample: Sample) -> None:
+def refused(judge: Judge, sample: Sample) -> None:
     """ERROR: type and text of every refusal of the op; the inputs keep their bits and versions."""
-    if not j.op.refusals:
-        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} documents no invalid input")
-    for refusal in j.op.refusals:
+    if not judge.op.refusals:
+        raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} documents no invalid input")
+    for refusal in judge.op.refusals:
         args = refusal.mutate(sample.args)
         if args is None:
             continue
         # The call as it is, so that a write to an argument that the op may write is seen as well; on copies of its own.
-        args = tuple(a.clone() if i in j.op.written(args) else a for i, a in enumerate(args))
+        args = tuple(a.clone() if i in judge.op.written(args) else a for i, a in enumerate(args))
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         before = [(t.clone(), t._version) for t in tensors]
-        _must_raise(j, refusal, args)
+        _must_raise(judge, refusal, args)
         for t, (copy, version) in zip(tensors, before, strict=True):
             if t._version != version or not same_bits(t, copy):
-                raise Violation(Code.MUTATED, f"{j.op.name}: wrote before refusing {refusal.name}", path=refusal.name)
-        j.judged += 1
+                raise Violation(
+                    Code.MUTATED, f"{judge.op.name}: wrote before refusing {refusal.name}", path=refusal.name
+                )
+        judge.tally.count(1)
 
 
-def _must_raise(j: Judgement, refusal: Refusal, args: tuple[object, ...]) -> None:
+def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> None:
     need = refusal.error.__name__
     try:
-        state.undisturbed(j.op.implementation(j.subject_name), args)
+        state.undisturbed(judge.op.implementation(judge.subject_name), args)
     except refusal.error as err:
         # What the text must mention is the production op's promise; other subjects promise the type alone.
-        missing = [word for word in refusal.mentions if word not in str(err)] if j.subject_name == OWN else []
+        missing = [word for word in refusal.mentions if word not in str(err)] if judge.subject_name == OWN else []
         if missing:
-            title = f"{j.op.name}: the error for {refusal.name} does not mention {missing[0]!r}"
+            title = f"{judge.op.name}: the error for {refusal.name} does not mention {missing[0]!r}"
             raise Violation(Code.NOT_RAISED, title, said(err), refusal.name) from err
         return
     except BaseException as err:
         interrupt.reraise()
-        title = f"{j.op.name}: {refusal.name} raised {error_name(err)}, need {need}"
+        title = f"{judge.op.name}: {refusal.name} raised {error_name(err)}, need {need}"
         # One that asks to end the process (SystemExit) is no error that an op may raise, whatever its input.
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
         raise Violation(code, title, said(err)[:1], refusal.name) from err
-    raise Violation(Code.NOT_RAISED, f"{j.op.name}: accepted {refusal.name}, need {need}", path=refusal.name)
+    raise Violation(Code.NOT_RAISED, f"{judge.op.name}: accepted {refusal.name}, need {need}", path=refusal.name)

@@ -14,47 +14,46 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..bits import same_bits
-from ..judgement import Judgement, Unsupported, Violation
+from ..judge import Judge
 from ..op import Sample, Tensor
-from ..transforms import Like, Problem, draw_directions
+from ..paths import Problem
 from ..verdict import Code
+from ..violation import Unsupported, Violation
 
 _REFUSALS = ("modified by an inplace operation", "modified inplace")
 
 
-def saved(j: Judgement, sample: Sample) -> None:
+def saved(judge: Judge, sample: Sample) -> None:
     """SAVE: no tensor is an attribute of a context, and writes between forward and backward are noticed."""
-    problem = Problem(j.op, sample.args)
+    problem = Problem(judge.op, sample.args)
     if not problem.wrt:
-        raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{j.op.name} declares no differentiable argument")
-    leaves, outputs = _forward(j, problem)
-    _nothing_hidden(j, outputs)
+        raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{judge.op.name} declares no differentiable argument")
+    leaves, outputs = _forward(judge, problem)
+    _nothing_hidden(judge, outputs)
     tracked = [i for i, y in enumerate(outputs) if y.requires_grad]
     if not tracked:
         return
-    cotangents = draw_directions(
-        [Like(tuple(outputs[i].shape), outputs[i].dtype) for i in tracked], sample.seed, j.device
-    )
-    need = _backward(j, leaves, outputs, tracked, cotangents)
+    cotangents = judge.path(sample, ("vjp",), [outputs[i] for i in tracked]).directions
+    need = _backward(judge, leaves, outputs, tracked, cotangents)
     for which in range(len(leaves) + len(outputs)):
-        _written(j, problem, which, tracked, cotangents, need)
+        _written(judge, problem, which, tracked, cotangents, need)
 
 
-def _forward(j: Judgement, problem: Problem) -> tuple[list[Tensor], list[Tensor]]:
+def _forward(judge: Judge, problem: Problem) -> tuple[list[Tensor], list[Tensor]]:
     """Fresh copies of the inputs, and the outputs of a call on them."""
     leaves = [t.detach().clone().requires_grad_() for t in problem.inputs]
-    return leaves, list(j.call(problem.subject(j.subject), *leaves, what="forward"))
+    return leaves, list(judge.call(problem.subject(judge.subject), *leaves, what="forward"))
 
 
 def _backward(
-    j: Judgement, leaves: Sequence[Tensor], outputs: Sequence[Tensor], tracked: Sequence[int], cotangents: Any
+    judge: Judge, leaves: Sequence[Tensor], outputs: Sequence[Tensor], tracked: Sequence[int], cotangents: Any
 ) -> list[Tensor | None]:
     targets = [outputs[i] for i in tracked]
-    return list(j.call(lambda: torch.autograd.grad(targets, leaves, cotangents, allow_unused=True), what="vjp"))
+    return list(judge.call(lambda: torch.autograd.grad(targets, leaves, cotangents, allow_unused=True), what="vjp"))
 
 
 def _written(
-    j: Judgement,
+    judge: Judge,
     problem: Problem,
     which: int,
     tracked: Sequence[int],
@@ -62,7 +61,7 @@ def _written(
     need: Sequence[Any],
 ) -> None:
     """Write an input or an output after forward: backward must refuse, or give what it gave without the write."""
-    leaves, outputs = _forward(j, problem)
+    leaves, outputs = _forward(judge, problem)
     name = f"input {which}" if which < len(leaves) else f"output {which - len(leaves)}"
     with torch.no_grad():
         target = [*leaves, *outputs][which]
@@ -71,32 +70,31 @@ def _written(
         except RuntimeError:  # a view, which autograd refuses to write
             return
     try:
-        got = _backward(j, leaves, outputs, tracked, cotangents)
+        got = _backward(judge, leaves, outputs, tracked, cotangents)
     except Violation as violation:
         err = violation.__cause__
         if not isinstance(err, RuntimeError) or not any(phrase in str(err) for phrase in _REFUSALS):
             raise
-        j.judged += 1
+        judge.tally.count(1)
         return
     for a, b in zip(got, need, strict=True):
         if (a is None) != (b is None) or (a is not None and not same_bits(a, b)):
-            title = (
-                f"{j.op.name}: gradients change without an error when {name} is written between forward and backward"
-            )
+            when = f"when {name} is written between forward and backward"
+            title = f"{judge.op.name}: gradients change without an error {when}"
             raise Violation(Code.MUTATED, title, path="vjp")
-    j.judged += 1
+    judge.tally.count(1)
 
 
-def _nothing_hidden(j: Judgement, outputs: Sequence[Tensor]) -> None:
+def _nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
     for node in _nodes(outputs):
         if not isinstance(node, torch.autograd.function.BackwardCFunction):
             continue
         for name, value in vars(node).items():
             if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
                 lines = ["save_for_backward knows its version, frees it after backward, and keeps its derivatives"]
-                title = f"{j.op.name}: keeps a tensor as ctx.{name}, need save_for_backward"
+                title = f"{judge.op.name}: keeps a tensor as ctx.{name}, need save_for_backward"
                 raise Violation(Code.MEMORY, title, lines, "forward")
-        j.judged += 1
+        judge.tally.count(1)
 
 
 def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 
 from ...reference.formats import FORMATS
-from ..judgement import Judgement, Unsupported
-from ..op import Sample, Tensor, dtype_name
-from ..transforms import Problem
+from ..judge import Judge
+from ..op import Sample, Stream, Tensor, dtype_name
+from ..paths import Problem
 from ..verdict import Code
+from ..violation import Unsupported
 
 #: So many of the special values are planted in each operand of a sample.
 VALUES = 3
@@ -24,12 +24,12 @@ def special_values(tensor: Tensor) -> tuple[float, ...]:
     return (math.nan, math.inf, -math.inf, *finite)
 
 
-def specials(j: Judgement, sample: Sample) -> None:
+def specials(judge: Judge, sample: Sample) -> None:
     """SPECIAL: forward, and reverse mode, with special values planted in each operand."""
-    if not j.op.promises.specials:
-        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} does not promise special values to be in its domain")
-    rng = np.random.default_rng([sample.seed, 11])
-    for i in Problem(j.op, sample.args).wrt:
+    if not judge.op.promises.specials:
+        raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} does not promise special values to be in its domain")
+    rng = sample.seeded(Stream.SPECIAL)
+    for i in Problem(judge.op, sample.args).wrt:
         tensor = sample.args[i]
         if not tensor.numel():
             continue
@@ -37,5 +37,5 @@ def specials(j: Judgement, sample: Sample) -> None:
             planted = tensor.clone()
             planted.view(-1)[int(rng.integers(planted.numel()))] = torch.tensor(value, dtype=tensor.dtype)
             laced = sample.with_args([*sample.args[:i], planted, *sample.args[i + 1 :]])
-            j.path(laced, ())
-            j.path(laced, ("vjp",), "eager")
+            judge.hold(laced, ())
+            judge.hold(laced, ("vjp",), "eager")

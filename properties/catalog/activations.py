@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from ... import impl
-from ...oracles.judgement import Unsupported
 from ...oracles.op import Draft, Law, Op, Promises, Refusal
 from ...oracles.verdict import Code
+from ...oracles.violation import Unsupported
 from ...reference import activations as formulas
 from ...reference.formats import FORMATS, Format
 from .. import strategies

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
 from ...oracles.checks.transforms.agree import Opaque
-from ...oracles.judgement import Unsupported
 from ...oracles.op import Draft, Op, Promises, Sample, is_float
 from ...oracles.verdict import Code, Verdict
+from ...oracles.violation import Unsupported
 from ...reference.array import algorithms
 from ..cells import Settings, verify
 from .traced import UntraceableError, formula_of

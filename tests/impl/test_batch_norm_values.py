@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opassay import impl
 from opassay.oracles.contract import contract
-from opassay.oracles.judgement import Judgement
+from opassay.oracles.judge import Judge
 from opassay.oracles.op import Sample, dtype_name
 from opassay.properties.plan import load_op
 
@@ -44,10 +44,10 @@ def test_large_inputs_are_in_the_accept_set(
 ) -> None:
     """Values and gradients; the second regime has a variance far below eps, which running_var must not lose."""
     x = (_randn(*shape) * scale + offset).to(dtype).contiguous(memory_format=layout)
-    judgement = Judgement(load_op("native_batch_norm"), "opassay", contract(dtype_name(dtype)))
-    judgement.path(Sample(_args(x, eps)), ())
-    judgement.path(Sample(_args(x, eps)), ("vjp",), "eager")
-    assert judgement.judged > x.numel()
+    judge = Judge(load_op("native_batch_norm"), "opassay", contract(dtype_name(dtype)))
+    judge.hold(Sample(_args(x, eps)), ())
+    judge.hold(Sample(_args(x, eps)), ("vjp",), "eager")
+    assert judge.tally.judged > x.numel()
 
 
 @pytest.mark.parametrize(("shape", "layout"), LARGE, ids=str)
@@ -88,12 +88,12 @@ def test_strides_of_dims_of_size_one_mean_nothing(
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_deterministic_algorithms_give_the_same_values(layout: torch.memory_format) -> None:
     x = _randn(4, 6, 5, 7).float().contiguous(memory_format=layout)
-    judgement = Judgement(load_op("native_batch_norm"), "opassay", contract("float32"))
+    judge = Judge(load_op("native_batch_norm"), "opassay", contract("float32"))
     torch.use_deterministic_algorithms(True)
     try:
         for given in (x, x[:, :, 0, 0]):
-            judgement.path(Sample(_args(given)), ())
-            judgement.path(Sample(_args(given)), ("vjp",), "eager")
+            judge.hold(Sample(_args(given)), ())
+            judge.hold(Sample(_args(given)), ("vjp",), "eager")
         assert impl.native_batch_norm(*_args(x))[0].is_contiguous(memory_format=layout)
     finally:
         torch.use_deterministic_algorithms(False)

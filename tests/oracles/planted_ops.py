@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from opassay.oracles.contract import contract
-from opassay.oracles.judgement import Judgement, Violation
+from opassay.oracles.judge import Judge
 from opassay.oracles.op import Op, Promises, Sample
+from opassay.oracles.tally import Tally
+from opassay.oracles.violation import Violation
 from opassay.reference.formats import FORMATS, round_array
 
 Subject = Callable[..., Any]
-Check = Callable[[Judgement, Sample], None]
+Check = Callable[[Judge, Sample], None]
 ALL = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -71,11 +73,11 @@ def sample(seed: int, dtype: str = "float32", lead: tuple[int, ...] = (4,), n: i
     return Sample(pairs[0], seed, slices=tuple(pairs[1:]))
 
 
-def judged(check: Check, op: Op, given: Sample, dtype: str = "float32") -> Judgement:
-    """The judgement after one sample; raises the violation, if any."""
-    judgement = Judgement(op, "opassay", contract(dtype))
-    check(judgement, given)
-    return judgement
+def judged(check: Check, op: Op, given: Sample, dtype: str = "float32") -> Tally:
+    """What was counted of one sample; raises the violation, if any."""
+    judge = Judge(op, "opassay", contract(dtype))
+    check(judge, given)
+    return judge.tally
 
 
 def violation(check: Check, op: Op, given: Sample, dtype: str = "float32") -> Violation | None:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from opassay.oracles.checks.refusals import refused
 from opassay.oracles.contract import contract
-from opassay.oracles.judgement import Judgement, Unsupported
+from opassay.oracles.judge import Judge
 from opassay.oracles.op import Refusal
+from opassay.oracles.violation import Unsupported
 
 from .planted_ops import (
     Subject,
@@ -76,7 +77,7 @@ def test_the_right_op_passes() -> None:
 
 def test_other_subjects_promise_the_type_alone() -> None:
     op = declared(scaled, subjects={"torch": _raises(RuntimeError("no"))}, refusals=REFUSALS)
-    refused(Judgement(op, "torch", contract("float32")), sample(1))
+    refused(Judge(op, "torch", contract("float32")), sample(1))
 
 
 def test_an_op_without_refusals_is_unsupported() -> None:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from opassay.oracles.checks.laws import laws
-from opassay.oracles.judgement import Unsupported
 from opassay.oracles.op import Law, Sample
+from opassay.oracles.violation import Unsupported
 
 from .planted_ops import ALL, Subject, declared, judged, sample, scaled, upward, violation
 

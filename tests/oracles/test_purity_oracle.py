@@ -12,8 +12,8 @@ from torch.autograd import forward_ad
 
 from opassay.oracles.bits import same_bits
 from opassay.oracles.checks.purity import dual, memory, pure
-from opassay.oracles.judgement import Unsupported, Violation
 from opassay.oracles.op import Promises
+from opassay.oracles.violation import Unsupported, Violation
 
 from .planted_ops import (
     ALL,
@@ -203,7 +203,7 @@ def test_the_right_op_passes(check: Check, dtype: str) -> None:
 
 
 def test_the_budget_is_met_exactly() -> None:
-    assert judged(memory, declared(scaled), sample(4)).max_ratio == 1
+    assert judged(memory, declared(scaled), sample(4)).measure().max_ratio == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

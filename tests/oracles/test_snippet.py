@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from opassay.oracles.contract import contract
-from opassay.oracles.judgement import Fault, Judgement, Violation
+from opassay.oracles.judge import Judge
 from opassay.oracles.op import Op, Sample
 from opassay.oracles.snippet import _tensor, snippet
 from opassay.oracles.verdict import Code
+from opassay.oracles.violation import Fault, Violation
 from opassay.properties.plan import load_op
 
 from .planted_ops import declared, scaled, tensor
@@ -31,7 +32,7 @@ def _sample(dtype: str) -> Sample:
 
 def _failure(op: Op, subject: str, sample: Sample, word: Word, dtype: str) -> Violation:
     with pytest.raises(Violation) as caught:
-        Judgement(op, subject, contract(dtype)).path(sample, word)
+        Judge(op, subject, contract(dtype)).hold(sample, word)
     return caught.value
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.checks.transforms.vmap import nested, vmapped
+from opassay.oracles.checks.transforms.nesting import nested
+from opassay.oracles.checks.transforms.vmap import vmapped
 
 from .planted_ops import (
     ALL,

@@ -10,7 +10,7 @@ import torch
 
 from opassay import Cell, Code, Op, Outcome, Settings, replay_case, run_cell, verify
 from opassay.impl import layer_norm
-from opassay.oracles import accept, judgement
+from opassay.oracles import accept, judge
 from opassay.oracles.accept import ReadingError
 from opassay.oracles.case import CaseError, load_case
 from opassay.properties.plan import load_op
@@ -125,7 +125,7 @@ def test_a_fault_of_the_framework_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise KeyError("harness")
 
-    monkeypatch.setattr(judgement, "balls", broken)
+    monkeypatch.setattr(judge, "balls", broken)
     verdict = run_cell(cell("FWD"), FEW, declared(layer_norm))
     assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.HARNESS)
 

@@ -15,10 +15,10 @@ import torch
 from hypothesis import strategies as st
 
 from opassay import Cell, Code, Draft, Op, Outcome, Sample, Settings, Unsupported, replay_case, run_cell
-from opassay.oracles import judgement
+from opassay.oracles import judge
 from opassay.oracles.case import load_case
 from opassay.oracles.checks import CHECKS
-from opassay.oracles.contract import contract
+from opassay.oracles.tally import Tally
 from opassay.oracles.verdict import MAX_CASE
 from opassay.properties import draws, kinds
 from opassay.properties.catalog import CATALOG
@@ -100,7 +100,7 @@ def test_a_failure_of_the_largest_sample_is_told_without_an_exact_reading(monkey
     def stages(judgement: Any, question: Any, examples: int, draw: Any) -> None:
         draws._draw_large(judgement, draws.Large(judgement, 1, question.most, shared=True), draw)
 
-    monkeypatch.setattr(judgement, "evaluate", unread)
+    monkeypatch.setattr(judge, "evaluate", unread)
     monkeypatch.setattr(draws, "stages", stages)
     monkeypatch.setattr(draws, "SHRINKING", 0.0)
     right = load_op("native_layer_norm_backward")
@@ -120,7 +120,7 @@ def test_every_op_has_its_large_samples(name: str, code: str, monkeypatch: pytes
     sizes = []
 
     def look(judgement: Any, sample: Any) -> None:
-        if judgement.part == "large":
+        if judgement.tally.part == "large":
             sizes.append(kinds.largest_of(sample))
 
     monkeypatch.setitem(CHECKS, code, look)
@@ -280,10 +280,10 @@ def test_a_starved_regime_is_drawn_until_something_of_it_could_be_judged() -> No
 
 
 def test_the_regimes_of_several_tensors_count_each() -> None:
-    one = judgement.Judgement(load_op("layer_norm"), "opassay", contract("float32"))
-    with one.booked(Sample((), regime="ties, huge")):
-        one.not_judged += 3
-    with one.booked(Sample((), regime="ties")):
-        one.judged += 2
+    one = Tally()
+    with one.sample(Sample((), regime="ties, huge")):
+        one.count(not_judged=3)
+    with one.sample(Sample((), regime="ties")):
+        one.count(2)
     assert one.starved() == ("huge",)
     assert one.measure().regimes == (("huge", 0, 3), ("ties", 2, 3))

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from opassay import Cell, Code, Draft, Op, Outcome, Settings, run_cell, verify
-from opassay.oracles.judgement import MAX_LINE, MAX_LINES, Unsupported
 from opassay.oracles.op import Refusal
 from opassay.oracles.verdict import Verdict
+from opassay.oracles.violation import MAX_LINE, MAX_LINES, Unsupported
 from opassay.properties import cells
 
 from ..oracles.planted_changes import CHANGES, LEFT, release

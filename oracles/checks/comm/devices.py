@@ -1,37 +1,46 @@
-"""COMM: an op over several places gives there what its formula says; so does every derivative, and nothing races."""
+"""COMM: an op over several places gives there what its formula says; so does every derivative, and nothing races.
+
+What this is for: this module holds the check of the property. It asks over ranks (`ranks`), over devices, or both, as
+the op declares. Over devices the whole path runs from arguments on the host to outputs on the host.
+
+What is hard here: the values alone do not tell that an op is right. An output may be right and lie on a wrong device,
+a copy may be used before it has arrived, and an op may send everything everywhere. So the places of the outputs, the
+waits (`fabric.check`) and the bytes that went between devices are judged, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ...judgement import Judgement, Unsupported, Violation
-from ...op import OWN, Homes, Sample, Tensor, flat_outputs
+from ...judge import Judge
+from ...op import OWN, Homes, Sample, Stream, Tensor, flat_outputs
 from ...transforms import engines_of
 from ...verdict import Code
+from ...violation import Unsupported, Violation
 from .ranks import partitioned, some_words
 
-HOST = -1  # as a place
+HOST = -1  # the number of the host among places
 
 
-def communicated(j: Judgement, sample: Sample) -> None:
+def communicated(judge: Judge, sample: Sample) -> None:
     """COMM: over the ranks that the op runs on, and over the devices."""
-    ranks, devices = j.op.ranks, j.op.devices
+    ranks, devices = judge.op.ranks, judge.op.devices
     if ranks is None and devices is None:
-        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} runs in one place")
-    if ranks is not None and (j.subject_name == OWN or j.subject_name in ranks.peers):
-        partitioned(j, sample)
-    if devices is not None and (j.subject_name == OWN or j.subject_name in devices.peers):
-        _on_devices(j, sample)
+        raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} runs in one place")
+    if ranks is not None and (judge.subject_name == OWN or judge.subject_name in ranks.peers):
+        partitioned(judge, sample)
+    if devices is not None and (judge.subject_name == OWN or judge.subject_name in devices.peers):
+        _on_devices(judge, sample)
 
 
-def _on_devices(j: Judgement, sample: Sample) -> None:
+def _on_devices(judge: Judge, sample: Sample) -> None:
     """Words of transforms of the op on the devices of a fabric, from arguments on the host to outputs on the host."""
-    devices = j.op.devices
+    devices = judge.op.devices
     assert devices is not None
-    own = j.subject_name == OWN
-    call = devices.call if own else devices.peers[j.subject_name]
-    for word in some_words(sample.generator(9), j.subject_name):
+    own = judge.subject_name == OWN
+    call = devices.call if own else devices.peers[judge.subject_name]
+    for word in some_words(sample.generator(Stream.DEVICES), judge.subject_name):
         for engine in engines_of(word) if own else ("eager",):
             fabric = devices.fabric(devices.size(sample.args))
             homes = devices.homes(sample.args)
@@ -41,25 +50,30 @@ def _on_devices(j: Judgement, sample: Sample) -> None:
                 need = [fabric.device(place) for place in homes.outputs]
                 if found != need:
                     lines = [f"got {found}, need {need}"]
-                    raise Violation(Code.ATTRIBUTE, f"{j.op.name}: devices of the outputs", lines)
+                    raise Violation(Code.ATTRIBUTE, f"{judge.op.name}: devices of the outputs", lines)
                 return flat_outputs(outputs)
 
-            outputs = j.path(sample, word, engine, function=placed, exactly=False)
-            j.call(fabric.check, what="memory of other streams")
+            outputs = judge.hold(sample, word, engine, function=placed, exactly=False)
+            judge.call(fabric.check, what="memory of other streams")
             if not word:
-                _require_traffic(j, sample, homes, outputs, fabric.sent())
+                _require_traffic(judge, sample, homes, outputs, fabric.sent())
 
 
-def _require_traffic(j: Judgement, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:
-    """One call sends every tensor once: from the host to its home, between what is whole and its parts, and back."""
+def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:
+    """Violation unless one call sent every tensor once, and no more.
+
+    The arguments go from the host to their homes, and the outputs from theirs back. In between, the whole tensor is on
+    one device, and every part of it, or every copy or term, that lives on another device is sent between the two.
+    """
     sizes = [_bytes(a) for a in sample.args if isinstance(a, Tensor)], [_bytes(y) for y in outputs]
     sides = list(zip((homes.arguments, homes.outputs), sizes, strict=True))
-    # The whole is at one place; the other side has the parts, or as many tensors as there are copies or terms.
+    # One of the two sides, the arguments or the outputs, is the whole: it is at one place, or in fewer tensors than the
+    # other side, which has the parts, the copies or the terms.
     ((whole, *_), _), (parts, parted) = sorted(sides, key=lambda side: (len(set(side[0])), len(side[0])))
     need = sum(size for place, size in zip(parts, parted, strict=True) if place != whole)
     need += sum(size for places, own in sides for place, size in zip(places, own, strict=True) if place != HOST)
     if sent is not None and sent != need:
-        title = f"{j.op.name} forward: sent {sent} bytes between devices, need {need}"
+        title = f"{judge.op.name} forward: sent {sent} bytes between devices, need {need}"
         raise Violation(Code.MEMORY, title, path="forward")
 
 

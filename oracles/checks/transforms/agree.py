@@ -10,29 +10,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ....reference.formats import FORMATS
-from ...judgement import Judgement, Unsupported, Violation
+from ...judge import Judge
 from ...op import Sample, Tensor
-from ...transforms import (
-    ENGINES,
-    Engine,
-    Problem,
-    Vmap,
-    Word,
-    along,
-    batch,
-    draw_directions,
-    loop,
-    output_names,
-    signature,
-    word_name,
-)
+from ...paths import Path
+from ...transforms import ENGINES, Engine, Vmap, Word, loop, nestings, word_name
 from ...verdict import Code
-from .vmap import nestings
+from ...violation import Unsupported, Violation
 
 #: What float32 could tell apart.
 AGREEMENT = FORMATS["float32"].unit_roundoff
@@ -51,58 +40,45 @@ class Opaque:
 LOOP = Engine(ENGINES["func"].jvp, ENGINES["func"].vjp, functools.partial(loop, stack=torch.stack))
 
 
-def agreeing(j: Judgement, sample: Sample) -> None:
+def agreeing(judge: Judge, sample: Sample) -> None:
     """AGREE: vmap with loops, autograd with torch.func, jvp with vjp, second derivatives with each other."""
-    if not isinstance(j.op.reference, Opaque):
-        raise Unsupported(Code.NOT_APPLICABLE, f"{j.op.name} has a formula, which it is judged against")
-    problem = Problem(j.op, sample.args)
-    f = problem.operation(j.subject)
+    if not isinstance(judge.op.reference, Opaque):
+        raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} has a formula, which it is judged against")
     with torch.no_grad():
-        primal = j.call(f, *problem.passive, *problem.inputs, what="forward")
-    without = j.op.promises.without
+        primal = judge.primal(sample)
+    without = judge.op.promises.without
     forward_mode = "jvp" not in without
     if "vmap" not in without:
-        for word in (w for w in j.offered(nestings(3)) if any(isinstance(step, Vmap) for step in w)):
-            _compare(j, sample, problem, primal, word, (ENGINES["func"], LOOP), "the loop that vmap stands for")
+        for word in (w for w in judge.offered(nestings(3)) if any(isinstance(step, Vmap) for step in w)):
+            path = judge.path(sample, word, primal)
+            _compare(judge, path, (ENGINES["func"], LOOP), "the loop that vmap stands for")
     for word in (("vjp",), ("vjp", "vjp"), *((("jvp",),) if forward_mode else ())):
-        _compare(j, sample, problem, primal, word, (ENGINES["eager"], ENGINES["func"]), "torch.func")
-    if problem.wrt:
-        _adjoint(j, sample, problem, primal, forward_mode)
+        _compare(judge, judge.path(sample, word, primal), (ENGINES["eager"], ENGINES["func"]), "torch.func")
+    if judge.op.differentiable_positions(sample.args):
+        _adjoint(judge, sample, primal, forward_mode)
 
 
-def _operands(problem: Problem, sample: Sample, primal: Sequence[Tensor], word: Word) -> list[Tensor]:
-    """What T(f) takes: the inputs, batched where the word says so, and directions."""
-    likes = signature(word, problem.inputs, primal, problem.passive)
-    own = len(problem.fixed) + len(problem.wrt)
-    return [*batch(problem, sample, likes[:own]), *draw_directions(likes[own:], sample.seed)]
-
-
-def _outputs(
-    j: Judgement, problem: Problem, primal: Sequence[Tensor], word: Word, engine: Engine, operands: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
-    f = problem.operation(j.subject)
-    taken = along(engine, word, f, len(problem.wrt), len(primal), len(problem.fixed))
-    outputs: tuple[Tensor, ...] = j.call(taken, *operands, what=word_name(word))
+def _outputs(judge: Judge, path: Path, engine: Engine) -> tuple[Tensor, ...]:
+    """The subject's outputs along a path whose steps that engine takes."""
+    taken = path.transformed(path.problem.operation(judge.subject), engine)
+    outputs: tuple[Tensor, ...] = judge.call(taken, *path.operands, what=word_name(path.word))
     return outputs
 
 
-def _compare(
-    j: Judgement, sample: Sample, problem: Problem, primal: Sequence[Tensor], word: Word, ways: Sequence[Engine],
-    other: str,
-) -> None:  # fmt: skip
+def _compare(judge: Judge, path: Path, ways: Sequence[Engine], other: str) -> None:
     """One word taken in two ways."""
-    operands = _operands(problem, sample, primal, word)
-    mine, theirs = (_outputs(j, problem, primal, word, way, operands) for way in ways)
-    for a, b, name in zip(mine, theirs, output_names(j.op, word, problem.wrt, len(primal)), strict=True):
-        _agree(j, a, b, f"{word_name(word)}: {name} differs from {other}", word_name(word))
+    name = word_name(path.word)
+    mine, theirs = (_outputs(judge, path, way) for way in ways)
+    for a, b, output in zip(mine, theirs, path.names(), strict=True):
+        _agree(judge, a, b, f"{name}: {output} differs from {other}", name)
 
 
-def _agree(j: Judgement, a: Tensor, b: Tensor, what: str, path: str) -> None:
+def _agree(judge: Judge, a: Tensor, b: Tensor, what: str, path: str) -> None:
     if a.shape != b.shape or a.dtype != b.dtype:
         lines = [f"got shape={tuple(a.shape)}, {a.dtype}; need shape={tuple(b.shape)}, {b.dtype}"]
-        raise Violation(Code.ATTRIBUTE, f"{j.op.name} {what}", lines, path)
+        raise Violation(Code.ATTRIBUTE, f"{judge.op.name} {what}", lines, path)
     if not a.numel():
-        j.judged += 1
+        judge.tally.count(1)
         return
     scale = float(torch.maximum(a.abs().nan_to_num().max(), b.abs().nan_to_num().max()))
     both = torch.isfinite(a) & torch.isfinite(b)
@@ -113,36 +89,38 @@ def _agree(j: Judgement, a: Tensor, b: Tensor, what: str, path: str) -> None:
             f"{int((~same).sum())} of {same.numel()} elements differ, first at {list(at)}:",
             f"got {float(a[at])!r}, there {float(b[at])!r}; they must agree to 2^-24 of {scale:.4g}",
         ]
-        raise Violation(Code.VALUE, f"{j.op.name} {what}", lines, path)
-    j.judged += same.numel()
+        raise Violation(Code.VALUE, f"{judge.op.name} {what}", lines, path)
+    judge.tally.count(same.numel())
 
 
-def _adjoint(j: Judgement, sample: Sample, problem: Problem, primal: Sequence[Tensor], forward_mode: bool) -> None:
+def _adjoint(judge: Judge, sample: Sample, primal: Sequence[Tensor], forward_mode: bool) -> None:
     """<g, J t> = <J^T g, t>, and the second derivatives of <g, f> are symmetric."""
-    k, m, own = len(problem.wrt), len(primal), len(problem.fixed) + len(problem.wrt)
-    reverse = _operands(problem, sample, primal, ("vjp",))
-    tangents = draw_directions(signature(("jvp",), problem.inputs, primal)[k:], sample.seed + 1)
-    others = draw_directions(signature(("jvp",), problem.inputs, primal)[k:], sample.seed + 2)
-    pulled = _outputs(j, problem, primal, ("vjp",), ENGINES["func"], reverse)
+    reverse = judge.path(sample, ("vjp",), primal)
+    cotangents = reverse.directions
+    # Two tangents that are related neither to each other nor to the cotangents: each from a seed of its own.
+    tangents, others = (judge.path(replace(sample, seed=sample.seed + k), ("jvp",), primal).directions for k in (1, 2))
+
+    def along(word: Word, *directions: Tensor) -> tuple[Tensor, ...]:
+        return _outputs(judge, reverse.along(word, directions), ENGINES["func"])
+
+    pulled = along(("vjp",), *cotangents)
     if forward_mode:
-        moved = _outputs(j, problem, primal, ("jvp",), ENGINES["func"], [*reverse[:own], *tangents])
-        _balanced(j, reverse[own:], moved, pulled, tangents, "jvp and vjp are not adjoint")
+        moved = along(("jvp",), *tangents)
+        _balanced(judge, cotangents, moved, pulled, tangents, "jvp and vjp are not adjoint")
 
     def second(direction: Sequence[Tensor]) -> Sequence[Tensor]:
-        operands = [*reverse, *direction]
-        return _outputs(j, problem, primal, ("vjp", "vjp"), ENGINES["func"], operands)[:k]
+        return along(("vjp", "vjp"), *cotangents, *direction)[: len(tangents)]
 
-    _balanced(j, others, second(tangents), second(others), tangents, "second derivatives are not symmetric")
+    _balanced(judge, others, second(tangents), second(others), tangents, "second derivatives are not symmetric")
     if forward_mode:
-        still = [torch.zeros_like(g) for g in reverse[own : own + m]]
-        operands = [*reverse, *tangents, *still]
-        forward = _outputs(j, problem, primal, ("vjp", "jvp"), ENGINES["func"], operands)
+        still = [torch.zeros_like(g) for g in cotangents]
+        forward = along(("vjp", "jvp"), *cotangents, *tangents, *still)
         for a, b in zip(forward, second(tangents), strict=True):
-            _agree(j, a, b, "jvp∘vjp differs from vjp∘vjp", "jvp∘vjp")
+            _agree(judge, a, b, "jvp∘vjp differs from vjp∘vjp", "jvp∘vjp")
 
 
 def _balanced(
-    j: Judgement, a: Sequence[Tensor], b: Sequence[Tensor], c: Sequence[Tensor], d: Sequence[Tensor], what: str
+    judge: Judge, a: Sequence[Tensor], b: Sequence[Tensor], c: Sequence[Tensor], d: Sequence[Tensor], what: str
 ) -> None:
     """<a, b> = <c, d>."""
     left, right = (torch.cat([(x * y).ravel() for x, y in zip(*pair, strict=True)]) for pair in ((a, b), (c, d)))
@@ -150,5 +128,5 @@ def _balanced(
     difference = abs(float(left.sum()) - float(right.sum()))
     if not difference <= AGREEMENT * scale and difference == difference:
         lines = [f"{float(left.sum())!r} and {float(right.sum())!r}; they must agree to 2^-24 of {scale:.4g}"]
-        raise Violation(Code.ADJOINT, f"{j.op.name}: {what}", lines, "adjoint")
-    j.judged += 1
+        raise Violation(Code.ADJOINT, f"{judge.op.name}: {what}", lines, "adjoint")
+    judge.tally.count(1)

@@ -1,43 +1,53 @@
-"""VMAP and NEST: vmap over every combination of axes, transforms of transforms, a different sample in every slice."""
+"""VMAP: vmap over every combination of axes, a different sample in every slice, against the loop that it stands for.
+
+What this is for: a batching rule may mix slices up, put the batch at the wrong axis, or forget that an argument is
+shared by all slices. So each slice is another sample, every tensor is batched along several axes or not at all, and
+the slices that come out are judged against the formula, slice by slice.
+
+What is hard here: an op that writes to an argument (`Op.mutates`). Where all slices share that argument and would
+write different values to it, there is no right result, so the call must be refused; where they would write the same
+values, a refusal is right only if the values may depend on what is batched (`_unless_refused`).
+"""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from ....reference.array import algorithm_of, algorithms
-from ...judgement import Judgement, Unsupported, Violation, said
-from ...op import OWN, Sample, Tensor, dtype_name, flat_outputs, is_float, to_array
+from ...judge import Judge
+from ...op import OWN, Sample, Stream, Tensor, dtype_name, flat_outputs, is_float
+from ...paths import Expected, Problem, output_names
 from ...properties import PROPERTIES
 from ...rounding import balls
-from ...transforms import FIRST, REFERENCE, SECOND, Problem, Vmap, draw_directions, output_names, signature
+from ...transforms import Vmap
 from ...verdict import Code
+from ...violation import Violation, said
 
 #: How many slices a batch has: as many as the samples of VMAP come with.
 SLICES = PROPERTIES["VMAP"].slices
 #: At most this many of the combinations of in_dims and out_dims are tried on one sample.
 COMBINATIONS = 16
-#: How many nestings are tried on one sample.
-WORDS = 8
 
 
-def vmapped(j: Judgement, sample: Sample) -> None:
+def vmapped(judge: Judge, sample: Sample) -> None:
     """VMAP: in_dims None, first, last and middle for every tensor, all outputs, out_dims first and last."""
-    j.offered(((Vmap(SLICES),),))
+    judge.offered(((Vmap(SLICES),),))
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
-    rng = np.random.default_rng([sample.seed, 7])
+    rng = sample.seeded(Stream.VMAP)
     loops: dict[frozenset[int], _Loop] = {}  # the same for all in_dims that batch the same tensors
     for dims in _combinations(sample, tensors, rng):
         varied = frozenset(i for i, dim in zip(tensors, dims, strict=True) if dim is not None)
         if varied not in loops:
-            loops[varied] = _Loop(j, sample, varied)
-        # torch 2.13 misplaces the batch of an output that is not batched: only where every input is, ask for the end.
-        _one(j, sample, tensors, dims, loops[varied], last=None not in dims and bool(rng.integers(2)))
+            loops[varied] = _Loop(judge, sample, varied)
+        # torch 2.13 misplaces the batch of an output that depends on no batched input. Such an output exists only where
+        # some input is not batched; so the batch is asked for as the last axis only where every input is batched.
+        _one(judge, sample, tensors, dims, loops[varied], last=None not in dims and bool(rng.integers(2)))
 
 
 class _Loop:
@@ -45,18 +55,17 @@ class _Loop:
 
     Attributes:
         slices: arguments of each call. varied: positions of those that differ; the others are shared.
+        expected, read: the stacked outputs of all calls, as a formula and as balls.
     """
 
-    def __init__(self, j: Judgement, sample: Sample, varied: frozenset[int]) -> None:
+    def __init__(self, judge: Judge, sample: Sample, varied: frozenset[int]) -> None:
         self.varied = varied
         given = (sample.args, *sample.slices)[:SLICES]
         self.slices = [[a if i in varied else sample.args[i] for i, a in enumerate(args)] for args in given]
-        problems = [Problem(j.op, args) for args in self.slices]
-        self.wrt = problems[0].wrt
-        self.operands = [array for problem in problems for array in problem.arrays()]
-        self.formula = _stacked([problem.formula((), 0) for problem in problems])
-        with j.clock("reference"):
-            self.read = balls(self.formula, self.operands, j.terms_of(0))
+        problems = [Problem(judge.op, args) for args in self.slices]
+        operands = [array for problem in problems for array in problem.arrays()]
+        self.expected = Expected(_stacked([problem.formula((), 0) for problem in problems]), operands, (), "")
+        self.read = judge.read(self.expected)
 
 
 def _stacked(formulas: Sequence[Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
@@ -93,7 +102,7 @@ def _numbered(number: int, choices: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
 
 
 def _one(
-    j: Judgement,
+    judge: Judge,
     sample: Sample,
     tensors: Sequence[int],
     dims: Sequence[int | None],
@@ -110,24 +119,24 @@ def _one(
         args = list(sample.args)
         for i, operand in zip(tensors, operands, strict=True):
             args[i] = operand
-        return flat_outputs(j.subject(*args))
+        return flat_outputs(judge.subject(*args))
 
     with torch.no_grad():
-        alone = j.call(f, *(slices[0][i] for i in tensors), what="forward")
+        alone = judge.call(f, *(slices[0][i] for i in tensors), what="forward")
         out_dims = tuple(one.ndim if last else 0 for one in alone)
         what = f"vmap(in_dims={tuple(dims)}, out_dims={out_dims})"
         call = torch.func.vmap(f, in_dims=tuple(dims), out_dims=out_dims)
-        outputs = _unless_refused(j, call, batched, loop, what)
+        outputs = _unless_refused(judge, call, batched, loop, what)
     if outputs is None:
         return
-    _attributes(j, what, outputs, alone, out_dims, len(slices))
-    names = [f"slices of {name}" for name in output_names(j.op, (), loop.wrt, len(outputs))]
+    _attributes(judge, what, outputs, alone, out_dims, len(slices))
+    names = [f"slices of {name}" for name in output_names(len(outputs))]
     mine = [y.movedim(d, 0) for y, d in zip(outputs, out_dims, strict=True)]
-    j.compare(loop.formula, loop.operands, loop.read, None, mine, names, what, 0)
+    judge.compare(replace(loop.expected, names=names, path=what), mine, loop.read)
 
 
 def _unless_refused(
-    j: Judgement,
+    judge: Judge,
     call: Callable[..., Any],
     batched: Sequence[Tensor],
     loop: _Loop,
@@ -139,37 +148,39 @@ def _unless_refused(
     name it. Where it does not differ but may depend on batched data, as a NaN there tells, either is right.
     """
     first, varied = loop.slices[0], loop.varied
-    written = j.op.written(first)
+    written = judge.op.written(first)
     shared = [(i, k) for k, i in enumerate(written) if i not in varied]
     if not shared:
-        return j.call(call, *batched, what=what)
-    with j.clock("reference"):
+        return judge.call(call, *batched, what=what)
+    with judge.tally.clock("reference"):
         values = [np.asarray(ball.centre) for ball in loop.read[len(loop.read) - len(written) :]]
         blank = [torch.full_like(a, math.nan) if i in varied and is_float(a) else a for i, a in enumerate(first)]
-        reached = _written(j, blank, len(written))
-    must = [j.op.label(i) for i, k in shared if not all(_same(values[k][0], row) for row in values[k][1:])]
+        reached = _written(judge, blank, len(written))
+    must = [judge.op.label(i) for i, k in shared if not all(_same(values[k][0], row) for row in values[k][1:])]
     may = any(np.isnan(reached[k]).any() for _, k in shared)
     try:
-        outputs = j.call(call, *batched, what=what)
+        outputs = judge.call(call, *batched, what=what)
     except Violation as violation:
         err = violation.__cause__
         if not isinstance(err, RuntimeError) or not (must or may):
             raise
-        if must and j.subject_name == OWN and not any(name in str(err) for name in must):
-            title = f"{j.op.name} {what}: the refusal does not mention {must[0]!r}"
+        if must and judge.subject_name == OWN and not any(name in str(err) for name in must):
+            title = f"{judge.op.name} {what}: the refusal does not mention {must[0]!r}"
             raise Violation(Code.NOT_RAISED, title, said(err), what) from err
-        j.judged += 1
+        judge.tally.count(1)
         return None
     if must:
-        title = f"{j.op.name} {what}: slices write different values to {must[0]}, which they share; need RuntimeError"
+        title = (
+            f"{judge.op.name} {what}: slices write different values to {must[0]}, which they share; need RuntimeError"
+        )
         raise Violation(Code.NOT_RAISED, title, path=what)
     return outputs
 
 
-def _written(j: Judgement, args: Sequence[Any], count: int) -> list[Any]:
+def _written(judge: Judge, args: Sequence[Any], count: int) -> list[Any]:
     """What the formula says a call writes, as arrays."""
-    problem = Problem(j.op, args)
-    read = balls(problem.formula((), 0), problem.arrays(), j.terms_of(0))
+    problem = Problem(judge.op, args)
+    read = balls(problem.formula((), 0), problem.arrays(), judge.contract_of(0))
     return [np.asarray(ball.centre) for ball in read[len(read) - count :]]
 
 
@@ -178,120 +189,17 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _attributes(
-    j: Judgement, what: str, outputs: Sequence[Tensor], alone: Sequence[Tensor], out_dims: Sequence[int], size: int
+    judge: Judge, what: str, outputs: Sequence[Tensor], alone: Sequence[Tensor], out_dims: Sequence[int], size: int
 ) -> None:
     """Dtype and shape under vmap are those without it, and the batch axis where it was asked for."""
     for y, one, d in zip(outputs, alone, out_dims, strict=True):
         if y.dtype != one.dtype:
-            title = f"{j.op.name} {what}: got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)} as without vmap"
+            title = (
+                f"{judge.op.name} {what}: got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)} as without vmap"
+            )
             raise Violation(Code.ATTRIBUTE, title, path=what)
         need = (*one.shape[:d], size, *one.shape[d:])
         if tuple(y.shape) != need:
-            raise Violation(Code.ATTRIBUTE, f"{j.op.name} {what}: got shape={tuple(y.shape)}, need {need}", path=what)
-
-
-def nested(j: Judgement, sample: Sample) -> None:
-    """NEST: vmap of vmap, vmap of every path, every path of vmap, per-sample gradients, jacobians, hessian."""
-    # Per-sample gradients: the last differentiable argument (weights come last) is shared by all slices.
-    problem = Problem(j.op, sample.args)
-    wrt = [j.op.argument(i) for i in problem.wrt]
-    last = {i for i, name in enumerate(wrt) if i > 0 and name == j.op.differentiable[-1]}
-    shared = Vmap(2, frozenset(last if _reach_all(j, problem, set(range(len(wrt))) - last) else ()))
-    words: list[tuple[Any, ...]] = [(Vmap(2), Vmap(2))]
-    words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
-    words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]
-    words += [("vjp", shared), (shared, "vjp"), (shared, "jvp")]
-    for word in j.offered(words):
-        j.path(sample, word, exactly=False)
-    if not j.op.promises.without:
-        jacobians(j, sample)
-
-
-def _reach_all(j: Judgement, problem: Problem, batched: set[int]) -> bool:
-    """Whether every output depends on some of these inputs, or on a passive operand; with the half types alone.
-
-    One that does not is the same in all slices; torch adds up its cotangents, in its dtype, before the op sees them,
-    which for a half type is a rounding of its own.
-    """
-    if j.terms.stores == j.terms.accumulate:
-        return True
-    passive = len(problem.fixed)
-    arrays = [np.full_like(a, math.nan) if i - passive in batched else a for i, a in enumerate(problem.arrays())]
-    read = balls(problem.formula((), 0), arrays, j.terms_of(0))
-    centres = [np.asarray(ball.centre) for ball in read]
-    return bool(passive) or all(np.isnan(centre).any() for centre in centres if centre.size)
-
-
-def words(j: Judgement, sample: Sample) -> None:
-    """WORD: nestings of jvp, vjp and vmap of every depth up to the one that the op promises, some for each sample."""
-    depth = j.op.promises.nesting
-    if not depth:
-        reason = f"{j.op.name} promises no depth of nesting; NEST asks for some of depth 2 and 3"
-        raise Unsupported(Code.NOT_APPLICABLE, reason)
-    every = j.offered(nestings(depth))
-    for i in sorted(sample.generator(39).choice(len(every), min(WORDS, len(every)), replace=False)):
-        j.path(sample, every[i], exactly=False)
-
-
-def nestings(depth: int) -> list[tuple[Any, ...]]:
-    """Every word of jvp, vjp and vmap of one step up to `depth` steps: 39 of them up to depth 3."""
-    steps = ("jvp", "vjp", Vmap(2))
-    return [word for length in range(1, depth + 1) for word in itertools.product(steps, repeat=length)]
-
-
-def jacobians(j: Judgement, sample: Sample, limit: int = 16) -> None:
-    """jacrev, jacfwd and hessian in the first input, where that has at most `limit` elements."""
-    problem = Problem(j.op, sample.args)
-    if problem.inputs[0].numel() > limit or problem.inputs[0].numel() == 0:
-        return
-    x, rest = problem.inputs[0], problem.inputs[1:]
-    f = problem.subject(j.subject)
-    with torch.no_grad():
-        primal = j.call(f, *problem.inputs, what="forward")
-    weights = draw_directions(signature((), primal, ()), sample.seed, j.device)[0]
-    formula, operands, at = problem.formula((), len(primal)), problem.arrays(), len(problem.fixed)
-
-    def first(t: Tensor) -> Any:
-        return f(t, *rest)[0]
-
-    for name, transform in (("jacrev", torch.func.jacrev), ("jacfwd", torch.func.jacfwd)):
-        computed = j.call(transform(first), x, what=name)
-        read = _jacobian(lambda *a: (formula(*a)[0],), at)
-        j.against(read, operands, [computed], [f"{name}(out)"], name, 1, exactly=False)
-    _hessian(j, f, problem, weights, formula, operands, at)
-
-
-def _hessian(
-    j: Judgement, f: Callable[..., Any], problem: Problem, weights: Tensor, formula: Any, operands: list[Any], at: int
-) -> None:
-    """jacfwd(jacrev) and jacrev(jacrev) of ⟨w, out⟩: the cotangent w is given, so nothing but the op is judged."""
-    x, rest = problem.inputs[0], problem.inputs[1:]
-
-    def gradient(t: Tensor) -> Any:
-        return torch.func.vjp(lambda s: f(s, *rest)[0], t)[1](weights)[0]
-
-    def pulled(*arrays: Any) -> tuple[Any, ...]:
-        before, w, t, after = arrays[:at], arrays[-1], arrays[at], arrays[at + 1 : -1]
-        return REFERENCE.vjp(lambda s: (formula(*before, s, *after)[0],), [t], [w])
-
-    for name, transform in (("hessian", torch.func.jacfwd), ("jacrev(jacrev)", torch.func.jacrev)):
-        computed = j.call(transform(gradient), x, what=name)
-        j.against(_jacobian(pulled, at), [*operands, to_array(weights)], [computed], [name], name, 2, exactly=False)
-
-
-def _jacobian(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
-    """The jacobian of a one-output formula in its operand `at`: one forward tangent per element, as the last axes."""
-
-    def read(*arrays: Any) -> Any:
-        x = arrays[at]
-        columns = []
-        for i in range(x.size):
-            basis = np.zeros(x.size)
-            basis[i] = 1.0
-            unit = x.lift(basis.reshape(x.shape))
-            column = REFERENCE.jvp(lambda t: formula(*arrays[:at], t, *arrays[at + 1 :]), [x], [unit])[0]
-            columns.append(column)
-        stacked = np.stack(columns, axis=len(columns[0].shape))
-        return np.reshape(stacked, (*columns[0].shape, *x.shape))
-
-    return read
+            raise Violation(
+                Code.ATTRIBUTE, f"{judge.op.name} {what}: got shape={tuple(y.shape)}, need {need}", path=what
+            )

@@ -1,0 +1,128 @@
+"""NEST and WORD: transforms of transforms, and what users make of them: per-sample gradients, jacobians, hessians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...judge import Judge
+from ...op import Sample, Stream, Tensor, to_array
+from ...paths import Expected, Problem
+from ...rounding import balls
+from ...transforms import FIRST, REFERENCE, SECOND, Vmap, Word, nestings
+from ...verdict import Code
+from ...violation import Unsupported
+
+#: How many nestings are tried on one sample.
+WORDS = 8
+
+
+def nested(judge: Judge, sample: Sample) -> None:
+    """NEST: vmap of vmap, vmap of every path, every path of vmap, per-sample gradients, jacobians, hessian."""
+    shared = _sharing_weights(judge, sample)
+    words: list[Word] = [(Vmap(2), Vmap(2))]
+    words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
+    words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]
+    words += [("vjp", shared), (shared, "vjp"), (shared, "jvp")]
+    for word in judge.offered(words):
+        judge.hold(sample, word, exactly=False)
+    if not judge.op.promises.without:
+        jacobians(judge, sample)
+
+
+def _sharing_weights(judge: Judge, sample: Sample) -> Vmap:
+    """The vmap of per-sample gradients: all slices share the weights, which are the last differentiable argument.
+
+    Where some output depends on the weights alone, the vmap shares nothing (see `_depend_on`).
+    """
+    problem = Problem(judge.op, sample.args)
+    wrt = [judge.op.argument(i) for i in problem.wrt]
+    weights = {i for i, name in enumerate(wrt) if i > 0 and name == judge.op.differentiable[-1]}
+    return Vmap(2, frozenset(weights if _depend_on(judge, problem, set(range(len(wrt))) - weights) else ()))
+
+
+def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:
+    """Whether every output depends on some batched input, or on a passive operand. It is asked of the half types alone.
+
+    An output that depends on none of them is the same in all slices, and so is its value without vmap. Torch adds up
+    its cotangents over the slices, in the output's dtype, before the op sees them; in a half type that sum rounds,
+    and the op would be blamed for it.
+
+    Args:
+        problem: the op at a sample. batched: which of its inputs differ between slices, counted among the inputs.
+    """
+    if judge.contract.stores == judge.contract.accumulate:
+        return True
+    passive = len(problem.fixed)
+    arrays = [np.full_like(a, np.nan) if i - passive in batched else a for i, a in enumerate(problem.arrays())]
+    read = balls(problem.formula((), 0), arrays, judge.contract_of(0))
+    centres = [np.asarray(ball.centre) for ball in read]
+    return bool(passive) or all(np.isnan(centre).any() for centre in centres if centre.size)
+
+
+def words(judge: Judge, sample: Sample) -> None:
+    """WORD: nestings of jvp, vjp and vmap of every depth up to the one that the op promises, some for each sample."""
+    depth = judge.op.promises.nesting
+    if not depth:
+        reason = f"{judge.op.name} promises no depth of nesting; NEST asks for some of depth 2 and 3"
+        raise Unsupported(Code.NOT_APPLICABLE, reason)
+    every = judge.offered(nestings(depth))
+    for i in sorted(sample.generator(Stream.WORD).choice(len(every), min(WORDS, len(every)), replace=False)):
+        judge.hold(sample, every[i], exactly=False)
+
+
+def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
+    """jacrev, jacfwd and hessian in the first input, where that has at most `limit` elements."""
+    problem = Problem(judge.op, sample.args)
+    if problem.inputs[0].numel() > limit or problem.inputs[0].numel() == 0:
+        return
+    x, rest = problem.inputs[0], problem.inputs[1:]
+    f = problem.subject(judge.subject)
+    with torch.no_grad():
+        primal = judge.primal(sample)
+    # The cotangent of the first output: it weighs the rows of the hessian.
+    weights = judge.path(sample, ("vjp",), primal[:1]).directions[0]
+    formula, operands, at = problem.formula((), len(primal)), problem.arrays(), len(problem.fixed)
+
+    def first(t: Tensor) -> Any:
+        return f(t, *rest)[0]
+
+    def gradient(t: Tensor) -> Any:
+        return torch.func.vjp(first, t)[1](weights)[0]
+
+    def read(*arrays: Any) -> tuple[Any, ...]:
+        return (formula(*arrays)[0],)
+
+    def pulled(*arrays: Any) -> tuple[Any, ...]:
+        before, w, t, after = arrays[:at], arrays[-1], arrays[at], arrays[at + 1 : -1]
+        return REFERENCE.vjp(lambda s: read(*before, s, *after), [t], [w])
+
+    for name, transform in (("jacrev", torch.func.jacrev), ("jacfwd", torch.func.jacfwd)):
+        computed = judge.call(transform(first), x, what=name)
+        judge.against(Expected(_jacobian(read, at), operands, [f"{name}(out)"], name, 1), [computed], exactly=False)
+    # jacfwd and jacrev of the gradient of ⟨w, out⟩: the cotangent w is given, so nothing but the op is judged.
+    for name, transform in (("hessian", torch.func.jacfwd), ("jacrev(jacrev)", torch.func.jacrev)):
+        computed = judge.call(transform(gradient), x, what=name)
+        expected = Expected(_jacobian(pulled, at), [*operands, to_array(weights)], [name], name, 2)
+        judge.against(expected, [computed], exactly=False)
+
+
+def _jacobian(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
+    """The jacobian of a one-output formula in its operand `at`: one forward tangent per element, as the last axes."""
+
+    def read(*arrays: Any) -> Any:
+        x = arrays[at]
+        columns = []
+        for i in range(x.size):
+            basis = np.zeros(x.size)
+            basis[i] = 1.0
+            unit = x.lift(basis.reshape(x.shape))
+            column = REFERENCE.jvp(lambda t: formula(*arrays[:at], t, *arrays[at + 1 :]), [x], [unit])[0]
+            columns.append(column)
+        stacked = np.stack(columns, axis=len(columns[0].shape))
+        return np.reshape(stacked, (*columns[0].shape, *x.shape))
+
+    return read

@@ -1,0 +1,257 @@
+"""The judge: calls a subject along a path, compares what comes with the formula, and tells the tally or raises.
+
+What this is for: a check knows which promise it asks about; the judge knows how to ask and how to compare. It holds
+what stays the same for a whole cell (op, subject, contract, device), and one `Tally` that counts.
+
+What is hard here: which reading decides. The ball of the rounding reading is rigorous and cheap, so it judges every
+output. The exact reading is slow, but it alone knows what NaN and infinities must give, and it checks the balls
+themselves; so it is made where an operand is not finite, for one sample in a few otherwise, and for a failure, so
+that the report can tell the exact value. Large samples are never read exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from mpmath import libmp
+
+from ..reference.exact import Exact, evaluate
+from ..reference.formats import FORMATS
+from . import accept, state
+from .contract import Contract, contract
+from .op import Op, Sample, Subject, Tensor, dtype_name, to_array
+from .paths import Expected, Path, Problem
+from .rounding import Ball, balls
+from .state import interrupt
+from .tally import LARGE, Tally
+from .transforms import Word, derivative_order, path_name
+from .verdict import Code, Worst
+from .violation import Fault, Unsupported, Violation, raised
+
+#: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself.
+EXACT_BUDGET = 3000
+#: In short profiles, one sample of finite operands in so many is read exactly as well. The balls would decide it too,
+#: so what the exact reading adds there is a check of the balls. Samples with a NaN or an infinity are all read exactly,
+#: because the exact reading alone knows everywhere what those must give.
+EXACT_SHARE = 5
+#: The same as EXACT_BUDGET for a failure, which is told in exact values where that takes seconds at most.
+FAILURE_BUDGET = 14_000
+
+
+class Judge:
+    """Judges one subject of one op, sample by sample.
+
+    Attributes:
+        op, subject_name, subject: what is judged.
+        compiled: whether every path of the subject is compiled before it is judged.
+        contract: what an evaluation of the op may do, and so how far its outputs may be off.
+        device: where the samples are.
+        light: whether this is a short profile, in which the slowest readings and compilers are left out.
+        tally: what the samples showed so far.
+    """
+
+    def __init__(self, op: Op, subject_name: str, contract: Contract, device: str = "cpu", light: bool = True) -> None:
+        self.op, self.subject_name, self.contract, self.device, self.light = op, subject_name, contract, device, light
+        self.subject: Subject = op.subject(subject_name)
+        self.compiled = op.is_compiled(subject_name)
+        self.tally = Tally()
+
+    def again(self) -> Judge:
+        """A judge of the same subject, and of the same part of the cell, whose tally is empty: to repeat a failure."""
+        fresh = Judge(self.op, self.subject_name, self.contract, self.device)
+        fresh.tally.begin(self.tally.part)
+        return fresh
+
+    def contract_of(self, order: int) -> Contract:
+        """The contract of a path with `order` derivative steps, on top of those that the op itself is."""
+        return contract(self.contract.stores.name, self.device, order + self.op.promises.order)
+
+    def offered(self, words: Sequence[Word]) -> list[Word]:
+        """The words all of whose steps the op offers; Unsupported where there is none."""
+        without = self.op.promises.without
+        lacking = [without & {step if isinstance(step, str) else "vmap" for step in w} for w in words]
+        if words and all(lacking):
+            names = sorted(frozenset().union(*lacking))
+            raise Unsupported(Code.NOT_APPLICABLE, f"{self.op.name} offers no {' and no '.join(names)}")
+        return [w for w, lack in zip(words, lacking, strict=True) if not lack]
+
+    # --------------------------------------------------------------------------------------------------- asking
+
+    def call(self, function: Callable[..., Any], *args: Any, what: str = "") -> Any:
+        """Run the subject; an exception on valid input is a violation."""
+        with self.tally.clock("op"):
+            try:
+                return state.undisturbed(function, args)
+            except (Violation, Unsupported):
+                raise
+            except BaseException as err:
+                interrupt.reraise()
+                raise raised(self.op.name, err, what) from err
+
+    def primal(self, sample: Sample, subject: Subject | None = None, what: str = "forward") -> tuple[Tensor, ...]:
+        """The outputs of the subject itself, or of another implementation, at a sample."""
+        problem = Problem(self.op, sample.args)
+        operation = problem.operation(self.subject if subject is None else subject)
+        outputs: tuple[Tensor, ...] = self.call(operation, *problem.passive, *problem.inputs, what=what)
+        return outputs
+
+    def path(self, sample: Sample, word: Word, primal: Sequence[Tensor], engine: str = "func") -> Path:
+        """The path of a word at a sample; `primal` are the outputs of the op itself there."""
+        return Path.drawn(self.op, sample, word, primal, engine, self.device)
+
+    def run(self, path: Path, subject: Subject | None = None, what: str = "") -> tuple[Tensor, ...]:
+        """The outputs of the subject, or of another implementation, along a path; compiled where the subject is."""
+        operation = path.problem.operation(self.subject if subject is None else subject)
+        if self.compiled and path.engine == "eager":
+            operation = compiled(operation)
+        transformed = path.transformed(operation)
+        if self.compiled and path.engine == "func":
+            transformed = compiled(transformed)
+        outputs: tuple[Tensor, ...] = self.call(transformed, *path.operands, what=what or path.name)
+        return outputs
+
+    def read(self, expected: Expected) -> tuple[Ball, ...]:
+        """The rounding reading of what is expected."""
+        with self.tally.clock("reference"):
+            return tuple(balls(expected.formula, expected.operands, self.contract_of(expected.order)))
+
+    # -------------------------------------------------------------------------------------------------- comparing
+
+    def hold(
+        self, sample: Sample, word: Word = (), engine: str = "func", function: Subject | None = None,
+        exactly: bool = True,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """Judge every output of T(subject) at a sample.
+
+        Args:
+            sample: the input.
+            word: the steps of T, innermost first; none for the subject itself.
+            engine: who takes the steps, a name of `ENGINES`.
+            function: what is judged in place of the subject: the subject in another surrounding, for example.
+            exactly: whether an exact reading may be made besides the ball.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            Violation: an output is not in its accept set, or the subject raised.
+            Unsupported: the op has no differentiable argument, and the word differentiates.
+        """
+        if derivative_order(word) and not self.op.differentiable_positions(sample.args):
+            raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{self.op.name} declares no differentiable argument")
+        with torch.no_grad():
+            primal = self.primal(sample, function, path_name(word, engine))
+        path = self.path(sample, word, primal, engine)
+        computed = self.run(path, function) if word or self.compiled else primal
+        expected = path.expected(by_word=function is None)
+        if self.light and self.tally.samples % EXACT_SHARE:
+            exactly = exactly and not expected.finite
+        try:
+            self.against(expected, computed, exactly)
+        except Violation as violation:
+            violation.sample = sample
+            raise
+        return tuple(computed)
+
+    def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
+        """Judge computed outputs against a formula, by the ball and, where it can be made in time, the exact value."""
+        rounded = self.read(expected)
+        with self.tally.clock("reference"):
+            exactly = exactly and self.tally.part != LARGE and expected.cost <= EXACT_BUDGET
+            exact = evaluate(expected.formula, *expected.operands)[0] if exactly else None
+        self.compare(expected, computed, rounded, exact)
+
+    def compare(
+        self, expected: Expected, computed: Sequence[Tensor], rounded: Sequence[Ball],
+        exact: Sequence[Exact] | None = None,
+    ) -> None:  # fmt: skip
+        """Judge computed outputs against readings that were made before."""
+        self._require_count(computed, rounded, expected.path)
+        for i, (tensor, ball) in enumerate(zip(computed, rounded, strict=True)):
+            with self.tally.clock("compare"):
+                self.output(expected, i, tensor, ball, None if exact is None else exact[i])
+
+    def output(self, expected: Expected, index: int, tensor: Tensor, ball: Ball, exact: Exact | None = None) -> None:
+        """Judge one output.
+
+        Args:
+            expected: what all outputs of the path are judged against. index: which of them this one is.
+            tensor: the output. ball, exact: its readings; where there is no exact one, a failure asks for it.
+        """
+        name = expected.names[index]
+        if tuple(tensor.shape) != ball.shape:
+            raise self._misshapen(tensor, ball, name, expected.path)
+        computed = to_array(tensor)
+        fmt, order = FORMATS[dtype_name(tensor.dtype)], expected.order + self.op.promises.order
+        found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
+        if not np.all(found.accepted):
+            if exact is None and self._tells(expected):
+                exact = evaluate(expected.formula, *expected.operands)[0][index]
+                found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
+            if not np.all(found.accepted):
+                raise self._violation(expected, index, tensor, found, exact)
+        self.tally.output(found, name, expected.path, lambda at: _worst(tensor, found, exact, name, expected.path, at))
+
+    def require_outputs(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
+        """Violation unless the outputs of a path are as many, and shaped, as the formula's."""
+        self._require_count(computed, read, path)
+        for i, (tensor, ball) in enumerate(zip(computed, read, strict=True)):
+            if tuple(tensor.shape) != ball.shape:
+                raise self._misshapen(tensor, ball, f"out[{i}]", path)
+
+    def _require_count(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
+        if len(read) != len(computed):
+            title = f"{self.op.name} {path}: got {len(computed)} outputs, need {len(read)}"
+            raise Violation(Code.ATTRIBUTE, title, path=path)
+
+    def _misshapen(self, tensor: Tensor, ball: Ball, name: str, path: str) -> Violation:
+        lines = [f"got shape={tuple(tensor.shape)}, need {ball.shape}"]
+        return Violation(Code.ATTRIBUTE, f"{self.op.name} {path}: shape of {name}", lines, path)
+
+    def _tells(self, expected: Expected) -> bool:
+        """Whether a failure is told in exact values; the ball proves it without them."""
+        return self.tally.part != LARGE and expected.cost <= FAILURE_BUDGET
+
+    def _violation(
+        self, expected: Expected, index: int, tensor: Tensor, found: accept.Elements, exact: Exact | None
+    ) -> Violation:
+        """What is wrong with the worst of the elements that are outside their accept sets."""
+        outside, name = ~found.accepted, expected.names[index]
+        at = np.unravel_index(int(np.argmax(np.where(outside, found.ratio, -1.0))), outside.shape)
+        worst = _worst(tensor, found, exact, name, expected.path, at)
+        code = Code.SPECIAL if found.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
+        lines = [
+            f"worst     {worst.where} = {worst.computed}, exact {worst.exact}",
+            f"error     {worst.ulp:.4g} ulp, {worst.ratio:.4g} times its bound",
+            f"outside   {np.count_nonzero(outside)} of {outside.size} elements "
+            f"({outside.size - np.count_nonzero(found.judged)} not judged)",
+            f"format    {dtype_name(tensor.dtype)}, accumulating in {self.contract.accumulate.name}",
+        ]
+        title = f"{self.op.name} {expected.path}: {name} outside its accept set, {worst.ratio:.4g}x bound"
+        element = tuple(int(i) for i in at)
+        fault = Fault(expected.word, index, element, worst.exact, float(found.bound[at]))
+        return Violation(code, title, lines, expected.path, fault=fault, worst=worst)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as inductor compiles it, for the shapes of its next call; a graph break is an error."""
+    torch._dynamo.reset()  # nothing compiled before, for other closures of the same code, may answer
+    compile_: Callable[..., Callable[..., Any]] = torch.compile
+    return compile_(function, fullgraph=True, dynamic=False)
+
+
+def _worst(tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str, at: Any) -> Worst:
+    """How the report tells of one element.
+
+    Args:
+        tensor: the output. found: where its elements stand. exact: its exact reading, if one was made.
+        name, path: what the output and its path are called. at: the index of the element.
+    """
+    computed = float(to_array(tensor)[at])
+    decimal = repr(float(found.value[at])) if exact is None else libmp.to_str(exact.values[at], 25)
+    where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
+    return Worst(where, path, computed.hex(), decimal, float(found.ulp[at]), float(found.ratio[at]))

@@ -1,0 +1,274 @@
+"""Paths: one word of transforms at one sample, taken along an implementation and along the formula.
+
+What this is for: nearly every check compares T(F)(x), which torch runs, with T(f)(x), which our own arithmetic runs.
+Both sides must get the same operands: the op's own tensors, batched where the word has a vmap step, and then a
+tangent or a cotangent for every step that differentiates. A `Path` makes these operands once and hands them to both
+sides.
+
+What is hard here: how many directions there are, and of which shapes, follows from the word and from the shapes of
+the op's outputs, step by step (`signature`). So the op must have been called once, without any transform, before
+there can be a path. Directions are drawn from the sample's seed alone, in the order of the operands: a replayed case
+gets the directions that it had, and a check that drew them in another order would judge old case files at other
+numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..reference.array import algorithm_of, algorithms
+from .op import Op, Sample, Stream, Tensor, flat_outputs, is_float, to_array
+from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
+
+
+@dataclass(frozen=True)
+class Like:
+    """Shape and dtype of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def batched(self, size: int) -> Like:
+        """The same with a batch axis in front."""
+        return Like((size, *self.shape), self.dtype)
+
+
+def signature(
+    word: Word, inputs: Sequence[Tensor], outputs: Sequence[Tensor], passive: Sequence[Tensor] = ()
+) -> list[Like]:
+    """What T(f) takes: passive operands and the inputs of `f`, batched where the word says so, and all directions."""
+    before = [Like(tuple(t.shape), t.dtype) for t in passive]
+    ins = [Like(tuple(t.shape), t.dtype) for t in inputs]
+    outs = [Like(tuple(t.shape), t.dtype) for t in outputs]
+    for step in word:
+        if isinstance(step, Vmap):
+            dims = step.in_dims(len(before), len(ins))
+            both = [t if d is None else t.batched(step.size) for t, d in zip(before + ins, dims, strict=True)]
+            before, ins = both[: len(before)], both[len(before) :]
+            outs = [like.batched(step.size) for like in outs]
+        elif step == "jvp":
+            ins = ins + ins
+        else:
+            ins, outs = ins + outs, ins
+    return before + ins
+
+
+def draw_directions(likes: Sequence[Like], seed: int, device: Any = "cpu") -> list[Tensor]:
+    """Standard normal directions, rounded to their dtype, from a seed."""
+    rng = np.random.default_rng([seed, Stream.DIRECTIONS])
+    return [torch.from_numpy(np.asarray(rng.standard_normal(t.shape))).to(device, t.dtype) for t in likes]
+
+
+class Problem:
+    """An op with given arguments: its floating tensors are operands, the rest is closed over.
+
+    Attributes:
+        wrt: positions of the arguments that derivatives are taken in. fixed: those of the other floating tensors.
+    """
+
+    def __init__(self, op: Op, args: Sequence[Any]) -> None:
+        self.op = op
+        self.args = tuple(args)
+        self.wrt = tuple(op.differentiable_positions(args))
+        self.fixed = tuple(i for i, a in enumerate(args) if is_float(a) and i not in self.wrt)
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The operands that derivatives are taken in."""
+        return [self.args[i] for i in self.wrt]
+
+    @property
+    def passive(self) -> list[Tensor]:
+        """The operands that no derivative is taken in."""
+        return [self.args[i] for i in self.fixed]
+
+    def subject(self, function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+        """An implementation as a function of `inputs`."""
+        return functools.partial(self.operation(function), *self.passive)
+
+    def operation(self, function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+        """An implementation, or the formula, as a function of `passive` and then `inputs`."""
+
+        def f(*operands: Any) -> tuple[Any, ...]:
+            args = list(self.args)
+            for i, operand in zip((*self.fixed, *self.wrt), operands, strict=True):
+                args[i] = operand
+            return flat_outputs(function(*args))
+
+        return f
+
+    def formula(self, word: Word, outputs: int) -> Callable[..., tuple[Any, ...]]:
+        """T(f) for the op's formula, as a function of reading arrays: `passive`, `inputs`, directions."""
+
+        first, *others = (
+            along(REFERENCE, word, self.operation(_plain(algorithm)), len(self.wrt), outputs, len(self.fixed))
+            for algorithm in (self.op.reference, *algorithms(self.op.reference))
+        )
+
+        def path(*arrays: Any) -> tuple[Any, ...]:
+            return first(*arrays)
+
+        for other in others:
+            algorithm_of(path)(other)
+        return path
+
+    def arrays(self, directions: Sequence[Tensor] = ()) -> list[Any]:
+        """What `formula` takes, as float64: the operands of the op, and `directions`."""
+        return [to_array(t) for t in (*self.passive, *self.inputs, *directions)]
+
+
+def _plain(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula that takes tensors, of integers say, as NumPy arrays."""
+
+    def plain(*args: Any) -> Any:
+        return formula(*(a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in args))
+
+    return plain
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What outputs are judged against: a formula at given operands, and what messages call its outputs.
+
+    Attributes:
+        formula: gives the outputs as reading arrays, for operands that are reading arrays.
+        operands: the float64 arrays that the formula is read at.
+        names: of the outputs. path: the name of the path.
+        order: how many steps of the path differentiate; the contract allows more roundings for more of them.
+        word: the path as a word of the subject itself; None where it is more than that.
+    """
+
+    formula: Callable[..., Any]
+    operands: Sequence[Any]
+    names: Sequence[str]
+    path: str
+    order: int = 0
+    word: Word | None = None
+
+    @functools.cached_property
+    def finite(self) -> bool:
+        """Whether every operand is finite."""
+        return all(np.isfinite(o).all() for o in self.operands)
+
+    @property
+    def cost(self) -> int:
+        """About how many operations of mpmath an exact reading takes: elements x 4^order."""
+        return sum(int(np.size(o)) for o in self.operands) * int(4**self.order)
+
+
+@dataclass(frozen=True)
+class Path:
+    """One word of transforms of an op at one sample.
+
+    Attributes:
+        problem: the op at the sample's arguments.
+        word: the steps, innermost first. engine: who takes them on the side of the implementation, of `ENGINES`.
+        primal: the outputs of the op itself.
+        own: the op's operands, passive ones first, batched where the word says so.
+        directions: the tangents and cotangents, in the order in which the word takes them.
+    """
+
+    problem: Problem
+    word: Word
+    engine: str
+    primal: tuple[Tensor, ...]
+    own: tuple[Tensor, ...]
+    directions: tuple[Tensor, ...]
+
+    @classmethod
+    def drawn(
+        cls, op: Op, sample: Sample, word: Word, primal: Sequence[Tensor], engine: str = "func", device: Any = "cpu"
+    ) -> Path:
+        """The path of a word at a sample, its directions drawn from the sample's seed.
+
+        Args:
+            op, sample: what is transformed, and where.
+            word: the steps, innermost first.
+            primal: the outputs of the op itself at the sample; their shapes are those of the cotangents.
+            engine: a name of `ENGINES`.
+            device: where the directions are put.
+        """
+        problem = Problem(op, sample.args)
+        likes = signature(word, problem.inputs, primal, problem.passive)
+        count = len(problem.fixed) + len(problem.wrt)
+        directions = draw_directions(likes[count:], sample.seed, device)
+        own = _batched(problem, sample, likes[:count])
+        return cls(problem, word, engine, tuple(primal), tuple(own), tuple(directions))
+
+    def along(self, word: Word, directions: Sequence[Tensor]) -> Path:
+        """The path of another word, without vmap, at the same operands and with given directions."""
+        return replace(self, word=word, directions=tuple(directions))
+
+    @property
+    def name(self) -> str:
+        """The word and who takes its steps, for messages."""
+        return path_name(self.word, self.engine)
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        """What the transformed function takes."""
+        return (*self.own, *self.directions)
+
+    @property
+    def order(self) -> int:
+        """How many steps differentiate."""
+        return derivative_order(self.word)
+
+    def names(self) -> list[str]:
+        """Names of the outputs, for messages: `out[0]`, `d_weight`, `t_out[0]`."""
+        ins = [self.problem.op.label(i) for i in self.problem.wrt]
+        outs = output_names(len(self.primal))
+        for step in self.word:
+            if step == "jvp":
+                ins, outs = ins + [f"t_{n}" for n in ins], [f"t_{n}" for n in outs]
+            elif step == "vjp":
+                ins, outs = ins + [f"c_{n}" for n in outs], [f"d_{n}" for n in ins]
+        return outs
+
+    def transformed(self, operation: Callable[..., Any], engine: Engine | None = None) -> Callable[..., Any]:
+        """T(F), a function of `operands`, for an `operation` of passive operands and then inputs (`Problem`)."""
+        taken = ENGINES[self.engine] if engine is None else engine
+        problem = self.problem
+        return along(taken, self.word, operation, len(problem.wrt), len(self.primal), len(problem.fixed))
+
+    def formula(self) -> Callable[..., tuple[Any, ...]]:
+        """T(f), a function of reading arrays."""
+        return self.problem.formula(self.word, len(self.primal))
+
+    def arrays(self) -> list[Any]:
+        """The operands as float64, as they are now: a subject may have written to them."""
+        return [to_array(t) for t in self.operands]
+
+    def expected(self, name: str = "", *, by_word: bool = False) -> Expected:
+        """What the outputs are judged against.
+
+        Args:
+            name: of the path, where it is not that of the word.
+            by_word: whether the outputs are those of the subject itself along the word, so that a program of a few
+                lines can repeat them.
+        """
+        word = self.word if by_word else None
+        return Expected(self.formula(), self.arrays(), self.names(), name or self.name, self.order, word)
+
+
+def _batched(problem: Problem, sample: Sample, likes: Sequence[Like]) -> list[Tensor]:
+    """The operands of a problem with the batch axes that `likes` asks for: a different slice of the sample in each."""
+    out = []
+    for i, like in zip((*problem.fixed, *problem.wrt), likes, strict=True):
+        tensor = sample.args[i]
+        sizes = like.shape[: len(like.shape) - tensor.ndim]
+        every = [tensor, *(args[i] for args in sample.slices)]
+        out.append(torch.stack(every[: math.prod(sizes)]).reshape(like.shape) if sizes else tensor)
+    return out
+
+
+def output_names(outputs: int) -> list[str]:
+    """Names of an op's own outputs, for messages: `out`, or `out[0]`, `out[1]`, where there are several."""
+    return [f"out[{i}]" for i in range(outputs)] if outputs > 1 else ["out"]

@@ -1,0 +1,185 @@
+"""A tally: what the samples of one cell showed, counted. It decides nothing about a single output."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .accept import Elements
+from .op import Sample
+from .verdict import Measure, Worst
+
+#: Parts of a cell's samples: those that were planned, large ones, and more of regimes of which nothing could be judged.
+PLANNED, LARGE, MORE = "planned", "large", "more"
+_KEPT_WIDTHS = 100_000
+#: Of one output, so many elements count in the medians: a large sample must not outweigh all others in them.
+_KEPT_OF_ONE = 300
+#: What a record has room for: names of regimes, and characters of one.
+_REGIMES, _REGIME_NAME = 64, 512
+
+
+def regimes_of(name: str) -> tuple[str, ...]:
+    """The regimes of a sample: one, or those of its tensors, joined by ", "."""
+    return tuple(dict.fromkeys(part for part in name.split(", ") if part)) or ("unnamed",)
+
+
+class Tally:
+    """Counts over the samples of one cell: elements judged and not, by regime; errors, in ulp and by their bounds.
+
+    Attributes:
+        samples: how many were judged to their end. judged, not_judged: elements.
+        ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search makes it large.
+        part: which samples of the cell are being judged: PLANNED, LARGE or MORE.
+        notes: what the verdict's reason has to say besides.
+        timing: seconds by what they were spent on.
+    """
+
+    def __init__(self) -> None:
+        self.samples = self.judged = self.not_judged = 0
+        self.ratio_of_sample = 0.0
+        self.part = PLANNED
+        self.notes: list[str] = []
+        self.timing: dict[str, float] = {}
+        self._max_ulp = self._max_ratio = 0.0
+        self._worst: Worst | None = None
+        self._widths: list[Any] = []
+        self._ulps: list[Any] = []
+        self._kept = 0
+        self._signed: dict[str, list[float]] = {}
+        self._regime_counts: dict[tuple[str, str], list[int]] = {}  # elements judged and not, by regime and part
+        self._large_shares: list[float] = []  # of each large sample's elements that were judged
+
+    # ------------------------------------------------------------------------------------------------ what is told
+
+    def begin(self, part: str) -> None:
+        """The samples that follow are of this part of the cell."""
+        self.part = part
+
+    def note(self, text: str) -> None:
+        """The verdict's reason has this to say besides."""
+        self.notes.append(text)
+
+    @contextmanager
+    def sample(self, sample: Sample) -> Iterator[None]:
+        """Book what the block judges of a sample, and what it does not, to the sample's regimes."""
+        self.ratio_of_sample = 0.0
+        judged, not_judged = self.judged, self.not_judged
+        try:
+            yield
+        finally:
+            judged, not_judged = self.judged - judged, self.not_judged - not_judged
+            for name in regimes_of(sample.regime):
+                count = self._regime_counts.setdefault((name, self.part), [0, 0])
+                count[0] += judged
+                count[1] += not_judged
+            if self.part == LARGE and judged + not_judged:
+                self._large_shares.append(judged / (judged + not_judged))
+        self.samples += 1
+
+    @contextmanager
+    def clock(self, what: str) -> Iterator[None]:
+        """Book the time of a block to "generate", "reference", "op" or "compare"."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timing[what] = self.timing.get(what, 0.0) + time.perf_counter() - start
+
+    def count(self, judged: int = 0, not_judged: int = 0) -> None:
+        """So many more elements were judged, and so many could not be."""
+        self.judged += judged
+        self.not_judged += not_judged
+
+    def ratio(self, value: float, *, steers: bool = False) -> None:
+        """An error was this share of its bound; `steers` where a steered search is to make it larger."""
+        self._max_ratio = max(self._max_ratio, value)
+        if steers:
+            self.ratio_of_sample = max(self.ratio_of_sample, value)
+
+    def output(self, found: Elements, name: str, path: str, worst: Callable[[tuple[Any, ...]], Worst]) -> None:
+        """An output was judged and accepted.
+
+        Args:
+            found: where its elements stand in their accept sets. name: of the output. path: the name of its path.
+            worst: (index of an element) -> how the report tells of that element.
+        """
+        if not found.judged.size:
+            self.judged += 1  # An output without elements has been judged by its shape, so it counts as one.
+            return
+        judged = int(np.count_nonzero(found.judged))
+        self.count(judged, found.judged.size - judged)
+        self._keep(found)
+        if not judged:
+            return
+        self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(found.signed)))
+        at = np.unravel_index(int(np.argmax(found.ratio)), found.ratio.shape)
+        ratio = float(found.ratio[at])
+        self._max_ulp = max(self._max_ulp, float(found.ulp.max()))
+        if ratio > self._max_ratio or self._worst is None:
+            self._worst = worst(at)
+        self.ratio(ratio, steers=True)
+
+    def _keep(self, found: Elements) -> None:
+        """Keep the widths and errors of some elements for the medians, the largest width among them."""
+        if self._kept >= _KEPT_WIDTHS:
+            return
+        widths, ulps = np.ravel(found.width), np.ravel(found.ulp)[np.ravel(found.judged & ~found.special)]
+        self._widths += [widths[:: 1 + widths.size // _KEPT_OF_ONE], np.fmax.reduce(widths, keepdims=True)]
+        self._ulps.append(ulps[:: 1 + ulps.size // _KEPT_OF_ONE])
+        self._kept += min(widths.size, _KEPT_OF_ONE)
+
+    # ----------------------------------------------------------------------------------------------- what it comes to
+
+    def starved(self) -> tuple[str, ...]:
+        """The regimes that had elements, none of which could be judged."""
+        return tuple(name for name, judged, not_judged in self._regimes() if not_judged and not judged)
+
+    def mostly_judged(self, part: str) -> bool:
+        """Whether at least half of the elements of the planned samples, or of the large ones, were judged.
+
+        A large sample has as many elements as a hundred others, and one as many as ten other large ones: so each of
+        the two parts is asked for by itself, and of large samples the mean of their shares.
+        """
+        if part == LARGE:
+            return not self._large_shares or float(np.mean(self._large_shares)) >= 0.5
+        counts = [count for (_, of), count in self._regime_counts.items() if of == part]
+        return sum(judged for judged, _ in counts) >= sum(not_judged for _, not_judged in counts)
+
+    def measure(self, discarded: int = 0) -> Measure:
+        """The measures so far."""
+        widths, ulps = _finite(self._widths), _finite(self._ulps)
+        median, widest = (float(np.median(widths)), float(widths.max())) if widths.size else (math.nan, math.nan)
+        typical, p99 = np.quantile(ulps, (0.5, 0.99)).tolist() if ulps.size else (math.nan, math.nan)
+        return Measure(
+            self.samples, discarded, self.judged, self.not_judged,
+            self._max_ulp, self._max_ratio, median, widest, self._worst, typical, p99, self._regimes(),
+        )  # fmt: skip
+
+    def biases(self) -> dict[str, float]:
+        """Outputs whose mean signed error/bound over the samples is larger than chance allows, and that mean.
+
+        Each sample gives one number in [−1, 1]; by Hoeffding's inequality (JASA 58, 1963) the mean of N independent
+        ones with expectation zero exceeds sqrt(2 ln(2/p) / N) with probability at most p = 1e-12.
+        """
+        found = {name: (float(np.mean(values)), len(values)) for name, values in self._signed.items()}
+        return {name: mean for name, (mean, n) in found.items() if abs(mean) > math.sqrt(2 * math.log(2e12) / n)}
+
+    def _regimes(self) -> tuple[tuple[str, int, int], ...]:
+        """Elements judged and not judged by regime; of too many regimes, those of which least was judged."""
+        sums: dict[str, list[int]] = {}
+        for (name, _), (judged, not_judged) in self._regime_counts.items():
+            total = sums.setdefault(name[:_REGIME_NAME], [0, 0])
+            total[0] += judged
+            total[1] += not_judged
+        least = sorted(sums, key=lambda name: sums[name][0])[:_REGIMES]
+        return tuple((name, sums[name][0], sums[name][1]) for name in sorted(least))
+
+
+def _finite(parts: list[Any]) -> Any:
+    values = np.concatenate(parts) if parts else np.array([])
+    return values[np.isfinite(values)]

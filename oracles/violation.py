@@ -1,0 +1,84 @@
+"""How a check ends early: a promise was broken, or the question does not apply; and the texts of subjects' errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import state
+from .op import Sample
+from .transforms import Word
+from .verdict import Code, Worst
+
+#: Of an exception's text: characters that are looked at, lines that are kept, and characters of each.
+MAX_TEXT, MAX_LINES, MAX_LINE = 20_000, 6, 1_000
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One element outside its accept set, in terms that a program can repeat.
+
+    Attributes:
+        word: the path that gave it; None where the path is more than a word applied to the subject.
+        output: which output it is in. index: where in that output.
+        exact: its exact value, decimal. bound: the largest error that was allowed, absolute.
+    """
+
+    word: Word | None
+    output: int
+    index: tuple[int, ...]
+    exact: str
+    bound: float
+
+
+class Violation(AssertionError):
+    """A broken promise of the subject.
+
+    Attributes:
+        fault: the wrong element, where one element tells what is wrong. worst: the same, as the report says it.
+        sample: the input that showed it, where that is not the one that the check was given.
+    """
+
+    sample: Sample | None = None
+
+    def __init__(
+        self, code: Code, title: str, lines: Sequence[str] = (), path: str = "",
+        *, fault: Fault | None = None, worst: Worst | None = None,
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            code, title: what is broken, as a code and in a sentence. lines: details, one a line.
+            path: the name of the path that showed it.
+            fault, worst: see the attributes.
+        """
+        super().__init__(title)
+        self.code, self.title, self.path, self.fault, self.worst = code, title, path, fault, worst
+        self.message = "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+class Unsupported(Exception):
+    """The question does not apply to this op, dtype or subject; the text says why."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def raised(op: str, err: BaseException, what: str) -> Violation:
+    """The violation that a subject's exception on valid input is, also one that asks to end the process."""
+    return Violation(Code.RAISED, f"{op} {what}: raised {error_name(err)} on valid input", said(err), what)
+
+
+def error_name(err: BaseException) -> str:
+    """The name of an exception's type, of bounded length."""
+    return state.shortened(type(err).__name__)
+
+
+def said(err: BaseException) -> list[str]:
+    """The first lines of an exception's text, of bounded length: it may be anything, and travels into every report."""
+    try:
+        text = str(err)
+    except Exception as failed:
+        return [f"its text raises {error_name(failed)}"]
+    lines = text[:MAX_TEXT].strip().splitlines()
+    return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..." for line in lines[:MAX_LINES]]
