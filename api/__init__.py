@@ -10,10 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opassay.oracles.op import Devices as Devices
     from opassay.oracles.op import Draft as Draft
+    from opassay.oracles.op import Homes as Homes
     from opassay.oracles.op import Law as Law
     from opassay.oracles.op import Op as Op
     from opassay.oracles.op import Promises as Promises
+    from opassay.oracles.op import Ranks as Ranks
     from opassay.oracles.op import Refusal as Refusal
     from opassay.oracles.op import Sample as Sample
     from opassay.oracles.verdict import Cell as Cell
@@ -21,29 +24,46 @@ if TYPE_CHECKING:
     from opassay.oracles.verdict import Outcome as Outcome
     from opassay.oracles.verdict import Verdict as Verdict
     from opassay.oracles.violation import Unsupported as Unsupported
+    from opassay.properties import strategies as strategies
     from opassay.properties.cells import Settings as Settings
     from opassay.properties.cells import replay_case as replay_case
     from opassay.properties.cells import run_cell as run_cell
     from opassay.properties.cells import verify as verify
+    from opassay.properties.declaring import drawing as drawing
+    from opassay.properties.declaring import laws as laws
+    from opassay.properties.declaring import refusals as refusals
+    from opassay.properties.declaring.declare import declare as declare
     from opassay.properties.functions.user import custom_function as custom_function
     from opassay.properties.functions.user import verify_function as verify_function
 
 __version__ = "0.1.0"
 
 _HOME = {
-    **dict.fromkeys(("Draft", "Law", "Op", "Promises", "Refusal", "Sample"), "opassay.oracles.op"),
+    **dict.fromkeys(
+        ("Devices", "Draft", "Homes", "Law", "Op", "Promises", "Ranks", "Refusal", "Sample"), "opassay.oracles.op"
+    ),
     "Unsupported": "opassay.oracles.violation",
     **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdict"),
+    "declare": "opassay.properties.declaring.declare",
     **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.cells"),
     **dict.fromkeys(("custom_function", "verify_function"), "opassay.properties.functions.user"),
+}
+#: Names that are modules: what a declaration is made of.
+_MODULES = {
+    "drawing": "opassay.properties.declaring.drawing",
+    "laws": "opassay.properties.declaring.laws",
+    "refusals": "opassay.properties.declaring.refusals",
+    "strategies": "opassay.properties.strategies",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name not in _HOME:
         raise AttributeError(f"module 'opassay' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_HOME, *_MODULES])

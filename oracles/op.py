@@ -71,12 +71,13 @@ class Draft:
     """The structure of a sample: shapes, dtypes, regime, numbers; `fill` adds the bulk data from a generator.
 
     Attributes:
-        fill: (generator) -> the arguments. regime: name of the input regime; names of several, joined by ", ".
+        fill: (generator) -> the arguments in order; for `declare`, also by name.
+        regime: name of the input regime; names of several, joined by ", ".
         extents: of the axes that the op tells apart, by name ("rows", "channels"). Large samples are chosen by them,
             so that each axis is the long one in some sample.
     """
 
-    fill: Callable[[Any], tuple[Any, ...]]
+    fill: Callable[[Any], Any]
     regime: str
     extents: Mapping[str, int] = field(default_factory=dict)
 

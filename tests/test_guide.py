@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import opassay
 from opassay.properties import plan
 from opassay.properties.catalog import CATALOG
 
@@ -34,7 +35,7 @@ def test_the_guide_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^VMAP float32 verified", printed, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("page", "blocks"), [("ranks.md", 1), ("devices.md", 6)])
+@pytest.mark.parametrize(("page", "blocks"), [("ranks.md", 1), ("devices.md", 6), ("own_op.md", 4)])
 def test_a_page_shows_what_its_programs_print(page: str, blocks: int, capsys: pytest.CaptureFixture[str]) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```\n(?:\n```\n(.*?)```)?", text, re.DOTALL)
@@ -43,6 +44,15 @@ def test_a_page_shows_what_its_programs_print(page: str, blocks: int, capsys: py
     for number, (program, shown) in enumerate(programs):
         exec(compile(program, f"{page}, block {number}", "exec"), names)
         assert capsys.readouterr().out.split() == shown.split(), "but for where lines are wrapped"
+
+
+def test_the_declaration_of_an_own_op_is_short_and_imports_nothing_private() -> None:
+    text = (DOCS / "own_op.md").read_text(encoding="utf-8")
+    (declaration,) = re.findall(r"<!-- declaration: begin -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert len([line for line in declaration.splitlines() if line.strip()]) <= 30
+    imported = re.findall(r"^(?:import|from) (\S+)(?: as \w+| import (.*))?$", text, re.MULTILINE)
+    assert {module for module, _ in imported} == {"numpy", "torch", "opassay"}
+    assert {name for _, names in imported for name in filter(None, names.split(", "))} <= set(dir(opassay))
 
 
 def test_the_commands_of_the_page_on_devices_name_ops_and_worlds_that_exist() -> None:

@@ -30,7 +30,7 @@ def test_the_example_of_ranks_gives_the_parts_it_says() -> None:
 
 
 def test_the_own_op_example_is_verified() -> None:
-    program = next(p for p in PROGRAMS if "OP = Op(" in p)
+    program = next(p for p in PROGRAMS if "OP = declare(" in p)
     op = _run(program)["OP"]
     codes = ("FWD", "VJP", "JVP", "ORD2", "VMAP", "DUAL", "LAYOUT", "PURE", "EMPTY", "DATA")
     verdicts = opassay.verify(op, properties=codes, dtypes=("float32", "bfloat16"), settings=Settings(max_examples=15))

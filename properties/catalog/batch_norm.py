@@ -1,9 +1,9 @@
-"""Declarations of batch_norm and of its forward counterparts by aten's names."""
+"""Declarations of batch_norm and of its forward counterparts by aten's names, and of sync_batch_norm."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,25 +12,29 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from ... import impl
-from ...oracles.op import Draft, Op, Promises, Refusal
+from ...oracles.op import Draft, Op, Ranks
 from ...reference import batch_norm as formulas
-from ...reference.formats import FORMATS
-from .. import strategies
-from .batch_norm_laws import Args, Named, Signature, laws, statistics_dtype
+from .. import strategies, worlds
+from ..declaring import drawing, refusals
+from ..declaring.arguments import Named, Signature
+from ..declaring.declare import declare
+from ..declaring.drawing import bytes_of, wide_dtype
+from .batch_norm_laws import laws_of
 
-HALF = ("bfloat16", "float16")
-EPS = (1e-5, 1e-5, 1e-5, 1e-3, 1e-8, 1e-12, 0.0)
+Tensor = torch.Tensor
 MOMENTA = (0.1, 0.1, 0.1, 0.3, 0.0, 1.0)
+RUNNING = ("running_mean", "running_var")
+
 # ---------------------------------------------------------------------------------------------- samples
 
 
 @st.composite
-def structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """What batch norm samples have in common: shapes, dtypes of parameters and running statistics, regime, numbers."""
     rank = draw(st.sampled_from((1, 1, 0, 2, 3)))
-    (channels,), (n, *positions) = draw(strategies.shapes(kind, 1 + rank, 1, 64 if kind == "empty" else 72))
-    affine = (dtype, "float32") if dtype in HALF else (dtype,)
-    kept = draw(st.sampled_from(affine))
+    (channels,), (n, *positions) = draw(strategies.shapes(kind, 1 + rank, 1))
+    beside = drawing.dtypes_beside(dtype)
+    kept = draw(st.sampled_from(beside))
     training = draw(st.sampled_from((True, True, False)))
     return {
         "n": n,
@@ -38,42 +42,44 @@ def structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
         "positions": tuple(positions),
         "weight": draw(st.sampled_from((kept, kept, None))),
         "bias": draw(st.sampled_from((kept, kept, None))),
-        "running": None if training and draw(st.integers(0, 3)) == 3 else draw(st.sampled_from(affine)),
-        "regime": "integers" if kind == "integers" else draw(strategies.regimes(kind)),
-        "eps": draw(st.sampled_from(EPS)),
+        "running": None if training and draw(st.integers(0, 3)) == 3 else draw(st.sampled_from(beside)),
+        "regime": draw(drawing.regime(kind)),
+        "eps": draw(st.sampled_from(drawing.EPS)),
         "momentum": draw(st.sampled_from(MOMENTA)),
         "training": training,
         "extents": {"n": n, "channels": channels, "positions": math.prod(positions)},
     }
 
 
-def filled(rng: Any, structure: Named, dtype: str) -> Named:
+def filled(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
     """The arguments of a forward call by name. Every channel is one row of the regime."""
     channels, n, positions = structure["channels"], structure["n"], structure["positions"]
-    fill = strategies.integers if structure["regime"] == "integers" else strategies.REGIMES[structure["regime"]]
-    rows = fill(rng, (channels, n * math.prod(positions)), FORMATS[dtype])
+    rows = drawing.values(rng, structure["regime"], (channels, n * math.prod(positions)), dtype)
     x = strategies.to_dtype(np.moveaxis(np.reshape(rows, (channels, n, *positions)), 0, 1), dtype)
-    named: Named = {name: structure[name] for name in ("training", "momentum", "eps")}
+    named = {name: structure[name] for name in ("training", "momentum", "eps")}
     for name, centre in (("weight", 1.0), ("bias", 0.0)):
-        kept = structure[name]
-        named[name] = None if kept is None else strategies.to_dtype(rng.standard_normal(channels) + centre, kept)
+        named[name] = drawing.parameter(rng, (channels,), structure[name], centre)
     mean, var = rng.standard_normal(channels), np.square(rng.standard_normal(channels)) + 0.1
     if rng.random() < 0.5 and rows.size:  # statistics that fit the data, in part
         with np.errstate(over="ignore"):
             mean, var = mean * 0.1 + rows.mean(1), var * 0.1 + np.nan_to_num(np.clip(rows.var(1), 0, 1e30))
     kept = structure["running"]
-    named["running_mean"] = None if kept is None else strategies.to_dtype(mean, kept)
-    named["running_var"] = None if kept is None else strategies.to_dtype(var, kept)
-    return {"input": x, **named}
+    running = {"running_mean": mean, "running_var": var}
+    given = {name: None if kept is None else strategies.to_dtype(values, kept) for name, values in running.items()}
+    return {"input": x, **named, **given}
 
 
-def _samples(signature: Signature, least: int = 0, needs: tuple[str, ...] = (), **fixed: Any) -> Callable[..., Any]:
-    """Strategy of samples for a signature.
+def _samples(
+    formula: Callable[..., Any], least: int = 0, needs: tuple[str, ...] = (), **fixed: Any
+) -> Callable[..., st.SearchStrategy[Draft]]:
+    """Strategy of samples for the signature of a formula.
 
     Args:
+        formula: whose arguments are drawn.
         least: elements per channel in training; above 1, eps is positive there. needs: parameters that are never None.
         fixed: parts of the structure.
     """
+    signature = Signature(formula)
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
@@ -84,9 +90,11 @@ def _samples(signature: Signature, least: int = 0, needs: tuple[str, ...] = (), 
             structure["eps"] = structure["eps"] or 1e-5
         for name in needs:
             structure[name] = structure[name] or dtype
-        return Draft(
-            lambda rng: signature.args(filled(rng, structure, dtype)), structure["regime"], structure["extents"]
-        )
+
+        def fill(rng: Any) -> dict[str, Any]:
+            return signature.of_these(filled(rng, structure, dtype))
+
+        return Draft(fill, structure["regime"], structure["extents"])
 
     return samples
 
@@ -94,153 +102,127 @@ def _samples(signature: Signature, least: int = 0, needs: tuple[str, ...] = (), 
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def bytes_of(t: torch.Tensor | None) -> int:
-    return 0 if t is None else t.numel() * t.element_size()
+def _dtypes(own: int) -> Callable[..., Any]:
+    """Those of out, or of out and the statistics that are saved, and of the running statistics that are given."""
+
+    def dtypes(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None) -> Any:
+        running = [t.dtype for t in (running_mean, running_var) if t is not None]
+        return (input.dtype, *[wide_dtype(input)] * (own - 1), *running)
+
+    return dtypes
 
 
-def _promises(signature: Signature, saved_statistics: bool) -> Promises:
-    def dtypes(args: Args) -> tuple[torch.dtype, ...]:
-        named = signature.named(args)
-        own = (named["input"].dtype, *(statistics_dtype(named["input"]),) * (2 if saved_statistics else 0))
-        running = (named.get("running_mean"), named.get("running_var"))
-        return (*own, *(t.dtype for t in running if t is not None))
-
-    def saved(args: Args, wanted: frozenset[int]) -> int:
-        """Input and statistics where input or weight need a gradient, and the weight where the input does."""
-        named = signature.named(args)
-        x, weight = named["input"], named["weight"]
-        of_input, of_weight = (at in wanted for at in signature.at("input", "weight"))
-        if not (of_input or of_weight):
-            return 0
-        statistics: int = 2 * x.shape[1] * statistics_dtype(x).itemsize
-        if not named["training"]:
-            statistics = bytes_of(named["running_mean"]) + bytes_of(named["running_var"])
-        return bytes_of(x) + statistics + (bytes_of(weight) if of_input else 0)
-
-    return Promises(dtypes, saved)
+def _saved(
+    input: Tensor,
+    weight: Tensor | None,
+    training: bool,
+    wanted: set[str],
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+) -> int:
+    """Input and statistics where input or weight need a gradient, and the weight where the input does."""
+    if not wanted & {"input", "weight"}:
+        return 0
+    statistics: int = 2 * input.shape[1] * wide_dtype(input).itemsize
+    if not training:
+        statistics = bytes_of(running_mean) + bytes_of(running_var)
+    return bytes_of(input) + statistics + (bytes_of(weight) if "input" in wanted else 0)
 
 
 # ---------------------------------------------------------------------------------------------- refusals
 
 
-def longer(t: torch.Tensor) -> torch.Tensor:
-    return torch.ones(t.shape[0] + 1, dtype=t.dtype)
+def _flat(input: Tensor, training: bool) -> Named | None:
+    return {"input": input.reshape(-1)[: input.shape[1]]} if training else None
 
 
-def refusal(
-    signature: Signature,
-    name: str,
-    change: Callable[[Named], Named | None],
-    error: type[Exception],
-    *mentions: str,
-) -> Refusal:
-    def mutate(args: Args) -> Args | None:
-        named = signature.named(args)
-        changed = change(named)
-        return None if changed is None else signature.args(named | changed)
-
-    return Refusal(name, mutate, error, mentions)
+def _one_element(input: Tensor, training: bool) -> Named | None:
+    one = (slice(1), slice(None), *[slice(1)] * (input.dim() - 2))
+    return {"input": input[one]} if training else None
 
 
-def of_another_shape(signature: Signature, *names: str) -> tuple[Refusal, ...]:
-    def change(label: str) -> Callable[[Named], Named | None]:
-        return lambda named: None if named[label] is None else {label: longer(named[label])}
-
-    return tuple(
-        refusal(signature, f"{name} of another shape", change(name), RuntimeError, name)
-        for name in names
-        if name in signature.names
-    )
-
-
-def of_the_input(signature: Signature) -> tuple[Refusal, ...]:
-    return (
-        refusal(signature, "integer input", lambda n: {"input": n["input"].long()}, RuntimeError, "input"),
-        refusal(signature, "input is not a tensor", lambda n: {"input": n["input"].tolist()}, TypeError, "input"),
-    )
-
-
-def _refusals(signature: Signature) -> tuple[Refusal, ...]:
-    def one_missing(training: bool) -> Callable[[Named], Named | None]:
-        def change(named: Named) -> Named | None:
-            applies = named["training"] is training and named["running_mean"] is not None
-            return {"running_mean": None} if applies else None
-
-        return change
-
-    def flat(named: Named) -> Named | None:
-        return {"input": named["input"].reshape(-1)[: named["input"].shape[1]]} if named["training"] else None
-
-    running: tuple[Refusal, ...] = ()
-    if "running_mean" in signature.names:
+def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...]:
+    """Mistakes in a forward call; `strict`: those in training, too, that torch's function refuses and aten's do not."""
+    running: tuple[refusals.Mistake, ...] = ()
+    if "running_mean" in signature:
         running = (
-            refusal(signature, "running_var alone", one_missing(True), ValueError, "running_mean"),
-            refusal(signature, "no running_mean without training", one_missing(False), RuntimeError, "running_mean"),
+            refusals.missing("running_mean", when=lambda training: training, error=ValueError),
+            refusals.missing("running_mean", when=lambda training: not training),
         )
-    shapes = of_another_shape(signature, "weight", "bias", "running_mean", "running_var")
-    one_dim = refusal(signature, "input of one dim", flat, IndexError, "input")
-    return (*shapes, *of_the_input(signature), one_dim, *running)
+    in_training = (
+        refusals.refusal("one element per channel", _one_element, ValueError, "input", "shape"),
+        refusals.refusal(
+            "eps of zero in training", lambda training: {"eps": 0.0} if training else None, ValueError, "eps"
+        ),
+    )
+    return (
+        *(refusals.shape(name) for name in ("weight", "bias", *RUNNING) if name in signature),
+        refusals.integer("input"),
+        refusals.not_a_tensor("input"),
+        refusals.refusal("input of one dim", _flat, IndexError, "input"),
+        *running,
+        *(in_training if strict else ()),
+    )
+
+
+# ---------------------------------------------------------------------------------------------- declarations
 
 
 def _op(
     formula: Callable[..., Any],
-    subjects: dict[str, Callable[..., Any]],
-    own: int,
-    samples: dict[str, Any],
-    refusals: Callable[[Signature], tuple[Refusal, ...]] = _refusals,
+    subjects: Mapping[str, Callable[..., Any]],
+    own: int = 3,
+    strict: bool = False,
+    ranks: Ranks | None = None,
+    **samples: Any,
 ) -> Op:
+    """The declaration of a forward op.
+
+    Args:
+        formula: of the same name as the production op. subjects: other implementations.
+        own: how many outputs it has before the running statistics.
+        strict: whether it refuses what torch's function does.
+        ranks: how it runs over ranks. samples: as for `_samples`.
+    """
     signature = Signature(formula)
-    name = formula.__name__
-    return Op(
-        name=name,
-        reference=formula,
-        subjects={"opassay": getattr(impl, name), **subjects},
-        samples=_samples(signature, **samples),
+    found = _refusals(signature, strict)
+    if "running" in samples.get("needs", ()):
+        found = tuple(mistake for mistake in found if mistake.error is not ValueError)
+    return declare(
+        formula,
+        {"opassay": getattr(impl, formula.__name__), **subjects},
+        samples=_samples(formula, **samples),
         differentiable=("input", "weight", "bias"),
-        promises=_promises(signature, own > 1),
-        laws=laws(signature, own),
-        refusals=refusals(signature),
-        mutates=tuple(n for n in ("running_mean", "running_var") if n in signature.names),
+        dtypes=_dtypes(own),
+        saved=_saved,
+        laws=laws_of(signature, own),
+        refusals=found,
+        mutates=tuple(name for name in RUNNING if name in signature),
+        ranks=ranks,
     )
-
-
-def _strict(signature: Signature) -> tuple[Refusal, ...]:
-    def change(named: Named) -> Named | None:
-        x = named["input"]
-        return {"input": x[(slice(1), slice(None), *(slice(1),) * (x.dim() - 2))]} if named["training"] else None
-
-    def no_eps(named: Named) -> Named | None:
-        return {"eps": 0.0} if named["training"] else None
-
-    return (
-        *_refusals(signature),
-        refusal(signature, "one element per channel", change, ValueError, "input", "shape"),
-        refusal(signature, "eps of zero in training", no_eps, ValueError, "eps"),
-    )
-
-
-def _without_none(signature: Signature) -> tuple[Refusal, ...]:
-    return tuple(r for r in _refusals(signature) if r.error is not ValueError)
 
 
 _aten = torch.ops.aten
 _decomposed: Any = decompositions
+_synchronised: Any = impl.sync_batch_norm
+
+
+def _on_a_rank(comm: Any, *args: Any) -> Any:
+    *others, _ = args
+    return _synchronised(*others, comm=comm)
+
 
 #: torch has cudnn_batch_norm and miopen_batch_norm on no CPU: they have no subject but the production op here.
 OPS: tuple[Op, ...] = (
-    _op(formulas.batch_norm, {"torch": torch.nn.functional.batch_norm}, 1, {"least": 2}, _strict),
+    _op(formulas.batch_norm, {"torch": torch.nn.functional.batch_norm}, 1, strict=True, least=2),
     _op(
         formulas.native_batch_norm,
         {"torch": _aten.native_batch_norm.default, "decomposition": _decomposed.native_batch_norm},
-        3,
-        {},
     ),
     _op(
         formulas.native_batch_norm_legit,
         {"torch": _aten._native_batch_norm_legit.default, "decomposition": _decomposed._native_batch_norm_legit},
-        3,
-        {"needs": ("running",)},
-        _without_none,
+        needs=("running",),
     ),
     _op(
         formulas.native_batch_norm_legit_no_stats,
@@ -248,9 +230,10 @@ OPS: tuple[Op, ...] = (
             "torch": _aten._native_batch_norm_legit.no_stats,
             "decomposition": _decomposed._native_batch_norm_legit_no_stats,
         },
-        3,
-        {"training": True, "running": None},
+        training=True,
+        running=None,
     ),
-    _op(formulas.cudnn_batch_norm, {}, 3, {"needs": ("weight",)}),
-    _op(formulas.miopen_batch_norm, {}, 3, {"needs": ("weight",)}),
+    _op(formulas.cudnn_batch_norm, {}, needs=("weight",)),
+    _op(formulas.miopen_batch_norm, {}, needs=("weight",)),
+    _op(formulas.sync_batch_norm, {}, 1, strict=True, ranks=Ranks(worlds.run, _on_a_rank, worlds.size), least=2),
 )

@@ -9,26 +9,25 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from hypothesis import strategies as st
 
 from ...impl.comm.devices import differentiable as devices
 from ...impl.comm.ranks import collective
-from ...oracles.op import Devices, Draft, Homes, Op, Promises, Ranks
+from ...oracles.op import Devices, Draft, Homes, Op, Ranks
 from ...reference import collectives as formulas
-from ...reference.formats import FORMATS
 from .. import strategies, worlds
+from ..declaring import drawing
+from ..declaring.arguments import Args, Named, Signature
+from ..declaring.declare import declare
 from .collectives_laws import LAWS, REFUSALS
 from .collectives_torch import OnGpus, nowhere, peers
 
-Args = tuple[Any, ...]
-HALF = ("bfloat16", "float16")
+Tensors = Sequence[torch.Tensor]
 
 # ------------------------------------------------------------------------- the ops, all places where the tensors are
 
@@ -52,22 +51,20 @@ def _scatter(cls: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> An
 # --------------------------------------------------------------------------------------- places: homes, devices, ranks
 
 
-def _broadcast_homes(args: Args, root: int = 0) -> Homes:
-    places, count = args[0], len(args) - 1
-    return Homes((root,) * count, tuple(p for p in range(places) for _ in range(count)))
+def _broadcast_homes(places: int, args: Tensors, root: int = 0) -> Homes:
+    return Homes((root,) * len(args), tuple(p for p in range(places) for _ in args))
 
 
-def _reduce_homes(args: Args, root: int = 0) -> Homes:
-    count = args[0]
-    return Homes(tuple(i // count for i in range(len(args) - 1)), (root,) * count)
+def _reduce_homes(num_inputs: int, args: Tensors, root: int = 0) -> Homes:
+    return Homes(tuple(i // num_inputs for i in range(len(args))), (root,) * num_inputs)
 
 
-def _gather_homes(args: Args, root: int = 0) -> Homes:
-    return Homes(tuple(range(len(args) - 1)), (root,))
+def _gather_homes(args: Tensors, root: int = 0) -> Homes:
+    return Homes(tuple(range(len(args))), (root,))
 
 
-def _scatter_homes(args: Args, root: int = 0) -> Homes:
-    return Homes((root,), tuple(range(len(args[0]))))
+def _scatter_homes(chunk_sizes: tuple[int, ...], root: int = 0) -> Homes:
+    return Homes((root,), tuple(range(len(chunk_sizes))))
 
 
 def _places(homes: Callable[..., Homes], args: Args, rng: Any = None) -> int:
@@ -118,21 +115,16 @@ def _ranks_scatter(over: Any, comm: Any, chunk_sizes: tuple[int, ...], dim: int,
 # ------------------------------------------------------------------------------------------------------------ samples
 
 
-def _values(draw: st.DrawFn, kind: str) -> tuple[str, Any]:
-    regime = "integers" if kind == "integers" else draw(strategies.regimes(kind))
-    return regime, strategies.integers if kind == "integers" else strategies.REGIMES[regime]
-
-
-def _tensor(values: Any, rng: Any, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    rows = values(rng, (math.prod(shape[:-1]), shape[-1] if shape else 1), FORMATS[dtype])
-    return strategies.to_dtype(np.reshape(rows, shape), dtype)
-
-
 @st.composite
 def _shape(draw: st.DrawFn, kind: str, places: int, dims: tuple[int, ...] = (1, 0, 2)) -> tuple[int, ...]:
     limit = strategies.LARGEST if kind == "large" else 48
     rank = draw(st.sampled_from(tuple(d for d in dims if d or kind not in ("empty", "large"))))
     return tuple(draw(strategies.extents(kind, rank, max(limit // places, 2))))
+
+
+def _tensor(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    """A tensor of a shape; for one without axes, of a single element."""
+    return drawing.rows(rng, regime, shape or (1,), dtype)
 
 
 def _sizes(shape: tuple[int, ...]) -> dict[str, int]:
@@ -145,13 +137,16 @@ def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool)
     """Some tensors, of shapes of their own: once for a broadcast, at every place for a sum."""
     places, count = draw(st.sampled_from(worlds.places())), draw(st.sampled_from((2, 1, 3)))
     shapes = [draw(_shape(kind, places * count)) for _ in range(count)]
-    regime, values = _values(draw, kind)
+    regime = draw(drawing.regime(kind))
     # With the half types, now and then one of float32, as parameters of one module are.
-    others = (dtype, "float32") if dtype in HALF else (dtype,)
-    columns = [(shape, draw(st.sampled_from(others))) for shape in shapes]
+    columns = [(shape, draw(st.sampled_from(drawing.dtypes_beside(dtype)))) for shape in shapes]
+    number = {"num_inputs": count} if reduced else {"places": places}
     wanted = columns * places if reduced else columns
-    first = count if reduced else places
-    return Draft(lambda rng: (first, *(_tensor(values, rng, *column) for column in wanted)), regime, _sizes(shapes[0]))
+
+    def fill(rng: Any) -> Named:
+        return number | {"args": [_tensor(rng, regime, *column) for column in wanted]}
+
+    return Draft(fill, regime, _sizes(shapes[0]))
 
 
 @st.composite
@@ -159,7 +154,7 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Parts of their own lengths, of none too; now and then 0-dim."""
     places = draw(st.sampled_from(worlds.places()))
     shape = draw(_shape(kind, places))
-    regime, values = _values(draw, kind)
+    regime = draw(drawing.regime(kind))
     if not shape:
         dim, shapes = draw(st.sampled_from((0, -1))), [shape] * places
     else:
@@ -169,7 +164,11 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
             lengths[0] = shape[dim]
         axis = dim % len(shape)
         shapes = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]
-    return Draft(lambda rng: (dim, *(_tensor(values, rng, s, dtype) for s in shapes)), regime, _sizes(shape))
+
+    def fill(rng: Any) -> Named:
+        return {"dim": dim, "args": [_tensor(rng, regime, own, dtype) for own in shapes]}
+
+    return Draft(fill, regime, _sizes(shape))
 
 
 @st.composite
@@ -177,11 +176,15 @@ def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Any sizes, of none too."""
     places = draw(st.sampled_from(worlds.places()))
     shape = draw(_shape(kind, 1, (1, 2)))
-    regime, values = _values(draw, kind)
+    regime = draw(drawing.regime(kind))
     dim = draw(st.integers(-len(shape), len(shape) - 1))
     cuts = sorted(draw(st.integers(0, shape[dim])) for _ in range(places - 1))
     sizes = tuple(b - a for a, b in itertools.pairwise((0, *cuts, shape[dim])))
-    return Draft(lambda rng: (sizes, dim, _tensor(values, rng, shape, dtype)), regime, _sizes(shape))
+
+    def fill(rng: Any) -> Named:
+        return {"chunk_sizes": sizes, "dim": dim, "input": drawing.rows(rng, regime, shape, dtype)}
+
+    return Draft(fill, regime, _sizes(shape))
 
 
 # ------------------------------------------------------------------------------------------------------- declarations
@@ -203,74 +206,74 @@ class _Plan:
     cls: str
     adapter: Callable[..., Any]
     samples: Callable[..., Any]
-    homes: Callable[[Args], Homes]
+    homes: Callable[..., Homes]
     given: Callable[..., Args]
     ranks: Callable[..., Any]
-    dtypes: Callable[[Args], tuple[torch.dtype, ...]]
-    aliases: Callable[[Args], tuple[int | None, ...]] | None = None
+    dtypes: Callable[..., Sequence[torch.dtype]]
+    aliases: Callable[..., Sequence[str | None]] | None = None
+
+
+def _first_place_shares(places: int, args: Tensors) -> list[str | None]:
+    """Outputs are those of the first place, which are the arguments, then copies of them."""
+    return [*(f"args[{i}]" for i in range(len(args))), *[None] * (places - 1) * len(args)]
 
 
 _PLANS = {
     "broadcast": _Plan(
         "Broadcast", _broadcast, functools.partial(_many, reduced=False), _broadcast_homes,
         lambda fabric, homes, places, *args: (fabric.devices[:places], *args), _ranks_broadcast,
-        lambda args: tuple(x.dtype for x in args[1:]) * args[0],
-        lambda args: (*range(1, len(args)), *[None] * (args[0] - 1) * (len(args) - 1)),
+        lambda places, args: [x.dtype for x in args] * places, _first_place_shares,
     ),
     "reduce_add_coalesced": _Plan(
         "ReduceAddCoalesced", _reduce, functools.partial(_many, reduced=True), _reduce_homes,
         lambda fabric, homes, count, *args: (homes.outputs[0], count, *args), _ranks_reduce,
-        lambda args: tuple(x.dtype for x in args[1 : 1 + args[0]]),
+        lambda num_inputs, args: [x.dtype for x in args[:num_inputs]],
     ),
     "gather": _Plan(
         "Gather", _gather, _gathered, _gather_homes,
         lambda fabric, homes, dim, *args: (homes.outputs[0], dim, *args), _ranks_gather,
-        lambda args: (args[1].dtype,),
+        lambda args: [x.dtype for x in args[:1]],
     ),
     "scatter": _Plan(
         "Scatter", _scatter, _scattered, _scatter_homes,
         lambda fabric, homes, sizes, dim, x: (fabric.devices[: len(sizes)], sizes, dim, x), _ranks_scatter,
-        lambda args: (args[2].dtype,) * len(args[0]),
-        lambda args: (2,) * len(args[0]),
+        lambda chunk_sizes, input: [input.dtype] * len(chunk_sizes), lambda chunk_sizes: ["input"] * len(chunk_sizes),
     ),
 }  # fmt: skip
 
 
 def declaration(name: str, moves: Moves) -> Op:
     """The declaration of an op that is moved by `moves`."""
-    plan = _PLANS[name]
-    cls, size = getattr(moves.devices, plan.cls), functools.partial(_places, plan.homes)
+    plan, formula = _PLANS[name], getattr(formulas, name)
+    homes = Signature(formula).reader(f"{name}: homes", plan.homes, "root")
+    cls, size = getattr(moves.devices, plan.cls), functools.partial(_places, homes)
     other = OnGpus(plan.cls)
     # Torch's classes know their GPUs, not the places of a fabric that stands for some.
     on_gpus = worlds.here().fabric == "cuda"
     on_devices = {"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.given)} if on_gpus else {}
-    formula = getattr(formulas, name)
-    return Op(
-        name=name,
-        reference=formula,
-        subjects={"opassay": functools.partial(plan.adapter, cls), "torch": functools.partial(plan.adapter, other)}
+    return declare(
+        formula,
+        {"opassay": functools.partial(plan.adapter, cls), "torch": functools.partial(plan.adapter, other)}
         | dict.fromkeys(peers(name).keys() - {"torch"}, nowhere),
         samples=plan.samples,
         differentiable=tuple(inspect.signature(formula).parameters)[-1:],
-        promises=Promises(
-            dtypes=plan.dtypes,
-            saved=lambda args, wanted: 0,
-            aliases=plan.aliases,
-            one_graph=False,
-        ),
+        dtypes=plan.dtypes,
+        saved=lambda: 0,
+        aliases=plan.aliases,
+        one_graph=False,
         laws=LAWS[name],
         refusals=REFUSALS[name],
         ranks=Ranks(
             worlds.run,
             functools.partial(plan.ranks, moves.collective),
             size,
-            plan.homes,
+            homes,
             peers(name),
         ),
         devices=Devices(
             moves.fabric,
             size,
-            functools.partial(_on_host_or_not, plan.homes),
+            functools.partial(_on_host_or_not, homes),
             functools.partial(_on_devices, cls, moves.devices.Copy, plan.given),
             on_devices,
         ),

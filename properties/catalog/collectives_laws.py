@@ -6,87 +6,88 @@ from typing import Any
 
 import torch
 
-from ...oracles.op import Law, Refusal
+from ..declaring import laws, refusals
+from ..declaring.arguments import Named
 
-Args = tuple[Any, ...]
-
-
-def _negated(args: Args, rng: Any) -> Args:
-    return tuple(-a if isinstance(a, torch.Tensor) else a for a in args)
+Tensor = torch.Tensor
+Tensors = tuple[Tensor, ...]
 
 
-def _opposite(outputs: Args) -> Args:
-    return tuple(-y for y in outputs)
+def _itself() -> tuple[Named]:
+    return ({},)
 
 
-def _same(outputs: Args) -> Args:
-    return outputs
+def _negated(args: Tensors) -> Named:
+    return {"args": [-x for x in args]}
 
 
-def _rotated(args: Args, rng: Any) -> Args:
+def _opposite(first: Tensors) -> Tensors:
+    return tuple(-y for y in first)
+
+
+def _rotated(num_inputs: int, args: Tensors) -> Named:
     """The first place last."""
-    count, *tensors = args
-    return count, *tensors[count:], *tensors[:count]
+    return {"args": [*args[num_inputs:], *args[:num_inputs]]}
 
 
-def _parts_of(whole: Any, dim: int, parts: Any) -> Any:
-    sizes = [1] * len(parts) if parts[0].dim() == 0 else [x.shape[dim] for x in parts]
-    return [y.reshape(x.shape) for y, x in zip(whole.split(sizes, dim), parts, strict=True)]
+def _everywhere(outputs: Tensors, *, places: int, args: Tensors) -> tuple[Any, Any]:
+    return outputs, args * places
 
 
-def _one(args: Args, rng: Any) -> tuple[Args]:
-    return (args,)
+def _cut_again(outputs: Tensors, *, dim: int, args: Tensors) -> tuple[Any, Any]:
+    (whole,) = outputs
+    sizes = [x.shape[dim] if x.dim() else 1 for x in args]
+    return [y.reshape(x.shape) for y, x in zip(whole.split(sizes, dim), args, strict=True)], args
 
 
-_NEGATION = Law.pair("the opposite of the opposite inputs", _negated, _opposite, exact=True)
+def _together_again(outputs: Tensors, *, dim: int, input: Tensor) -> tuple[Any, Any]:
+    return (torch.cat(outputs, dim),), (input,)
+
+
+_OPPOSITE = "the opposite of the opposite inputs"
+_NEGATION = laws.pair(_OPPOSITE, _negated, _opposite, exact=True)
 LAWS = {
-    "broadcast": (
-        _NEGATION,
-        Law("on every place what is given", _one, lambda args, y: (y, args[1:] * args[0]), exact=True),
-    ),
-    "reduce_add_coalesced": (
-        _NEGATION,
-        Law.pair("places in another order", _rotated, _same, exact=False),
-    ),
-    "gather": (
-        _NEGATION,
-        Law("cut again, the parts", _one, lambda args, y: (_parts_of(y[0], args[0], args[1:]), args[1:]), exact=True),
-    ),
+    "broadcast": (_NEGATION, laws.law("on every place what is given", _itself, _everywhere, exact=True)),
+    "reduce_add_coalesced": (_NEGATION, laws.pair("places in another order", _rotated)),
+    "gather": (_NEGATION, laws.law("cut again, the parts", _itself, _cut_again, exact=True)),
     "scatter": (
-        _NEGATION,
-        Law("together again, the whole", _one, lambda args, y: ((torch.cat(y, args[1]),), args[2:]), exact=True),
+        laws.pair(_OPPOSITE, lambda input: {"input": -input}, _opposite, exact=True),
+        laws.law("together again, the whole", _itself, _together_again, exact=True),
     ),
-}  # fmt: skip
+}
 
 
-def _wider(args: Args) -> Args | None:
+def _wider(args: Tensors) -> Named | None:
     """The last tensor with one axis more than the others."""
-    if len(args) < 3 or args[1].dim() == 0:
-        return None
-    return (*args[:-1], args[-1].unsqueeze(0))
+    *others, last = args
+    return None if not others or others[0].dim() == 0 else {"args": [*others, last.unsqueeze(0)]}
 
 
-def _wider_sum(args: Args) -> Args | None:
-    return None if len(args) <= 1 + args[0] else (*args[:-1], args[-1].unsqueeze(0))
+def _wider_sum(num_inputs: int, args: Tensors) -> Named | None:
+    *others, last = args
+    return None if len(args) <= num_inputs else {"args": [*others, last.unsqueeze(0)]}
 
 
-def _other_dtype(args: Args) -> Args | None:
-    other = torch.float32 if args[-1].dtype == torch.float64 else torch.float64
-    return None if len(args) < 3 else (*args[:-1], args[-1].to(other))
+def _other_dtype(args: Tensors) -> Named | None:
+    *others, last = args
+    other = torch.float32 if last.dtype == torch.float64 else torch.float64
+    return {"args": [*others, last.to(other)]} if others else None
 
 
 REFUSALS = {
-    "broadcast": (Refusal("no places", lambda args: (0, *args[1:]), ValueError, ("devices=[]",)),),
-    "reduce_add_coalesced": (Refusal("shapes that differ between places", _wider_sum, ValueError, ("shape=", "need")),),
+    "broadcast": (refusals.value("places", 0, ValueError, "devices=[]"),),
+    "reduce_add_coalesced": (
+        refusals.refusal("shapes that differ between places", _wider_sum, ValueError, "shape=", "need"),
+    ),
     "gather": (
-        Refusal("dims that differ", _wider, ValueError, ("dim=", "need")),
-        Refusal("dtypes that differ", _other_dtype, ValueError, ("need one dtype",)),
-        Refusal("dim too large", lambda args: (args[1].dim() + 1, *args[1:]), IndexError, ("dim=",)),
+        refusals.refusal("dims that differ", _wider, ValueError, "dim=", "need"),
+        refusals.refusal("dtypes that differ", _other_dtype, ValueError, "need one dtype"),
+        refusals.refusal("dim too large", lambda args: {"dim": max(x.dim() for x in args) + 1}, IndexError, "dim="),
     ),
     "scatter": (
-        Refusal("a size too many", lambda args: ((*args[0], 1), *args[1:]), ValueError, ("chunk_sizes=", "sum")),
-        Refusal("a negative size", lambda args: ((-1, *args[0], 1), *args[1:]), ValueError, ("non-negative",)),
-        Refusal("no places", lambda args: ((), *args[1:]), ValueError, ("devices=[]",)),
-        Refusal("dim too large", lambda args: (args[0], args[2].dim(), args[2]), IndexError, ("dim=",)),
+        refusals.wrong("chunk_sizes", "a size too many", lambda sizes: (*sizes, 1), ValueError, "chunk_sizes=", "sum"),
+        refusals.wrong("chunk_sizes", "a negative size", lambda sizes: (-1, *sizes, 1), ValueError, "non-negative"),
+        refusals.value("chunk_sizes", (), ValueError, "devices=[]"),
+        refusals.refusal("dim too large", lambda input: {"dim": input.dim()}, IndexError, "dim="),
     ),
 }

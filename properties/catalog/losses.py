@@ -1,4 +1,4 @@
-"""Declarations of the negative log likelihood and its aten forms; cross entropy is in `cross_entropy`."""
+"""Declarations of the negative log likelihood, its aten forms, and cross entropy."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ import torch._refs.nn.functional as refs
 from hypothesis import strategies as st
 
 from ... import impl
-from ...oracles.op import Draft, Op, Promises, Refusal
+from ...oracles.op import Draft, Op
 from ...reference import losses as formulas
-from ...reference.formats import FORMATS
 from .. import strategies
-from .losses_laws import LAWS, NATIVE_LAWS, changed, refusals, total_weight
+from ..declaring import drawing, laws, refusals
+from ..declaring.arguments import Named
+from ..declaring.declare import declare
+from ..declaring.drawing import bytes_of, wide_dtype
+from .losses_laws import UNKNOWN_REDUCTION, Reductions, refusals_of, total_weight
 
-Args = tuple[Any, ...]
-HALF = ("bfloat16", "float16")
-NUMBERS = {"none": formulas.NONE, "mean": formulas.MEAN, "sum": formulas.SUM}
+Tensor = torch.Tensor
+NAMED = Reductions("none", "mean", "sum")
+NUMBERED = Reductions(formulas.NONE, formulas.MEAN, formulas.SUM)
+#: Dims of the input: of rows and grids alike, of rows, and of images.
+ANY, ROWS, IMAGES = (2, 2, 1, 3, 4, 5), (2, 2, 1), (4,)
 #: Kinds of class weights; None twice: the usual call.
 WEIGHTS = (None, None, "positive", "positive", "some zero", "any sign", "all zero")
-aten = torch.ops.aten
 
 
 @st.composite
-def structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -> dict[str, Any]:
+def _structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -> dict[str, Any]:
     """What samples have in common: the input's shape (C,) or (N, C, ...), targets, weight, reduction."""
     rank = draw(st.sampled_from(ranks))
-    limit = {"empty": 64, "large": strategies.LARGEST}.get(kind, 72)
+    limit = strategies.LARGEST if kind == "large" else strategies.ORDINARY
     classes, *others = draw(strategies.extents(kind, rank, limit))
     shape = (others[0], classes, *others[1:]) if others else (classes,)
     weight = draw(st.sampled_from(WEIGHTS if kind != "integers" else (None, "integers")))
@@ -45,8 +49,8 @@ def structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -
         "extents": {"classes": classes, "batch": math.prod(others[:1])}
         | ({"positions": math.prod(others[1:])} if max(ranks) > 2 else {}),
         "weight": weight,
-        "weight dtype": draw(st.sampled_from((dtype, "float32") if dtype in HALF else (dtype,))),
-        "regime": "integers" if kind == "integers" else draw(strategies.regimes(kind)),
+        "weight dtype": draw(st.sampled_from(drawing.dtypes_beside(dtype))),
+        "regime": draw(drawing.regime(kind)),
         "last class": telling,  # is a target: else the gradient is zero for nearly all of many classes
         "target": draw(st.sampled_from(("int64", "int64", "uint8"))) if 0 < classes < 256 else "int64",
         "ignore": draw(st.sampled_from(ignores)),
@@ -55,7 +59,7 @@ def structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -
     }
 
 
-def ignore_index(structure: dict[str, Any]) -> int:
+def _ignore_index(structure: dict[str, Any]) -> int:
     """One of the integers: a class, or not; within the target's dtype if targets are to hold it."""
     classes: int = structure["classes"]
     if structure["target"] == "uint8":
@@ -65,31 +69,30 @@ def ignore_index(structure: dict[str, Any]) -> int:
     return chosen
 
 
-def target(rng: Any, structure: dict[str, Any]) -> torch.Tensor:
+def _target(rng: Any, structure: dict[str, Any]) -> torch.Tensor:
     """Class indices, some of them ignored; all of them where there is no class."""
     shape, classes, ignored = structure["shape"], structure["classes"], structure["ignored"]
     of = shape[:1] + shape[2:] if len(shape) > 1 else ()
     index = rng.integers(0, max(classes, 1), of)
-    held = structure["target"] == "int64" or ignore_index(structure) >= 0
+    held = structure["target"] == "int64" or _ignore_index(structure) >= 0
     if held:
-        index = np.where(rng.random(of) < (ignored if classes else 1.0), ignore_index(structure), index)
+        index = np.where(rng.random(of) < (ignored if classes else 1.0), _ignore_index(structure), index)
     if structure["last class"] and index.size:
         index.flat[-1] = classes - 1
     return torch.from_numpy(np.asarray(index)).to(getattr(torch, structure["target"]))
 
 
-def scores(rng: Any, structure: dict[str, Any], dtype: str) -> torch.Tensor:
+def _scores(rng: Any, structure: dict[str, Any], dtype: str) -> torch.Tensor:
     """The input; classes are the row that a regime fills."""
     shape, classes = structure["shape"], structure["classes"]
-    rows = (math.prod(shape) // max(classes, 1), classes)
-    fill = strategies.integers if structure["regime"] == "integers" else strategies.REGIMES[structure["regime"]]
-    values = fill(rng, rows, FORMATS[dtype])
+    table = (math.prod(shape) // max(classes, 1), classes)
+    values = drawing.values(rng, structure["regime"], table, dtype)
     if len(shape) > 1:
         values = np.moveaxis(np.reshape(values, (shape[0], *shape[2:], classes)), -1, 1)
     return strategies.to_dtype(np.reshape(values, shape), dtype)
 
 
-def class_weights(rng: Any, structure: dict[str, Any]) -> torch.Tensor | None:
+def _class_weights(rng: Any, structure: dict[str, Any]) -> torch.Tensor | None:
     """One weight per class, or None."""
     kind, classes = structure["weight"], structure["classes"]
     if kind is None:
@@ -104,49 +107,54 @@ def class_weights(rng: Any, structure: dict[str, Any]) -> torch.Tensor | None:
     return strategies.to_dtype(draws[kind](), structure["weight dtype"])
 
 
-@st.composite
-def _plain(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(structures(dtype, kind, (2, 2, 1, 3, 4, 5)))
+def _arguments(rng: Any, structure: dict[str, Any], dtype: str, names: Reductions) -> dict[str, Any]:
+    """What the losses take, by name."""
+    return {
+        "input": _scores(rng, structure, dtype),
+        "target": _target(rng, structure),
+        "weight": _class_weights(rng, structure),
+        "ignore_index": _ignore_index(structure),
+        "reduction": getattr(names, structure["reduction"]),
+    }
 
-    def fill(rng: Any) -> Args:
-        x, t, w = scores(rng, structure, dtype), target(rng, structure), class_weights(rng, structure)
-        return x, t, w, ignore_index(structure), structure["reduction"]
 
-    return Draft(fill, structure["regime"], structure["extents"])
+def _forward(names: Reductions, ranks: tuple[int, ...], **numbers: tuple[float, ...]) -> Callable[..., Any]:
+    """Samples of a loss.
 
+    Args:
+        names: of its reductions. ranks: dims of the input. numbers: what else it takes, and of which values.
+    """
 
-def _native(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]:
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(structures(dtype, kind, ranks))
-
-        def fill(rng: Any) -> Args:
-            x, t, w = scores(rng, structure, dtype), target(rng, structure), class_weights(rng, structure)
-            return x, t, w, NUMBERS[structure["reduction"]], ignore_index(structure)
-
-        return Draft(fill, structure["regime"], structure["extents"])
+        structure = draw(_structures(dtype, kind, ranks))
+        drawn = {name: draw(st.sampled_from(choices)) for name, choices in numbers.items()}
+        return Draft(
+            lambda rng: _arguments(rng, structure, dtype, names) | drawn, structure["regime"], structure["extents"]
+        )
 
     return samples
 
 
-# The total weight is an argument of a backward op, and may be any. Where it is 0, rows and columns of the jacobian
-# differ (0 / 0 against 0): that edge is judged in the losses themselves.
 def _backward(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]:
+    """Samples of a backward op, whose total weight is an argument and may be any.
+
+    Where it is 0, rows and columns of the jacobian differ (0 / 0 against 0): that edge is judged in the losses
+    themselves.
+    """
+
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(structures(dtype, kind, ranks))
-        kept = draw(st.sampled_from((dtype, "float32") if dtype in HALF else (dtype,)))
+        structure = draw(_structures(dtype, kind, ranks))
+        kept = draw(st.sampled_from(drawing.dtypes_beside(dtype)))
 
-        def fill(rng: Any) -> Args:
-            x, t, w = scores(rng, structure, dtype), target(rng, structure), class_weights(rng, structure)
-            reduction, ignore = NUMBERS[structure["reduction"]], ignore_index(structure)
-            total = np.asarray(total_weight(t, w, ignore) or rng.uniform(0.5, 2.0))
-            shape = tuple(t.shape) if reduction == formulas.NONE else ()
-            grad = rng.standard_normal(shape)
-            if kind == "integers":
-                grad = strategies.integers(rng, shape, FORMATS[dtype])
-            g = strategies.to_dtype(np.asarray(grad), dtype).reshape(shape)
-            return g, x, t, w, reduction, ignore, strategies.to_dtype(total, kept).reshape(())
+        def fill(rng: Any) -> Named:
+            given = _arguments(rng, structure, dtype, NUMBERED)
+            target = given["target"]
+            found = total_weight(target, given["weight"], given["ignore_index"])
+            total = strategies.to_dtype(np.asarray(found or rng.uniform(0.5, 2.0)), kept).reshape(())
+            shape = target.shape if given["reduction"] == NUMBERED.none else ()
+            return given | {"grad_output": drawing.cotangent(rng, shape, dtype, kind), "total_weight": total}
 
         return Draft(fill, structure["regime"], structure["extents"])
 
@@ -156,33 +164,42 @@ def _backward(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def size(t: torch.Tensor | None) -> int:
-    """Bytes of a tensor."""
-    return 0 if t is None else t.numel() * t.element_size()
-
-
-def weight_size(w: torch.Tensor | None) -> int:
+def _kept(weight: Tensor | None) -> int:
     """Bytes of a weight as it is kept: in float32 for the half types."""
-    return 0 if w is None else w.numel() * kept_dtype(w).itemsize
+    return 0 if weight is None else weight.numel() * wide_dtype(weight).itemsize
 
 
-def kept_dtype(x: torch.Tensor) -> torch.dtype:
-    """The dtype of a total weight."""
-    return x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
-
-
-def _saved(args: Args, wanted: frozenset[int]) -> int:
+def _saved(input: Tensor, target: Tensor, weight: Tensor | None, wanted: set[str]) -> int:
     """Target, weight and total weight; the input only where the weight needs a gradient."""
-    x, t, w = args[:3]
-    return size(t) + weight_size(w) + kept_dtype(x).itemsize + (size(x) if 2 in wanted else 0)
+    own = bytes_of(input) if "weight" in wanted else 0
+    return bytes_of(target) + _kept(weight) + wide_dtype(input).itemsize + own
 
 
-def _saved_backward(args: Args, wanted: frozenset[int]) -> int:
+def _saved_of_logits(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
+    """Input, target, weight and total weight: probabilities are computed again."""
+    return bytes_of(input) + bytes_of(target) + _kept(weight) + wide_dtype(input).itemsize
+
+
+def _saved_backward(grad_output: Tensor, input: Tensor, target: Tensor, weight: Tensor | None) -> int:
     """Target and weight, the cotangent for the weight's gradient, and what division by the total weight keeps."""
-    g, x, t, w = args[:4]
-    wide = kept_dtype(x).itemsize
-    kept: int = size(t) + weight_size(w) + (g.numel() * wide) + 2 * wide
-    return kept
+    return bytes_of(target) + _kept(weight) + (grad_output.numel() + 2) * wide_dtype(input).itemsize
+
+
+# ---------------------------------------------------------------------------------------------- laws of cross entropy
+
+
+def _shifted(input: Tensor, rng: Any) -> Named | None:
+    """x -> x + k, where that is exact."""
+    moved = laws.plus_exactly(input, float(rng.integers(-4, 5)) / 4)
+    return None if moved is None else {"input": moved}
+
+
+def _smoothed() -> tuple[Named, ...]:
+    return {}, {"label_smoothing": 0.0}, {"label_smoothing": 1.0}
+
+
+def _mixed(some: Any, none: Any, full: Any, *, label_smoothing: float) -> tuple[Any, Any]:
+    return some, (none[0] * (1.0 - label_smoothing) + full[0] * label_smoothing,)
 
 
 # ---------------------------------------------------------------------------------------------- subjects
@@ -196,52 +213,77 @@ def _refs_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, redu
     return refs.nll_loss(input, target, weight, None, ignore_index, None, reduction)
 
 
-def _forward_op(name: str, ranks: tuple[int, ...], theirs: Any, decomposition: Any) -> Op:
-    return Op(
-        name=name,
-        reference=getattr(formulas, name),
-        subjects={"opassay": getattr(impl, name), "torch": theirs, "decomposition": decomposition},
-        samples=_native(ranks),
-        differentiable=("self", "weight"),
-        promises=Promises(dtypes=lambda args: (args[0].dtype, kept_dtype(args[0])), saved=_saved),
-        laws=NATIVE_LAWS,
-        refusals=refusals(0, 4, RuntimeError),
+def _torch_cross_entropy(
+    input: Any, target: Any, weight: Any, ignore_index: int, reduction: str, label_smoothing: float = 0.0
+) -> Any:
+    return torch.nn.functional.cross_entropy(
+        input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )
 
 
-def _backward_op(name: str, ranks: tuple[int, ...], theirs: Any, decomposition: Any) -> Op:
-    return Op(
-        name=name,
-        reference=getattr(formulas, name),
-        subjects={"opassay": getattr(impl, name), "torch": theirs, "decomposition": decomposition},
-        samples=_backward(ranks),
-        differentiable=("grad_output", "self", "weight", "total_weight"),
-        promises=Promises(dtypes=lambda args: (args[1].dtype,), saved=_saved_backward, order=1),
-        refusals=refusals(1, 5, RuntimeError),
+def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
+    """The declaration of an op by aten's name."""
+    theirs = getattr(torch.ops.aten, name).default
+    backward = name.endswith("backward")
+    of_direction: dict[str, Any] = {
+        "samples": _forward(NUMBERED, ranks),
+        "differentiable": ("self", "weight"),
+        "dtypes": lambda input: (input.dtype, wide_dtype(input)),
+        "saved": _saved,
+        "laws": NUMBERED.laws(True),
+    }
+    if backward:
+        of_direction = {
+            "samples": _backward(ranks),
+            "differentiable": ("grad_output", "self", "weight", "total_weight"),
+            "dtypes": lambda input: (input.dtype,),
+            "saved": _saved_backward,
+            "order": 1,
+        }
+    return declare(
+        getattr(formulas, name),
+        {
+            "opassay": getattr(impl, name),
+            "torch": theirs,
+            "decomposition": torch._decomp.decomposition_table[theirs],
+        },
+        refusals=refusals_of(RuntimeError),
+        **of_direction,
     )
 
-
-_ROWS, _GRID = (2, 2, 1), (4,)
-_decompositions = torch._decomp.decomposition_table
 
 OPS: tuple[Op, ...] = (
-    Op(
-        name="nll_loss",
-        reference=formulas.nll_loss,
-        subjects={"opassay": impl.nll_loss, "torch": _torch_nll_loss, "decomposition": _refs_nll_loss},
-        samples=_plain,
+    declare(
+        formulas.nll_loss,
+        {"opassay": impl.nll_loss, "torch": _torch_nll_loss, "decomposition": _refs_nll_loss},
+        samples=_forward(NAMED, ANY),
         differentiable=("input", "weight"),
-        promises=Promises(dtypes=lambda args: (args[0].dtype,), saved=_saved),
-        laws=LAWS,
+        dtypes=lambda input: (input.dtype,),
+        saved=_saved,
+        laws=NAMED.laws(True),
+        refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION),
+    ),
+    declare(
+        formulas.cross_entropy,
+        {"opassay": impl.cross_entropy, "torch": _torch_cross_entropy},
+        samples=_forward(NAMED, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
+        differentiable=("input", "weight"),
+        dtypes=lambda input: (input.dtype,),
+        saved=_saved_of_logits,
+        laws=(
+            *NAMED.laws(False),
+            laws.pair("shift of all logits", _shifted),
+            laws.law("linear in label_smoothing", _smoothed, _mixed),
+        ),
         refusals=(
-            *refusals(0, 3, ValueError),
-            Refusal("unknown reduction", changed(4, lambda r, a: "average"), ValueError, ("reduction", "average")),
+            *refusals_of(ValueError),
+            UNKNOWN_REDUCTION,
+            refusals.value("label_smoothing", 1.5, RuntimeError),
         ),
     ),
     *(
-        build(f"{stem}_{direction}", ranks, getattr(aten, f"{stem}_{direction}").default,
-              _decompositions[getattr(aten, f"{stem}_{direction}").default])
-        for stem, ranks in (("nll_loss", _ROWS), ("nll_loss2d", _GRID))
-        for direction, build in (("forward", _forward_op), ("backward", _backward_op))
+        _aten_op(f"{stem}_{direction}", ranks)
+        for stem, ranks in (("nll_loss", ROWS), ("nll_loss2d", IMAGES))
+        for direction in ("forward", "backward")
     ),
-)  # fmt: skip
+)

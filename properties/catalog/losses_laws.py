@@ -2,147 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ...oracles.op import Law, Refusal
+from ..declaring import laws, refusals
+from ..declaring.arguments import Named
+from ..declaring.laws import Relation
 
-Args = tuple[Any, ...]
 Tensor = torch.Tensor
 
 
-def total_weight(target: Tensor, weight: Tensor | None, ignore: int) -> float:
+def total_weight(target: Tensor, weight: Tensor | None, ignore_index: int) -> float:
     """The sum of the weights of the targets that are not ignored, in float64."""
-    counted = target.long()[target.long() != ignore]
+    counted = target.long()[target.long() != ignore_index]
     return float(counted.numel() if weight is None else weight.double()[counted].sum())
 
 
-class Signature:
-    """Where a loss has its reduction and ignore_index, and what it calls the reductions."""
+def class_axis(input: Tensor) -> int:
+    """The axis of the classes: of a single row, the first."""
+    return 0 if input.ndim == 1 else 1
 
-    def __init__(self, reduction: int, ignore: int, names: tuple[Any, Any, Any]) -> None:
-        self.reduction, self.ignore = reduction, ignore
-        self.none, self.mean, self.sum = names
 
-    def reduced(self, args: Args, reduction: Any) -> Args:
-        """The call with another reduction."""
-        return (*args[: self.reduction], reduction, *args[self.reduction + 1 :])
+@dataclass(frozen=True)
+class Reductions:
+    """What a loss calls its reductions."""
 
-    def laws(self, exact_classes: bool) -> tuple[Law, ...]:
+    none: Any
+    mean: Any
+    sum: Any
+
+    def laws(self, exact_classes: bool) -> tuple[Relation, ...]:
         """The laws of every loss; `exact_classes` where the order of the classes changes no bit."""
+        deleted = "an ignored target is a deleted row"
         return (
-            Law("an ignored target is a deleted row", self._deleted_calls, self._deleted, False),
-            Law("an ignored target is a deleted row", self._deleted_calls, self._deleted_gradient, False, ("vjp",)),
-            Law("the mean is the sum over the sum of weights", self._mean_calls, self._mean, False),
-            Law("the sum is the sum of all", self._sum_calls, lambda a, x, y: ((x[0],), (y[0].sum(),)), False),
-            Law.pair("permutation of classes", self._permuted, lambda out: out, exact=exact_classes),
-            Law("permutation of the batch", self._rolled_calls, self._rolled, False),
+            laws.law(deleted, self._deleted_calls, lambda masked, deleted: (masked, deleted)),
+            laws.law(deleted, self._deleted_calls, _with_a_row_of_zeros, word=("vjp",)),
+            laws.law("the mean is the sum over the sum of weights", self._mean_and_sum, _mean_times_weights),
+            laws.law("the sum is the sum of all", self._sum_and_all, lambda x, y: ((x[0],), (y[0].sum(),))),
+            laws.pair("permutation of classes", _permuted, exact=exact_classes),
+            laws.pair("permutation of the batch", _rolled, self._roll),
         )
 
-    def _deleted_calls(self, args: Args, rng: Any) -> Sequence[Args] | None:
-        x, t, *_ = args
-        if x.ndim < 2 or x.shape[0] < 2 or args[self.reduction] == self.none or not t.numel():
+    def _deleted_calls(
+        self, input: Tensor, target: Tensor, ignore_index: int, reduction: Any
+    ) -> Sequence[Named] | None:
+        if input.ndim < 2 or len(input) < 2 or reduction == self.none or not target.numel():
             return None
-        ignore = args[self.ignore]
-        if t.dtype is torch.uint8 and not 0 <= ignore < 256:
+        if target.dtype is torch.uint8 and not 0 <= ignore_index < 256:
             return None
-        masked = t.clone()
-        masked[0] = ignore
-        return (x, masked, *args[2:]), (x[1:], t[1:], *args[2:])
+        masked = target.clone()
+        masked[0] = ignore_index
+        return {"target": masked}, {"input": input[1:], "target": target[1:]}
 
-    def _deleted(self, args: Args, masked: Any, deleted: Any) -> tuple[Any, Any]:
-        return masked, deleted
+    def _mean_and_sum(self) -> Sequence[Named]:
+        return {"reduction": self.mean}, {"reduction": self.sum}
 
-    def _deleted_gradient(self, args: Args, masked: Any, deleted: Any) -> tuple[Any, Any]:
-        row = torch.zeros_like(masked[0][:1])
-        return masked, (torch.cat((row, deleted[0])), *deleted[1:])
+    def _sum_and_all(self) -> Sequence[Named]:
+        return {"reduction": self.sum}, {"reduction": self.none}
 
-    def _mean_calls(self, args: Args, rng: Any) -> Sequence[Args]:
-        return self.reduced(args, self.mean), self.reduced(args, self.sum)
-
-    def _mean(self, args: Args, mean: Any, total: Any) -> tuple[Any, Any]:
-        return (mean[0] * total_weight(args[1], args[2], args[self.ignore]),), (total[0],)
-
-    def _sum_calls(self, args: Args, rng: Any) -> Sequence[Args]:
-        return self.reduced(args, self.sum), self.reduced(args, self.none)
-
-    def _permuted(self, args: Args, rng: Any) -> Args | None:
-        """Classes, weights and targets renamed; an ignored class keeps its name."""
-        x, t, w, *rest = args
-        axis = 0 if x.ndim == 1 else 1
-        ignore, classes = args[self.ignore], x.shape[axis]
-        order = rng.permutation(classes)
-        if 0 <= ignore < classes:
-            at = int((order == ignore).argmax())
-            order[at], order[ignore] = order[ignore], ignore
-        new = torch.from_numpy(order.argsort())
-        long = t.long()
-        known = (long != ignore) & (long < classes) & (long >= 0)
-        renamed = torch.where(known, new[torch.where(known, long, 0)], long) if classes else long
-        moved = torch.from_numpy(order)
-        return x.index_select(axis, moved), renamed.to(t.dtype), None if w is None else w[moved], *rest
-
-    def _rolled_calls(self, args: Args, rng: Any) -> Sequence[Args] | None:
-        x, t, *rest = args
-        return None if x.ndim < 2 or not x.shape[0] else (args, (x.roll(1, 0), t.roll(1, 0), *rest))
-
-    def _rolled(self, args: Args, one: Any, other: Any) -> tuple[Any, Any]:
-        first = one[0].roll(1, 0) if args[self.reduction] == self.none else one[0]
-        return other, (first, *one[1:])
+    def _roll(self, first: Any, *, reduction: Any) -> Any:
+        return (first[0].roll(1, 0) if reduction == self.none else first[0], *first[1:])
 
 
-FUNCTIONAL = Signature(4, 3, ("none", "mean", "sum"))
-NATIVE = Signature(3, 4, (0, 1, 2))
-LAWS = FUNCTIONAL.laws(True)
-NATIVE_LAWS = NATIVE.laws(True)
+def _with_a_row_of_zeros(masked: Any, deleted: Any) -> tuple[Any, Any]:
+    return masked, (torch.cat((torch.zeros_like(masked[0][:1]), deleted[0])), *deleted[1:])
+
+
+def _mean_times_weights(
+    mean: Any, total: Any, *, target: Tensor, weight: Tensor | None, ignore_index: int
+) -> tuple[Any, Any]:
+    return (mean[0] * total_weight(target, weight, ignore_index),), (total[0],)
+
+
+def _permuted(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, rng: Any) -> Named:
+    """Classes, weights and targets renamed; an ignored class keeps its name."""
+    axis = class_axis(input)
+    classes = input.shape[axis]
+    order = rng.permutation(classes)
+    if 0 <= ignore_index < classes:
+        at = int((order == ignore_index).argmax())
+        order[at], order[ignore_index] = order[ignore_index], ignore_index
+    new, moved, long = torch.from_numpy(order.argsort()), torch.from_numpy(order), target.long()
+    known = (long != ignore_index) & (long < classes) & (long >= 0)
+    renamed = torch.where(known, new[torch.where(known, long, 0)], long) if classes else long
+    return {
+        "input": input.index_select(axis, moved),
+        "target": renamed.to(target.dtype),
+        "weight": None if weight is None else weight[moved],
+    }
+
+
+def _rolled(input: Tensor, target: Tensor) -> Named | None:
+    return None if input.ndim < 2 or not len(input) else {"input": input.roll(1, 0), "target": target.roll(1, 0)}
 
 
 # ---------------------------------------------------------------------------------------------- refusals
 
 
-def changed(position: int, change: Callable[[Any, Args], Any]) -> Callable[[Args], Args | None]:
-    """Arguments with one of them changed; None where there is nothing to change."""
-
-    def mutate(args: Args) -> Args | None:
-        value = None if args[position] is None else change(args[position], args)
-        return None if value is None else (*args[:position], value, *args[position + 1 :])
-
-    return mutate
+def _beyond(input: Tensor, target: Tensor, ignore_index: int) -> Named | None:
+    classes = input.shape[class_axis(input)]
+    value = classes + (classes == ignore_index)
+    return _with_one(target, value) if value < 256 or target.dtype is torch.int64 else None
 
 
-def refusals(x: int, ignore: int, batch_error: type[Exception]) -> tuple[Refusal, ...]:
-    """What the losses have in common; target and weight follow the input."""
+def _below(target: Tensor, ignore_index: int) -> Named | None:
+    return _with_one(target, -1 - (ignore_index == -1)) if target.dtype is torch.int64 else None
 
-    def classes(args: Args) -> int:
-        return int(args[x].shape[0 if args[x].ndim == 1 else 1])
 
-    def beyond(t: Tensor, args: Args) -> Any:
-        value = classes(args) + (classes(args) == args[ignore])
-        return _with_one(t, value) if value < 256 or t.dtype is torch.int64 else None
+def _with_one(target: Tensor, value: int) -> Named | None:
+    """The target with its last element replaced."""
+    if not target.numel():
+        return None
+    wrong = target.clone()
+    wrong.view(-1)[-1] = value
+    return {"target": wrong}
 
-    def below(t: Tensor, args: Args) -> Any:
-        return _with_one(t, -1 - (args[ignore] == -1)) if t.dtype is torch.int64 else None
 
-    longer: Callable[[Any, Args], Any] = lambda w, args: torch.ones(classes(args) + 1, dtype=w.dtype)  # noqa: E731
-    other: Callable[[Any, Args], Any] = lambda t, args: t.new_zeros((args[x].shape[0] + 2, *t.shape[1:]))  # noqa: E731
+def _of_another_batch(input: Tensor, target: Tensor) -> Named:
+    return {"target": target.new_zeros((len(input) + 2, *target.shape[1:]))}
+
+
+def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
+    """What the losses have in common; `batch_error` is raised for a target of another batch."""
     return (
-        Refusal("target beyond the classes", changed(x + 1, beyond), IndexError, ("target",)),
-        Refusal("negative target", changed(x + 1, below), IndexError, ("target",)),
-        Refusal("target of another batch", changed(x + 1, other), batch_error, ("target",)),
-        Refusal("target of int32", changed(x + 1, lambda t, a: t.int()), RuntimeError, ("target", "int32")),
-        Refusal("weight of another length", changed(x + 2, longer), RuntimeError, ("weight",)),
-        Refusal("integer input", changed(x, lambda t, a: t.long()), RuntimeError, ("int64",)),
-        Refusal("input is not a tensor", changed(x, lambda t, a: t.tolist()), TypeError, ("need a Tensor",)),
-        Refusal("target is not a tensor", changed(x + 1, lambda t, a: t.tolist()), TypeError, ("target",)),
+        refusals.refusal("target beyond the classes", _beyond, IndexError, "target"),
+        refusals.refusal("negative target", _below, IndexError, "target"),
+        refusals.refusal("target of another batch", _of_another_batch, batch_error, "target"),
+        refusals.wrong("target", "target of int32", lambda t: t.int(), RuntimeError, "target", "int32"),
+        refusals.shape("weight"),
+        refusals.integer("input", "int64"),
+        refusals.not_a_tensor("input", "need a Tensor"),
+        refusals.not_a_tensor("target"),
     )
 
 
-def _with_one(t: Tensor, value: int) -> Tensor | None:
-    """`t` with its last element replaced."""
-    if not t.numel():
-        return None
-    wrong = t.clone()
-    wrong.view(-1)[-1] = value
-    return wrong
+UNKNOWN_REDUCTION = refusals.value("reduction", "average", ValueError, "reduction", "average")

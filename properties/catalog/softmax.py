@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from ... import impl
-from ...oracles.op import Draft, Law, Op, Promises, Refusal
-from ...oracles.verdict import Code
-from ...oracles.violation import Unsupported
+from ...oracles.op import Draft, Op
 from ...reference import softmax as formulas
-from ...reference.formats import FORMATS, Format
+from ...reference.formats import Format
 from .. import strategies
+from ..declaring import drawing, laws, refusals
+from ..declaring.arguments import Named
+from ..declaring.declare import declare
 
-Args = tuple[Any, ...]
 Tensor = torch.Tensor
 #: What `dtype` is asked for besides None: wider and narrower than the input, and the input's own.
 RESULTS = {
@@ -68,11 +68,8 @@ LOGITS: dict[str, Any] = {
     "one huge": _one_huge,
     "masked": _masked,
 }
-_WEIGHTED = ("benign",) * 4 + ("far apart", "near underflow", "one huge", "masked") + tuple(LOGITS)
-
-
-def _regimes(kind: str) -> st.SearchStrategy[str]:
-    return st.sampled_from((("benign",) * len(_WEIGHTED) if kind == "large" else ()) + _WEIGHTED)
+WEIGHTED = ("benign",) * 4 + ("far apart", "near underflow", "one huge", "masked") + tuple(LOGITS)
+GRADIENTS = ("benign", "benign", "constant rows", "ties", "wide")
 
 
 def _logits(rng: Any, regime: str, shape: tuple[int, ...], dim: int, dtype: str) -> Tensor:
@@ -81,8 +78,7 @@ def _logits(rng: Any, regime: str, shape: tuple[int, ...], dim: int, dtype: str)
         values = np.asarray(rng.standard_normal(())) if regime != "integers" else np.asarray(3.0)
         return strategies.to_dtype(values, dtype).reshape(())
     rest = [n for i, n in enumerate(shape) if i != dim % len(shape)]
-    fill = strategies.integers if regime == "integers" else LOGITS[regime]
-    rows = fill(rng, (math.prod(rest), shape[dim]), FORMATS[dtype])
+    rows = drawing.values(rng, regime, (math.prod(rest), shape[dim]), dtype, LOGITS)
     values = np.moveaxis(np.reshape(rows, (*rest, shape[dim])), -1, dim)
     absent = torch.from_numpy(np.ascontiguousarray(np.isneginf(values)))
     return strategies.to_dtype(values, dtype).masked_fill(absent, -math.inf)
@@ -93,7 +89,7 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """Shape, dim, regime; rows of length 1, odd lengths, inner and outer dims."""
     outer_rank = draw(st.sampled_from((1, 1, 0, 2)))
     scalar = kind == "ordinary" and draw(st.integers(0, 19)) == 19
-    outer, inner = draw(strategies.shapes(kind, 1, outer_rank, 64 if kind == "empty" else 72))
+    outer, inner = draw(strategies.shapes(kind, 1, outer_rank))
     shape = () if scalar else (*outer, *inner)
     ndim = max(len(shape), 1)
     dim = draw(st.sampled_from((-1, -1, *range(ndim), -ndim)))
@@ -102,55 +98,41 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         "shape": shape,
         "dim": dim,
         "extents": {"row": row, "rows": math.prod(shape) // max(row, 1)},
-        "regime": "integers" if kind == "integers" else draw(_regimes(kind)),
+        "regime": draw(drawing.regime(kind, WEIGHTED)),
         "dtype": getattr(torch, draw(st.sampled_from(RESULTS[dtype]))) if draw(st.integers(0, 3)) == 3 else None,
     }
 
 
 @st.composite
-def _forward_drafts(draw: st.DrawFn, dtype: str, kind: str) -> Draft:
-    s = draw(_structures(dtype, kind))
+def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    structure = draw(_structures(dtype, kind))
+    shape, dim, regime = (structure[name] for name in ("shape", "dim", "regime"))
 
-    def fill(rng: Any) -> Args:
-        return _logits(rng, s["regime"], s["shape"], s["dim"], dtype), s["dim"], s["dtype"]
+    def fill(rng: Any) -> Named:
+        return {"input": _logits(rng, regime, shape, dim, dtype), "dim": dim, "dtype": structure["dtype"]}
 
-    return Draft(fill, s["regime"], s["extents"])
-
-
-def _forward(dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
-    _require_inexact(kind)
-    return _forward_drafts(dtype, kind)
+    return Draft(fill, regime, structure["extents"])
 
 
-def _require_inexact(kind: str) -> None:
-    if kind == "integers":
-        raise Unsupported(Code.NOT_APPLICABLE, "an exponential is exact on no data")
-
-
-def _backward(op: Callable[..., Tensor], log: bool) -> Callable[..., st.SearchStrategy[Draft]]:
+def _backward(op: Callable[..., Tensor]) -> Callable[..., st.SearchStrategy[Draft]]:
     """Samples of a backward op: outputs of `op`, correctly rounded, of rows that have one."""
 
     @st.composite
-    def drafts(draw: st.DrawFn, dtype: str, kind: str) -> Draft:
-        s = draw(_structures(dtype, kind))
+    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+        structure = draw(_structures(dtype, kind))
+        shape, dim, regime = (structure[name] for name in ("shape", "dim", "regime"))
         whole = kind == "integers"
         # The input's dtype is that of the cotangent, or a half one where that is float32.
         to = draw(st.sampled_from((dtype, dtype, dtype, "float16"))) if dtype == "float32" else dtype
-        gradients = (
-            "integers" if whole else draw(st.sampled_from(("benign", "benign", "constant rows", "ties", "wide")))
-        )
+        gradients = "integers" if whole else draw(st.sampled_from(GRADIENTS))
 
-        def fill(rng: Any) -> Args:
-            x = _logits(rng, s["regime"], s["shape"], s["dim"], dtype)
-            output = x if whole else op(x.double(), s["dim"]).nan_to_num(nan=0.0).to(x.dtype)
-            return _logits(rng, gradients, s["shape"], s["dim"], dtype), output, s["dim"], getattr(torch, to)
+        def fill(rng: Any) -> Named:
+            x = _logits(rng, regime, shape, dim, dtype)
+            output = x if whole else op(x.double(), dim).nan_to_num(nan=0.0).to(x.dtype)
+            grad = _logits(rng, gradients, shape, dim, dtype)
+            return {"grad_output": grad, "output": output, "dim": dim, "input_dtype": getattr(torch, to)}
 
-        return Draft(fill, s["regime"], s["extents"])
-
-    def samples(dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
-        if log:
-            _require_inexact(kind)
-        return drafts(dtype, kind)
+        return Draft(fill, regime, structure["extents"])
 
     return samples
 
@@ -158,189 +140,151 @@ def _backward(op: Callable[..., Tensor], log: bool) -> Callable[..., st.SearchSt
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def _result(args: Args) -> torch.dtype:
-    x, _, dtype = args
-    return dtype or x.dtype  # type: ignore[no-any-return]
+def _result(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    return dtype or input.dtype
 
 
-def _saved(args: Args, wanted: frozenset[int]) -> int:
+def _saved(input: Tensor, dtype: torch.dtype | None) -> int:
     """The output, before it is rounded where `dtype` is narrower than what it was computed in; a zero for its shift."""
-    x, result = args[0], _result(args)
-    wide = torch.float32 if x.dtype.itemsize == 2 else x.dtype
-    narrows = result is not x.dtype and torch.promote_types(wide, result) is not result
+    result, wide = _result(input, dtype), drawing.wide_dtype(input)
+    narrows = result is not input.dtype and torch.promote_types(wide, result) is not result
     kept = wide if narrows else result
-    return int(x.numel() * kept.itemsize + (4 if kept.itemsize == 2 else 0))
+    return int(input.numel() * kept.itemsize + (4 if kept.itemsize == 2 else 0))
 
 
 # ---------------------------------------------------------------------------------------------- laws
 
 
-def _shifted(args: Args, rng: Any) -> Any:
+def _shifted(input: Tensor, rng: Any) -> Named | None:
     """x -> x + c for every row alike, where that addition is exact."""
-    x, dim, dtype = args
-    c = 2.0 ** int(rng.integers(-2, 6)) * rng.choice([-1.0, 1.0])
-    moved = x + c
-    if not torch.equal(moved.double(), x.double() + c):
-        return None
-    return args, (moved, dim, dtype)
+    moved = laws.plus_exactly(input, 2.0 ** int(rng.integers(-2, 6)) * rng.choice([-1.0, 1.0]))
+    return None if moved is None else {"input": moved}
 
 
-def _flipped(args: Args, rng: Any) -> Any:
+def _has_rows(input: Tensor) -> bool:
+    return input.numel() > 0 and input.ndim > 0
+
+
+def _flipped(input: Tensor, dim: int) -> Named | None:
     """The elements of every row in another order."""
-    x, dim, dtype = args
-    return (args, (x.flip(dim), dim, dtype)) if x.ndim and x.numel() else None
+    return {"input": input.flip(dim)} if _has_rows(input) else None
 
 
-def _flipped_back(args: Args, first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> Any:
-    return second, tuple(y.flip(args[1]) for y in first)
+def _flip(first: Any, *, dim: int) -> Any:
+    return tuple(y.flip(dim) for y in first)
 
 
-def _batch_axis(x: Tensor, dim: int) -> int:
-    return 0 if dim % x.ndim else 1
+def _batch_axis(tensor: Tensor, dim: int) -> int:
+    return 0 if dim % tensor.ndim else 1
 
 
-def _rolled(args: Args, rng: Any) -> Any:
+def _rolled(input: Tensor, dim: int) -> Named | None:
     """The batch in another order."""
-    x, dim, dtype = args
-    if x.ndim < 2 or not x.numel():
+    if input.ndim < 2 or not input.numel():
         return None
-    return args, (x.roll(1, _batch_axis(x, dim)), dim, dtype)
+    return {"input": input.roll(1, _batch_axis(input, dim))}
 
 
-def _rolled_back(args: Args, first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> Any:
-    return second, tuple(y.roll(1, _batch_axis(*args[:2])) for y in first)
+def _roll(first: Any, *, dim: int) -> Any:
+    return tuple(y.roll(1, _batch_axis(y, dim)) for y in first)
 
 
-def _with_absent(args: Args, rng: Any) -> Any:
+def _with_absent(input: Tensor, dim: int) -> tuple[Named, Named] | None:
     """One more column, of -inf, in the middle."""
-    x, dim, dtype = args
-    if not x.ndim or not x.numel():
+    if not _has_rows(input):
         return None
-    left, right = x.tensor_split([x.shape[dim] // 2], dim)
-    return args, (torch.cat([left, torch.full_like(x.narrow(dim, 0, 1), -math.inf), right], dim), dim, dtype)
+    left, right = input.tensor_split([input.shape[dim] // 2], dim)
+    absent = torch.full_like(input.narrow(dim, 0, 1), -math.inf)
+    return {}, {"input": torch.cat([left, absent, right], dim)}
 
 
-def _without_absent(args: Args, first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> Any:
-    x, dim, _ = args
-    left, _, right = second[0].tensor_split([x.shape[dim] // 2, x.shape[dim] // 2 + 1], dim)
+def _without_absent(first: Any, second: Any, *, input: Tensor, dim: int) -> tuple[Any, Any]:
+    middle = input.shape[dim] // 2
+    left, _, right = second[0].tensor_split([middle, middle + 1], dim)
     return (torch.cat([left, right], dim),), first
 
 
-def _alone(args: Args, rng: Any) -> Any:
-    return (args,) if args[0].numel() and args[0].ndim else None
-
-
-def _sums_to(one: float) -> Callable[..., Any]:
-    def relate(args: Args, out: tuple[Tensor, ...]) -> Any:
-        total = out[0].sum(args[1])
-        return (total,), (torch.full_like(total, one),)
-
-    return relate
+def _along_dim(dim: int) -> int:
+    return dim
 
 
 LAWS = (
-    Law("shift invariance", _shifted, lambda args, first, second: (second, first), exact=False),
-    Law("a column of -inf is absent", _with_absent, _without_absent, exact=False),
-    Law("gradient sums to zero", _alone, _sums_to(0.0), exact=False, word=("vjp",)),
-    Law("permutation within the rows", _flipped, _flipped_back, exact=False),
-    Law("permutation of the batch", _rolled, _rolled_back, exact=False),
+    laws.pair("shift invariance", _shifted),
+    laws.law("a column of -inf is absent", _with_absent, _without_absent),
+    laws.sums("gradient sums to zero", 0.0, _along_dim, when=_has_rows, word=("vjp",)),
+    laws.pair("permutation within the rows", _flipped, _flip),
+    laws.pair("permutation of the batch", _rolled, _roll),
 )
 SOFTMAX_LAWS = (
     *LAWS,
-    Law("sums to one", _alone, _sums_to(1.0), exact=False),
-    Law("tangent sums to zero", _alone, _sums_to(0.0), exact=False, word=("jvp",)),
+    laws.sums("sums to one", 1.0, _along_dim, when=_has_rows),
+    laws.sums("tangent sums to zero", 0.0, _along_dim, when=_has_rows, word=("jvp",)),
 )
-
-
-def _doubled(args: Args, rng: Any) -> Args | None:
-    grad, *rest = args
-    return (2 * grad, *rest) if torch.isfinite(2 * grad).all() else None
-
-
-BACKWARD_LAWS = (Law.pair("linear in the cotangent", _doubled, lambda out: tuple(2 * y for y in out), exact=False),)
-
 
 # ---------------------------------------------------------------------------------------------- refusals
 
-
-def _with(position: int, change: Callable[[Any], Any]) -> Callable[[Args], Args]:
-    return lambda args: (*args[:position], change(args[position]), *args[position + 1 :])
-
-
-def _longer(t: Tensor) -> Tensor:
-    return torch.ones((*t.shape, 2), dtype=t.dtype)
-
-
 REFUSALS = (
-    Refusal("input is not a tensor", _with(0, lambda t: t.tolist()), TypeError, ("input",)),
-    Refusal("dim too large", lambda args: (args[0], max(args[0].ndim, 1), args[2]), IndexError, ("dim=",)),
-    Refusal("dim too small", lambda args: (args[0], -max(args[0].ndim, 1) - 1, args[2]), IndexError, ("dim=",)),
-    Refusal("dim is not an int", _with(1, lambda dim: 0.5), TypeError, ("dim=0.5",)),
-    Refusal("integer input", lambda args: (args[0].isnan().long(), args[1], None), RuntimeError, ("input", "int64")),
-    Refusal("integer result", _with(2, lambda dtype: torch.int64), RuntimeError, ("dtype=torch.int64",)),
+    refusals.not_a_tensor("input"),
+    refusals.refusal("dim too large", lambda input: {"dim": max(input.ndim, 1)}, IndexError, "dim="),
+    refusals.refusal("dim too small", lambda input: {"dim": -max(input.ndim, 1) - 1}, IndexError, "dim="),
+    refusals.value("dim", 0.5, TypeError, "dim=0.5"),
+    refusals.integer("input", "input", "int64", dtype=None),
+    refusals.refusal("integer result", lambda: {"dtype": torch.int64}, RuntimeError, "dtype=torch.int64"),
 )
 BACKWARD_REFUSALS = (
-    Refusal("grad_output is not a tensor", _with(0, lambda t: t.tolist()), TypeError, ("grad_output",)),
-    Refusal("output of another shape", _with(1, _longer), RuntimeError, ("output", "shape")),
-    Refusal("output of another dtype", _with(1, lambda t: t.to(torch.int64)), RuntimeError, ("output", "int64")),
-    Refusal("dim too large", _with(2, lambda dim: 9), IndexError, ("dim=9",)),
-    Refusal("dim is not an int", _with(2, lambda dim: 0.5), TypeError, ("dim=0.5",)),
+    refusals.not_a_tensor("grad_output"),
+    refusals.shape("output", "output", "shape"),
+    refusals.integer("output", "output", "int64"),
+    refusals.value("dim", 9, IndexError, "dim=9"),
+    refusals.value("dim", 0.5, TypeError, "dim=0.5"),
 )
 
 
-def _forward_op(formula: Callable[..., Any], subjects: dict[str, Any], laws: tuple[Law, ...]) -> Op:
-    return Op(
-        name=formula.__name__,
-        reference=formula,
-        subjects=subjects,
-        samples=_forward,
+def _forward_op(formula: Callable[..., Any], subjects: dict[str, Any], of: tuple[laws.Relation, ...]) -> Op:
+    return declare(
+        formula,
+        {"opassay": getattr(impl, formula.__name__), **subjects},
+        samples=drawing.inexact(_forward),
         differentiable=("input",),
-        promises=Promises(dtypes=lambda args: (_result(args),), saved=_saved),
-        laws=laws,
+        dtypes=lambda input, dtype: (_result(input, dtype),),
+        saved=_saved,
+        laws=of,
         refusals=REFUSALS,
     )
 
 
-def _backward_op(formula: Callable[..., Any], subjects: dict[str, Any], log: bool) -> Op:
-    return Op(
-        name=formula.__name__,
-        reference=formula,
-        subjects=subjects,
-        samples=_backward(torch.log_softmax if log else torch.softmax, log),
+def _backward_op(formula: Callable[..., Any], subjects: dict[str, Any], samples: Callable[..., Any]) -> Op:
+    return declare(
+        formula,
+        {"opassay": getattr(impl, formula.__name__), **subjects},
+        samples=samples,
         differentiable=("grad_output", "output"),
-        promises=Promises(dtypes=lambda args: (args[3],), order=1),
-        laws=BACKWARD_LAWS,
+        dtypes=lambda input_dtype: (input_dtype,),
+        order=1,
+        laws=(laws.linear("grad_output"),),
         refusals=BACKWARD_REFUSALS,
     )
 
 
+_aten = torch.ops.aten
+
 OPS: tuple[Op, ...] = (
-    _forward_op(
-        formulas.softmax,
-        {"opassay": impl.softmax, "torch": torch.softmax, "decomposition": torch._refs.softmax},
-        SOFTMAX_LAWS,
-    ),
-    _forward_op(
-        formulas.log_softmax,
-        {"opassay": impl.log_softmax, "torch": torch.log_softmax, "decomposition": torch._refs.log_softmax},
-        LAWS,
-    ),
+    _forward_op(formulas.softmax, {"torch": torch.softmax, "decomposition": torch._refs.softmax}, SOFTMAX_LAWS),
+    _forward_op(formulas.log_softmax, {"torch": torch.log_softmax, "decomposition": torch._refs.log_softmax}, LAWS),
     _backward_op(
         formulas.softmax_backward_data,
         {
-            "opassay": impl.softmax_backward_data,
-            "torch": torch.ops.aten._softmax_backward_data.default,
+            "torch": _aten._softmax_backward_data.default,
             "decomposition": decompositions._softmax_backward_data,
         },
-        log=False,
+        _backward(torch.softmax),
     ),
     _backward_op(
         formulas.log_softmax_backward_data,
         {
-            "opassay": impl.log_softmax_backward_data,
-            "torch": torch.ops.aten._log_softmax_backward_data.default,
+            "torch": _aten._log_softmax_backward_data.default,
             "decomposition": decompositions._log_softmax_backward_data,
         },
-        log=True,
+        drawing.inexact(_backward(torch.log_softmax)),
     ),
 )

@@ -1,0 +1,158 @@
+"""The arguments of an op by name.
+
+The oracles know a call as a tuple, in the order of the op's signature. A declaration speaks of names instead: its
+functions say by the names of their own parameters which arguments they want, so `lambda input: (input.dtype,)` is a
+promise about `input`, wherever that stands in the signature. What is hard here is that torch gives one argument
+different names in different ops; a declaration may use either of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+Args = tuple[Any, ...]
+#: Arguments by name. That of `*args` is the tuple of all arguments that it stands for.
+Named = Mapping[str, Any]
+
+#: A name that torch gives to an argument in some ops, and the name that it gives to the same argument in others.
+SYNONYMS = {
+    "self": "input",
+    "grad_out": "grad_output",
+    "epsilon": "eps",
+    "exponential_average_factor": "momentum",
+    "group": "num_groups",
+    "train": "training",
+    "update": "training",
+    "save_var": "save_invstd",
+    "reserveSpace": "reserve",
+}
+_OF_ARGUMENTS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Signature:
+    """The arguments of an op, as its formula names them.
+
+    Attributes:
+        names: in order, each the usual one of several names (`SYNONYMS`); that of `*args` is the last.
+    """
+
+    def __init__(self, formula: Callable[..., Any]) -> None:
+        parameters = inspect.signature(formula).parameters
+        self.names = tuple(n if SYNONYMS.get(n) in parameters else SYNONYMS.get(n, n) for n in parameters)
+        self._own = dict(zip(self.names, parameters, strict=True))
+        self._variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
+        pairs = zip(self.names, parameters.values(), strict=True)
+        self._defaults = {name: p.default for name, p in pairs if p.default is not inspect.Parameter.empty}
+
+    def usual(self, name: str) -> str:
+        """The name by which an argument is known here."""
+        return name if name in self.names else SYNONYMS.get(name, name)
+
+    def own(self, name: str) -> str:
+        """The name that the op itself has for an argument."""
+        return self._own[self.usual(name)]
+
+    def __contains__(self, name: str) -> bool:
+        return self.usual(name) in self.names
+
+    def require(self, what: str, names: Iterable[str]) -> None:
+        """ValueError unless the op has arguments of all of these names; `what` says who asks for them."""
+        for name in names:
+            if name not in self:
+                raise ValueError(f"{what}: got argument {name!r}, need one of {', '.join(self.names)}")
+
+    def named(self, args: Args) -> dict[str, Any]:
+        """The arguments of a call by name."""
+        if not self._variadic:
+            return dict(zip(self.names, args, strict=True))
+        first = len(self.names) - 1
+        return dict(zip(self.names, (*args[:first], tuple(args[first:])), strict=True))
+
+    def args(self, what: str, named: Named) -> Args:
+        """The arguments of a call in order; one that is not given has its default.
+
+        Raises:
+            ValueError: a name is that of no argument, or an argument without a default is not given.
+        """
+        self.require(what, named)
+        given = self._defaults | {self.usual(name): value for name, value in named.items()}
+        missing = [name for name in self.names if name not in given]
+        if missing:
+            raise ValueError(f"{what}: got no {missing[0]!r}, need a value for it: it has no default")
+        listed = tuple(given[name] for name in self.names)
+        return (*listed[:-1], *listed[-1]) if self._variadic else listed
+
+    def changed(self, what: str, args: Args, changes: Named) -> Args:
+        """The arguments of a call with some of them changed."""
+        return self.args(what, self.named(args) | {self.usual(name): value for name, value in changes.items()})
+
+    def of_these(self, named: Named) -> dict[str, Any]:
+        """Those of the arguments of a family of ops that this op has."""
+        return {name: value for name, value in named.items() if name in self}
+
+    def reader(self, what: str, function: Callable[..., Any], *others: str) -> Callable[..., Any]:
+        """A function of arguments by name as a function of (arguments in order, further values by keyword).
+
+        Args:
+            what: who asks, for errors.
+            function: gets the arguments that it has parameters for; all of them if it has a parameter `**named`.
+            others: names of the further values that it may have parameters for ("rng").
+
+        Raises:
+            ValueError: a parameter without a default is neither an argument nor one of the others.
+        """
+        parameters = inspect.signature(function).parameters.values()
+        choose = self._chooser(what, parameters, _OF_ARGUMENTS, others)
+        return lambda args, **rest: function(**choose(args, rest))
+
+    def relation(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of outputs, and of arguments by keyword alone, as a function of (arguments in order, *outputs).
+
+        Raises:
+            ValueError: a keyword-only parameter without a default is no argument.
+        """
+        parameters = inspect.signature(function).parameters.values()
+        choose = self._chooser(what, parameters, (inspect.Parameter.KEYWORD_ONLY,), ())
+        return lambda args, *outputs: function(*outputs, **choose(args, {}))
+
+    def _chooser(
+        self, what: str, parameters: Iterable[inspect.Parameter], kinds: tuple[Any, ...], others: tuple[str, ...]
+    ) -> Callable[[Args, Named], dict[str, Any]]:
+        """(arguments, further values) -> those of them that there are parameters of these kinds for."""
+        wanted = [p for p in parameters if p.kind in kinds]
+        self.require(what, (p.name for p in wanted if p.default is inspect.Parameter.empty and p.name not in others))
+        own = [(p.name, self.usual(p.name)) for p in wanted if p.name not in others and p.name in self]
+        further = [p.name for p in wanted if p.name in others]
+        takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+
+        def choose(args: Args, rest: Named) -> dict[str, Any]:
+            named = self.named(args)
+            chosen = {name: named.pop(usual) for name, usual in own}
+            return chosen | {name: rest[name] for name in further if name in rest} | (named if takes_all else {})
+
+        return choose
+
+
+def taking(
+    names: Iterable[str], function: Callable[..., Any], also_of: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """A function of `**named` as one of named parameters, for functions whose arguments are known when they are made.
+
+    Args:
+        names: of its parameters. function: gets what is given of them, by keyword.
+        also_of: a function whose parameters it has, too, with their defaults; it may be left without those.
+    """
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = {name: inspect.Parameter(name, keyword) for name in names}
+    if also_of is not None:
+        further = inspect.signature(also_of).parameters
+        parameters = {name: p.replace(kind=keyword) for name, p in further.items()} | parameters
+    function.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    return function
+
+
+def call(function: Callable[..., Any], given: Named) -> Any:
+    """The function of those of the given arguments that it has parameters for."""
+    return function(**{name: given[name] for name in inspect.signature(function).parameters if name in given})

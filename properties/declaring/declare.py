@@ -1,0 +1,116 @@
+"""`declare`: the declaration of an op, all of it by the names of arguments, as the record that the oracles read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ...oracles.op import Devices, Draft, Op, Promises, Ranks
+from .arguments import Args, Signature
+from .laws import Relation
+from .refusals import Mistake
+
+
+def declare(
+    reference: Callable[..., Any],
+    subjects: Mapping[str, Callable[..., Any]],
+    samples: Callable[..., Any],
+    differentiable: Sequence[str],
+    dtypes: Callable[..., Sequence[Any]],
+    *,
+    name: str = "",
+    saved: Callable[..., int] | None = None,
+    aliases: Callable[..., Sequence[str | None]] | None = None,
+    laws: Sequence[Relation] = (),
+    refusals: Sequence[Mistake] = (),
+    mutates: Sequence[str] = (),
+    ranks: Ranks | None = None,
+    devices: Devices | None = None,
+    **promised: Any,
+) -> Op:
+    """The declaration of an op. Its functions get arguments by the names of their own parameters.
+
+    Args:
+        reference: the formula, forward only, in NumPy; its signature is the op's.
+        subjects: implementations by name; "opassay" is the one that ships, "torch" is torch's own.
+        samples: (dtype name, kind) -> Hypothesis strategy of `Draft`s, as those in `strategies` and `drawing`. What a
+            draft's `fill` gives are the arguments in order, or by name; what it leaves out has its default.
+        differentiable: names of the arguments that the op is differentiable in.
+        dtypes: (arguments by name) -> the dtype of every output that is not None.
+        name: the public name; that of the formula by default.
+        saved: (arguments by name, wanted) -> bytes kept for backward, inputs included; `wanted` has the names of the
+            arguments that require grad.
+        aliases: (arguments by name) -> for every output that is not None the name of the argument whose memory it
+            shares ("args[1]" for the second of `*args`), or None where its memory is its own.
+        laws, refusals: relations and documented invalid input, of the functions in `laws` and `refusals`.
+        mutates: names of the arguments that a call writes.
+        ranks, devices: how the op runs over several ranks, and over several devices, where it does.
+        promised: what else `Promises` has: order, nesting, without, specials, one_graph.
+
+    Raises:
+        ValueError: a name in the declaration is that of no argument.
+        TypeError: `promised` has what `Promises` has not.
+    """
+    title = name or reference.__name__
+    signature = Signature(reference)
+    for field, names in (("differentiable", differentiable), ("mutates", mutates)):
+        signature.require(f"{title}: {field}", names)
+    read = signature.reader(f"{title}: dtypes", dtypes)
+    op = Op(
+        name=title,
+        reference=reference,
+        subjects=subjects,
+        samples=_by_position(signature, title, samples),
+        differentiable=tuple(map(signature.own, differentiable)),
+        promises=Promises(lambda args: tuple(read(args)), **promised),
+        laws=tuple(law.of(signature) for law in laws),
+        refusals=tuple(refusal.of(signature) for refusal in refusals),
+        mutates=tuple(map(signature.own, mutates)),
+        ranks=ranks,
+        devices=devices,
+    )
+    kept = None if saved is None else _saved(signature, op, saved)
+    shared = None if aliases is None else _aliases(signature, op, aliases)
+    return dataclasses.replace(op, promises=dataclasses.replace(op.promises, saved=kept, aliases=shared))
+
+
+def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) -> Callable[..., Any]:
+    """Samples whose drafts fill a tuple. What is no strategy of drafts stays as it is, for whoever asks to say so."""
+
+    def filled(draft: Any) -> Any:
+        def fill(rng: Any) -> Any:
+            given = draft.fill(rng)
+            return signature.args(f"{title}: samples", given) if isinstance(given, Mapping) else given
+
+        return dataclasses.replace(draft, fill=fill) if isinstance(draft, Draft) else draft
+
+    def by_position(dtype: str, kind: str = "ordinary") -> Any:
+        given = samples(dtype, kind)
+        return given.map(filled) if isinstance(given, st.SearchStrategy) else given
+
+    return by_position
+
+
+def _saved(signature: Signature, op: Op, saved: Callable[..., int]) -> Callable[[Args, frozenset[int]], int]:
+    read = signature.reader(f"{op.name}: saved", saved, "wanted")
+
+    def by_position(args: Args, wanted: Collection[int]) -> int:
+        kept: int = read(args, wanted={signature.usual(op.argument(i)) for i in wanted})
+        return kept
+
+    return by_position
+
+
+def _aliases(
+    signature: Signature, op: Op, aliases: Callable[..., Sequence[str | None]]
+) -> Callable[[Args], tuple[int | None, ...]]:
+    read = signature.reader(f"{op.name}: aliases", aliases)
+
+    def by_position(args: Args) -> tuple[int | None, ...]:
+        places = {op.label(i): i for i in range(len(args))}
+        return tuple(None if label is None else places[label] for label in read(args))
+
+    return by_position

@@ -1,0 +1,186 @@
+"""What samples of many ops have in common: regimes of rows, parameters, cotangents, masks, numbers.
+
+The order of draws is part of every family's samples: the same seed gives the same samples only as long as nothing is
+drawn earlier or later than before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from ...oracles.op import Draft
+from ...oracles.verdict import Code
+from ...oracles.violation import Unsupported
+from ...reference.formats import FORMATS
+from .. import strategies
+from .arguments import Named
+
+Tensor = torch.Tensor
+Regimes = dict[str, strategies.Rows]
+
+HALF = ("bfloat16", "float16")
+#: What norms add to a variance: the usual one, a large one, small ones, and none.
+EPS = (1e-5, 1e-5, 1e-5, 1e-3, 1e-8, 1e-12, 0.0)
+#: Which gradients of (input, weight, bias) a backward op is asked for; all of them most of the time.
+MASKS = ((True, True, True), (True, True, True), (True, False, True), (False, True, True))
+#: Kinds of samples.
+KINDS = ("ordinary", "empty", "integers", "large")
+
+
+def dtypes_beside(dtype: str) -> tuple[str, ...]:
+    """The dtypes that parameters may have beside an input of `dtype`: those of half types are often float32."""
+    return (dtype, "float32") if dtype in HALF else (dtype,)
+
+
+def wide_dtype(tensor: Tensor) -> torch.dtype:
+    """The dtype of statistics and sums of a tensor: float32 for the half types."""
+    return torch.float32 if tensor.dtype.itemsize == 2 else tensor.dtype
+
+
+def bytes_of(tensor: Tensor | None) -> int:
+    """Bytes of a tensor; none of None."""
+    return 0 if tensor is None else tensor.numel() * tensor.element_size()
+
+
+# ---------------------------------------------------------------------------------------------- structure
+
+
+@st.composite
+def regime(draw: st.DrawFn, kind: str, weighted: Sequence[str] = strategies.WEIGHTED) -> str:
+    """The name of a regime of rows, each as often as it is listed; half of the large samples are benign."""
+    return "integers" if kind == "integers" else draw(strategies.regimes(kind, weighted))
+
+
+@st.composite
+def parameters(draw: st.DrawFn, dtype: str, names: Sequence[str]) -> dict[str, str | None]:
+    """A dtype for each parameter, the same one for all, or None for one that is absent."""
+    kept = draw(st.sampled_from(dtypes_beside(dtype)))
+    return {name: draw(st.sampled_from((kept, kept, None))) for name in names}
+
+
+# ---------------------------------------------------------------------------------------------- bulk data
+
+
+def values(rng: Any, regime: str, table: tuple[int, int], dtype: str, known: Regimes | None = None) -> Any:
+    """float64 values of (number of rows, elements of a row).
+
+    Args:
+        rng: the generator. regime: its name; "integers" for small integers times one power of two.
+        table, dtype: how many rows, of how many elements, for which dtype.
+        known: regimes by name; those of `strategies.REGIMES` by default.
+    """
+    fill = strategies.integers if regime == "integers" else (known or strategies.REGIMES)[regime]
+    return fill(rng, table, FORMATS[dtype])
+
+
+def rows(
+    rng: Any, regime: str, shape: Sequence[int], dtype: str, *,
+    table: tuple[int, int] | None = None, known: Regimes | None = None,
+) -> Tensor:  # fmt: skip
+    """A tensor of rows of a regime.
+
+    Args:
+        rng, regime, known: as for `values`. shape, dtype: of the tensor.
+        table: (number of rows, elements of a row); by default a row is the last axis.
+    """
+    found = values(rng, regime, table or (math.prod(shape[:-1]), math.prod(shape[-1:])), dtype, known)
+    return _shaped(strategies.to_dtype(np.reshape(found, tuple(shape)), dtype), shape)
+
+
+def _shaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """NumPy makes a vector of what has no axes when it is copied."""
+    return tensor if shape else tensor.reshape(())
+
+
+def parameter(rng: Any, shape: Sequence[int], dtype: str | None, centre: float) -> Tensor | None:
+    """A parameter of values around a centre; None if its dtype is None."""
+    return None if dtype is None else strategies.to_dtype(rng.standard_normal(tuple(shape)) + centre, dtype)
+
+
+def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
+    """A gradient of an output; of small integers for kind "integers"."""
+    values = np.asarray(rng.standard_normal(tuple(shape)))
+    if kind == "integers":
+        values = np.asarray(strategies.integers(rng, tuple(shape), FORMATS[dtype]))
+    return _shaped(strategies.to_dtype(values, dtype), shape)
+
+
+# ------------------------------------------------------------------------------------- samples, for declarations
+
+
+@st.composite
+def row_structures(
+    draw: st.DrawFn, dtype: str, kind: str, centres: Mapping[str, float], numbers: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """What samples of an op of rows have in common: shapes, dtypes of parameters, regime, numbers."""
+    inner_rank, outer_rank = draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 1, 0, 2)))
+    outer, inner = draw(strategies.shapes(kind, inner_rank, outer_rank))
+    return {
+        "outer": outer,
+        "inner": inner,
+        "parameters": draw(parameters(dtype, tuple(centres))),
+        "regime": draw(regime(kind)),
+        "numbers": {name: draw(st.sampled_from(choices)) for name, choices in numbers.items()},
+        "extents": strategies.rows_and_row(outer, inner),
+    }
+
+
+def row_arguments(rng: Any, structure: Named, dtype: str, centres: Mapping[str, float]) -> dict[str, Any]:
+    """The arguments of a sample of `row_structures` by name: input, normalized_shape, the parameters, the numbers."""
+    inner, dtypes = structure["inner"], structure["parameters"]
+    outer, table = structure["outer"], (math.prod(structure["outer"]), math.prod(inner))
+    x = rows(rng, structure["regime"], (*outer, *inner), dtype, table=table)
+    given = {name: parameter(rng, inner, dtypes[name], centre) for name, centre in centres.items()}
+    return {"input": x, "normalized_shape": inner, **given, **structure["numbers"]}
+
+
+def normalized_rows(centres: Mapping[str, float], **numbers: Sequence[Any]) -> Callable[..., st.SearchStrategy[Draft]]:
+    """Samples of an op like layer_norm, whose rows extend along the last axes of `input`: those of `normalized_shape`.
+
+    Args:
+        centres: by name of each parameter of that shape the mean of its values; now and then it is None.
+        numbers: by name of each other argument the values to draw from, the simplest first.
+
+    Raises:
+        ValueError: there is nothing to draw a number from.
+    """
+    for name, choices in numbers.items():
+        if not choices:
+            raise ValueError(f"{name}={choices!r}: need at least one value to draw from")
+
+    @st.composite
+    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+        structure = draw(row_structures(dtype, kind, centres, numbers))
+        return Draft(
+            lambda rng: row_arguments(rng, structure, dtype, centres), structure["regime"], structure["extents"]
+        )
+
+    return samples
+
+
+def inexact(samples: Callable[..., Any], why: str = "an exponential is exact on no data") -> Callable[..., Any]:
+    """Samples of an op that has no exact values: all but those of kind "integers"."""
+    return without(samples, "integers", why)
+
+
+def without(samples: Callable[..., Any], kind: str, why: str) -> Callable[..., Any]:
+    """Samples of all kinds but one.
+
+    Args:
+        samples: (dtype name, kind) -> strategy of drafts. kind: the kind that is not offered. why: the reason.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind={kind!r}: need one of {', '.join(KINDS)}")
+
+    def others(dtype: str, asked: str = "ordinary") -> Any:
+        if asked == kind:
+            raise Unsupported(Code.NOT_APPLICABLE, why)
+        return samples(dtype, asked)
+
+    return others

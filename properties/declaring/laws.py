@@ -1,0 +1,283 @@
+"""Laws by the names of arguments: relations between calls of an op that hold whatever its formula's numbers are.
+
+A law makes calls out of a sample, each given by what it changes in it, and says what their outputs have to do with each
+other. What is hard here is that a law which is to hold bit for bit must not change how a call rounds: so a factor is a
+power of two, and no law is asked where a product or a sum of the inputs is not exact.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...oracles.op import Law
+from .arguments import Args, Named, Signature, call, taking
+
+Tensor = torch.Tensor
+Outputs = tuple[Tensor, ...]
+Changes = Named
+
+#: Numbers of a call below this are as good as zero: a law that scales them down further says nothing more.
+NEGLIGIBLE = 1e-30
+#: Tensors up to here have room for a shift that changes none of their bits, in every format.
+SHIFTABLE = 2.0**40
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A law before it is known which op it is of.
+
+    Attributes:
+        name: the relation in a few words.
+        calls: (arguments by name, rng) -> what each call changes in the sample, by name; None: the law does not apply.
+        relate: (*outputs of each call, arguments by keyword alone) -> the two sides that must be equal.
+        exact, word: as for `Law`.
+    """
+
+    name: str
+    calls: Callable[..., Sequence[Changes] | None]
+    relate: Callable[..., tuple[Any, Any]]
+    exact: bool
+    word: tuple[str, ...] = ()
+
+    def of(self, signature: Signature) -> Law:
+        """The law of an op.
+
+        Raises:
+            ValueError: a parameter of `calls` or `relate` is no argument of the op.
+        """
+        what = f"law {self.name!r}"
+        read = signature.reader(what, self.calls, "rng")
+
+        def calls(args: Args, rng: Any) -> list[Args] | None:
+            found = read(args, rng=rng)
+            return None if found is None else [signature.changed(what, args, changes) for changes in found]
+
+        return Law(self.name, calls, signature.relation(what, self.relate), self.exact, self.word)
+
+
+def law(
+    name: str,
+    calls: Callable[..., Sequence[Changes] | None],
+    relate: Callable[..., tuple[Any, Any]],
+    *,
+    exact: bool = False,
+    word: tuple[str, ...] = (),
+) -> Relation:
+    """Any relation between calls.
+
+    Args:
+        name: the relation in a few words.
+        calls: (arguments by name, rng) -> for every call what it changes in the sample, {} for the sample itself; None
+            where the law does not apply.
+        relate: (*outputs of each call, arguments by keyword alone) -> the two sides that must be equal, as tuples of
+            tensors. Where the law is not exact, outputs are float64, and `relate` must be linear in them.
+        exact: whether the sides must be equal bit for bit; else within what the bounds of all calls allow together.
+        word: the derivative that is called, "jvp" and "vjp" steps innermost first; every call gets equal directions.
+    """
+    return Relation(name, calls, relate, exact, word)
+
+
+def unchanged(outputs: Outputs) -> Outputs:
+    """For `pair`: the second call has the outputs of the first."""
+    return outputs
+
+
+def pair(
+    name: str,
+    change: Callable[..., Changes | None],
+    relate: Callable[..., Sequence[Any]] = unchanged,
+    *,
+    exact: bool = False,
+) -> Relation:
+    """The relation of a sample and one change of it: f(changed) = relate(f(sample)).
+
+    Args:
+        name: the relation in a few words.
+        change: (arguments by name, rng) -> what changes; None where the law does not apply.
+        relate: (outputs of the sample, arguments by keyword alone) -> what those of the changed call must be.
+        exact: whether they must be equal bit for bit.
+    """
+
+    @functools.wraps(change)
+    def calls(**given: Any) -> Sequence[Changes] | None:
+        changes = change(**given)
+        return None if changes is None else ({}, changes)
+
+    @functools.wraps(relate)
+    def relation(first: Outputs, second: Outputs, **given: Any) -> tuple[Any, Any]:
+        return second, relate(first, **given)
+
+    return Relation(name, calls, relation, exact)
+
+
+# ------------------------------------------------------------------------------------------------- laws of many ops
+
+
+def scale(
+    powers: Mapping[str, int],
+    outputs: Sequence[int] = (0,),
+    *,
+    by: float | None = None,
+    when: Callable[..., bool] | None = None,
+) -> Relation:
+    """Arguments times powers of one power of two: every rounding scales with them, so the law holds bit for bit.
+
+    Args:
+        powers: by name of an argument, tensor or number, to which power of the factor it is multiplied.
+        outputs: the same for each output; that of the last one for the rest.
+        by: the factor, a power of two; by default one is drawn, and then the outputs must not change.
+        when: (arguments by name) -> whether the law applies.
+
+    Raises:
+        ValueError: the outputs are to change by a factor that is drawn.
+    """
+    if by is None and any(outputs):
+        raise ValueError(f"outputs={tuple(outputs)}: need zeros where no factor is given as by=")
+
+    def change(rng: Any, **given: Any) -> Changes | None:
+        factor = 2.0 ** int(rng.integers(-3, 4)) if by is None else by
+        changes = {n: None if given[n] is None else given[n] * factor**power for n, power in powers.items()}
+        kept = all(_scales_exactly(given[n], new, factor ** powers[n]) for n, new in changes.items())
+        return changes if kept else None
+
+    def relate(first: Outputs) -> Outputs:
+        return tuple(y * (by or 1.0) ** _at(outputs, i) for i, y in enumerate(first))
+
+    return pair(f"scale {' and '.join(powers)}", _asked((*powers, "rng"), change, when), relate, exact=True)
+
+
+def mirror(*names: str, outputs: Sequence[int] = (-1,), exact: bool = True) -> Relation:
+    """Tensors that change sign: so do outputs.
+
+    Args:
+        names: of the tensors; one that is None stays.
+        outputs: the sign of each output; that of the last one for the rest.
+        exact: as for `law`.
+    """
+
+    def change(**given: Any) -> Changes:
+        return {name: None if x is None else -x for name, x in given.items()}
+
+    def relate(first: Outputs) -> Outputs:
+        return tuple(y if _at(outputs, i) == 1 else -y for i, y in enumerate(first))
+
+    return pair(f"mirror {' and '.join(names)}", _asked(names, change), relate, exact=exact)
+
+
+def permute(
+    axes: Mapping[str, int],
+    outputs: Sequence[int | None] = (0,),
+    *,
+    exact: bool = False,
+    when: Callable[..., bool] | None = None,
+) -> Relation:
+    """Tensors rolled by one along an axis each: outputs roll with them. Asked of tensors that have elements.
+
+    Args:
+        axes: by name of a tensor the axis along which it rolls; one that is None stays.
+        outputs: for each output the axis along which it rolls, or None; that of the last one for the rest.
+        exact: as for `law`. when: (arguments by name) -> whether the law applies.
+    """
+
+    def change(**given: Any) -> Changes | None:
+        tensors = {name: x for name, x in given.items() if x is not None}
+        if any(x.ndim <= axes[name] or not x.numel() for name, x in tensors.items()):
+            return None
+        return {name: x.roll(1, axes[name]) for name, x in tensors.items()}
+
+    def relate(first: Outputs) -> Outputs:
+        return tuple(y if (axis := _at(outputs, i)) is None else y.roll(1, axis) for i, y in enumerate(first))
+
+    return pair(f"permutation of {', '.join(axes)}", _asked(tuple(axes), change, when), relate, exact=exact)
+
+
+def linear(name: str) -> Relation:
+    """Twice a tensor, twice the outputs."""
+
+    def change(**given: Any) -> Changes | None:
+        doubled = 2 * given[name]
+        return {name: doubled} if torch.isfinite(doubled).all() else None
+
+    return pair(f"linear in {name}", _asked((name,), change), lambda first: tuple(2 * y for y in first))
+
+
+def sums(
+    name: str, to: float, axes: Callable[..., Any], *, when: Callable[..., bool], word: tuple[str, ...] = ()
+) -> Relation:
+    """The first output sums to a number along axes.
+
+    Args:
+        name, word: as for `law`. to: the number.
+        axes: (arguments by name) -> an axis or several. when: (arguments by name) -> whether the law applies.
+    """
+
+    def relate(outputs: Outputs, **given: Any) -> tuple[Any, Any]:
+        total = outputs[0].sum(call(axes, given))
+        return (total,), (torch.full_like(total, to),)
+
+    return Relation(name, _asked((), lambda: ({},), when), taking((), relate, axes), False, word)
+
+
+def shifted(tensor: Tensor, dims: tuple[int, ...], rng: Any) -> tuple[Tensor, Tensor] | None:
+    """A tensor on a grid, and the same plus one number for each of its rows, which extend along `dims`; both exact.
+
+    None where there is no room for that: the tensor is empty, infinite or NaN, or too large.
+    """
+    wide = tensor.double()
+    if not tensor.numel() or not wide.abs().max() < SHIFTABLE:
+        return None
+    precision = {torch.float64: 53, torch.float32: 24, torch.float16: 11}.get(tensor.dtype, 8)
+    top = wide.abs().amax(dims, keepdim=True).clamp(min=2.0**-10).log2().ceil()
+    grid = torch.exp2(top - (precision - 3))
+    coarse = (wide / grid).round() * grid
+    moved = coarse + torch.from_numpy(rng.integers(-3, 4, top.shape).astype(np.float64)) * torch.exp2(top)
+    one, other = coarse.to(tensor.dtype), moved.to(tensor.dtype)
+    return (one, other) if torch.equal(one.double(), coarse) and torch.equal(other.double(), moved) else None
+
+
+def plus_exactly(tensor: Tensor, number: float) -> Tensor | None:
+    """The sum, or None where it is rounded."""
+    moved = tensor + number
+    return moved if torch.equal(moved.double(), tensor.double() + number) else None
+
+
+# ------------------------------------------------------------------------------------------------- how they are built
+
+
+def _at(values: Sequence[Any], index: int) -> Any:
+    return values[min(index, len(values) - 1)]
+
+
+def _asked(
+    names: Sequence[str], change: Callable[..., Any], when: Callable[..., bool] | None = None
+) -> Callable[..., Any]:
+    """`change` of the arguments of these names, None where `when` does not hold of those that it has parameters for."""
+
+    def asked(**given: Any) -> Any:
+        if when is not None and not call(when, given):
+            return None
+        return change(**{name: given[name] for name in names})
+
+    return taking(names, asked, when)
+
+
+def _is_moderate(tensor: Tensor) -> bool:
+    """Whether squares of its elements are far from underflow and overflow where they are accumulated."""
+    size = tensor.double().abs()
+    info, inside = torch.finfo(torch.float32 if tensor.dtype.itemsize == 2 else tensor.dtype), size[size > 0]
+    return not inside.numel() or bool((inside.min() >= info.tiny**0.25) & (inside.max() <= info.max**0.25))
+
+
+def _scales_exactly(old: Any, new: Any, factor: float) -> bool:
+    """Whether an argument may be scaled by a law that holds bit for bit."""
+    if old is None:
+        return True
+    if not isinstance(old, Tensor):
+        return bool(new >= NEGLIGIBLE)
+    return _is_moderate(old) and torch.equal(new.double(), old.double() * factor)

@@ -1,0 +1,127 @@
+"""Refusals by the names of arguments: documented invalid input, made from a valid call by one change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...oracles.op import Refusal
+from .arguments import Args, Named, Signature, call, taking
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A refusal before it is known which op it is of.
+
+    Attributes:
+        name: the mistake in a few words.
+        change: (arguments by name) -> what changes in a valid call, by name; None where this mistake cannot be made.
+        error: what must be raised. mentions: what its text must have in it.
+        argument: if there are no mentions, the argument whose name the text must have in it, as the op itself names it.
+    """
+
+    name: str
+    change: Callable[..., Named | None]
+    error: type[Exception]
+    mentions: tuple[str, ...]
+    argument: str = ""
+
+    def of(self, signature: Signature) -> Refusal:
+        """The refusal of an op.
+
+        Raises:
+            ValueError: a parameter of `change` is no argument of the op.
+        """
+        what = f"refusal {self.name!r}"
+        read = signature.reader(what, self.change)
+
+        def mutate(args: Args) -> Args | None:
+            changes = read(args)
+            return None if changes is None else signature.changed(what, args, changes)
+
+        mentions = self.mentions or ((signature.own(self.argument),) if self.argument else ())
+        return Refusal(self.name, mutate, self.error, mentions)
+
+
+def refusal(name: str, change: Callable[..., Named | None], error: type[Exception], *mentions: str) -> Mistake:
+    """Any mistake.
+
+    Args:
+        name: the mistake in a few words.
+        change: (arguments by name) -> what changes in a valid call, by name; None where this mistake cannot be made.
+        error: what must be raised. mentions: what its text must have in it.
+    """
+    return Mistake(name, change, error, mentions)
+
+
+def wrong(
+    argument: str, name: str, change: Callable[[Any], Any], error: type[Exception], *mentions: str, **others: Any
+) -> Mistake:
+    """One argument changed by a function of its value; not made where the argument, or what becomes of it, is None.
+
+    Args:
+        argument: its name. name: the mistake in a few words.
+        change: (value) -> the wrong value.
+        error: what must be raised. mentions: what its text must have in it, by default the argument's name.
+        others: values that other arguments must have, for the mistake to be this one alone.
+    """
+
+    def changes(**given: Any) -> Named | None:
+        value = given[argument]
+        new = None if value is None else change(value)
+        return None if new is None else {argument: new, **others}
+
+    return Mistake(name, taking((argument,), changes), error, mentions, argument)
+
+
+# ----------------------------------------------------------------------------------------------- mistakes of many ops
+
+
+def not_a_tensor(argument: str, *mentions: str) -> Mistake:
+    """A list instead of a tensor: TypeError."""
+    return wrong(argument, f"{argument} is not a tensor", lambda tensor: tensor.tolist(), TypeError, *mentions)
+
+
+def integer(argument: str, *mentions: str, **others: Any) -> Mistake:
+    """A tensor of int64 instead of a floating one: RuntimeError."""
+
+    def integers(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(tensor, dtype=torch.int64)
+
+    return wrong(argument, f"integer {argument}", integers, RuntimeError, *mentions, **others)
+
+
+def shape(argument: str, *mentions: str) -> Mistake:
+    """A tensor with one row more than it should have: RuntimeError. Of a tensor without dims, a vector of two."""
+
+    def longer(tensor: torch.Tensor) -> torch.Tensor:
+        rows, *rest = tensor.shape or (1,)
+        return torch.ones((rows + 1, *rest), dtype=tensor.dtype)
+
+    return wrong(argument, f"{argument} of another shape", longer, RuntimeError, *mentions)
+
+
+def missing(
+    argument: str, *mentions: str, when: Callable[..., bool] | None = None, error: type[Exception] = RuntimeError
+) -> Mistake:
+    """None instead of an argument that is needed.
+
+    Args:
+        argument: its name. mentions: what the error must have in its text, by default that name.
+        when: (arguments by name) -> whether it is needed; by default, always.
+        error: what must be raised.
+    """
+
+    def changes(**given: Any) -> Named | None:
+        needed = when is None or call(when, given)
+        return {argument: None} if needed and given[argument] is not None else None
+
+    return Mistake(f"no {argument}", taking((argument,), changes, when), error, mentions, argument)
+
+
+def value(argument: str, wrong_value: Any, error: type[Exception], *mentions: str) -> Mistake:
+    """One wrong value, whatever the right one is."""
+    return wrong(argument, f"{argument}={wrong_value!r}", lambda right: wrong_value, error, *mentions)
