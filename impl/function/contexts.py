@@ -10,11 +10,10 @@ between, which saves the tensor inside and remembers which of its dims was the b
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ..operator import torch_private as private
+from .static_types import Ctx, Leaf, Leaves
 
 
 class WrappedCtx:
@@ -26,7 +25,7 @@ class WrappedCtx:
 
     _pt_reserved_attrs: tuple[str, ...] = ("_pt_reserved_attrs", "_pt_inner_ctx")
 
-    def __init__(self, ctx: Any) -> None:
+    def __init__(self, ctx: Ctx) -> None:
         # A context of ours has attributes of these names by right. On the author's they would be shadowed without a
         # word.
         if not isinstance(ctx, WrappedCtx):
@@ -35,15 +34,15 @@ class WrappedCtx:
                 raise RuntimeError(_collision(reserved))
         self._set(_pt_inner_ctx=ctx)
 
-    def _set(self, **own: Any) -> None:
+    def _set(self, **own: Leaf) -> None:
         # Past `__setattr__`, which hands attributes on to the context inside and refuses the reserved names.
         self.__dict__.update(own)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Leaf:
         # Python asks here only for what the object itself lacks, so the attributes of the wrapper come first.
         return getattr(self._pt_inner_ctx, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Leaf) -> None:
         if name in type(self)._pt_reserved_attrs:
             raise RuntimeError(_collision(type(self)._pt_reserved_attrs))
         setattr(self._pt_inner_ctx, name, value)
@@ -61,7 +60,7 @@ class CtxWithSavedTensors(WrappedCtx):
 
     _pt_reserved_attrs = ("_pt_new_saved_tensors", *WrappedCtx._pt_reserved_attrs)
 
-    def __init__(self, ctx: Any, new_saved_tensors: tuple[Tensor, ...]) -> None:
+    def __init__(self, ctx: Ctx, new_saved_tensors: tuple[Tensor, ...]) -> None:
         super().__init__(ctx)
         self._set(_pt_new_saved_tensors=new_saved_tensors)
 
@@ -85,7 +84,7 @@ class CtxCustomSave(WrappedCtx):
         *WrappedCtx._pt_reserved_attrs,
     )
 
-    def __init__(self, ctx: Any, current_level: int) -> None:
+    def __init__(self, ctx: Ctx, current_level: int) -> None:
         super().__init__(ctx)
         self._set(_pt_saved_for_backward_bdims=(), _pt_saved_for_forward_bdims=(), _pt_current_level=current_level)
 
@@ -105,9 +104,10 @@ class CtxCustomSave(WrappedCtx):
     def mark_non_differentiable(self, *args: Tensor) -> None:
         self._pt_inner_ctx.mark_non_differentiable(*self._unwrapped(args))
 
-    def _unwrapped(self, tensors: tuple[Tensor, ...]) -> Any:
+    def _unwrapped(self, tensors: tuple[Tensor, ...]) -> Leaves:
         # Autograd knows an output by its identity, and the outputs that it sees are the tensors inside.
-        return private.unwrap_batched(tensors, self._pt_current_level)[0]
+        unwrapped: Leaves = private.unwrap_batched(tensors, self._pt_current_level)[0]
+        return unwrapped
 
 
 class ForwardCtx:

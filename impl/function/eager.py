@@ -8,14 +8,14 @@ list or a dict on as a value that no gradient flows through.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..operator import torch_private as private
 from ..operator.torch_private import pytree
+from .static_types import Ctx, FunctionClass, Leaf, Leaves, Method, Pytree, Structure
 
 _PLAN = "_opassay_plan"
 _EMPTY_RANGE = (1, 0)
@@ -27,7 +27,7 @@ class _Structure:
 
     __slots__ = ("spec",)
 
-    def __init__(self, spec: Any) -> None:
+    def __init__(self, spec: Structure) -> None:
         self.spec = spec
 
 
@@ -41,14 +41,14 @@ class Plan(NamedTuple):
         apply: torch's own apply of the class that runs.
     """
 
-    forward: Any
+    forward: Method
     separate: bool
     least: int
     most: int | None
-    apply: Callable[..., Any]
+    apply: Method
 
 
-def plan_of(cls: Any) -> Plan:
+def plan_of(cls: FunctionClass) -> Plan:
     """The plan of a class, made once."""
     # Only the class's own plan counts: a subclass would inherit that of its parent, and may have another `forward`. A
     # `forward` that was assigned after the first call makes the plan void, too.
@@ -59,7 +59,7 @@ def plan_of(cls: Any) -> Plan:
     return plan
 
 
-def positional(cls: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def positional(cls: FunctionClass, plan: Plan, args: Leaves, kwargs: dict[str, Leaf]) -> Leaves:
     """The arguments by position, defaults filled in. TypeError where they do not go with `forward`."""
     if not kwargs and plan.least <= len(args) and (plan.most is None or len(args) <= plan.most):
         return args
@@ -75,7 +75,7 @@ def positional(cls: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, An
     return bound.args
 
 
-def apply_eagerly(plan: Plan, args: tuple[Any, ...]) -> Any:
+def apply_eagerly(plan: Plan, args: Leaves) -> Pytree:
     """The outputs on the ordinary tape."""
     # A tensor that was kept from a transform is still wrapped when that has ended; the tape is to see the one inside.
     result = plan.apply(*[private.unwrap_if_dead(arg) if isinstance(arg, Tensor) else arg for arg in args])
@@ -84,14 +84,14 @@ def apply_eagerly(plan: Plan, args: tuple[Any, ...]) -> Any:
     return result
 
 
-def backward_of(cls: Any) -> Callable[..., Any]:
+def backward_of(cls: FunctionClass) -> Method:
     """The static method (ctx, *cotangents) that a class defines under one of torch's names for it.
 
     Raises:
         RuntimeError: it defines both.
     """
     if cls.vjp is torch.autograd.Function.vjp:
-        method: Callable[..., Any] = cls.backward
+        method: Method = cls.backward
     elif cls.backward is torch.autograd.Function.backward:
         method = cls.vjp
     else:
@@ -104,7 +104,7 @@ def backward_of(cls: Any) -> Callable[..., Any]:
     return method
 
 
-def flat_tangents(cls: Any, moved: Any, count: int) -> tuple[Any, ...]:
+def flat_tangents(cls: FunctionClass, moved: Pytree, count: int) -> Leaves:
     """What a `jvp` returned, one per leaf of the outputs.
 
     Raises:
@@ -128,13 +128,13 @@ class EagerFunction(torch.autograd.Function, metaclass=OwnMeta):
     """A custom function whose outputs may be any pytree; to be applied where no transform is active."""
 
     @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls, *args: Leaf, **kwargs: Leaf) -> Pytree:
         """The outputs on the ordinary tape."""
         plan = plan_of(cls)
         return apply_eagerly(plan, positional(cls, plan, args, kwargs))
 
 
-def _make_plan(cls: Any) -> Plan:
+def _make_plan(cls: FunctionClass) -> Plan:
     separate = cls.setup_context is not torch.autograd.Function.setup_context
     kinds = [p.kind for p in inspect.signature(cls.forward).parameters.values()]
     least = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
@@ -149,17 +149,17 @@ def _make_plan(cls: Any) -> Plan:
     return Plan(cls.forward, separate, least, most, super(torch.autograd.Function, running).apply)
 
 
-def _with_containers(cls: Any) -> Any:
+def _with_containers(cls: FunctionClass) -> FunctionClass:
     """A subclass of the same name whose outputs torch understands."""
 
-    def forward(*args: Any) -> Any:
+    def forward(*args: Leaf) -> Pytree:
         output = cls.forward(*args)
         if _is_flat(output):
             return output
         leaves, spec = pytree.tree_flatten(output)
         return (*leaves, _Structure(spec))
 
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Ctx, inputs: Leaves, output: Pytree) -> None:
         if type(output) is tuple and type(output[-1]) is _Structure:
             setattr(ctx, _STRUCTURED, True)
             output = pytree.tree_unflatten(output[:-1], output[-1].spec)
@@ -167,10 +167,10 @@ def _with_containers(cls: Any) -> Any:
 
     # The structure at the end is an output as well: torch passes `backward` a cotangent for it and wants a tangent of
     # it, and both are None.
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Ctx, *grads: Leaf) -> Pytree:
         return user_backward(ctx, *(grads[:-1] if hasattr(ctx, _STRUCTURED) else grads))
 
-    def jvp(ctx: Any, *tangents: Any) -> Any:
+    def jvp(ctx: Ctx, *tangents: Leaf) -> Pytree:
         moved = cls.jvp(ctx, *tangents)
         return (*pytree.tree_leaves(moved), None) if hasattr(ctx, _STRUCTURED) else moved
 
@@ -182,7 +182,7 @@ def _with_containers(cls: Any) -> Any:
     return type(cls)(cls.__name__, (cls,), {name: staticmethod(f) for name, f in members.items()} | plain)
 
 
-def _is_flat(output: Any) -> bool:
+def _is_flat(output: Pytree) -> bool:
     """Whether torch takes an output as it is: one leaf, or a tuple of leaves."""
     if isinstance(output, Tensor):
         return True

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..operator import torch_private as private
 from . import eager, rules
+from .static_types import Leaf, Pytree
 
 
 class Function(eager.EagerFunction):
@@ -28,7 +27,7 @@ class Function(eager.EagerFunction):
     """
 
     @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls, *args: Leaf, **kwargs: Leaf) -> Pytree:
         """The outputs of `forward` on `args`, on the tape of every transform that is active.
 
         Raises:

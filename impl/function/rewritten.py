@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from ..operator import torch_private as private
 from ..operator.torch_private import pytree
 from .function import Function
+from .static_types import Ctx, Leaf, Leaves, Method, Pytree
 
 
-def autograd_function_forward_rewritten(
-    original_forward: Callable[..., Any], original_setup_context: Callable[..., Any]
-) -> Callable[..., Any]:
+def autograd_function_forward_rewritten(original_forward: Method, original_setup_context: Method) -> Method:
     """A `forward(ctx, *args)` of a function that has `forward(*args)` and `setup_context` apart."""
 
-    def new_forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+    def new_forward(ctx: Ctx, *args: Leaf, **kwargs: Leaf) -> Pytree:
         output = original_forward(*args, **kwargs)
         original_setup_context(ctx, args, output)
         return output
@@ -36,7 +34,7 @@ class AutogradFunctionApply(private.HigherOrderOperator):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__("opassay_autograd_function_apply")
 
-    def __call__(self, fwd: Any, bwd: Any, *fwd_args: Any, args_tensor_mask: Any) -> Any:
+    def __call__(self, fwd: Method, bwd: Method, *fwd_args: Leaf, args_tensor_mask: Sequence[bool]) -> Pytree:
         """The outputs of `fwd`.
 
         Raises:
@@ -47,30 +45,30 @@ class AutogradFunctionApply(private.HigherOrderOperator):  # type: ignore[misc]
             raise ValueError(
                 f"args_tensor_mask: got {count} true positions, need at most len(fwd_args)={len(fwd_args)}."
             )
-        outputs: Any = _template(fwd, bwd, count).apply(*fwd_args)
+        outputs: Pytree = _template(fwd, bwd, count).apply(*fwd_args)
         return outputs[0]
 
 
-def _template(fwd: Any, bwd: Any, count: int) -> type[Function]:
+def _template(fwd: Method, bwd: Method, count: int) -> type[Function]:
     """The function whose outputs are those of `fwd` and then the intermediates that it saves.
 
     As outputs, the intermediates get the wrapping of every level. Inputs that it saves are saved as the inputs they
     are: derivatives of `bwd` go through them.
     """
-    saved_inputs: list[Any] = []  # per saved value: the position of the input that it is, or None
+    saved_inputs: list[int | None] = []  # per saved value: the position of the input that it is, or None
 
     class ApplyTemplate(Function):
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(*args: Any) -> Any:
+        def forward(*args: Leaf) -> Pytree:
             output, saved = fwd(None, *args)
             # By identity, because an equal tensor that is not the input has no place in the input's graph.
             saved_inputs[:] = [next((i for i, arg in enumerate(args) if arg is value), None) for value in saved]
             return output, [v for v, i in zip(saved, saved_inputs, strict=True) if i is None]
 
         @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        def setup_context(ctx: Ctx, inputs: Leaves, output: Pytree) -> None:
             results, intermediates = output
             fresh = iter(intermediates)
             saved = [next(fresh) if i is None else inputs[i] for i in saved_inputs]
@@ -86,7 +84,7 @@ def _template(fwd: Any, bwd: Any, count: int) -> type[Function]:
             ctx.mark_non_differentiable(*marked)
 
         @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
+        def backward(ctx: Ctx, *grads: Leaf) -> Pytree:
             saved = [o if t is None else t for t, o in zip(ctx.saved_tensors, ctx.others, strict=True)]
             found = bwd(None, *grads[: ctx.outputs], *saved)
             return (*(found if isinstance(found, (tuple, list)) else (found,)), *(ctx.constants * [None]))

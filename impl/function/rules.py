@@ -19,7 +19,7 @@ down, and puts the wrapping on what comes back. Rules that look arbitrary and ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from torch.autograd import forward_ad
 from ..operator import torch_private as private
 from ..operator.torch_private import TransformType, pytree
 from . import contexts, eager, vmapify, wrapping
+from .static_types import Ctx, Dims, FunctionClass, Interpreter, Leaf, Leaves, Pytree, Structure
 
 MORE = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
 
@@ -38,7 +39,7 @@ class CustomFunctionHigherOrderOperator(private.HigherOrderOperator):  # type: i
     def __init__(self) -> None:
         super().__init__("opassay_custom_function_call")
 
-    def __call__(self, autograd_function: Any, *args: Any) -> Any:
+    def __call__(self, autograd_function: FunctionClass, *args: Leaf) -> Pytree:
         if private.transforms_active():
             return super().__call__(autograd_function, *args)
         return autograd_function.apply(*args)
@@ -57,7 +58,7 @@ class VmapInfo(NamedTuple):
 # ------------------------------------------------------------------------------------------------ reverse mode
 
 
-def custom_function_call_grad(interpreter: Any, autograd_function: Any, *operands: Any) -> Any:
+def custom_function_call_grad(interpreter: Interpreter, autograd_function: FunctionClass, *operands: Leaf) -> Pytree:
     """The function on the tape of one level."""
     generated, structure = generate_single_level_function(interpreter, autograd_function)
     with private.single_level_function_enabled():
@@ -65,7 +66,9 @@ def custom_function_call_grad(interpreter: Any, autograd_function: Any, *operand
     return pytree.tree_unflatten(leaves, structure())
 
 
-def generate_single_level_function(interpreter: Any, autograd_function: Any) -> tuple[Any, Callable[[], Any]]:
+def generate_single_level_function(
+    interpreter: Interpreter, autograd_function: FunctionClass
+) -> tuple[FunctionClass, Callable[[], Structure]]:
     """An autograd function for the level of `interpreter`, which returns the flat leaves of the outputs.
 
     Returns:
@@ -74,9 +77,9 @@ def generate_single_level_function(interpreter: Any, autograd_function: Any) -> 
     level = interpreter.level()
     # torch's `apply` returns the flat tuple that `forward` returned. The structure, which is known only once the
     # function has run, leaves `forward` by way of this list.
-    specs: list[Any] = []
+    specs: list[Structure] = []
 
-    def forward(*operands: Any) -> Any:
+    def forward(*operands: Leaf) -> Pytree:
         unwrapped = unwrapped_for_grad(operands, level)
         output = lowered_call(interpreter, autograd_function, unwrapped)
         wrapped = wrapping.wrap_outputs_maintaining_identity(
@@ -86,10 +89,10 @@ def generate_single_level_function(interpreter: Any, autograd_function: Any) -> 
         specs[:] = [spec]
         return tuple(leaves)
 
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
+    def setup_context(ctx: Ctx, inputs: Leaves, output: Leaves) -> Pytree:
         return autograd_function.setup_context(ctx, inputs, pytree.tree_unflatten(output, specs[0]))
 
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Ctx, *grads: Leaf) -> Pytree:
         return eager.backward_of(autograd_function)(ctx, *grads)
 
     members = {"forward": forward, "setup_context": setup_context, "backward": backward}
@@ -98,12 +101,12 @@ def generate_single_level_function(interpreter: Any, autograd_function: Any) -> 
     return generated, lambda: specs[0]
 
 
-def unwrapped_for_grad(operands: Any, level: int) -> Any:
+def unwrapped_for_grad(operands: Pytree, level: int) -> Pytree:
     """The operands without the wrapping of a grad or jvp level."""
     return pytree.tree_map_only(Tensor, lambda t: private.unwrap_for_grad(t, level), operands)
 
 
-def lowered_call(interpreter: Any, autograd_function: Any, operands: Any) -> Any:
+def lowered_call(interpreter: Interpreter, autograd_function: FunctionClass, operands: Pytree) -> Pytree:
     """The operator, one level further down."""
     with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
         return custom_function_call(autograd_function, *operands)
@@ -112,20 +115,20 @@ def lowered_call(interpreter: Any, autograd_function: Any, operands: Any) -> Any
 # ------------------------------------------------------------------------------------------------ forward mode
 
 
-def custom_function_call_jvp(interpreter: Any, autograd_function: Any, *operands: Any) -> Any:
+def custom_function_call_jvp(interpreter: Interpreter, autograd_function: FunctionClass, *operands: Leaf) -> Pytree:
     """The function and its `jvp`, both one level further down; the outputs are dual tensors of this level."""
     level = interpreter.level()
     primals, tangents = taken_apart(operands, level)
     ctx = contexts.ForwardCtx(tuple(isinstance(t, Tensor) for t in tangents))
     output = lowered_call(interpreter, autograd_function, primals)
     leaves = pytree.tree_leaves(output)
-    moved: tuple[Any, ...] = (None,) * len(leaves)
+    moved: Leaves = (None,) * len(leaves)
     with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
         autograd_function.setup_context(ctx, primals, output)  # also tells what was written
         if any(ctx.needs_input_grad):
             moved = output_tangents(autograd_function, ctx, leaves, _given_to_jvp(ctx, primals, tangents))
 
-    def dual(leaf: Any, tangent: Any) -> Any:
+    def dual(leaf: Leaf, tangent: Leaf) -> Leaf:
         if not isinstance(leaf, Tensor):
             return leaf
         # What was written in place is returned as the very operand that the caller passed. The caller goes on with that
@@ -160,7 +163,7 @@ def _with_tangent(operand: Tensor, primal: Tensor, tangent: Tensor | None, level
         return operand.copy_(wrapped)
 
 
-def taken_apart(operands: tuple[Any, ...], level: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def taken_apart(operands: Leaves, level: int) -> tuple[Leaves, Leaves]:
     """Primals and tangents of the operands, in tensors of the levels outside; no tensor and no tangent give None."""
     primals, tangents = [], []
     for operand in operands:
@@ -175,7 +178,7 @@ def taken_apart(operands: tuple[Any, ...], level: int) -> tuple[tuple[Any, ...],
     return tuple(primals), tuple(tangents)
 
 
-def _given_to_jvp(ctx: contexts.ForwardCtx, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, ...]:
+def _given_to_jvp(ctx: contexts.ForwardCtx, primals: Leaves, tangents: Leaves) -> Leaves:
     """Tangents as `jvp` gets them: zeros where there is none, if the context says so; copies of those it may write."""
     found = []
     for primal, tangent in zip(primals, tangents, strict=True):
@@ -189,8 +192,8 @@ def _given_to_jvp(ctx: contexts.ForwardCtx, primals: tuple[Any, ...], tangents: 
 
 
 def output_tangents(
-    autograd_function: Any, ctx: contexts.ForwardCtx, leaves: list[Any], tangents: tuple[Any, ...]
-) -> tuple[Any, ...]:
+    autograd_function: FunctionClass, ctx: contexts.ForwardCtx, leaves: list[Leaf], tangents: Leaves
+) -> Leaves:
     """What the function's `jvp` returns, one per leaf of the outputs.
 
     Raises:
@@ -210,12 +213,12 @@ def output_tangents(
 # ------------------------------------------------------------------------------------------------ vmap
 
 
-def has_overridden_vmap_rule(autograd_function: Any) -> bool:
+def has_overridden_vmap_rule(autograd_function: FunctionClass) -> bool:
     """Whether the class, or one that it inherits from, has a `vmap` of its own."""
     return autograd_function.vmap is not torch.autograd.Function.vmap
 
 
-def validate_vmap_returns_tuple_of_two_elements(result: Any) -> None:
+def validate_vmap_returns_tuple_of_two_elements(result: Leaf) -> None:
     """RuntimeError unless `result` is a tuple (output, out_dims)."""
     need = (
         "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure compatible"
@@ -227,7 +230,7 @@ def validate_vmap_returns_tuple_of_two_elements(result: Any) -> None:
         raise RuntimeError(need + f"Got {len(result)} returns instead")
 
 
-def _require_one_vmap_rule(autograd_function: Any) -> None:
+def _require_one_vmap_rule(autograd_function: FunctionClass) -> None:
     name, own = autograd_function.__name__, has_overridden_vmap_rule(autograd_function)
     if autograd_function.generate_vmap_rule and own:
         raise RuntimeError(
@@ -242,7 +245,7 @@ def _require_one_vmap_rule(autograd_function: Any) -> None:
         )
 
 
-def custom_function_call_vmap(interpreter: Any, autograd_function: Any, *operands: Any) -> Any:
+def custom_function_call_vmap(interpreter: Interpreter, autograd_function: FunctionClass, *operands: Leaf) -> Pytree:
     """The function's vmap rule, its own or a generated one; nothing where no operand is batched at this level."""
     _require_one_vmap_rule(autograd_function)
     level = interpreter.level()
@@ -265,18 +268,22 @@ def custom_function_call_vmap(interpreter: Any, autograd_function: Any, *operand
     return wrapping.wrap_outputs_maintaining_identity(output, unwrapped, operands, wrap, out_dims=out_dims)
 
 
-def _by_vmap_rule(autograd_function: Any, info: VmapInfo, in_dims: Any, operands: Any) -> tuple[Any, Any]:
+def _by_vmap_rule(
+    autograd_function: FunctionClass, info: VmapInfo, in_dims: Dims, operands: Pytree
+) -> tuple[Pytree, Dims]:
     """(output, out_dims) of the function's rule on operands without the batch."""
     if autograd_function.generate_vmap_rule:
         generated, out_dims = vmapify.vmapify_autograd_function(autograd_function, in_dims, *info)
         output = custom_function_call(generated, *operands)
         return output, out_dims()
-    result: tuple[Any, Any] = autograd_function.vmap(info, in_dims, *operands)
+    result: tuple[Pytree, Dims] = autograd_function.vmap(info, in_dims, *operands)
     validate_vmap_returns_tuple_of_two_elements(result)
     return result
 
 
-def custom_function_call_functionalize(interpreter: Any, autograd_function: Any, *operands: Any) -> Any:
+def custom_function_call_functionalize(
+    interpreter: Interpreter, autograd_function: FunctionClass, *operands: Leaf
+) -> Pytree:
     """Refuses: `forward` may write its arguments, and a functionalised call could not tell."""
     raise RuntimeError(f"{autograd_function.__name__}: torch.func.functionalize of a custom function is not supported.")
 

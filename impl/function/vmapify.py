@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from ..operator import torch_private as private
 from ..operator.torch_private import pytree
 from . import contexts, eager
+from .static_types import Ctx, Dims, FunctionClass, Leaf, LeafDims, Leaves, Method, Pytree
 
 _serial = itertools.count()
 
@@ -25,25 +26,25 @@ _serial = itertools.count()
 class _Books(NamedTuple):
     """What `setup_context` found for one context."""
 
-    out_dims: tuple[Any, ...]  # of the leaves of the outputs
-    input_shapes: tuple[Any, ...]  # of a slice
-    backward_dims: Any  # batch dims of what was saved for backward
-    forward_dims: Any
+    out_dims: LeafDims  # of the leaves of the outputs
+    input_shapes: tuple[torch.Size | None, ...]  # of a slice
+    backward_dims: Dims  # batch dims of what was saved for backward
+    forward_dims: Dims
 
 
 class _OnSlices:
     """The static methods of a function, each run on batched operands as it runs on every slice."""
 
-    def __init__(self, function: Any, in_dims: Any, batch_size: int, randomness: str) -> None:
+    def __init__(self, function: FunctionClass, in_dims: Dims, batch_size: int, randomness: str) -> None:
         self.function, self.in_dims, self.batch_size, self.randomness = function, in_dims, batch_size, randomness
-        self.out_dims: Any = None
+        self.out_dims: Dims = None
         # One name per instance, for nested vmaps share one context; on the context, for levels may save differently.
         self.books = f"_pt_vmapified_{next(_serial)}"
 
-    def vmapped(self, f: Callable[..., Any], dims: Any) -> Callable[..., Any]:
+    def vmapped(self, f: Method, dims: Dims) -> Method:
         return private.restore_vmap(f, dims, self.batch_size, self.randomness)
 
-    def forward(self, *operands: Any) -> Any:
+    def forward(self, *operands: Leaf) -> Pytree:
         # The version counter of a tensor grows with every write in place, so it tells what `forward` has written.
         before = [_version(operand) for operand in operands]
         outputs, out_dims = self.vmapped(self.function.forward, self.in_dims)(*operands)
@@ -51,8 +52,8 @@ class _OnSlices:
         outputs, self.out_dims = _every_output_batched(outputs, out_dims, self.batch_size, written)
         return outputs
 
-    def setup_context(self, ctx: Any, inputs: Any, outputs: Any) -> None:
-        def inner(inputs: Any, outputs: Any) -> None:
+    def setup_context(self, ctx: Ctx, inputs: Leaves, outputs: Pytree) -> None:
+        def inner(inputs: Pytree, outputs: Pytree) -> None:
             wrapped = contexts.CtxCustomSave(ctx, private.current_level())
             self.function.setup_context(wrapped, inputs, outputs)
             shapes = tuple(i.shape if isinstance(i, Tensor) else None for i in inputs)
@@ -62,10 +63,10 @@ class _OnSlices:
         # Under vmap, too: what it says of shapes must be said of a slice.
         self.vmapped(inner, (self.in_dims, self.out_dims))(inputs, outputs)
 
-    def jvp(self, ctx: Any, *tangents: Any) -> Any:
+    def jvp(self, ctx: Ctx, *tangents: Leaf) -> Pytree:
         books: _Books = getattr(ctx, self.books)
 
-        def on_slice(saved: Any, tangents: Any) -> Any:
+        def on_slice(saved: Pytree, tangents: Pytree) -> Pytree:
             moved = self.function.jvp(contexts.CtxWithSavedTensors(ctx, saved), *tangents)
             return eager.flat_tangents(self.function, moved, len(books.out_dims))
 
@@ -73,10 +74,10 @@ class _OnSlices:
         moved, moved_dims = self.vmapped(on_slice, dims)(ctx.saved_tensors, tangents)
         return reductify(moved, moved_dims, books.out_dims, self.batch_size)
 
-    def backward(self, ctx: Any, *grad_outputs: Any) -> Any:
+    def backward(self, ctx: Ctx, *grad_outputs: Leaf) -> Pytree:
         books: _Books = getattr(ctx, self.books)
 
-        def on_slice(saved: Any, grad_outputs: Any) -> Any:
+        def on_slice(saved: Pytree, grad_outputs: Pytree) -> Pytree:
             return eager.backward_of(self.function)(contexts.CtxWithSavedTensors(ctx, saved), *grad_outputs)
 
         dims = (books.backward_dims, get_tangents_in_dims(books.out_dims, grad_outputs))
@@ -85,8 +86,8 @@ class _OnSlices:
 
 
 def vmapify_autograd_function(
-    autograd_function: Any, in_dims: Any, batch_size: int, randomness: str
-) -> tuple[Any, Callable[[], Any]]:
+    autograd_function: FunctionClass, in_dims: Dims, batch_size: int, randomness: str
+) -> tuple[FunctionClass, Callable[[], Dims]]:
     """A function that does to operands batched at `in_dims` what `autograd_function` does to every slice.
 
     Returns:
@@ -99,11 +100,13 @@ def vmapify_autograd_function(
     return generated, lambda: slices.out_dims
 
 
-def _version(value: Any) -> int:
+def _version(value: Leaf) -> int:
     return value._version if isinstance(value, Tensor) and not value.is_inference() else 0
 
 
-def _every_output_batched(outputs: Any, out_dims: Any, batch_size: int, written: list[Tensor]) -> tuple[Any, Any]:
+def _every_output_batched(
+    outputs: Pytree, out_dims: Dims, batch_size: int, written: list[Tensor]
+) -> tuple[Pytree, Dims]:
     """Outputs that do not depend on the slice, once per slice, but for inputs that were written.
 
     A cotangent of an output that all slices share would be the sum over the slices, and `backward` of each slice would
@@ -118,7 +121,7 @@ def _every_output_batched(outputs: Any, out_dims: Any, batch_size: int, written:
     return pytree.tree_unflatten(leaves, spec), pytree.tree_unflatten(dims, spec)
 
 
-def get_tangents_in_dims(input_dims: Any, tangents: Any) -> Any:
+def get_tangents_in_dims(input_dims: Dims, tangents: Pytree) -> Dims:
     """`input_dims` with None where there is no tangent."""
     dims, spec = pytree.tree_flatten(input_dims)
     leaves = pytree.tree_leaves(tangents)
@@ -128,11 +131,11 @@ def get_tangents_in_dims(input_dims: Any, tangents: Any) -> Any:
 
 
 def reductify(
-    grad_input: Any,
-    grad_input_bdim: Any,
-    input_bdim: Any,
+    grad_input: Pytree,
+    grad_input_bdim: Dims,
+    input_bdim: Dims,
     batch_size: int,
-    target_shape_without_bdim_to_reduce_to: Any = None,
+    target_shape_without_bdim_to_reduce_to: tuple[torch.Size | None, ...] | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Every gradient with its batch where its input has it; summed over the batch where the input has none.
 
@@ -157,7 +160,7 @@ def reductify_leaf(
     grad_input_bdim: int | None,
     input_bdim: int | None,
     batch_size: int,
-    target_shape_without_bdim_to_reduce_to: Any = None,
+    target_shape_without_bdim_to_reduce_to: torch.Size | None = None,
 ) -> Tensor | None:
     """One gradient, as `reductify`; reduced to the input's shape where that is given.
 

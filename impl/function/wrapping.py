@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 
 from ..operator import torch_private as private
 from ..operator.torch_private import pytree
+from .static_types import Dims, Leaves, Pytree, Structure
 
 # A value of its own for "not given", since None is an out_dim: that of an output without a batch.
 NO_OUT_DIMS = "not specified"
 
 
 def wrap_outputs_maintaining_identity(
-    outputs: Any, unwrapped_inputs: Any, orig_inputs: Any, wrap_fn: Callable[..., Tensor], out_dims: Any = NO_OUT_DIMS
-) -> Any:
+    outputs: Pytree,
+    unwrapped_inputs: Pytree,
+    orig_inputs: Pytree,
+    wrap_fn: Callable[..., Tensor],
+    out_dims: Dims = NO_OUT_DIMS,
+) -> Pytree:
     """`outputs` with every tensor wrapped, but for those that are an unwrapped input: that input takes their place.
 
     So a tensor that was written in place and returned is, outside as inside, the one that was passed: autograd's
@@ -42,7 +46,7 @@ def wrap_outputs_maintaining_identity(
     }
     leaves, spec = pytree.tree_flatten(outputs)
     batched = not (isinstance(out_dims, str) and out_dims == NO_OUT_DIMS)
-    dims: list[tuple[Any, ...]] = [()] * len(leaves)
+    dims: list[Leaves] = [()] * len(leaves)
     if batched:
         dims = [(dim,) for dim in flat_out_dims(out_dims, spec)]
     wrapped = [
@@ -52,7 +56,7 @@ def wrap_outputs_maintaining_identity(
     return pytree.tree_unflatten(wrapped, spec)
 
 
-def flat_out_dims(out_dims: Any, spec: Any) -> list[int | None]:
+def flat_out_dims(out_dims: Dims, spec: Structure) -> list[int | None]:
     """One out_dim per leaf of `spec`. RuntimeError where they do not go together."""
     found = private.broadcast_to_and_flatten(out_dims, spec)
     if found is None:

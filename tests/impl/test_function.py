@@ -235,7 +235,7 @@ new = (
     "    torch._C._functorch.push_dynamic_layer_stack(layer)\\n"
     "    return found\\n"
 )
-order = ("contexts", "wrapping", "eager", "vmapify", "rules", "function")
+order = ("static_types", "contexts", "wrapping", "eager", "vmapify", "rules", "function")
 careless = changed(opassay.impl.function, order, "rules", old, new).function.Function
 print(_what_is_left("forward", careless)[0])
 """

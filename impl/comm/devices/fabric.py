@@ -8,14 +8,17 @@ import copy
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import Tensor
 
 from .planner import BUCKET
 
-Stream = Any
+#: A device of torch, its name, or an index into the devices of a fabric.
+DeviceName: TypeAlias = torch.device | str | int
+#: A queue of a device: torch's class for that kind of device, or a logical one. They have no type in common.
+Stream: TypeAlias = Any
 # A context variable and no global one, so that each thread has the fabric that it made active itself.
 _CURRENT: contextvars.ContextVar[Fabric | None] = contextvars.ContextVar("fabric", default=None)
 
@@ -31,7 +34,7 @@ class Fabric(ABC):
     devices: tuple[torch.device, ...]
     bucket: int = BUCKET
 
-    def device(self, name: Any) -> torch.device:
+    def device(self, name: DeviceName) -> torch.device:
         """The device of an index into `devices`, of a name, or of a device; −1 is the host, as in torch.
 
         Raises:
@@ -106,11 +109,11 @@ class TorchFabric(Fabric):
     destination computes. Copies between accelerators are ordered by torch, after what both had to do.
     """
 
-    def __init__(self, devices: Sequence[Any] | None = None) -> None:
+    def __init__(self, devices: Sequence[torch.device | str] | None = None) -> None:
         self.devices = tuple(_accelerators() if devices is None else map(torch.device, devices))
         self._side: dict[tuple[torch.device, int], Stream] = {}
 
-    def device(self, name: Any) -> torch.device:
+    def device(self, name: DeviceName) -> torch.device:
         found = super().device(name)
         if found.type == "cpu":
             return torch.device("cpu")  # "cpu:0" is the same
@@ -177,7 +180,7 @@ class FoldedFabric(TorchFabric):
         device: which; by default the first accelerator, or the CPU, which has no streams.
     """
 
-    def __init__(self, size: int, device: Any = None) -> None:
+    def __init__(self, size: int, device: torch.device | str | None = None) -> None:
         if size < 1:
             raise ValueError(f"FoldedFabric: got size={size}, need at least 1.")
         first = torch.device(device) if device is not None else next(iter(_accelerators()), torch.device("cpu"))
@@ -194,7 +197,7 @@ def _all_of_torch() -> Fabric:
     return TorchFabric()
 
 
-def get_stream(device: Any) -> Stream:
+def get_stream(device: DeviceName) -> Stream:
     """The background stream for copies between the host and a device; None for the CPU, and where there is none."""
     fabric = current()
     return fabric.side_stream(fabric.device(device))

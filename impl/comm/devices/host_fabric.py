@@ -17,13 +17,12 @@ import contextlib
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .fabric import Fabric
-from .logical import Buffer, LogicalTensor
+from .fabric import DeviceName, Fabric, Stream
+from .logical import Buffer, Event, LogicalTensor
 
 HOST = torch.device("cpu")
 
@@ -92,7 +91,7 @@ class HostFabric(Fabric):
         self._side: dict[tuple[torch.device, int], LogicalStream] = {}
         self._buffers: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()  # by their storage
 
-    def device(self, name: Any) -> torch.device:
+    def device(self, name: DeviceName) -> torch.device:
         found = super().device(name)
         if found != HOST and found not in self._now:
             raise ValueError(f"device: got device={name}, need the host or one of {len(self.devices)} logical devices.")
@@ -122,7 +121,7 @@ class HostFabric(Fabric):
             self.ledger.append(Transfer(str(source), str(device), x.numel() * x.element_size()))
         return found
 
-    def _stored(self, raw: Tensor, device: torch.device, runs: Any, out: Tensor | None, what: str) -> Tensor:
+    def _stored(self, raw: Tensor, device: torch.device, runs: Stream, out: Tensor | None, what: str) -> Tensor:
         if isinstance(out, LogicalTensor):
             self.write(out.buffer, runs, what)
             out.raw.copy_(raw)
@@ -135,7 +134,7 @@ class HostFabric(Fabric):
     def empty(self, like: Tensor, shape: Sequence[int], device: torch.device) -> Tensor:
         return self.on_device(torch.empty(shape, dtype=like.dtype), device, "")
 
-    def on_device(self, raw: Tensor, device: torch.device, what: str, stream: Any = None) -> Tensor:
+    def on_device(self, raw: Tensor, device: torch.device, what: str, stream: Stream = None) -> Tensor:
         """Memory of the host as a tensor of a device, which an operation has written; of the host, itself.
 
         Args:
@@ -186,7 +185,7 @@ class HostFabric(Fabric):
     def sent(self) -> int:
         return sum(entry.size for entry in self.ledger)
 
-    def bytes_between(self, source: Any, destination: Any) -> int:
+    def bytes_between(self, source: torch.device | str, destination: torch.device | str) -> int:
         """Bytes that went from one device to another."""
         names = (str(source), str(destination))
         return sum(entry.size for entry in self.ledger if (entry.source, entry.destination) == names)
@@ -198,13 +197,13 @@ class HostFabric(Fabric):
 
     # ------------------------------------------------------------------------------- events, told by the tensors
 
-    def read(self, buffer: Buffer, stream: Any, what: str) -> None:
+    def read(self, buffer: Buffer, stream: Stream, what: str) -> None:
         """A read of a buffer: after its last write."""
         self._require(buffer.written, stream, f"{what} on {stream} reads a buffer that is written")
         # The last read of each stream stands for those before it, which have happened before it on that stream.
         buffer.reads[stream] = (stream, stream.tick(), what)
 
-    def write(self, buffer: Buffer, stream: Any, what: str) -> None:
+    def write(self, buffer: Buffer, stream: Stream, what: str) -> None:
         """A write: after its last write, and after everything that read it since."""
         self._require(buffer.written, stream, f"{what} on {stream} writes a buffer that is written")
         for event in buffer.reads.values():
@@ -220,6 +219,9 @@ class HostFabric(Fabric):
                     "no wait, and not kept for that stream"
                 )
 
-    def _require(self, event: tuple[Any, int, str] | None, stream: Any, text: str) -> None:
-        if event is not None and not stream.has_seen(event[0], event[1]):
-            raise RaceError(f"{text} by {event[2]} on {event[0]}: no wait in between")
+    def _require(self, event: Event | None, stream: Stream, text: str) -> None:
+        if event is None:
+            return
+        other, number, what = event
+        if not stream.has_seen(other, number):
+            raise RaceError(f"{text} by {what} on {other}: no wait in between")

@@ -13,7 +13,7 @@ from opassay.properties.functions import build
 from ..changed_source import changed
 from .fault import WRONG, Fault
 
-ORDER = ("contexts", "wrapping", "eager", "vmapify", "rules", "function")
+ORDER = ("static_types", "contexts", "wrapping", "eager", "vmapify", "rules", "function")
 
 
 def _subject(module: str, old: str, new: str) -> Callable[..., Any]:
