@@ -152,9 +152,3 @@ def versions_kept(tensor: Tensor) -> AbstractContextManager[None]:
     while _is_wrapper(layers[-1]):
         layers.append(_inner(layers[-1]))
     return _keep_versions(tuple(layers))
-
-
-def tensor_positions(overload: Any) -> tuple[int, ...]:
-    """Positions of the `Tensor` and `Tensor?` arguments in an overload's schema."""
-    kinds = [str(argument.type) for argument in overload._schema.arguments]
-    return tuple(i for i, kind in enumerate(kinds) if kind in ("Tensor", "Optional[Tensor]"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,7 +22,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from opassay.impl import layer_norm, native_layer_norm, native_layer_norm_backward
-from opassay.impl.operator import positional as dispatch
+from opassay.impl.operator.batching import in_front
+from opassay.impl.operator.operator import Operator, on_all_devices
+from opassay.impl.operator.records import Grads, Record
+from opassay.impl.operator.rules import Rules
 
 Subject = Callable[[Tensor, Tensor, Tensor], Tensor]
 EPS = 1e-2
@@ -95,36 +98,44 @@ def _scaled_log_sigmoid(x: Tensor, w: Tensor | None, scale: float) -> Tensor:
     return torch.from_numpy(values if w is None else values * w.detach().numpy())
 
 
-def _log_sigmoid_vmap(info: Any, in_dims: Any, x: Tensor, w: Tensor | None, scale: float) -> Any:
-    def batched(t: Tensor, dim: int | None) -> Tensor:
-        return t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
-
-    return opaque_op(batched(x, in_dims[0]), None if w is None else batched(w, in_dims[1]), scale), 0
+def _log_sigmoid_vmap(op: Any, size: int, dims: Record, args: Record) -> Any:
+    return op(in_front(args.x, dims.x, size), in_front(args.w, dims.w, size), args.scale), 0
 
 
-def _log_sigmoid_backward(tensors: Any, extras: Any, needs: Any, cotangents: Any) -> Any:
-    (x, w), (scale,), (g,) = tensors, extras, cotangents
+class _Saved(NamedTuple):
+    x: Tensor
+    w: Tensor | None
+    scale: float
+
+
+def _log_sigmoid_save(args: Record, outputs: Record, needs: Record) -> _Saved:
+    return _Saved(args.x, args.w, args.scale)
+
+
+def _log_sigmoid_backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+    x, w, scale = saved
+    g = cotangents.out
     slope = scale * torch.sigmoid(-x)
-    d_w = g * scale * torch.nn.functional.logsigmoid(x) if w is not None and needs[1] else None
-    return (g * slope if w is None else g * slope * w), d_w, None
+    d_w = g * scale * torch.nn.functional.logsigmoid(x) if w is not None and needs.w else None
+    return {"x": g * slope if w is None else g * slope * w, "w": d_w}
 
 
-def _log_sigmoid_jvp(args: Any, tangents: Any) -> Any:
-    (x, w, scale), (tx, tw, _) = args, tangents
+def _log_sigmoid_jvp(args: Record, tangents: Record) -> Tensor:
+    x, w, scale = args
     out = torch.zeros_like(x)
-    if tx is not None:
-        out = out + scale * torch.sigmoid(-x) * tx * (1 if w is None else w)
-    if tw is not None:
-        out = out + scale * torch.nn.functional.logsigmoid(x) * tw
-    return (out,)
+    if tangents.x is not None:
+        out = out + scale * torch.sigmoid(-x) * tangents.x * (1 if w is None else w)
+    if tangents.w is not None:
+        out = out + scale * torch.nn.functional.logsigmoid(x) * tangents.w
+    return out
 
 
-opaque_op = dispatch.define(
-    torch.library.Library("opassay_test_transforms", "DEF"),
+opaque_op = Operator(
     "scaled_log_sigmoid(Tensor x, Tensor? w, float scale) -> Tensor",
-    dispatch.Kernels(_scaled_log_sigmoid, _scaled_log_sigmoid, lambda x, w, scale: x.new_empty(x.shape)),
+    on_all_devices(_scaled_log_sigmoid, lambda args: args.x.new_empty(args.x.shape)),
     _log_sigmoid_vmap,
-    dispatch.Derivatives(lambda args, outputs, needs: (args[:2], args[2:]), _log_sigmoid_backward, _log_sigmoid_jvp),
+    Rules(_log_sigmoid_save, _log_sigmoid_backward, _log_sigmoid_jvp),
+    library=torch.library.Library("opassay_test_transforms", "DEF"),
 )
 
 

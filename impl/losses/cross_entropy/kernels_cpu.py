@@ -1,7 +1,7 @@
 """Kernels of cross entropy: log-softmax, selection and reduction in one, in float32 or float64.
 
-Shapes, batch dims and weights are those of losses_cpu. Nothing but the input is kept for the backward kernel: computing
-the probabilities again is as fast as reading them.
+Shapes, batch dims and weights are those of nll_loss.kernels_cpu. Nothing but the input is kept for the backward kernel:
+computing the probabilities again is as fast as reading them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NARROW, _MANY = 16, 1 << 14
 """Below so many classes, and from so many elements, ATen's softmax along the last dim is slower than its parts."""
 
 
-def forward(
+def cross_entropy(
     x: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -37,7 +37,7 @@ def forward(
     dim = class_dim(x.dim(), batch_ndim)
     if x.is_cpu and batch_ndim == 0 and not smoothing and x.dtype not in HALF:
         z = _log_probabilities(x, dim)
-        return nll.forward(z, target, weight, reduction, ignore_index, 0, "cross_entropy")
+        return nll.nll_loss(z, target, weight, reduction, ignore_index, 0, "cross_entropy")
     classes = x.shape[dim]
     index, ignored = checked_index("cross_entropy", target, classes, ignore_index)
     up = compute_dtype(x.dtype)
@@ -63,7 +63,7 @@ def forward(
     return out.to(x.dtype), total_weight
 
 
-def backward(
+def cross_entropy_backward(
     grad_output: Tensor,
     x: Tensor,
     target: Tensor,

@@ -29,7 +29,7 @@ def class_dim(ndim: int, batch_ndim: int) -> int:
     return batch_ndim if ndim == batch_ndim + 1 else batch_ndim + 1
 
 
-def forward(
+def nll_loss(
     x: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -74,7 +74,7 @@ def _forward_aten(
         raise _out_of_range(op, target, x.shape[class_dim(x.dim(), 0)], ignore_index) from None
 
 
-def backward(
+def nll_loss_backward(
     grad_output: Tensor,
     target: Tensor,
     weight: Tensor | None,

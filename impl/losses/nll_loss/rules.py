@@ -1,7 +1,7 @@
 """The negative log likelihood as torch sees it: one forward op, under two names, and its adjoint in the input.
 
 `nll_loss` and `nll_loss_forward` differ in autocast alone. Both return the total weight, which is a differentiable
-function of the weight. Shapes and batch dims are those of losses_cpu. The backward op takes the cotangent of every
+function of the weight. Shapes and batch dims are those of kernels_cpu. The backward op takes the cotangent of every
 position's loss (divided by the total weight already, for a mean): it is linear in that and in the weight.
 
 The weight comes in float32 for the half types: it has a part in both outputs and in the backward op, and its cotangents
@@ -10,54 +10,85 @@ from all of them sum in float32.
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...operator import positional as dispatch
+from ...operator.batching import in_front
+from ...operator.operator import Operator, on_all_devices
 from ...operator.precision import HALF, compute_dtype
+from ...operator.records import Grads, Record
+from ...operator.rules import Rules
 from . import kernels_cpu as kernels
 from .expressions import Form
 from .kernels_cpu import MEAN, NONE, SUM, class_dim
 
-Needs = tuple[bool, ...]
 
-_library = torch.library.Library("opassay", "FRAGMENT")
+class _Saved(NamedTuple):
+    """What the loss keeps: the input only where the weight needs a gradient, for the input's does not read it."""
+
+    input: Tensor | None
+    target: Tensor
+    weight: Tensor | None
+    given: Tensor | None
+    classes: int
+    dtype: torch.dtype
+    reduction: int
+    ignore_index: int
+    batch_ndim: int
 
 
-def _forward_fake(
-    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, batch_ndim: int
-) -> tuple[Tensor, Tensor]:
-    batch = x.shape[:batch_ndim]
+class _SavedAdjoint(NamedTuple):
+    """What the backward op keeps: the cotangent only where the weight needs a gradient."""
+
+    grad_output: Tensor | None
+    target: Tensor
+    weight: Tensor | None
+    classes: int
+    ignore_index: int
+    batch_ndim: int
+    dtype: torch.dtype
+    ndim: int
+
+
+class _SavedTotal(NamedTuple):
+    target: Tensor
+    shape: torch.Size
+    dtype: torch.dtype
+    ignore_index: int
+    batch_ndim: int
+
+
+def _forward_fake(args: Record) -> tuple[Tensor, Tensor]:
+    x, batch = args.input, args.input.shape[: args.batch_ndim]
     total = x.new_empty(batch, dtype=compute_dtype(x.dtype))
-    return x.new_empty(target.shape if reduction == NONE else batch), total
+    return x.new_empty(args.target.shape if args.reduction == NONE else batch), total
 
 
-def _forward_save(args: dispatch.Args, outputs: dispatch.Args, needs: Needs) -> Any:
-    """Not the input, unless the weight needs a gradient: the input's does not read it."""
-    x, target, weight, reduction, ignore_index, batch_ndim = args
-    given = outputs[1] if reduction == MEAN else None
-    classes = x.shape[class_dim(x.dim(), batch_ndim)]
-    return (x if needs[2] else None, target, weight, given), (
-        classes, x.dtype, reduction, ignore_index, batch_ndim
+def _forward_save(args: Record, outputs: Record, needs: Record) -> _Saved:
+    x = args.input
+    return _Saved(
+        x if needs.weight else None, args.target, args.weight, outputs.total if args.reduction == MEAN else None,
+        x.shape[class_dim(x.dim(), args.batch_ndim)], x.dtype, args.reduction, args.ignore_index, args.batch_ndim,
     )  # fmt: skip
 
 
-def _forward_backward(tensors: Any, extras: dispatch.Args, needs: Needs, cotangents: dispatch.Args) -> dispatch.Grads:
+def _forward_backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
     """d_input by the backward op; d_weight from l = -w_t x_t and, for a mean, through the total weight."""
-    x, target, weight, given = tensors
-    classes, dtype, reduction, ignore_index, batch_ndim = extras
-    g, g_total = cotangents
-    d_input = d_weight = None
+    x, target, weight, given, classes, dtype, reduction, ignore_index, batch_ndim = saved
+    g = cotangents.out
+    grads: dict[str, Tensor | None] = {}
     form = form_of(target, classes, ignore_index, batch_ndim)
     if g is not None:
-        g = cotangent(form, g, weight, given, needs[2])
-    if needs[0] and g is not None:
-        d_input = backward(g, target, weight, classes, ignore_index, batch_ndim, dtype)
-    if needs[2] and x is not None:
-        d_weight = weight_gradient(form, x.to(compute_dtype(dtype)), weight, reduction, g, g_total)
-    return d_input, None, d_weight, None, None, None
+        g = cotangent(form, g, weight, given, needs.weight)
+    if needs.input and g is not None:
+        grads["input"] = backward(g, target, weight, classes, ignore_index, batch_ndim, dtype)
+    if needs.weight and x is not None and weight is not None:
+        wide = x.to(compute_dtype(dtype))
+        grads["weight"] = weight_gradient(form, wide, weight, reduction, g, cotangents.total)
+    return grads
 
 
 def form_of(target: Tensor, classes: int, ignore_index: int, batch_ndim: int, smoothing: float = 0.0) -> Form:
@@ -90,10 +121,9 @@ def weight_gradient(
     return None if out is None else out.sum_to_size(weight.shape).to(weight.dtype)
 
 
-def _forward_jvp(args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grads:
+def _forward_jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor]:
     x, target, weight, reduction, ignore_index, batch_ndim = args
-    t, _, t_weight = tangents[:3]
-    up = compute_dtype(x.dtype)
+    t, t_weight, up = tangents.input, tangents.weight, compute_dtype(x.dtype)
     if t_weight is None:
         out, total = _plain(t, target, weight, reduction, ignore_index, batch_ndim)
         return out, torch.zeros_like(total)
@@ -123,9 +153,7 @@ def moved(
 
 def batched(t: Tensor, dim: int | None, size: int, dtype: torch.dtype | None = None) -> Tensor:
     """`t` with its batch in front; expanded where it has none, in `dtype`, which the gradient then sums in."""
-    if dim is not None:
-        return t.movedim(dim, 0)
-    return (t if dtype is None else t.to(dtype)).expand(size, *t.shape)
+    return in_front(t.to(dtype) if dim is None and dtype is not None else t, dim, size)
 
 
 def batched_weight(weight: Tensor | None, dim: int | None, size: int, batch_ndim: int) -> Tensor | None:
@@ -144,131 +172,130 @@ def output_dtype(x: Tensor, autocast: bool) -> torch.dtype:
     return torch.float32 if autocast else x.dtype
 
 
-def _forward_vmap(op: Any, autocast: bool, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-    x, target, weight, reduction, ignore_index, batch_ndim = args
-    size = info.batch_size
+def _forward_vmap(autocast: bool, op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    x = args.input
     out, total = op(
-        batched(x, in_dims[0], size, compute_dtype(x.dtype)), batched(target, in_dims[1], size),
-        batched_weight(weight, in_dims[2], size, batch_ndim), reduction, ignore_index, batch_ndim + 1,
+        batched(x, dims.input, size, compute_dtype(x.dtype)), batched(args.target, dims.target, size),
+        batched_weight(args.weight, dims.weight, size, args.batch_ndim), args.reduction, args.ignore_index,
+        args.batch_ndim + 1,
     )  # fmt: skip
     return (out.to(output_dtype(x, autocast)), total), (0, 0)
 
 
-def _backward_fake(
-    grad_output: Tensor, target: Tensor, weight: Tensor | None, classes: int, ignore_index: int, batch_ndim: int,
-    dtype: torch.dtype,
-) -> Tensor:  # fmt: skip
-    dim = class_dim(target.dim() + 1, batch_ndim)
-    return grad_output.new_empty((*target.shape[:dim], classes, *target.shape[dim:]), dtype=dtype)
+def _backward_fake(args: Record) -> Tensor:
+    shape = args.target.shape
+    dim = class_dim(len(shape) + 1, args.batch_ndim)
+    out: Tensor = args.grad_output.new_empty((*shape[:dim], args.classes, *shape[dim:]), dtype=args.dtype)
+    return out
 
 
-def _backward_save(args: dispatch.Args, outputs: dispatch.Args, needs: Needs) -> Any:
-    grad_output, target, weight, *rest = args
-    g = grad_output if needs[2] else None
-    return (g, target, weight), (*rest[:3], grad_output.dtype, grad_output.dim())
+def _backward_save(args: Record, outputs: Record, needs: Record) -> _SavedAdjoint:
+    g = args.grad_output
+    return _SavedAdjoint(
+        g if needs.weight else None, args.target, args.weight, args.classes, args.ignore_index, args.batch_ndim,
+        g.dtype, g.dim(),
+    )  # fmt: skip
 
 
-def _backward_backward(tensors: Any, extras: dispatch.Args, needs: Needs, cotangents: dispatch.Args) -> dispatch.Grads:
+def _backward_backward(saved: _SavedAdjoint, needs: Record, cotangents: Record) -> Grads:
     """<v, d_input> is the loss of the scores v, summed with grad_output: both gradients are that of a loss."""
-    g, target, weight = tensors
-    classes, ignore_index, batch_ndim, dtype, ndim = extras
-    v = cotangents[0]
+    g, target, weight, classes, ignore_index, batch_ndim, dtype, ndim = saved
+    v = cotangents.out
     up = compute_dtype(v.dtype)
-    if v.dtype is not dtype or needs[2]:
+    if v.dtype is not dtype or needs.weight:
         v = v.to(up)
-    d_grad = d_weight = None
-    if needs[0]:
+    grads = {}
+    if needs.grad_output:
         reduction = NONE if ndim == target.dim() else SUM
-        d_grad = _plain(v, target, weight, reduction, ignore_index, batch_ndim)[0].to(dtype)
-    if needs[2]:
+        grads["grad_output"] = _plain(v, target, weight, reduction, ignore_index, batch_ndim)[0].to(dtype)
+    if needs.weight and g is not None and weight is not None:
         form = form_of(target, classes, ignore_index, batch_ndim)
-        d_weight = form.to_weight(g.to(up), v).sum_to_size(weight.shape).to(weight.dtype)
-    return d_grad, None, d_weight, None, None, None, None
+        grads["weight"] = form.to_weight(g.to(up), v).sum_to_size(weight.shape).to(weight.dtype)
+    return grads
 
 
-def _backward_jvp(args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grads:
-    g, target, weight, *rest, dtype = args
-    t, _, t_weight = tangents[:3]
+def _backward_jvp(args: Record, tangents: Record) -> Tensor:
+    """The op itself in the direction of either argument: it is linear in both."""
+
+    def along(g: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+        return backward(g, args.target, weight, args.classes, args.ignore_index, args.batch_ndim, dtype)
+
+    t, t_weight, dtype = tangents.grad_output, tangents.weight, args.dtype
     if t_weight is None:
-        return (backward(t, target, weight, *rest, dtype),)
+        return along(t, args.weight, dtype)
     if t is None:
-        return (backward(g, target, t_weight, *rest, dtype),)
+        return along(args.grad_output, t_weight, dtype)
     up = compute_dtype(dtype)
-    both = backward(t, target, weight, *rest, up) + backward(g, target, t_weight, *rest, up)
-    return (both.to(dtype),)
+    return (along(t, args.weight, up) + along(args.grad_output, t_weight, up)).to(dtype)
 
 
-def _backward_vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-    g, target, weight, classes, ignore_index, batch_ndim, dtype = args
-    size = info.batch_size
-    out = backward(
-        batched(g, in_dims[0], size, compute_dtype(g.dtype)), batched(target, in_dims[1], size),
-        batched_weight(weight, in_dims[2], size, batch_ndim), classes, ignore_index, batch_ndim + 1, dtype,
+def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    g = args.grad_output
+    out = op(
+        batched(g, dims.grad_output, size, compute_dtype(g.dtype)), batched(args.target, dims.target, size),
+        batched_weight(args.weight, dims.weight, size, args.batch_ndim), args.classes, args.ignore_index,
+        args.batch_ndim + 1, args.dtype,
     )  # fmt: skip
     return out, 0
 
 
-def _total_fake(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: int) -> Tensor:
-    return weight.new_empty(target.shape[:batch_ndim], dtype=compute_dtype(weight.dtype))
+def _total_fake(args: Record) -> Tensor:
+    weight = args.weight
+    out: Tensor = weight.new_empty(args.target.shape[: args.batch_ndim], dtype=compute_dtype(weight.dtype))
+    return out
 
 
-def _total_save(args: dispatch.Args, outputs: dispatch.Args, needs: Needs) -> Any:
-    weight, target, *settings = args
-    return (target,), (weight.shape, weight.dtype, *settings)
+def _total_save(args: Record, outputs: Record, needs: Record) -> _SavedTotal:
+    return _SavedTotal(args.target, args.weight.shape, args.weight.dtype, args.ignore_index, args.batch_ndim)
 
 
-def _total_backward(tensors: Any, extras: dispatch.Args, needs: Needs, cotangents: dispatch.Args) -> dispatch.Grads:
-    (target,), (shape, dtype, ignore_index, batch_ndim) = tensors, extras
+def _total_backward(saved: _SavedTotal, needs: Record, cotangents: Record) -> Grads:
+    target, shape, dtype, ignore_index, batch_ndim = saved
     form = form_of(target, shape[-1], ignore_index, batch_ndim)
-    g = kernels.spread(cotangents[0], target).expand(target.shape)
-    return form.at_targets(g).sum_to_size(shape).to(dtype), None, None, None
+    g = kernels.spread(cotangents.out, target).expand(target.shape)
+    return {"weight": form.at_targets(g).sum_to_size(shape).to(dtype)}
 
 
-def _total_jvp(args: dispatch.Args, tangents: dispatch.Args) -> dispatch.Grads:
-    return (total_weight(tangents[0], *args[1:]),)
+def _total_jvp(args: Record, tangents: Record) -> Tensor:
+    return total_weight(tangents.weight, args.target, args.ignore_index, args.batch_ndim)
 
 
-def _total_vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-    weight, target, ignore_index, batch_ndim = args
-    weight = batched_weight(weight, in_dims[0], info.batch_size, batch_ndim)
-    return total_weight(weight, batched(target, in_dims[1], info.batch_size), ignore_index, batch_ndim + 1), 0
+def _total_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    weight = batched_weight(args.weight, dims.weight, size, args.batch_ndim)
+    return op(weight, batched(args.target, dims.target, size), args.ignore_index, args.batch_ndim + 1), 0
 
 
 AUTOCAST = (("cpu", torch.float32), ("cuda", torch.float32))
 """As torch: losses autocast to float32 on both."""
 
+Forward = Operator[Tensor, Tensor, Tensor | None, int, int, int, tuple[Tensor, Tensor]]
 
-def _define_forward(name: str, autocast: Any) -> Any:
-    op: Any = None
 
-    def vmap(*args: Any) -> tuple[Any, Any]:
-        return _forward_vmap(op, bool(autocast), *args)
-
-    op = dispatch.define(
-        _library,
+def _define_forward(name: str, autocast: tuple[tuple[str, torch.dtype], ...]) -> Forward:
+    return Operator(
         f"{name}(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, int batch_ndim)"
         " -> (Tensor, Tensor)",
-        dispatch.Kernels(kernels.forward, kernels.forward, _forward_fake, autocast),
-        vmap,
-        dispatch.Derivatives(_forward_save, _forward_backward, _forward_jvp),
+        on_all_devices(kernels.nll_loss, _forward_fake, autocast),
+        functools.partial(_forward_vmap, bool(autocast)),
+        Rules(_forward_save, _forward_backward, _forward_jvp),
+        outputs=("out", "total"),
     )
-    return op
 
 
 forward = _define_forward("nll_loss", AUTOCAST)
 _plain = forward_with_total_weight = _define_forward("nll_loss_forward", ())
-backward = dispatch.define(
-    _library,
+# The loss is linear in the scores and in the weight, and so is its adjoint: the rules of either call the other, which
+# says all there is at every order. An expression in torch's ops would sum in an order of its own choice.
+backward: Operator[Tensor, Tensor, Tensor | None, int, int, int, torch.dtype, Tensor] = Operator(
     "nll_loss_backward(Tensor grad_output, Tensor target, Tensor? weight, SymInt classes, SymInt ignore_index,"
     " int batch_ndim, ScalarType dtype) -> Tensor",
-    dispatch.Kernels(kernels.backward, kernels.backward, _backward_fake),
+    on_all_devices(kernels.nll_loss_backward, _backward_fake),
     _backward_vmap,
-    dispatch.Derivatives(_backward_save, _backward_backward, _backward_jvp),
+    Rules(_backward_save, _backward_backward, _backward_jvp),
 )
-total_weight = dispatch.define(
-    _library,
+total_weight: Operator[Tensor, Tensor, int, int, Tensor] = Operator(
     "nll_loss_total_weight(Tensor weight, Tensor target, SymInt ignore_index, int batch_ndim) -> Tensor",
-    dispatch.Kernels(kernels.total_weight, kernels.total_weight, _total_fake),
+    on_all_devices(kernels.total_weight, _total_fake),
     _total_vmap,
-    dispatch.Derivatives(_total_save, _total_backward, _total_jvp),
+    Rules(_total_save, _total_backward, _total_jvp),
 )

@@ -1,0 +1,89 @@
+"""The derivatives of local response normalisation as differentiable torch expressions.
+
+Letters, as in the kernels: a the input, g the cotangent of the output, t a direction, W the sum over each channel's
+window, W' its adjoint, c = alpha / size, kappa = 2 beta c, s = k + c W a^2, pn = s^(-beta - n).
+
+    out          = a p0
+    J t          = t p0 - kappa a p1 W(a t)
+    J' g         = g p0 - kappa a W'(g a p1)
+
+Half-precision operands are taken to float32 on entry; who calls rounds once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ..operator.batching import one_more_dim
+from ..operator.linear import Linear
+from ..operator.operator import Operator, on_all_devices
+from ..operator.precision import raised
+from . import kernels_cpu
+
+
+class Settings(NamedTuple):
+    """The numbers of a call."""
+
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+
+class _Base(NamedTuple):
+    """What the derivatives need at a, in a's compute dtype."""
+
+    a: Tensor
+    p0: Tensor
+    p1: Tensor
+    before: int
+    after: int
+    kappa: float
+
+    def window(self, t: Tensor) -> Tensor:
+        """W t."""
+        return _window(t, self.before, self.after)
+
+    def mirrored(self, t: Tensor) -> Tensor:
+        """W' t."""
+        return _window(t, self.after, self.before)
+
+
+def _window(t: Tensor, before: int, after: int) -> Tensor:
+    return window_sum(t, before, after) if before or after else t
+
+
+def _base(x: Tensor, settings: Settings) -> _Base:
+    size, alpha, beta, k = settings
+    a, c = raised(x), alpha / size
+    before, after = kernels_cpu.reach(size, x.shape[-3])
+    s = _window(a * a, before, after) * c + k
+    p0 = s.pow(-beta)
+    # Where s = 0 and beta is negative, p0 / s is not finite where p1 may be, and its product with zero is zero.
+    p1 = p0 / s if beta > 0 else s.pow(-beta - 1)
+    return _Base(a, p0, p1, before, after, 2.0 * beta * c)
+
+
+def moved_output(x: Tensor, t: Tensor, settings: Settings) -> Tensor:
+    """J t."""
+    at = _base(x, settings)
+    return t * at.p0 - at.kappa * (at.a * at.p1 * at.window(at.a * t))
+
+
+def gradient(g: Tensor, x: Tensor, settings: Settings) -> Tensor:
+    """J' g."""
+    if settings.beta == 0:  # the identity, whatever s is
+        return g
+    at = _base(x, settings)
+    return g * at.p0 - at.kappa * (at.a * at.mirrored(g * at.a * at.p1))
+
+
+#: The sum over the channels from `before` to `after` of each; mirrored, its own adjoint.
+window_sum: Operator[Tensor, int, int, Tensor] = Operator(
+    "channel_window_sum(Tensor input, int before, int after) -> Tensor",
+    on_all_devices(kernels_cpu.window_sum, lambda args: args.input.new_empty(args.input.shape)),
+    one_more_dim,
+    Linear(lambda grad, shape, before, after: window_sum(grad, after, before)),
+)
