@@ -1,8 +1,13 @@
 """The accept set of every output element, and where an output stands in it.
 
-With y the exact value and δ the bound on the error of the evaluation, an output is accepted iff
-RN(y − δ) ≤ out ≤ RN(y + δ), rounded once to the output's format. The decision is made in float64 with directed
-slack, and for the few elements that this leaves open with mpmath's integers, so that nothing rounds twice.
+What this is for: with y the exact value and δ the bound on the error of the evaluation, an output is accepted iff
+RN(y − δ) ≤ out ≤ RN(y + δ), rounded once to the output's format. Every measure of the report comes from here, too.
+
+What is hard here: the decision must be exact, and float64 is not. So y is a pair of float64 numbers, and a filter
+with directed slack decides all elements that are clearly inside or clearly outside (`_inside`). The few that it
+leaves open are decided with mpmath's integers, which round once (`_decide`). And an element that is NaN, infinite or
+beyond its format has no distance from y: whether it must match, or is not judged at all, depends on whether the
+operands were finite, and on the order of the derivative (`judge`).
 """
 
 from __future__ import annotations
@@ -73,7 +78,7 @@ def judge(
         finite_bound = np.isfinite(delta)
         finite = np.isfinite(high)
         inside, open_ = _inside(computed, fmt, high, low, delta)
-        accepted = np.array(inside)  # of an output without axes it is a scalar
+        accepted = np.array(inside)  # An array also for an output without axes, so that elements can be set.
         for i in map(tuple, np.argwhere(open_ & finite & finite_bound)):
             value = exact.values[i] if exact is not None else _pair(high[i], low[i])
             accepted[i] = _decide(computed[i], fmt, value, float(delta[i]))
@@ -95,7 +100,8 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
         return high, (ball.centre - high).astype(np.float64), _upward(radius)
     high, low = to_float_pair(exact)
     offset = np.abs((ball.centre - high) - low)
-    inside = ~(offset > radius * (1 + _SLACK))  # a NaN on either side is no contradiction
+    # Written as "not larger", because a NaN on either side is no contradiction.
+    inside = ~(offset > radius * (1 + _SLACK))
     if not inside.all():
         worst = np.unravel_index(int(np.argmax(~inside)), inside.shape)
         raise ReadingError(
@@ -111,7 +117,8 @@ def _upward(values: Any) -> Any:
 
 def _inside(computed: Any, fmt: Format, high: Any, low: Any, delta: Any) -> tuple[Any, Any]:
     """Accepted for sure, and undecided: the float64 filter."""
-    # For binary64 `high + t` is its only rounding, and t's own need slack; the other formats round a second time.
+    # The sum `high + t` rounds once. For binary64 that is the very rounding of the output's format, so only t itself
+    # needs slack; for the other formats `round_array` rounds a second time, so the sum needs slack, too.
     slack = (np.abs(low) + delta) * _SLACK + 5e-324
     if fmt != BINARY64:
         slack = slack + np.abs(high) * _SLACK
@@ -147,7 +154,7 @@ def _measured(
     bound = delta + 0.5 * ulp_array(fmt, np.abs(high) + delta)
     plain = judged & ~special & np.isfinite(delta)
     ratio = np.where(plain & np.isfinite(computed), error / bound, np.where(accepted, 0.0, np.inf))
-    ratio = np.where(accepted, np.minimum(ratio, 1.0), ratio)  # its own roundings may lift it an ulp above
+    ratio = np.where(accepted, np.minimum(ratio, 1.0), ratio)  # The quotient itself rounds, maybe above 1.
     ulps = np.where(plain & np.isfinite(computed), error / unit, np.where(accepted, 0.0, np.inf))
     width = np.where(plain, (delta + 0.5 * unit) / unit, np.nan)
     bias = np.where(plain & np.isfinite(computed), signed / bound, 0.0)

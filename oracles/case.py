@@ -12,7 +12,7 @@ from .op import Sample, Tensor, dtype_name
 from .verdict import MAX_CASE, Cell
 
 SCHEMA = "opassay-case/1"
-#: Largest accepted text: whatever a record holds (`verdict.MAX_CASE`), and as much again.
+#: The longest text that is read: twice what a record may hold of a case (`verdict.MAX_CASE`).
 LARGEST_TEXT = 2 * MAX_CASE
 _DTYPES = {
     dtype_name(d): d

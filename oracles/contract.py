@@ -8,6 +8,7 @@ after it was differentiated twice.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +73,13 @@ class Contract:
     def limit(self) -> float:
         """The largest intermediate that no evaluation turns into an infinity."""
         return self.accumulate.max / self.scaling
+
+    def holds(self, value: float) -> bool:
+        """Whether the accumulate format holds a value that is no larger than its largest without rounding it."""
+        if value == 0 or not math.isfinite(value):
+            return True
+        mantissa = abs(math.frexp(value)[0]) * 2.0**self.accumulate.precision
+        return mantissa == int(mantissa) and abs(value) >= self.accumulate.smallest_normal
 
 
 @functools.lru_cache(maxsize=64)

@@ -313,7 +313,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def to_array(tensor: Tensor) -> Any:
     """The values of a floating tensor as float64, exactly."""
-    return tensor.to("cpu", torch.float64).numpy(force=True)  # also of a ZeroTensor, as forward AD makes
+    # Forced, because a ZeroTensor, which forward AD makes, gives no array otherwise.
+    return tensor.to("cpu", torch.float64).numpy(force=True)
 
 
 def flat_outputs(outputs: Any) -> tuple[Any, ...]:

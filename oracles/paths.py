@@ -30,7 +30,7 @@ from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivativ
 
 @dataclass(frozen=True)
 class Like:
-    """Shape and dtype of a tensor."""
+    """Shape and dtype of a tensor that is still to be drawn: `Like((2, 3), torch.float32)` of a 2 x 3 cotangent."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

@@ -1,13 +1,16 @@
 """The rounding reading: a ball around each value that holds every sensible evaluation.
 
-An array of this kind is a centre c (float64, or the widest float of the machine where float64 itself is judged) and
-a radius r. The ball [c - r, c + r] contains the exact value *and* the result of every evaluation that the contract
-allows: any order of summation, FMA or not, elementary functions within their stated ulps. Centre and radius are
-those of ball arithmetic; each operation adds u (|c| + r) + η for the evaluation's rounding and u_c |c| for the
-centre's own. Nothing is first order, nothing is estimated, and no tree height is assumed: the sum of n terms costs
-(n - 1) u Σ(|x_i| + r_i) in any order (Rump, BIT 52, 2012; Jeannerod & Rump, SIMAX 34, 2013).
+What this is for: it gives the tolerance of every output element, from the formula alone. An array of this kind is a
+centre c (float64, or the widest float of the machine where float64 itself is judged) and a radius r. The ball
+[c - r, c + r] contains the exact value *and* the result of every evaluation that the contract allows: any order of
+summation, FMA or not, elementary functions within their stated ulps. Centre and radius are those of ball arithmetic;
+each operation adds u (|c| + r) + η for the evaluation's rounding and u_c |c| for the centre's own. Nothing is first
+order, nothing is estimated, and no tree height is assumed: the sum of n terms costs (n - 1) u Σ(|x_i| + r_i) in any
+order (Rump, BIT 52, 2012; Jeannerod & Rump, SIMAX 34, 2013).
 
-Where the formula's own evaluation may overflow the accumulate format the radius is infinite: not judged.
+What is hard here: a radius that measures no distance. It is infinite where an evaluation may overflow the accumulate
+format, although the centre does not; such an element is not judged. At a centre that is NaN or infinite it is 0 where
+every evaluation gives just that, and NaN where one may give something else (`_settled`).
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from ..reference.array import Array, Operands, Params, algorithms
-from ..reference.formats import Format
 from .contract import Contract
 
 #: Radii are computed in floating point themselves; this relative excess per operation covers their roundings.
@@ -36,10 +38,10 @@ class Ball(Array):
 
     __slots__ = ("centre", "contract", "radius", "special")
 
-    def __init__(self, centre: Any, radius: Any, terms: Contract, special: bool = False) -> None:
+    def __init__(self, centre: Any, radius: Any, contract: Contract, special: bool = False) -> None:
         self.centre = centre
         self.radius = radius
-        self.contract = terms
+        self.contract = contract
         self.special = special
 
     @property
@@ -56,11 +58,11 @@ class Ball(Array):
         return _constant(value, self.contract)
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
-        terms = self.contract
-        balls = [x if isinstance(x, Ball) else _constant(x, terms) for x in operands]
-        out = _RULES[primitive](terms, *balls, **params)
+        contract = self.contract
+        balls = [x if isinstance(x, Ball) else _constant(x, contract) for x in operands]
+        out = _RULES[primitive](contract, *balls, **params)
         if any(x.special for x in balls) or not np.isfinite(out.centre).all():
-            out = Ball(out.centre, _settled(primitive, out, balls, params), terms, True)
+            out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
         return out
 
     def radii(self) -> Any:
@@ -68,20 +70,20 @@ class Ball(Array):
         return np.zeros(self.shape) if self.radius is None else np.broadcast_to(self.radius, self.shape)
 
 
-def ball(values: Any, terms: Contract) -> Ball:
+def ball(values: Any, contract: Contract) -> Ball:
     """float64 inputs, held exactly by the dtype under test."""
-    centre = np.asarray(values, dtype=terms.centre_type)
-    if np.max(np.abs(centre), initial=0.0) <= terms.limit:
-        return Ball(centre, None, terms)
+    centre = np.asarray(values, dtype=contract.centre_type)
+    if np.max(np.abs(centre), initial=0.0) <= contract.limit:
+        return Ball(centre, None, contract)
     finite = np.isfinite(centre)
-    beyond = finite & (np.abs(centre) > terms.limit)  # an evaluation may scale inputs as well
-    return Ball(centre, np.where(beyond, np.inf, 0.0), terms, not finite.all())
+    beyond = finite & (np.abs(centre) > contract.limit)  # An evaluation may scale its inputs, too.
+    return Ball(centre, np.where(beyond, np.inf, 0.0), contract, not finite.all())
 
 
 def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
     """The radii of a result, where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
     if primitive not in _COMPUTED:
-        return out.radius  # elements are moved or chosen, with the radii they have
+        return out.radius
     axes = params.get("axes", ())
     sure: Any = True
     given: Any = False  # whether an operand is not finite
@@ -99,23 +101,16 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
 
 
 @functools.lru_cache(maxsize=512)
-def _scalar(value: float, terms: Contract) -> Ball:
-    centre = np.asarray(value, dtype=terms.centre_type)
-    exact_in = abs(value) <= terms.accumulate.max and _holds(terms.accumulate, value)
-    return Ball(centre, None if exact_in else abs(value) * terms.accumulate.unit_roundoff, terms)
+def _scalar(value: float, contract: Contract) -> Ball:
+    centre = np.asarray(value, dtype=contract.centre_type)
+    held = abs(value) <= contract.accumulate.max and contract.holds(value)
+    return Ball(centre, None if held else abs(value) * contract.accumulate.unit_roundoff, contract)
 
 
-def _holds(fmt: Format, value: float) -> bool:
-    if value == 0 or not math.isfinite(value):
-        return True
-    mantissa = abs(math.frexp(value)[0]) * 2.0**fmt.precision
-    return mantissa == int(mantissa) and abs(value) >= fmt.smallest_normal
-
-
-def _constant(value: Any, terms: Contract) -> Ball:
+def _constant(value: Any, contract: Contract) -> Ball:
     if isinstance(value, (int, float)):
-        return _scalar(float(value), terms)
-    return Ball(np.asarray(value, dtype=terms.centre_type), None, terms)
+        return _scalar(float(value), contract)
+    return Ball(np.asarray(value, dtype=contract.centre_type), None, contract)
 
 
 def _size(centre: Any) -> Any:
@@ -124,19 +119,19 @@ def _size(centre: Any) -> Any:
     return size if size.dtype == np.float64 else size.astype(np.float64)
 
 
-def _rounded(terms: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
+def _rounded(contract: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
     """The ball after `times` roundings of the evaluation and one of the centre. Overwrites `radius`."""
-    u, limit = terms.roundoff * times, terms.limit
+    u, limit = contract.roundoff * times, contract.limit
     out = _size(centre)
     largest = out.max(initial=0.0) + (0.0 if radius is None else np.max(radius, initial=0.0))
     inside = None if largest <= limit else out + (0.0 if radius is None else radius) <= limit
-    out *= (u + terms.centre_roundoff) * (1.0 + _SLACK)
+    out *= (u + contract.centre_roundoff) * (1.0 + _SLACK)
     if radius is not None:
         radius *= 1.0 + u + _SLACK
         out += radius
     if eta:
-        out += terms.underflow
-    return Ball(centre, out if inside is None else np.where(inside, out, np.inf), terms)
+        out += contract.underflow
+    return Ball(centre, out if inside is None else np.where(inside, out, np.inf), contract)
 
 
 def _is_power_of_two(x: Ball) -> bool:
@@ -150,27 +145,27 @@ def _total(a: Any, b: Any) -> Any:
     return np.array(a) if b is None else a + b
 
 
-def _add(terms: Contract, a: Ball, b: Ball) -> Ball:
-    return _rounded(terms, a.centre + b.centre, _total(a.radius, b.radius), eta=False)
+def _add(contract: Contract, a: Ball, b: Ball) -> Ball:
+    return _rounded(contract, a.centre + b.centre, _total(a.radius, b.radius), eta=False)
 
 
-def _subtract(terms: Contract, a: Ball, b: Ball) -> Ball:
-    return _rounded(terms, a.centre - b.centre, _total(a.radius, b.radius), eta=False)
+def _subtract(contract: Contract, a: Ball, b: Ball) -> Ball:
+    return _rounded(contract, a.centre - b.centre, _total(a.radius, b.radius), eta=False)
 
 
 def _scaled(x: Ball, factor: Any) -> Ball:
     """Times a power of two: exact but for underflow and overflow."""
     radius = None if x.radius is None else x.radius * abs(factor)
     centre = x.centre * factor
-    terms = x.contract
-    if factor < 1.0 and not np.min(np.abs(centre), initial=np.inf) >= terms.accumulate.smallest_normal:  # or a NaN
-        radius = terms.underflow if radius is None else radius + terms.underflow
-    if not np.max(np.abs(centre), initial=0.0) <= terms.limit:
-        radius = np.where(np.abs(centre) <= terms.limit, 0.0 if radius is None else radius, np.inf)
-    return Ball(centre, radius, terms)
+    contract = x.contract
+    if factor < 1.0 and not np.min(np.abs(centre), initial=np.inf) >= contract.accumulate.smallest_normal:  # or a NaN
+        radius = contract.underflow if radius is None else radius + contract.underflow
+    if not np.max(np.abs(centre), initial=0.0) <= contract.limit:
+        radius = np.where(np.abs(centre) <= contract.limit, 0.0 if radius is None else radius, np.inf)
+    return Ball(centre, radius, contract)
 
 
-def _multiply(terms: Contract, a: Ball, b: Ball) -> Ball:
+def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
     if _is_power_of_two(b):
         return _scaled(a, b.centre)
     if _is_power_of_two(a):
@@ -183,10 +178,10 @@ def _multiply(terms: Contract, a: Ball, b: Ball) -> Ball:
         reach = reach + b.radius if b.radius is not None else reach
         part = a.radius * reach
         radius = part if radius is None else radius + part
-    return _rounded(terms, a.centre * b.centre, radius)
+    return _rounded(contract, a.centre * b.centre, radius)
 
 
-def _divide(terms: Contract, a: Ball, b: Ball) -> Ball:
+def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     if _is_power_of_two(b):
         return _scaled(a, 1.0 / b.centre)
     quotient = a.centre / b.centre
@@ -194,24 +189,24 @@ def _divide(terms: Contract, a: Ball, b: Ball) -> Ball:
         # Dividing by a constant may be done by multiplying with its rounded reciprocal: two roundings.
         times = 2.0 if b.centre.ndim == 0 else 1.0
         radius = None if a.radius is None else a.radius / _size(b.centre)
-        return _rounded(terms, quotient, radius, times)
+        return _rounded(contract, quotient, radius, times)
     reach = _size(b.centre) - b.radius
     spread = _size(quotient) * b.radius if a.radius is None else a.radius + _size(quotient) * b.radius
-    return _rounded(terms, quotient, np.where(reach > 0, spread / reach, np.inf))
+    return _rounded(contract, quotient, np.where(reach > 0, spread / reach, np.inf))
 
 
-def _square(terms: Contract, a: Ball) -> Ball:
+def _square(contract: Contract, a: Ball) -> Ball:
     radius = None if a.radius is None else a.radius * (2.0 * _size(a.centre) + a.radius)
-    return _rounded(terms, np.square(a.centre), radius)
+    return _rounded(contract, np.square(a.centre), radius)
 
 
 def _function(name: str, value: Callable[[Any], Any], spread: Callable[[Any, Any, Any], Any]) -> Callable[..., Ball]:
     """An elementary function: `spread(c, r, y)` bounds |f(x) - f(c)| over the ball of c."""
 
-    def rule(terms: Contract, a: Ball) -> Ball:
+    def rule(contract: Contract, a: Ball) -> Ball:
         y = value(a.centre)
         radius = None if a.radius is None else np.array(spread(a.centre, a.radius, y), dtype=np.float64)
-        return _rounded(terms, y, radius, times=2.0 * terms.functions[name])
+        return _rounded(contract, y, radius, times=2.0 * contract.functions[name])
 
     return rule
 
@@ -236,23 +231,23 @@ def _tanh_spread(c: Any, r: Any, y: Any) -> Any:
     return r * (1.0 - np.square(np.tanh(nearest)))
 
 
-def _power(terms: Contract, a: Ball, exponent: float) -> Ball:
+def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
     y = np.power(a.centre, exponent)
     radius = None
     if a.radius is not None:
         low, high = np.maximum(a.centre - a.radius, 0.0), a.centre + a.radius
         slope = np.maximum(np.power(low, exponent - 1.0), np.power(high, exponent - 1.0))
         radius = np.where(a.centre > a.radius, abs(exponent) * slope * a.radius, np.inf).astype(np.float64)
-    if not _holds(terms.accumulate, exponent):  # an evaluation takes it rounded: x^d more, with |d| <= u |exponent|
-        growth = np.expm1(np.abs(np.log(a.centre)) * (abs(exponent) * terms.accumulate.unit_roundoff))
+    if not contract.holds(exponent):  # An evaluation rounds it, which makes x^d more, with |d| <= u |exponent|.
+        growth = np.expm1(np.abs(np.log(a.centre)) * (abs(exponent) * contract.accumulate.unit_roundoff))
         extra = np.where(np.isfinite(growth), _size(y) * growth, 0.0)
         radius = extra if radius is None else radius * (1.0 + growth) + extra
-    return _rounded(terms, y, radius, times=2.0 * terms.functions["power"])
+    return _rounded(contract, y, radius, times=2.0 * contract.functions["power"])
 
 
 def _extreme(choose: Any) -> Callable[..., Ball]:
-    def rule(terms: Contract, a: Ball, b: Ball) -> Ball:
-        return Ball(choose(a.centre, b.centre), _worse(a.radius, b.radius), terms)
+    def rule(contract: Contract, a: Ball, b: Ball) -> Ball:
+        return Ball(choose(a.centre, b.centre), _worse(a.radius, b.radius), contract)
 
     return rule
 
@@ -263,82 +258,82 @@ def _worse(a: Any, b: Any) -> Any:
     return np.maximum(0.0 if a is None else a, 0.0 if b is None else b)
 
 
-def _where(terms: Contract, a: Ball, b: Ball, condition: Any) -> Ball:
+def _where(contract: Contract, a: Ball, b: Ball, condition: Any) -> Ball:
     exact = a.radius is None and b.radius is None
     radius = None if exact else np.where(condition, _radius(a), _radius(b))
-    return Ball(np.where(condition, a.centre, b.centre), radius, terms)
+    return Ball(np.where(condition, a.centre, b.centre), radius, contract)
 
 
 def _radius(a: Ball) -> Any:
     return 0.0 if a.radius is None else a.radius
 
 
-def _attach(terms: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
+def _attach(contract: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
     """The given value; unless it is `kept`, an evaluation may compute it again as `b` says."""
     radius = _radius(a) + (0.0 if kept else _radius(b) + _size(a.centre - b.centre))
-    return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), terms)
+    return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
 
 
-def _sum(terms: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
+def _sum(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     centre = np.sum(a.centre, axis=axes, keepdims=True)
-    terms_added = a.centre.size // max(centre.size, 1)
-    if terms_added <= 1:
-        return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), terms)
-    growth = (terms_added - 1) * (terms.roundoff + terms.centre_roundoff) * (1.0 + terms_added * _SLACK)
+    summands = a.centre.size // max(centre.size, 1)
+    if summands <= 1:
+        return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
+    growth = (summands - 1) * (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * _SLACK)
     size = np.sum(_size(a.centre), axis=axes, keepdims=True)
     radius = size * growth
     if a.radius is not None:
         spread = np.sum(a.radii(), axis=axes, keepdims=True)
         size = size + spread
-        radius = radius + spread * (1.0 + growth + terms_added * _SLACK)
-    if not np.max(size, initial=0.0) <= terms.limit:
-        radius = np.where(size <= terms.limit, radius, np.inf)
-    return Ball(centre, radius, terms)
+        radius = radius + spread * (1.0 + growth + summands * _SLACK)
+    if not np.max(size, initial=0.0) <= contract.limit:
+        radius = np.where(size <= contract.limit, radius, np.inf)
+    return Ball(centre, radius, contract)
 
 
-def _max(terms: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
+def _max(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     radius = None if a.radius is None else np.max(a.radii(), axis=axes, keepdims=True)
-    return Ball(np.max(a.centre, axis=axes, keepdims=True), radius, terms)
+    return Ball(np.max(a.centre, axis=axes, keepdims=True), radius, contract)
 
 
-def _store(terms: Contract, a: Ball) -> Ball:
-    fmt = terms.stores
-    if fmt == terms.accumulate:
+def _store(contract: Contract, a: Ball) -> Ball:
+    fmt = contract.stores
+    if fmt == contract.accumulate:
         return a
     added = fmt.unit_roundoff * (np.abs(a.centre) + a.radii()) + fmt.eta
-    return Ball(a.centre, a.radii() + added, terms)
+    return Ball(a.centre, a.radii() + added, contract)
 
 
 def _moved(move: Callable[..., Any]) -> Callable[..., Ball]:
     """A structural primitive: centres and radii move alike, exactly."""
 
-    def rule(terms: Contract, a: Ball, **params: Any) -> Ball:
+    def rule(contract: Contract, a: Ball, **params: Any) -> Ball:
         radius = None if a.radius is None else move(a.radii(), **params)
-        return Ball(move(a.centre, **params), radius, terms)
+        return Ball(move(a.centre, **params), radius, contract)
 
     return rule
 
 
-def _concatenate(terms: Contract, *balls: Ball, axis: int) -> Ball:
+def _concatenate(contract: Contract, *balls: Ball, axis: int) -> Ball:
     centre = np.concatenate([b.centre for b in balls], axis=axis)
     if all(b.radius is None for b in balls):
-        return Ball(centre, None, terms)
-    return Ball(centre, np.concatenate([b.radii() for b in balls], axis=axis), terms)
+        return Ball(centre, None, contract)
+    return Ball(centre, np.concatenate([b.radii() for b in balls], axis=axis), contract)
 
 
-def _scatter(terms: Contract, a: Ball, index: Any, shape: tuple[int, ...]) -> Ball:
+def _scatter(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...]) -> Ball:
     centre = np.zeros(shape, dtype=a.centre.dtype)
     np.add.at(centre, index, a.centre)
     hits = np.zeros(shape)
     np.add.at(hits, index, 1.0)
     most = float(hits.max(initial=0.0))
     if most <= 1 and a.radius is None:
-        return Ball(centre, None, terms)
+        return Ball(centre, None, contract)
     spread, size = np.zeros(shape), np.zeros(shape)
     np.add.at(spread, index, a.radii())
     np.add.at(size, index, np.abs(a.centre).astype(np.float64))
-    growth = np.maximum(hits - 1.0, 0.0) * (terms.roundoff + terms.centre_roundoff)
-    return Ball(centre, spread * (1.0 + _SLACK) + growth * (size + spread), terms)
+    growth = np.maximum(hits - 1.0, 0.0) * (contract.roundoff + contract.centre_roundoff)
+    return Ball(centre, spread * (1.0 + _SLACK) + growth * (size + spread), contract)
 
 
 _RULES: dict[str, Callable[..., Ball]] = {
@@ -346,8 +341,8 @@ _RULES: dict[str, Callable[..., Ball]] = {
     "subtract": _subtract,
     "multiply": _multiply,
     "divide": _divide,
-    "negative": lambda terms, a: Ball(-a.centre, a.radius, terms),
-    "absolute": lambda terms, a: Ball(np.abs(a.centre), a.radius, terms),
+    "negative": lambda contract, a: Ball(-a.centre, a.radius, contract),
+    "absolute": lambda contract, a: Ball(np.abs(a.centre), a.radius, contract),
     "square": _square,
     "sqrt": _function("sqrt", np.sqrt, _sqrt_spread),
     "exp": _function("exp", np.exp, _exp_spread),
@@ -371,23 +366,23 @@ _RULES: dict[str, Callable[..., Ball]] = {
     "concatenate": _concatenate,
 }
 
-
+#: Primitives that compute: the others move or choose elements, and the radii with them.
 _COMPUTED = frozenset(
     {"add", "subtract", "multiply", "divide", "square", "sqrt", "exp", "expm1", "log", "log1p", "tanh", "power", "sum"}
 )
 
 
-def balls(function: Callable[..., Any], values: Any, terms: Contract) -> tuple[Ball, ...]:
+def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     """The rounding reading of a formula, its other algorithms included, at float64 inputs: a ball per element."""
-    first = _outputs(function, values, terms)
+    first = _outputs(function, values, contract)
     for other in algorithms(function):
-        first = tuple(_hull(a, b) for a, b in zip(first, _outputs(other, values, terms), strict=True))
+        first = tuple(_hull(a, b) for a, b in zip(first, _outputs(other, values, contract), strict=True))
     return first
 
 
-def _outputs(function: Callable[..., Any], values: Any, terms: Contract) -> tuple[Ball, ...]:
+def _outputs(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     with np.errstate(all="ignore"):
-        outputs = function(*(ball(v, terms) for v in values))
+        outputs = function(*(ball(v, contract) for v in values))
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
 

@@ -12,7 +12,8 @@ from .op import Op, Sample, Tensor, dtype_name
 from .paths import Path, Problem
 from .violation import Violation
 
-#: Characters of a program. Of a large sample that did not shrink it would be digits alone: the case file has those.
+#: A longer program is not written. That of a large sample which did not shrink would be nothing but digits, and the
+#: case file has those already.
 LONGEST = 2**18
 
 
@@ -92,7 +93,8 @@ def _tensor(t: Tensor) -> str:
     raw = t.detach().cpu().contiguous()
     if not raw.numel():
         return f"torch.empty({tuple(raw.shape)}, dtype={raw.dtype})"
-    # A copy: strides of one element may be anything, and still count as contiguous.
+    # The copy has the strides of its shape. Those of a tensor of one element may be anything, although torch calls it
+    # contiguous, and then it has no view as bytes.
     text = bytes(torch.empty(raw.numel(), dtype=raw.dtype).copy_(raw.reshape(-1)).view(torch.uint8).numpy()).hex()
     return f"bits({text!r}, torch.{dtype_name(t.dtype)}, {', '.join(map(str, raw.shape))})"
 

@@ -19,7 +19,8 @@ from torch.autograd import forward_ad
 
 from ..reference import derivative
 
-Word = tuple[Any, ...]  # of "jvp", "vjp" and Vmap steps, innermost first
+#: A word of transforms: "jvp", "vjp" and `Vmap` steps, innermost first.
+Word = tuple[Any, ...]
 Step = Callable[[Callable[..., Any], Sequence[Any], Sequence[Any]], tuple[Any, ...]]
 
 
@@ -123,7 +124,7 @@ def _eager_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequen
 
 
 REFERENCE = Engine(_reference_jvp, _reference_vjp, _reference_vmap)
-#: torch.func, at every order; autograd and dual tensors, for words of one step and for reverse over reverse.
+#: "func" is torch.func, which takes every word; "eager" is autograd and dual tensors, which take some (`engines_of`).
 ENGINES = {"func": Engine(_func_jvp, _func_vjp, _func_vmap), "eager": Engine(_eager_jvp, _eager_vjp, _func_vmap)}
 
 

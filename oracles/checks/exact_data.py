@@ -60,9 +60,9 @@ def _credited(ball: Ball) -> ExactBall:
     return ExactBall(ball.centre, ball.radius, ball.contract)
 
 
-def _fits(terms: Contract, size: Any, unit: Any) -> Any:
+def _fits(contract: Contract, size: Any, unit: Any) -> Any:
     """Multiples of `unit` up to `size` are held by the accumulate format."""
-    fmt = terms.accumulate
+    fmt = contract.accumulate
     return (size <= 2.0**fmt.precision * unit) & (unit >= fmt.smallest_subnormal) & (size <= fmt.max)
 
 
@@ -70,24 +70,24 @@ def _both(a: Ball, b: Ball) -> Any:
     return (a.radii() == 0) & (b.radii() == 0)
 
 
-def _credit_add(terms: Contract, out: Ball, a: Ball, b: Ball) -> Any:
+def _credit_add(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
     unit = np.minimum(lowest_bit(a.centre), lowest_bit(b.centre))
-    return _both(a, b) & _fits(terms, np.abs(a.centre) + np.abs(b.centre), unit)
+    return _both(a, b) & _fits(contract, np.abs(a.centre) + np.abs(b.centre), unit)
 
 
-def _credit_multiply(terms: Contract, out: Ball, a: Ball, b: Ball) -> Any:
+def _credit_multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
     zero = ((a.centre == 0) & (a.radii() == 0)) | ((b.centre == 0) & (b.radii() == 0))
-    return zero | (_both(a, b) & _fits(terms, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre)))
+    return zero | (_both(a, b) & _fits(contract, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre)))
 
 
-def _credit_square(terms: Contract, out: Ball, a: Ball) -> Any:
-    return _credit_multiply(terms, out, a, a)
+def _credit_square(contract: Contract, out: Ball, a: Ball) -> Any:
+    return _credit_multiply(contract, out, a, a)
 
 
-def _credit_sum(terms: Contract, out: Ball, a: Ball, axes: tuple[int, ...]) -> Any:
+def _credit_sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...]) -> Any:
     size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
     unit = np.min(lowest_bit(a.centre), axis=axes, keepdims=True, initial=np.inf)
-    return _fits(terms, size, unit) & np.all(a.radii() == 0, axis=axes, keepdims=True)
+    return _fits(contract, size, unit) & np.all(a.radii() == 0, axis=axes, keepdims=True)
 
 
 _CREDIT: dict[str, Callable[..., Any]] = {
@@ -99,10 +99,10 @@ _CREDIT: dict[str, Callable[..., Any]] = {
 }
 
 
-def _read(expected: Expected, terms: Contract) -> tuple[Ball, ...]:
-    centres = [np.asarray(v, dtype=terms.centre_type) for v in expected.operands]
+def _read(expected: Expected, contract: Contract) -> tuple[Ball, ...]:
+    centres = [np.asarray(v, dtype=contract.centre_type) for v in expected.operands]
     with np.errstate(all="ignore"):
-        return tuple(expected.formula(*(ExactBall(c, None, terms) for c in centres)))
+        return tuple(expected.formula(*(ExactBall(c, None, contract) for c in centres)))
 
 
 def exact_data(judge: Judge, sample: Sample) -> None:

@@ -41,7 +41,7 @@ def _described(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, A
     rows = []
     for t in tensors:
         row: dict[str, Any] = {"shape": tuple(t.shape), "dtype": t.dtype}
-        # Strides of axes with at most one element say nothing.
+        # The stride of an axis of one element is never used, so it may be anything.
         row["stride"] = tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() else ()
         if with_device:
             row["device"] = str(t.device)

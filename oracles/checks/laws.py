@@ -32,7 +32,8 @@ def laws(judge: Judge, sample: Sample) -> None:
             _relation(judge, law, sample.args, made)
         except Violation:
             raise
-        except Exception:  # a relation is right for outputs of the formula's shapes only
+        except Exception:
+            # A relation may assume outputs of the formula's shapes. If the subject's have others, that is the failure.
             for call in made:
                 call.require_outputs()
             raise
@@ -43,7 +44,7 @@ def _relation(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_Call]
     if not all(bool(torch.isfinite(y).all()) for y in right):
         judge.tally.count(not_judged=sum(y.numel() for y in right))
     elif law.exact:
-        # +0 and −0 are one number: a law between values does not tell them apart.
+        # A law is one between numbers, and +0 and −0 are the same number. Adding zero gives both the same bits.
         require_same(judge, [y + 0.0 for y in left], [y + 0.0 for y in right], f"law: {law.name}")
     else:
         _within_bounds(judge, law, args, made)
@@ -85,7 +86,8 @@ def _within_bounds(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_
     def difference(*flat: Tensor) -> tuple[Tensor, ...]:
         rest = iter(flat)
         sides = law.relate(args, *(tuple(next(rest) for _ in range(n)) for n in counts))
-        # A column of zeros ties every side to every output, whatever the relation uses.
+        # The jacobian is asked for in every output, and torch raises where a side does not depend on one. Adding zero
+        # times every output makes each side depend on all of them, whatever the relation uses.
         none = sum((y.nan_to_num(0.0, 0.0, 0.0).sum() * 0.0 for y in flat), torch.zeros((), dtype=torch.float64))
         return tuple(a.double() - b.double() + none for a, b in zip(*sides, strict=True) if a.numel())
 
@@ -94,7 +96,7 @@ def _within_bounds(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_
         bound = torch.zeros(gap.numel(), dtype=torch.float64)
         for slope, value, width in zip(slopes[i], values, widths, strict=True):
             rows = slope.reshape(gap.numel(), value.numel()).abs()
-            own = (value.numel() + 2) * 2.0**-53  # the relation itself is evaluated in binary64
+            own = (value.numel() + 2) * 2.0**-53  # The relation itself is evaluated in float64, which rounds, too.
             bound += torch.where(rows > 0, rows * (width + own * value.abs()).reshape(1, -1), 0.0).sum(1)
         judged = torch.isfinite(bound)
         judge.tally.count(int(judged.sum()), int((~judged).sum()))

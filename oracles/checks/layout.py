@@ -55,7 +55,8 @@ def layouts(judge: Judge, sample: Sample) -> None:
         buffers.append((buffer, buffer.clone()))
         return view
 
-    # Operands that no derivative is taken in belong to the others' values (saved statistics): those stay as they are.
+    # Operands that no derivative is taken in, saved statistics say, were computed from the values of the others. With
+    # other values in these they would be wrong, so the values stay as they are where an op has such operands.
     repeat = not Problem(judge.op, sample.args).fixed and rng.random() < 0.3
     given = _repeated(sample.args) if repeat else sample.args
     args = tuple(lay(a) if is_float(a) else a for a in given)

@@ -17,7 +17,7 @@ from ..paths import Problem
 from ..verdict import Code
 from ..violation import Unsupported, Violation
 
-#: Sets of inputs that require grad: so many are tried on one sample.
+#: At most so many sets of inputs that require grad are drawn for one sample.
 SETS = 15
 
 
@@ -32,7 +32,7 @@ def pure(judge: Judge, sample: Sample) -> None:
             _pure(judge, sample)
         except Violation as violation:
             other = violation
-    if changed:  # which may well be why the other promise was broken
+    if changed:  # This is told first, because it may be the cause of the other broken promise.
         raise ChangedState(judge.op.name, [*changed, *([other.title] if other else [])]) from other
     if other:
         raise other
@@ -126,6 +126,7 @@ def _is_view(judge: Judge, i: int, y: Tensor, source: int, argument: Tensor) -> 
 
 def _schema(judge: Judge, sample: Sample) -> None:
     """The registered schema tells the truth about mutation and aliasing (torch's SchemaCheckMode)."""
+    # Not at the top: this import changes the process (`state.watch`), so it happens where the state is pinned.
     from torch._subclasses.schema_check_mode import SchemaCheckMode
 
     def checked() -> Any:
@@ -202,7 +203,8 @@ def _saved_bytes(judge: Judge, args: Sequence[Any]) -> int:
     def pack(t: Tensor) -> Tensor:
         if t.numel():
             storage = t.untyped_storage()
-            # An argument's memory lives anyway, as much of it as the saved view shows; any other is kept alive whole.
+            # The caller keeps an argument's memory alive anyway, so what is saved of it counts as the saved view is
+            # large. Any other memory lives only because a view of it was saved, and then all of it lives.
             size = t.numel() * t.element_size() if storage.data_ptr() in given else storage.nbytes()
             storages[storage.data_ptr()] = max(size, storages.get(storage.data_ptr(), 0))
         return t

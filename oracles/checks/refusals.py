@@ -21,7 +21,8 @@ def refused(judge: Judge, sample: Sample) -> None:
         args = refusal.mutate(sample.args)
         if args is None:
             continue
-        # The call as it is, so that a write to an argument that the op may write is seen as well; on copies of its own.
+        # The implementation itself is called, not the function that copies what the op writes: an op must not write
+        # before it refuses, not even to the arguments that it may write. Those are copied here instead.
         args = tuple(a.clone() if i in judge.op.written(args) else a for i, a in enumerate(args))
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         before = [(t.clone(), t._version) for t in tensors]
@@ -39,7 +40,7 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
     try:
         state.undisturbed(judge.op.implementation(judge.subject_name), args)
     except refusal.error as err:
-        # What the text must mention is the production op's promise; other subjects promise the type alone.
+        # Only the production op promises what the text mentions; other subjects promise no more than the type.
         missing = [word for word in refusal.mentions if word not in str(err)] if judge.subject_name == OWN else []
         if missing:
             title = f"{judge.op.name}: the error for {refusal.name} does not mention {missing[0]!r}"
@@ -48,7 +49,7 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
     except BaseException as err:
         interrupt.reraise()
         title = f"{judge.op.name}: {refusal.name} raised {error_name(err)}, need {need}"
-        # One that asks to end the process (SystemExit) is no error that an op may raise, whatever its input.
+        # An exception that asks to end the process, such as SystemExit, is wrong on any input, valid or not.
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
         raise Violation(code, title, said(err)[:1], refusal.name) from err
     raise Violation(Code.NOT_RAISED, f"{judge.op.name}: accepted {refusal.name}, need {need}", path=refusal.name)

@@ -67,7 +67,7 @@ def _written(
         target = [*leaves, *outputs][which]
         try:
             target.add_(1)
-        except RuntimeError:  # a view, which autograd refuses to write
+        except RuntimeError:  # The target is a view that autograd refuses to write, so nothing can go wrong here.
             return
     try:
         got = _backward(judge, leaves, outputs, tracked, cotangents)

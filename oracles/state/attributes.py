@@ -21,7 +21,7 @@ OWNERS: tuple[Any, ...] = (
 )  # fmt: skip
 #: Where torch's compiler lives, which replaces some methods of torch when it is first used, and for good.
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
-#: How variables begin that it sets for its own processes.
+#: How the environment variables begin that the compiler sets for its own processes.
 _OF_COMPILER = ("TORCH", "_TORCH", "TRITON")
 #: Elements of a tensor that torch shares out among its threads.
 _SHARED = 1 << 17
@@ -41,7 +41,7 @@ class _Attributes:
         attributes = vars(owner)
         try:
             return list(attributes.values()) == self.values and list(attributes) == self.names
-        except Exception:  # of values that do not compare, of which one took the place of the other
+        except Exception:  # One value took the place of another, and the two cannot be compared.
             return False
 
 
@@ -70,7 +70,7 @@ class Deep:
 def _flushing_threads() -> list[str]:
     """Whether threads of torch's pool turn subnormal results into zero, which no call from here sets back."""
     if torch.get_num_threads() == 1:
-        return []  # there is this thread alone, whose own arithmetic tells (`state_numerics`)
+        return []  # there is this thread alone, whose own arithmetic tells (`number_settings`)
     shared = torch.full((_SHARED,), sys.float_info.min, dtype=torch.float64) * 0.5
     return [] if bool((shared != 0).all()) else ["flush-to-zero in threads of torch's pool: on"]
 
@@ -90,7 +90,7 @@ def _restored_environment(before: dict[Any, Any], spared: tuple[str, ...]) -> li
         name = os.fsdecode(key)
         if old == new or name.startswith(spared):
             continue
-        # The values are not told: variables hold what must not stand in a report.
+        # The values are not reported, because a variable may hold a password.
         lines.append(
             f"environment variable {name}: {'set' if old is None else 'deleted' if new is None else 'replaced'}"
         )

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-#: What handlers raised since the outermost `heard` began; the first of them is the user's word.
+#: What handlers raised since the outermost `heard` began. The first of these exceptions is raised again at its end.
 _RAISED: list[BaseException] = []
 _DEPTH = 0
 
@@ -35,7 +35,7 @@ def heard() -> Iterator[None]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         if _RAISED:
-            raise _RAISED[0] from None  # takes the place of whatever else was on its way
+            raise _RAISED[0] from None  # It replaces any exception that is on its way through this block.
 
 
 def reraise() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-#: Seconds that threads which are about to end are given to end.
+#: How many seconds a thread may take to end by itself before it counts as left.
 GRACE = 0.05
 _CHILDREN = Path("/proc/self/task")
 _DESCRIPTORS = "/proc/self/fd"
@@ -32,11 +32,12 @@ class Leftovers:
         return _Found(frozenset(threading.enumerate()), _children(), _descriptors())
 
     def restored(self, before: _Found, compiled: bool) -> list[str]:
-        if compiled:  # the compiler keeps pools of threads and processes, and pipes to them
+        if compiled:  # Torch's compiler keeps pools of threads and processes, which are not the subject's.
             return []
         if not _new_descriptors(before) and not _new_processes(before) and not _new_threads(before):
             return []
-        gc.collect()  # what is garbage in a cycle is not left: it would be closed at the next collection
+        # A file in a cycle of garbage is closed at the next collection, so it is not left: collect, then look again.
+        gc.collect()
         end = time.monotonic() + GRACE
         for thread in _new_threads(before):
             thread.join(max(0.0, end - time.monotonic()))
@@ -48,7 +49,8 @@ class Leftovers:
 
 
 def _new_threads(before: _Found) -> list[threading.Thread]:
-    # A thread of a library that merely passes through Python has a stand-in there, which Python did not start.
+    # A library's own thread gets a stand-in when it first calls Python code. Python did not start that one, so it is
+    # not the subject's.
     started = [t for t in threading.enumerate() if not isinstance(t, threading._DummyThread)]
     return [thread for thread in started if thread not in before.threads]
 
@@ -59,7 +61,7 @@ def _new_processes(before: _Found) -> list[int]:
 
 def _new_descriptors(before: _Found) -> list[str]:
     if torch.cuda.is_initialized():
-        return []  # the driver opens descriptors when it pleases
+        return []  # The CUDA driver opens descriptors at any time, so a new one says nothing about the subject.
     found = []
     for number in sorted(_descriptors() - before.descriptors):
         with contextlib.suppress(OSError):
@@ -72,7 +74,7 @@ def _children() -> frozenset[int]:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return frozenset()  # there are none, which is told much faster than who they are
+        return frozenset()  # There are no children; asking this is much faster than listing them.
     found: set[int] = set()
     for task in _listed(_CHILDREN.iterdir):
         found.update(map(int, _text(task / "children").split()))

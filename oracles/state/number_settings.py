@@ -10,7 +10,7 @@ import torch
 
 from .setting import Setting, onoff
 
-# Operands are read from here, so that no compiler computes the results ahead.
+# The operands are variables, so that Python does not compute the results while it compiles the expressions below.
 _SMALL, _HALF, _SUBNORMAL, _LARGE, _ONE, _TIE = [sys.float_info.min, 0.5, 5e-324, 2.0**1000, 1.0, 0.75 * 2.0**-52]
 
 
@@ -43,7 +43,7 @@ def _set_inference(enabled: bool) -> None:
     if torch.is_inference_mode_enabled() != enabled:
         guard: Any = torch._C._InferenceMode(enabled)
         guard.__enter__()
-        _KEPT_GUARDS.append(guard)  # its end would undo it
+        _KEPT_GUARDS.append(guard)  # When a guard is deleted it leaves the mode that it entered.
 
 
 NUMERICS = (

@@ -21,7 +21,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal
 
 
 _RANDOM: Any = random.getstate.__self__  # type: ignore[attr-defined]  # the generator behind the module's functions
-_STATE = id(_RANDOM) + object.__basicsize__  # of its position, which its words follow, where CPython is as expected
+# Where CPython keeps the generator's position, and its words right after it; `_BY_BYTES` says whether that is so here.
+_STATE = id(_RANDOM) + object.__basicsize__
 
 
 def _python_bytes() -> bytes:
@@ -42,9 +43,11 @@ def _set_python_state(state: Any) -> None:
     random.setstate((3, _python_words(state[0]), state[1]) if len(state) == 2 else state)
 
 
-_TWISTER = 624 * 4 + 4  # bytes: the words of a Mersenne twister, and the position among them
+#: Bytes of the state of a Mersenne twister: 624 words, and the position among them.
+_TWISTER = 624 * 4 + 4
 _BY_BYTES = type(_RANDOM) is random.Random and _python_words(_python_bytes()) == random.getstate()[1]
-_ADDRESSES: dict[int, tuple[Any, int]] = {}  # of the state of NumPy's generator; the generator, so that it stays alive
+#: Where the state of NumPy's generator lies, by the generator's id; the generator is kept so that its id stays its own.
+_ADDRESSES: dict[int, tuple[Any, int]] = {}
 
 
 def _numpy_state() -> Any:
@@ -64,7 +67,7 @@ def _set_numpy_state(state: Any) -> None:
         np.random.set_state(("MT19937", words[:624], int(words[624]), 0, 0.0))  # noqa: NPY002 (the global one is meant)
 
 
-#: Without the wrapper that looks every handler up among the names of the standard ones.
+#: The function behind `signal.getsignal`, which is faster: the wrapper looks up a name for every handler.
 _getsignal: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
 
 
@@ -79,7 +82,8 @@ def _handler(number: signal.Signals) -> Setting:
 
 
 def _set_handler(number: signal.Signals, handler: Any) -> None:
-    # Python lets only the main thread set one, and knows none that another language has set.
+    # Python lets only the main thread set a handler. A handler that another language has set reads as None, and cannot
+    # be set again from here.
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(number, handler)
 
@@ -95,7 +99,8 @@ def _callables(values: tuple[Any, ...]) -> str:
 
 
 def _set_filters(wanted: tuple[Any, ...]) -> None:
-    warnings.resetwarnings()  # tells the registries of warnings already shown that filters are new
+    # Filters are set in two steps, because only this call makes Python forget which warnings it has shown already.
+    warnings.resetwarnings()
     warnings.filters[:] = list(wanted)  # type: ignore[index]
 
 

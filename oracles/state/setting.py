@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-#: The default of a setting that a cell may begin with as it is.
+#: The default of a setting whose value at the beginning of a cell may be anything.
 ANY = object()
 
 
@@ -47,7 +47,7 @@ class Table:
         self._reads = [setting.read for setting in settings]
 
     def read(self) -> list[Any]:
-        return list(map(operator.call, self._reads))  # the fastest way to call them all
+        return list(map(operator.call, self._reads))  # This runs around every sample; a comprehension is slower.
 
     def restored(self, before: list[Any], compiled: bool = False) -> list[str]:
         """What differs from earlier values, a line each; put back. What the compiler set for good is left alone."""

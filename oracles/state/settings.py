@@ -17,7 +17,7 @@ from .torch_settings import DISPATCH_KEYS, LEVELS, TORCH
 MODES = Table(*(level for level in LEVELS if level.name != DISPATCH_KEYS), *NUMERICS)
 _LEVELS = Table(*LEVELS)
 _ALL = (*NUMERICS, *TORCH, *PYTHON)
-#: Those that decide no number, such as signal handlers: compared less often, for reading all of them takes its time.
+#: Settings that decide no number, such as signal handlers. Reading all of them is slow, so they are compared rarely.
 QUIET = Table(*(setting for setting in _ALL if setting.quiet))
 _STEADY = Table(*(setting for setting in _ALL if not setting.drifts and not setting.quiet))
 _DRIFTING = Table(*(setting for setting in _ALL if setting.drifts))
@@ -39,7 +39,8 @@ class Settings:
 
     def restored(self, before: _Values, compiled: bool) -> list[str]:
         levels, steady, drifting = before
-        lines = _LEVELS.restored(levels)  # first, for with a mode left entered tensors cannot be trusted
+        # The levels come first: while a mode is still entered, no tensor can be trusted, and some settings are tensors.
+        lines = _LEVELS.restored(levels)
         return [*lines, *_STEADY.restored(steady, compiled), *_DRIFTING.restored(drifting, compiled)]
 
     def begin(self) -> tuple[list[Any], list[Any]] | None:

@@ -95,7 +95,7 @@ def _set_dispatch_keys(wanted: tuple[int, int]) -> None:
         _context._dispatch_tls_set_dispatch_key_excluded(key, bool(wanted[1] & bit))
 
 
-#: Read and put back before all others: with a mode left entered, tensors cannot be trusted.
+#: Read and put back before all others, because no tensor can be trusted while a mode is still entered.
 LEVELS = (
     Setting("torch function modes", _function_modes, _set_function_modes, (), _kinds),
     Setting("torch dispatch modes", _dispatch_modes, _set_dispatch_modes, (), _kinds),

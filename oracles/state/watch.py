@@ -1,10 +1,14 @@
 """The state of the process that a subject must leave as it was: pinned before, compared after, put back.
 
-A subject runs in a process that judges others after it. So what it changes there (the default dtype, a random state, a
-signal handler, an attribute of torch) is a broken promise of its own, and must never decide the verdict on another op.
-Three tiers are compared: `SETTINGS` (whatever may decide a number) after every sample, `DEEP` (other settings,
-environment variables, the attributes of modules) at the end of every cell, and `LEFTOVERS` (threads, processes,
-descriptors), with both others, after every sample of PURE.
+What this is for: a subject runs in a process that judges others after it. So what it changes there (the default
+dtype, a random state, a signal handler, an attribute of torch) is a broken promise of its own, and must never decide
+the verdict on another op.
+
+What is hard here: the whole state is too large to be compared after every call. So it is compared in three tiers:
+`SETTINGS` (whatever may decide a number) after every sample, `DEEP` (other settings, environment variables, the
+attributes of modules) at the end of every cell, and `LEFTOVERS` (threads, processes, descriptors), with both others,
+after every sample of PURE. Besides, not every change is the subject's: torch's compiler sets things of its own, and
+Hypothesis moves the random states between samples.
 """
 
 from __future__ import annotations
@@ -77,7 +81,7 @@ class Pin:
 _MACHINERY = ("torch._dynamo", "torch._inductor.compile_fx", "torch._subclasses.schema_check_mode")
 
 _PINS: list[Pin] = []
-#: What was noted by `undisturbed` since the present sample began.
+#: Lines about changes that `undisturbed` saw, and put back, since the present sample began.
 _NOTED: list[str] = []
 
 

@@ -29,10 +29,11 @@ from ...transforms import FIRST, SECOND, Word, word_name
 from ...verdict import Code
 from ...violation import Violation
 
-Kind = str | int  # of an operand: one of the words, or the rank that it is at home on
+#: What an operand or a result is to the ranks: one of the three words, or the rank that it is at home on.
+Kind = str | int
 CUT, SHARED, PARTIAL = "cut", "shared", "partial"
 _DUAL = {CUT: CUT, SHARED: PARTIAL, PARTIAL: SHARED}
-#: Words of second order that are tried on one sample.
+#: How many words of second order are tried on one sample.
 SECONDS = 2
 
 

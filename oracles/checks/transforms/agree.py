@@ -23,7 +23,7 @@ from ...transforms import ENGINES, Engine, Vmap, Word, loop, nestings, word_name
 from ...verdict import Code
 from ...violation import Unsupported, Violation
 
-#: What float32 could tell apart.
+#: Two results agree if float32 could not tell them apart.
 AGREEMENT = FORMATS["float32"].unit_roundoff
 
 

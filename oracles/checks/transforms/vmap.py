@@ -40,7 +40,8 @@ def vmapped(judge: Judge, sample: Sample) -> None:
     judge.offered(((Vmap(SLICES),),))
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
     rng = sample.seeded(Stream.VMAP)
-    loops: dict[frozenset[int], _Loop] = {}  # the same for all in_dims that batch the same tensors
+    # All in_dims that batch the same tensors stand for the same loop, whose reading is slow: each is made once.
+    loops: dict[frozenset[int], _Loop] = {}
     for dims in _combinations(sample, tensors, rng):
         varied = frozenset(i for i, dim in zip(tensors, dims, strict=True) if dim is not None)
         if varied not in loops:
@@ -87,7 +88,7 @@ def _stacked(formulas: Sequence[Callable[..., Any]]) -> Callable[..., tuple[Any,
 
 def _combinations(sample: Sample, tensors: Sequence[int], rng: Any) -> Iterator[tuple[int | None, ...]]:
     choices = [(None, 0, -1, *((1,) if sample.args[i].ndim > 1 else ())) for i in tensors]
-    count = math.prod(map(len, choices)) - 1  # number 0 batches nothing
+    count = math.prod(map(len, choices)) - 1  # Combination number 0 batches nothing, so it is left out.
     picked = range(count) if count <= COMBINATIONS else sorted(rng.choice(count, COMBINATIONS, False))
     return (_numbered(int(number) + 1, choices) for number in picked)
 

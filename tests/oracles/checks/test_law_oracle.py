@@ -13,7 +13,7 @@ from opassay.oracles.checks.laws import laws
 from opassay.oracles.op import Law, Sample
 from opassay.oracles.violation import Unsupported
 
-from .planted_ops import ALL, Subject, declared, judged, sample, scaled, upward, violation
+from ..planted_ops import ALL, Subject, declared, judged, sample, scaled, upward, violation
 
 Args = tuple[Any, ...]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from opassay.oracles.checks.autocast import autocast
 
-from .planted_ops import Subject, custom, declared, judged, right_backward, sample, scaled, violation
+from ..planted_ops import Subject, custom, declared, judged, right_backward, sample, scaled, violation
 
 
 def _on() -> bool:

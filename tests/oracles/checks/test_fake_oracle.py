@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from opassay.oracles.checks.fake import fakes
 
-from .planted_ops import ALL, Subject, declared, judged, sample, scaled, violation
+from ..planted_ops import ALL, Subject, declared, judged, sample, scaled, violation
 
 
 def _is_fake(x: Any) -> bool:

@@ -15,7 +15,7 @@ from opassay.oracles.checks.purity import dual, memory, pure
 from opassay.oracles.op import Promises
 from opassay.oracles.violation import Unsupported, Violation
 
-from .planted_ops import (
+from ..planted_ops import (
     ALL,
     Check,
     Subject,

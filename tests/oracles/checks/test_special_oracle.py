@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opassay.oracles.checks.special import special_values, specials
 
-from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, sample, scaled, violation
+from ..planted_ops import ALL, Subject, custom, declared, judged, right_backward, sample, scaled, violation
 
 
 def _without_nan(x: Tensor, w: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from opassay.oracles.judge import Judge
 from opassay.oracles.op import Refusal
 from opassay.oracles.violation import Unsupported
 
-from .planted_ops import (
+from ..planted_ops import (
     Subject,
     accumulated,
     accumulating,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opassay.oracles.checks.layout import LAYOUTS, layouts, relaid
 
-from .planted_ops import ALL, Subject, custom, declared, right_backward, sample, scaled, violations
+from ..planted_ops import ALL, Subject, custom, declared, right_backward, sample, scaled, violations
 
 SEEDS = range(12)
 

@@ -8,7 +8,7 @@ import pytest
 
 from opassay.oracles.checks.transforms.values import adjoint
 
-from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, right_jvp, sample, scaled, violation
+from ..planted_ops import ALL, Subject, custom, declared, judged, right_backward, right_jvp, sample, scaled, violation
 
 FAULTS: dict[str, Subject] = {
     "sign of one term": custom(jvp=lambda x, w, t_x, t_w: t_x * w - x * t_w),

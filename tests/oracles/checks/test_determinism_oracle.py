@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opassay.oracles.checks.determinism import deterministic
 
-from .planted_ops import ALL, Subject, custom, declared, judged, right_backward, sample, scaled, upward, violation
+from ..planted_ops import ALL, Subject, custom, declared, judged, right_backward, sample, scaled, upward, violation
 
 
 def _every_other_run() -> Subject:

@@ -14,7 +14,7 @@ from opassay.oracles.contract import contract
 from opassay.oracles.op import Op, Sample
 from opassay.reference.formats import FORMATS
 
-from .planted_ops import Subject, declared, judged, violation
+from ..planted_ops import Subject, declared, judged, violation
 
 
 def _ball(values: Any, dtype: str = "float32") -> Any:

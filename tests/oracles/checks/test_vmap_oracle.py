@@ -12,7 +12,7 @@ from torch import Tensor
 from opassay.oracles.checks.transforms.nesting import nested
 from opassay.oracles.checks.transforms.vmap import vmapped
 
-from .planted_ops import (
+from ..planted_ops import (
     ALL,
     Subject,
     accumulated,

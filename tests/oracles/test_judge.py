@@ -1,0 +1,159 @@
+"""The judge and its tally: what they count, and that a check tells them instead of writing into them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from opassay.oracles.contract import contract
+from opassay.oracles.judge import Judge
+from opassay.oracles.op import Sample
+from opassay.oracles.paths import Path as TransformPath
+from opassay.oracles.tally import LARGE, PLANNED, Tally
+from opassay.oracles.transforms import FIRST, SECOND, THIRD, Word
+from opassay.oracles.violation import Violation
+
+from .planted_ops import declared, sample, scaled, upward
+
+ORACLES = Path(__file__).resolve().parents[2] / "oracles"
+
+
+# ------------------------------------------------------------------------------------------------------- the tally
+
+
+def test_a_tally_books_what_a_sample_showed_to_its_regime_and_counts_it_once_it_held() -> None:
+    tally = Tally()
+    with tally.sample(Sample((), regime="huge")):
+        tally.count(2, 3)
+        tally.ratio(0.5, steers=True)
+        tally.ratio(0.75)
+
+    def broken() -> None:
+        with tally.sample(Sample((), regime="ties")):
+            tally.count(not_judged=1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        broken()
+    measure = tally.measure()
+    assert (measure.samples, measure.judged, measure.not_judged, measure.max_ratio) == (1, 2, 4, 0.75)
+    assert measure.regimes == (("huge", 2, 3), ("ties", 0, 1))
+    assert tally.starved() == ("ties",)
+    assert tally.ratio_of_sample == 0.0, "the second sample showed no error"
+
+
+def test_large_samples_count_by_their_shares_and_planned_ones_by_their_elements() -> None:
+    tally = Tally()
+    with tally.sample(Sample(())):
+        tally.count(1, 2)
+    tally.begin(LARGE)
+    for counts in ((1000, 0), (0, 1), (2, 1)):
+        with tally.sample(Sample(())):
+            tally.count(*counts)
+    assert not tally.mostly_judged(PLANNED)
+    assert tally.mostly_judged(LARGE)
+
+
+# ------------------------------------------------------------------------------------------------------- the judge
+
+
+def test_a_judge_tells_where_the_worst_element_is_and_by_which_word_it_was_found() -> None:
+    def wrong(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = scaled(x, w).clone()
+        y[2, 1] = upward(upward(upward(y[2, 1])))
+        return y
+
+    given = sample(1)
+    judge = Judge(declared(wrong), "opassay", contract("float32"))
+    with pytest.raises(Violation) as found:
+        judge.hold(given)
+    violation = found.value
+    assert violation.fault is not None
+    assert (violation.fault.word, violation.fault.output, violation.fault.index) == ((), 0, (2, 1))
+    assert violation.sample is given
+    assert judge.tally.judged == 0
+    with pytest.raises(Violation) as found:
+        judge.hold(given, function=wrong)
+    assert found.value.fault is not None
+    assert found.value.fault.word is None, "no program of the subject alone repeats it"
+
+
+def test_a_judge_that_judges_again_counts_from_nothing_in_the_same_part() -> None:
+    judge = Judge(declared(scaled), "opassay", contract("float32"))
+    judge.tally.begin(LARGE)
+    judge.hold(sample(1))
+    again = judge.again()
+    assert judge.tally.judged == 20
+    assert (again.tally.judged, again.tally.part, again.op, again.contract) == (0, LARGE, judge.op, judge.contract)
+
+
+@pytest.mark.parametrize("word", [*FIRST, *SECOND, *THIRD], ids="∘".join)
+def test_a_path_takes_the_same_directions_on_both_sides_whenever_it_is_made(word: Word) -> None:
+    given = sample(3, "float64")
+    primal = (scaled(*given.args),)
+    path, again = (TransformPath.drawn(declared(scaled), given, word, primal) for _ in range(2))
+    for a, b, array in zip(path.operands, again.operands, path.arrays(), strict=True):
+        assert torch.equal(a, b)
+        assert np.array_equal(a.numpy(), array)
+    computed = path.transformed(path.problem.operation(scaled))(*path.operands)
+    assert len(computed) == len(path.names())
+    assert path.order == len(word)
+
+
+# ----------------------------------------------------------------------------------------------- rules of the source
+
+
+def _assigned(tree: ast.AST) -> Iterator[str]:
+    """Assignments to an attribute of a judge, or of its tally, from outside."""
+    for node in ast.walk(tree):
+        targets: list[Any] = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Attribute) and ast.unparse(target.value) in ("judge", "judge.tally", "tally"):
+                yield f"{node.lineno}: {ast.unparse(target)}"  # type: ignore[attr-defined]
+
+
+def _named_j(tree: ast.AST) -> Iterator[str]:
+    yield from (
+        f"{node.lineno}: {node.arg}" for node in ast.walk(tree) if isinstance(node, ast.arg) and node.arg == "j"
+    )
+
+
+def _draws(tree: ast.AST) -> Iterator[str]:
+    """Calls of `draw_directions`: a check that draws by itself may draw in another order than a path does."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("draw_directions"):
+            yield f"{node.lineno}: {ast.unparse(node.func)}"
+
+
+def _found(rule: Any, *but: str) -> list[str]:
+    sources = [path for path in sorted(ORACLES.rglob("*.py")) if path.name not in but]
+    assert len(sources) > 30
+    return [f"{path.name}:{line}" for path in sources for line in rule(ast.parse(path.read_text()))]
+
+
+def test_nothing_writes_into_a_judge_and_directions_are_drawn_by_paths_alone() -> None:
+    assert _found(_assigned) == []
+    assert _found(_named_j) == []
+    assert _found(_draws, "paths.py") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "source", "found"),
+    [
+        (_assigned, "judge.judged += 1", ["1: judge.judged"]),
+        (_assigned, "judge.tally.part = 'large'", ["1: judge.tally.part"]),
+        (_assigned, "self.tally = Tally()", []),
+        (_named_j, "def check(j): ...", ["1: j"]),
+        (_draws, "paths.draw_directions(likes, 1)", ["1: paths.draw_directions"]),
+    ],
+)
+def test_the_rules_find_planted_violations(rule: Any, source: str, found: list[str]) -> None:
+    assert list(rule(ast.parse(source))) == found
