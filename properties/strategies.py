@@ -206,7 +206,15 @@ def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., s
     """Samples of an op of `count` tensors of one shape, for an op's declaration: (dtype name, kind) -> strategy.
 
     Every tensor has a regime of its own, drawn from `regimes` (names of `REGIMES`). Shrinks towards one benign element.
+
+    Raises:
+        ValueError: there are to be no tensors, or a regime is not one of `REGIMES`.
     """
+    if count < 1:
+        raise ValueError(f"count={count}: need at least 1")
+    unknown = [name for name in regimes if name not in REGIMES]
+    if unknown or not regimes:
+        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {', '.join(REGIMES)}")
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
