@@ -183,7 +183,11 @@ def _within(found: list[int], limit: int) -> list[int]:
 def shapes(
     draw: st.DrawFn, kind: str, inner_rank: int, outer_rank: int, limit: int = ORDINARY
 ) -> tuple[tuple[int, ...], ...]:
-    """(outer extents, inner extents) with at most `limit` elements; up to 70,000 for kind "large", whatever `limit`."""
+    """(outer extents, inner extents) with at most `limit` elements; up to 70,000 for kind "large", whatever `limit`.
+
+    Args:
+        kind: of the samples. inner_rank, outer_rank: how many axes. limit: how many elements, at most.
+    """
     both = draw(extents(kind, inner_rank + outer_rank, LARGEST if kind == "large" else limit))
     return tuple(both[inner_rank:]), tuple(both[:inner_rank])
 
