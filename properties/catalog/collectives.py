@@ -80,7 +80,8 @@ def _on_devices(cls: Any, copy: Any, given: Callable[..., Args], fabric: Any, ho
     """The op on the devices of a fabric, from the host and back.
 
     Args:
-        cls, copy: the class to apply, and that which moves one tensor. given: (fabric, homes, *args) -> what `cls` takes.
+        cls, copy: the class to apply, and that which moves one tensor.
+        given: (fabric, homes, *args) -> what `cls` takes.
         fabric, homes: the devices, and where arguments and outputs are among them. args: of the op.
 
     Returns:
