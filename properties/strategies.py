@@ -183,7 +183,11 @@ def _within(found: list[int], limit: int) -> list[int]:
 def shapes(
     draw: st.DrawFn, kind: str, inner_rank: int, outer_rank: int, limit: int = ORDINARY
 ) -> tuple[tuple[int, ...], ...]:
-    """(outer extents, inner extents) with at most `limit` elements; up to 70,000 for kind "large", whatever `limit`."""
+    """(outer extents, inner extents) with at most `limit` elements; up to 70,000 for kind "large", whatever `limit`.
+
+    Args:
+        kind: of the samples. inner_rank, outer_rank: how many axes. limit: how many elements, at most.
+    """
     both = draw(extents(kind, inner_rank + outer_rank, LARGEST if kind == "large" else limit))
     return tuple(both[inner_rank:]), tuple(both[:inner_rank])
 
@@ -206,7 +210,15 @@ def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., s
     """Samples of an op of `count` tensors of one shape, for an op's declaration: (dtype name, kind) -> strategy.
 
     Every tensor has a regime of its own, drawn from `regimes` (names of `REGIMES`). Shrinks towards one benign element.
+
+    Raises:
+        ValueError: there are to be no tensors, or a regime is not one of `REGIMES`.
     """
+    if count < 1:
+        raise ValueError(f"count={count}: need at least 1")
+    unknown = [name for name in regimes if name not in REGIMES]
+    if unknown or not regimes:
+        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {', '.join(REGIMES)}")
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:

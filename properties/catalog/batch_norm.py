@@ -19,6 +19,7 @@ from ..declaring import drawing, refusals
 from ..declaring.arguments import Named, Signature
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
+from . import norms
 from .batch_norm_laws import laws_of
 
 Tensor = torch.Tensor
@@ -120,13 +121,15 @@ def _saved(
     running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
 ) -> int:
-    """Input and statistics where input or weight need a gradient, and the weight where the input does."""
-    if not wanted & {"input", "weight"}:
-        return 0
-    statistics: int = 2 * input.shape[1] * wide_dtype(input).itemsize
-    if not training:
-        statistics = bytes_of(running_mean) + bytes_of(running_var)
-    return bytes_of(input) + statistics + (bytes_of(weight) if "input" in wanted else 0)
+    """Bytes that a forward call keeps.
+
+    Args:
+        wanted: names of the arguments that need a gradient; the other parameters are the op's.
+    """
+    of_statistics = bytes_of(running_mean) + bytes_of(running_var)
+    if training:
+        of_statistics = norms.bytes_of_statistics(input, input.shape[1])
+    return norms.saved(input, weight, of_statistics, wanted)
 
 
 # ---------------------------------------------------------------------------------------------- refusals
@@ -192,7 +195,7 @@ def _op(
         formula,
         {"opassay": getattr(impl, formula.__name__), **subjects},
         samples=_samples(formula, **samples),
-        differentiable=("input", "weight", "bias"),
+        differentiable=norms.AFFINE,
         dtypes=_dtypes(own),
         saved=_saved,
         laws=laws_of(signature, own),

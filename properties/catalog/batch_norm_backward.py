@@ -16,22 +16,13 @@ from .. import strategies
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named, Signature
 from ..declaring.declare import declare
-from ..declaring.drawing import wide_dtype
+from . import norms
 from .batch_norm import filled, structures
 from .batch_norm_laws import dims_of
 
 Tensor = torch.Tensor
-STATISTICS = ("save_mean", "save_invstd")
 ALL = (True, True, True)
 MASKS = (ALL,) * 3 + ((True, False, True), (False, True, True), (True, False, False))
-
-
-def _statistics(x: Tensor, eps: float) -> dict[str, Tensor]:
-    """Mean and invstd of the channels as a forward pass leaves them: correct to the statistics' dtype."""
-    dims, wide = dims_of(x), x.double()
-    var = wide.sub(wide.mean(dims, keepdim=True)).square().mean(dims)
-    found = (wide.mean(dims), (var + eps).rsqrt())
-    return {name: values.to(wide_dtype(x)) for name, values in zip(STATISTICS, found, strict=True)}
 
 
 def _samples(signature: Signature, needs_weight: bool) -> Callable[..., st.SearchStrategy[Draft]]:
@@ -50,7 +41,8 @@ def _samples(signature: Signature, needs_weight: bool) -> Callable[..., st.Searc
             x = named["input"]
             values = drawing.values(rng, "integers" if kind == "integers" else "benign", tuple(x.shape), dtype)
             named |= {"grad_out": strategies.to_dtype(values, dtype), "output_mask": mask}
-            named |= _statistics(x, named["eps"]) if named["training"] else dict.fromkeys(STATISTICS)
+            saved = norms.statistics(x, x, dims_of(x), named["eps"]) if named["training"] else (None, None)
+            named |= {"save_mean": saved[0], "save_invstd": saved[1]}
             return signature.of_these(named | {"reserve": torch.empty(0, dtype=torch.uint8)})
 
         return Draft(fill, structure["regime"], structure["extents"])
@@ -62,9 +54,14 @@ def _dtypes(
     input: Tensor, weight: Tensor | None, running_mean: Tensor | None, save_mean: Tensor | None,
     training: bool = True, output_mask: tuple[bool, ...] = ALL,
 ) -> Any:  # fmt: skip
-    given = [t for t in (weight, save_mean if training else running_mean) if t is not None]
-    kinds = (input.dtype, given[0].dtype, given[0].dtype)
-    return [kind for kind, wanted in zip(kinds, output_mask, strict=True) if wanted]
+    """Dtypes of the gradients; without a weight, those of the parameters have the dtype of the statistics.
+
+    Args:
+        training: whether the statistics are those of the batch; True for ops that have no such argument.
+        output_mask: which gradients are wanted, all for ops that have no such argument. The others are the op's, too.
+    """
+    given = [tensor for tensor in (weight, save_mean if training else running_mean) if tensor is not None]
+    return norms.of_wanted(output_mask, input, given[0], given[0])
 
 
 # ---------------------------------------------------------------------------------------------- laws

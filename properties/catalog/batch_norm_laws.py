@@ -15,9 +15,9 @@ from ..declaring.laws import Relation
 Tensor = torch.Tensor
 
 
-def dims_of(x: Tensor) -> tuple[int, ...]:
+def dims_of(input: Tensor) -> tuple[int, ...]:
     """The axes along which a channel extends."""
-    return (0, *range(2, x.dim()))
+    return (0, *range(2, input.dim()))
 
 
 def _has_no_half_mean(running_mean: Tensor | None = None) -> bool:

@@ -78,7 +78,16 @@ def _on_host_or_not(homes: Callable[..., Homes], args: Args) -> Homes:
 
 
 def _on_devices(cls: Any, copy: Any, given: Callable[..., Args], fabric: Any, homes: Homes, *args: Any) -> Any:
-    """(outputs on the host, devices that they were on)."""
+    """The op on the devices of a fabric, from the host and back.
+
+    Args:
+        cls, copy: the class to apply, and that which moves one tensor.
+        given: (fabric, homes, *args) -> what `cls` takes.
+        fabric, homes: the devices, and where arguments and outputs are among them. args: of the op.
+
+    Returns:
+        (outputs on the host, devices that they were on).
+    """
     with fabric.active():
         where = iter(homes.arguments)
         placed = [copy.apply(a, fabric.device(next(where))) if isinstance(a, torch.Tensor) else a for a in args]
@@ -106,6 +115,11 @@ def _ranks_gather(over: Any, comm: Any, dim: int, *args: Any) -> Any:
 
 
 def _ranks_scatter(over: Any, comm: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> Any:
+    """Every part of the input, of which this rank has its own; zeros for those of others.
+
+    Args:
+        over: the module of collectives. comm: this rank's. chunk_sizes, dim, input: of the op.
+    """
     own = over.scatter(input.movedim(dim, 0), 0, chunk_sizes, comm).movedim(0, dim)
     axis = dim % input.dim()
     shapes = [(*input.shape[:axis], size, *input.shape[axis + 1 :]) for size in chunk_sizes]

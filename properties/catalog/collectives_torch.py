@@ -66,9 +66,9 @@ _CALLS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _shares(x: Any, own: bool) -> Any:
-    """x at its home, zeros elsewhere, and so with its gradient, which every rank takes part in."""
-    return torch.where(torch.tensor(own), x, torch.zeros_like(x))
+def _shares(tensor: Any, own: bool) -> Any:
+    """The tensor at its home, zeros elsewhere, and so with its gradient, which every rank takes part in."""
+    return torch.where(torch.tensor(own), tensor, torch.zeros_like(tensor))
 
 
 def _functional_gather(comm: Any, dim: int, *args: Any) -> Any:

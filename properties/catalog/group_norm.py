@@ -16,7 +16,7 @@ from .. import strategies
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
-from ..declaring.drawing import bytes_of, wide_dtype
+from . import norms
 
 Tensor = torch.Tensor
 
@@ -48,9 +48,9 @@ def _arguments(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
     return {"input": x, "num_groups": groups, "weight": weight, "bias": bias, "eps": structure["eps"]}
 
 
-def _sizes(x: Tensor) -> dict[str, int]:
+def _sizes(input: Tensor) -> dict[str, int]:
     """(N, C, HxW) by the names that aten's ops have for them."""
-    return {"N": x.shape[0], "C": x.shape[1], "HxW": math.prod(x.shape[2:])}
+    return {"N": input.shape[0], "C": input.shape[1], "HxW": math.prod(input.shape[2:])}
 
 
 @st.composite
@@ -76,13 +76,11 @@ def _native(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     return Draft(fill, structure["regime"], structure["extents"])
 
 
-def _statistics(x: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
-    """Mean and rstd of the groups as a forward pass leaves them: correct to the statistics' dtype."""
-    n, channels, positions = _sizes(x).values()
-    wide = x.double().reshape(n, groups, channels // groups * positions)
-    mean = wide.mean(-1, keepdim=True)
-    rstd = (wide.sub(mean).square().mean(-1) + eps).rsqrt()
-    return {"mean": mean[..., 0].to(wide_dtype(x)), "rstd": rstd.to(wide_dtype(x))}
+def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
+    """Mean and rstd of the groups."""
+    n, channels, positions = _sizes(input).values()
+    rows = input.reshape(n, groups, channels // groups * positions)
+    return dict(zip(("mean", "rstd"), norms.statistics(input, rows, (-1,), eps), strict=True))
 
 
 @st.composite
@@ -105,31 +103,22 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def _saved_bytes(x: Tensor, weight: Tensor | None, rows: int, wanted: set[str]) -> int:
-    """Input and statistics where the input or the weight needs a gradient, and the weight where the input does."""
-    if not wanted & {"input", "weight"}:
-        return 0
-    return bytes_of(x) + 2 * rows * wide_dtype(x).itemsize + (bytes_of(weight) if "input" in wanted else 0)
-
-
 def _saved(input: Tensor, num_groups: int, weight: Tensor | None, wanted: set[str]) -> int:
-    return _saved_bytes(input, weight, len(input) * num_groups, wanted)
+    return norms.saved(input, weight, norms.bytes_of_statistics(input, len(input) * num_groups), wanted)
 
 
 def _saved_native(input: Tensor, weight: Tensor | None, N: int, num_groups: int, wanted: set[str]) -> int:
-    return _saved_bytes(input, weight, N * num_groups, wanted)
+    """Bytes that a forward call keeps.
+
+    Args:
+        wanted: names of the arguments that need a gradient; the other parameters are the op's.
+    """
+    return norms.saved(input, weight, norms.bytes_of_statistics(input, N * num_groups), wanted)
 
 
-def _with_statistics(input: Tensor) -> tuple[torch.dtype, ...]:
-    return input.dtype, wide_dtype(input), wide_dtype(input)
-
-
-def _backward_dtypes(
-    input: Tensor, weight: Tensor | None, output_mask: tuple[bool, bool, bool]
-) -> tuple[torch.dtype, ...]:
-    of_parameters = (input if weight is None else weight).dtype
-    kinds = (input.dtype, of_parameters, of_parameters)
-    return tuple(kind for kind, wanted in zip(kinds, output_mask, strict=True) if wanted)
+def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bool, bool, bool]) -> list[torch.dtype]:
+    of_parameters = input if weight is None else weight
+    return norms.of_wanted(output_mask, input, of_parameters, of_parameters)
 
 
 # ---------------------------------------------------------------------------------------------- laws
@@ -200,7 +189,7 @@ OPS: tuple[Op, ...] = (
         formulas.group_norm,
         {"opassay": impl.group_norm, "torch": torch.nn.functional.group_norm},
         samples=_forward,
-        differentiable=("input", "weight", "bias"),
+        differentiable=norms.AFFINE,
         dtypes=lambda input: (input.dtype,),
         saved=_saved,
         laws=LAWS,
@@ -210,8 +199,8 @@ OPS: tuple[Op, ...] = (
         formulas.native_group_norm,
         {"opassay": impl.native_group_norm, "torch": torch.ops.aten.native_group_norm.default},
         samples=_native,
-        differentiable=("input", "weight", "bias"),
-        dtypes=_with_statistics,
+        differentiable=norms.AFFINE,
+        dtypes=norms.with_statistics,
         saved=_saved_native,
         laws=(BATCH,),
         refusals=(*SHARED, refusals.shape("bias"), ELEMENTS),

@@ -15,19 +15,10 @@ from ...oracles.op import Draft, Op
 from ...reference import norms as formulas
 from ..declaring import drawing, laws, refusals
 from ..declaring.declare import declare
-from ..declaring.drawing import bytes_of, wide_dtype
+from . import norms
 
 Tensor = torch.Tensor
 CENTRES, NUMBERS = {"weight": 1.0, "bias": 0.0}, {"eps": drawing.EPS}
-
-
-def _statistics(x: Tensor, rank: int, eps: float) -> tuple[Tensor, Tensor]:
-    """Mean and rstd of the rows as a forward pass leaves them: correct to the statistics' dtype."""
-    dims = tuple(range(-rank, 0))
-    wide = x.double()
-    mean = wide.mean(dims, keepdim=True)
-    rstd = (wide.sub(mean).square().mean(dims, keepdim=True) + eps).rsqrt()
-    return mean.to(wide_dtype(x)), rstd.to(wide_dtype(x))
 
 
 @st.composite
@@ -40,7 +31,8 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         given = drawing.row_arguments(rng, structure, dtype, CENTRES)
         x, weight, bias = given["input"], given["weight"], given["bias"]
         grad = drawing.cotangent(rng, x.shape, dtype, kind)
-        mean, rstd = _statistics(x, len(structure["inner"]), eps)
+        dims = tuple(range(-len(structure["inner"]), 0))
+        mean, rstd = norms.statistics(x, x, dims, eps, keepdim=True)
         wanted = (mask[0], mask[1] and weight is not None, mask[2] and bias is not None)
         wanted = wanted if any(wanted) else (True, *wanted[1:])
         return given | {"grad_out": grad, "mean": mean, "rstd": rstd, "output_mask": wanted}
@@ -52,22 +44,14 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
 
 def _saved(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, wanted: set[str]) -> int:
-    """Input and statistics where the input or the weight needs a gradient, and the weight where the input does."""
-    if not wanted & {"input", "weight"}:
-        return 0
-    statistics: int = 2 * math.prod(input.shape[: input.ndim - len(normalized_shape)]) * wide_dtype(input).itemsize
-    return bytes_of(input) + statistics + (bytes_of(weight) if "input" in wanted else 0)
-
-
-def _with_statistics(input: Tensor) -> tuple[torch.dtype, ...]:
-    return input.dtype, wide_dtype(input), wide_dtype(input)
+    rows = math.prod(input.shape[: input.ndim - len(normalized_shape)])
+    return norms.saved(input, weight, norms.bytes_of_statistics(input, rows), wanted)
 
 
 def _backward_dtypes(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, output_mask: tuple[bool, ...]
-) -> tuple[torch.dtype, ...]:
-    kinds = (input.dtype, (input if weight is None else weight).dtype, (input if bias is None else bias).dtype)
-    return tuple(kind for kind, wanted in zip(kinds, output_mask, strict=True) if wanted)
+) -> list[torch.dtype]:
+    return norms.of_wanted(output_mask, input, input if weight is None else weight, input if bias is None else bias)
 
 
 # ---------------------------------------------------------------------------------------------- laws, refusals
@@ -97,7 +81,7 @@ OPS: tuple[Op, ...] = (
             "decomposition": torch._refs.nn.functional.layer_norm,
         },
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
-        differentiable=("input", "weight", "bias"),
+        differentiable=norms.AFFINE,
         dtypes=lambda input: (input.dtype,),
         saved=_saved,
         laws=LAWS,
@@ -111,8 +95,8 @@ OPS: tuple[Op, ...] = (
             "decomposition": torch._refs.native_layer_norm,
         },
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
-        differentiable=("input", "weight", "bias"),
-        dtypes=_with_statistics,
+        differentiable=norms.AFFINE,
+        dtypes=norms.with_statistics,
         saved=_saved,
         laws=(BATCH,),
         refusals=REFUSALS,

@@ -71,8 +71,8 @@ OPS: tuple[Op, ...] = (
             laws.pair("trace of the transpose", lambda input: {"input": input.T}, exact=True),
         ),
         refusals=(
-            refusals.wrong("input", "a vector", lambda x: x.reshape(-1), RuntimeError, "input", "shape="),
-            refusals.wrong("input", "three dims", lambda x: x.unsqueeze(0), RuntimeError, "input", "shape="),
+            refusals.wrong("input", "a vector", lambda matrix: matrix.reshape(-1), RuntimeError, "input", "shape="),
+            refusals.wrong("input", "three dims", lambda matrix: matrix.unsqueeze(0), RuntimeError, "input", "shape="),
             refusals.not_a_tensor("input"),
         ),
     ),

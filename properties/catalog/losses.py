@@ -206,16 +206,31 @@ def _mixed(some: Any, none: Any, full: Any, *, label_smoothing: float) -> tuple[
 
 
 def _torch_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:
+    """torch.nn.functional.nll_loss, whose deprecated parameters come between those that count.
+
+    Args:
+        input, target, weight, ignore_index, reduction: as for torch's.
+    """
     return torch.nn.functional.nll_loss(input, target, weight, ignore_index=ignore_index, reduction=reduction)
 
 
 def _refs_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:
+    """torch._refs.nn.functional.nll_loss, without its deprecated parameters.
+
+    Args:
+        input, target, weight, ignore_index, reduction: as for torch's.
+    """
     return refs.nll_loss(input, target, weight, None, ignore_index, None, reduction)
 
 
 def _torch_cross_entropy(
     input: Any, target: Any, weight: Any, ignore_index: int, reduction: str, label_smoothing: float = 0.0
 ) -> Any:
+    """torch.nn.functional.cross_entropy, without its deprecated parameters.
+
+    Args:
+        input, target, weight, ignore_index, reduction, label_smoothing: as for torch's.
+    """
     return torch.nn.functional.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )

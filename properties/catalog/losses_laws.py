@@ -41,7 +41,9 @@ class Reductions:
             laws.law(deleted, self._deleted_calls, lambda masked, deleted: (masked, deleted)),
             laws.law(deleted, self._deleted_calls, _with_a_row_of_zeros, word=("vjp",)),
             laws.law("the mean is the sum over the sum of weights", self._mean_and_sum, _mean_times_weights),
-            laws.law("the sum is the sum of all", self._sum_and_all, lambda x, y: ((x[0],), (y[0].sum(),))),
+            laws.law(
+                "the sum is the sum of all", self._sum_and_all, lambda total, each: ((total[0],), (each[0].sum(),))
+            ),
             laws.pair("permutation of classes", _permuted, exact=exact_classes),
             laws.pair("permutation of the batch", _rolled, self._roll),
         )
@@ -49,6 +51,11 @@ class Reductions:
     def _deleted_calls(
         self, input: Tensor, target: Tensor, ignore_index: int, reduction: Any
     ) -> Sequence[Named] | None:
+        """The first target ignored, and its row deleted; None where there is no row to spare.
+
+        Args:
+            input, target, ignore_index, reduction: of the loss.
+        """
         if input.ndim < 2 or len(input) < 2 or reduction == self.none or not target.numel():
             return None
         if target.dtype is torch.uint8 and not 0 <= ignore_index < 256:
@@ -74,11 +81,20 @@ def _with_a_row_of_zeros(masked: Any, deleted: Any) -> tuple[Any, Any]:
 def _mean_times_weights(
     mean: Any, total: Any, *, target: Tensor, weight: Tensor | None, ignore_index: int
 ) -> tuple[Any, Any]:
+    """Both sides of the law: the mean times the sum of weights, and the sum.
+
+    Args:
+        mean, total: outputs with either reduction. target, weight, ignore_index: of the loss.
+    """
     return (mean[0] * total_weight(target, weight, ignore_index),), (total[0],)
 
 
 def _permuted(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, rng: Any) -> Named:
-    """Classes, weights and targets renamed; an ignored class keeps its name."""
+    """Classes, weights and targets renamed; an ignored class keeps its name.
+
+    Args:
+        input, target, weight, ignore_index: of the loss. rng: the generator that draws the new order.
+    """
     axis = class_axis(input)
     classes = input.shape[axis]
     order = rng.permutation(classes)
@@ -131,7 +147,7 @@ def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
         refusals.refusal("target beyond the classes", _beyond, IndexError, "target"),
         refusals.refusal("negative target", _below, IndexError, "target"),
         refusals.refusal("target of another batch", _of_another_batch, batch_error, "target"),
-        refusals.wrong("target", "target of int32", lambda t: t.int(), RuntimeError, "target", "int32"),
+        refusals.wrong("target", "target of int32", lambda target: target.int(), RuntimeError, "target", "int32"),
         refusals.shape("weight"),
         refusals.integer("input", "int64"),
         refusals.not_a_tensor("input", "need a Tensor"),

@@ -94,7 +94,14 @@ OPS: tuple[Op, ...] = (
             laws.law("channels of zeros around", _framed, lambda one, two: ((two[0][:, 2:-2],), one)),
         ),
         refusals=(
-            refusals.wrong("input", "three dims", lambda x: x[0] if len(x) else None, ValueError, "input", "four dims"),
+            refusals.wrong(
+                "input",
+                "three dims",
+                lambda images: images[0] if len(images) else None,
+                ValueError,
+                "input",
+                "four dims",
+            ),
             refusals.value("size", 0, RuntimeError, "size=0"),
             refusals.value("size", 2.0, TypeError, "size=2.0"),
             refusals.value("alpha", "1", TypeError, "alpha='1'"),

@@ -73,7 +73,12 @@ GRADIENTS = ("benign", "benign", "constant rows", "ties", "wide")
 
 
 def _logits(rng: Any, regime: str, shape: tuple[int, ...], dim: int, dtype: str) -> Tensor:
-    """A tensor of rows along `dim`."""
+    """A tensor of rows along `dim`.
+
+    Args:
+        rng, regime: the generator, and the name of a regime in `LOGITS`. shape, dtype: of the tensor.
+        dim: the axis along which a row extends; without axes, one element is drawn.
+    """
     if not shape:
         values = np.asarray(rng.standard_normal(())) if regime != "integers" else np.asarray(3.0)
         return strategies.to_dtype(values, dtype).reshape(())

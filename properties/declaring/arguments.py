@@ -120,7 +120,11 @@ class Signature:
     def _chooser(
         self, what: str, parameters: Iterable[inspect.Parameter], kinds: tuple[Any, ...], others: tuple[str, ...]
     ) -> Callable[[Args, Named], dict[str, Any]]:
-        """(arguments, further values) -> those of them that there are parameters of these kinds for."""
+        """(arguments, further values) -> those of them that there are parameters of these kinds for.
+
+        Args:
+            what, others: as for `reader`. parameters, kinds: of the function, and which kinds of them get values.
+        """
         wanted = [p for p in parameters if p.kind in kinds]
         self.require(what, (p.name for p in wanted if p.default is inspect.Parameter.empty and p.name not in others))
         own = [(p.name, self.usual(p.name)) for p in wanted if p.name not in others and p.name in self]

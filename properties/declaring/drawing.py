@@ -118,7 +118,11 @@ def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
 def row_structures(
     draw: st.DrawFn, dtype: str, kind: str, centres: Mapping[str, float], numbers: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
-    """What samples of an op of rows have in common: shapes, dtypes of parameters, regime, numbers."""
+    """What samples of an op of rows have in common: shapes, dtypes of parameters, regime, numbers.
+
+    Args:
+        dtype, kind: of the samples. centres, numbers: as for `normalized_rows`.
+    """
     inner_rank, outer_rank = draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 1, 0, 2)))
     outer, inner = draw(strategies.shapes(kind, inner_rank, outer_rank))
     return {
