@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from opassay.oracles.verdict import Code as Code
     from opassay.oracles.verdict import Outcome as Outcome
     from opassay.oracles.verdict import Verdict as Verdict
-    from opassay.properties.cells import Settings as Settings
-    from opassay.properties.cells import replay_case as replay_case
-    from opassay.properties.cells import run_cell as run_cell
-    from opassay.properties.cells import verify as verify
     from opassay.properties.functions.user import custom_function as custom_function
-    from opassay.properties.functions.user import verify_function as verify_function
+    from opassay.properties.verification import Settings as Settings
+    from opassay.properties.verification import replay_case as replay_case
+    from opassay.properties.verification import run_cell as run_cell
+    from opassay.properties.verification import verify as verify
+    from opassay.properties.verification import verify_function as verify_function
 
 __version__ = "0.1.0"
 
@@ -34,8 +34,9 @@ _HOME = {
     **dict.fromkeys(("Draft", "Law", "Op", "Promises", "Refusal", "Sample"), "opassay.oracles.op"),
     "Unsupported": "opassay.oracles.judgement",
     **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdict"),
-    **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.cells"),
-    **dict.fromkeys(("custom_function", "verify_function"), "opassay.properties.functions.user"),
+    **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.verification"),
+    "custom_function": "opassay.properties.functions.user",
+    "verify_function": "opassay.properties.verification",
 }
 
 

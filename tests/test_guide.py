@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opassay.properties import plan
+from opassay.properties import names
 from opassay.properties.catalog import CATALOG
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -48,5 +48,5 @@ def test_a_page_shows_what_its_programs_print(page: str, blocks: int, capsys: py
 def test_the_commands_of_the_page_on_devices_name_ops_and_worlds_that_exist() -> None:
     text = (DOCS / "devices.md").read_text(encoding="utf-8")
     assert set(re.findall(r"--op (\w+)", text)) <= set(CATALOG)
-    assert set(re.findall(r"--fabric (\w+)", text)) == set(plan.FABRICS)
-    assert set(re.findall(r"--comm (\w+)", text)) == set(plan.COMMS)
+    assert set(re.findall(r"--fabric (\w+)", text)) == set(names.FABRICS)
+    assert set(re.findall(r"--comm (\w+)", text)) == set(names.COMMS)

@@ -14,7 +14,8 @@ import opassay.properties.catalog as catalog
 import opassay.reference
 from opassay.oracles.op import Op
 from opassay.oracles.questions import QUESTIONS
-from opassay.properties.plan import PROPERTIES, Selection, SelectionError, load_op, op_names, plan
+from opassay.properties.engine.plan import PROPERTIES, Selection, load_op, op_names, plan
+from opassay.properties.names import SelectionError
 
 #: Judged through something else that calls them: what generates classes from a base class, or chooses devices.
 CALLED = {

@@ -16,10 +16,10 @@ import hypothesis
 from hypothesis import Phase
 from hypothesis import strategies as st
 
-from ..oracles.judgement import LARGE, MORE, PLANNED, Judgement, Unsupported, Violation, regimes_of
-from ..oracles.op import Draft, Sample
-from ..oracles.questions import Question
-from . import strategies
+from ...oracles.judgement import LARGE, MORE, PLANNED, Judgement, Unsupported, Violation, regimes_of
+from ...oracles.op import Draft, Sample
+from ...oracles.questions import Question
+from .. import strategies
 from .kinds import DeclarationError, drafts_of, largest_of
 
 #: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.

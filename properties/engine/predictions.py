@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from ..impl.comm import DryComm, sync_batch_norm
-from ..impl.comm.dry import Entry
+from ...impl.comm import DryComm, sync_batch_norm
+from ...impl.comm.dry import Entry
 
 RANKS = (8, 64, 512, 4096)
 CHANNELS = 256

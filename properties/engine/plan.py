@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from ..oracles.verdict import Cell
-from .catalog import CATALOG
+from ...oracles.verdict import Cell
+from ..catalog import CATALOG
+from ..names import DEVICES, DTYPES, ENTRY_POINT_GROUP, SUBJECTS, PluginError, SelectionError
 
 #: code -> the property in words; the order is the order of the report's columns.
 PROPERTIES: dict[str, str] = {
@@ -43,21 +44,6 @@ PROPERTIES: dict[str, str] = {
     "AGREE": "without a formula: the ways to one result agree",
     "FWAD": "torch's own forward AD with our decompositions installed",
 }
-DTYPES: tuple[str, ...] = ("float64", "float32", "bfloat16", "float16")
-SUBJECTS: tuple[str, ...] = ("opassay", "torch", "decomposition", "compiled", "functional")
-DEVICES: tuple[str, ...] = ("cpu", "cuda")
-#: What ranks are, and what devices are, where an op runs in several places; the first of each needs nothing.
-COMMS: tuple[str, ...] = ("lockstep", "gloo", "nccl")
-FABRICS: tuple[str, ...] = ("host", "folded", "cuda")
-ENTRY_POINT_GROUP = "opassay.ops"
-
-
-class SelectionError(ValueError):
-    """A name that is not in its table; the text says which names are."""
-
-
-class PluginError(RuntimeError):
-    """An entry point of group `opassay.ops` that could not be loaded."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +84,11 @@ def load_op(name: str) -> Any:
         SelectionError: there is no such op.
     """
     if ":" in name:
-        return importlib.import_module(".functions.named", __package__).named_op(name)
+        from ..functions.named import named_op  # imports torch
+
+        return named_op(name)
     if name in CATALOG:
-        module = importlib.import_module(f"..catalog.{CATALOG[name]}", __name__)
+        module = importlib.import_module(f"..catalog.{CATALOG[name]}", __package__)
         return next(op for op in module.OPS if op.name == name)
     for point in plugin_entry_points():
         if point.name == name:
