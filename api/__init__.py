@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from opassay.oracles.verdict import Verdict as Verdict
     from opassay.oracles.violation import Unsupported as Unsupported
     from opassay.properties import strategies as strategies
-    from opassay.properties.cells import Settings as Settings
-    from opassay.properties.cells import replay_case as replay_case
-    from opassay.properties.cells import run_cell as run_cell
-    from opassay.properties.cells import verify as verify
     from opassay.properties.declaring import drawing as drawing
     from opassay.properties.declaring import laws as laws
     from opassay.properties.declaring import refusals as refusals
     from opassay.properties.declaring.declare import declare as declare
     from opassay.properties.functions.user import custom_function as custom_function
-    from opassay.properties.functions.user import verify_function as verify_function
+    from opassay.properties.verification import Settings as Settings
+    from opassay.properties.verification import replay_case as replay_case
+    from opassay.properties.verification import run_cell as run_cell
+    from opassay.properties.verification import verify as verify
+    from opassay.properties.verification import verify_function as verify_function
 
 __version__ = "0.1.0"
 
@@ -45,8 +45,9 @@ _HOME = {
     "Unsupported": "opassay.oracles.violation",
     **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdict"),
     "declare": "opassay.properties.declaring.declare",
-    **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.cells"),
-    **dict.fromkeys(("custom_function", "verify_function"), "opassay.properties.functions.user"),
+    **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.verification"),
+    "custom_function": "opassay.properties.functions.user",
+    "verify_function": "opassay.properties.verification",
 }
 #: Names that are modules: what a declaration is made of.
 _MODULES = {

@@ -25,8 +25,8 @@ from opassay.oracles.judge import Judge
 from opassay.oracles.properties import PROPERTIES
 from opassay.oracles.violation import Violation
 from opassay.properties import strategies
+from opassay.properties.engine.plan import load_op
 from opassay.properties.functions.spec import spec_of
-from opassay.properties.plan import load_op
 
 CHUNK = 100
 DTYPES = ("float64", "float32", "float64", "bfloat16", "float64", "float16")

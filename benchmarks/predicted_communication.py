@@ -20,7 +20,7 @@ import torch
 from opassay.impl.comm import DryComm
 from opassay.impl.comm.devices.planner import Piece, buckets
 from opassay.impl.comm.ranks.predicted import Entry
-from opassay.properties.predictions import RANKS, gathered, sums
+from opassay.properties.engine.predictions import RANKS, gathered, sums
 
 CHANNELS = (64, 256, 1024)
 #: Bytes of a bucket; None is one call per tensor.

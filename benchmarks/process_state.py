@@ -21,7 +21,7 @@ from measurement import Row, at_most, fastest, line
 from opassay import Cell, Settings, run_cell
 from opassay.oracles import state
 from opassay.oracles.properties import PROPERTIES as TABLE
-from opassay.properties import plan
+from opassay.properties.engine import plan
 
 OPS = ("layer_norm", "softmax", "batch_norm", "nll_loss")
 #: All but those that compile or ask other processes, whose times vary more than what is measured here.

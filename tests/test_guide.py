@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import opassay
-from opassay.properties import plan
+from opassay.properties import names
 from opassay.properties.catalog import CATALOG
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -58,5 +58,5 @@ def test_the_declaration_of_an_own_op_is_short_and_imports_nothing_private() -> 
 def test_the_commands_of_the_page_on_devices_name_ops_and_worlds_that_exist() -> None:
     text = (DOCS / "devices.md").read_text(encoding="utf-8")
     assert set(re.findall(r"--op (\w+)", text)) <= set(CATALOG)
-    assert set(re.findall(r"--fabric (\w+)", text)) == set(plan.FABRICS)
-    assert set(re.findall(r"--comm (\w+)", text)) == set(plan.COMMS)
+    assert set(re.findall(r"--fabric (\w+)", text)) == set(names.FABRICS)
+    assert set(re.findall(r"--comm (\w+)", text)) == set(names.COMMS)

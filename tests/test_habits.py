@@ -19,6 +19,12 @@ LONGEST_FILE = 400
 #: Comparisons with a tolerance that somebody chose; benchmarks may call them, to be compared with.
 TOLERANCES = {"rtol", "atol", "rel_tol", "abs_tol"}
 COMPARATORS = {"allclose", "isclose", "assert_close", "assert_allclose", "assert_almost_equal", "approx"}
+#: Packages whose business is to pickle objects, or that do so on the way to another process.
+PICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "multiprocessing"}
+PICKLERS |= {"torch.multiprocessing", "concurrent.futures.process"}
+#: Functions of torch.distributed and others that pickle what they are given.
+SENDERS_OF_OBJECTS = {"all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"}
+SENDERS_OF_OBJECTS |= {"send_object_list", "recv_object_list", "ProcessPoolExecutor", "__reduce__", "__reduce_ex__"}
 #: Words about how the repository came to be; its text speaks of the product.
 FOREIGN_WORDS = re.compile(
     r"shared/|\bprototypes?\b|\bseed 0\d\d\b|\b(design|error_model|style|report_and_gate)\.md\b"
@@ -70,6 +76,25 @@ def skips_without_reason(tree: ast.Module) -> Iterator[str]:
             yield f"{node.lineno}: {owner}.{node.attr}"
 
 
+def pickles(tree: ast.Module) -> Iterator[str]:
+    """What reads or writes pickles, or sends objects that are pickled on their way: reading one runs what it says."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases):
+                names = [alias.name for alias in aliases]
+                yield from (f"{node.lineno}: {name}" for name in names if {name, name.partition(".")[0]} & PICKLERS)
+            case ast.ImportFrom(module=str(name)) if {name, name.partition(".")[0]} & PICKLERS:
+                yield f"{node.lineno}: {name}"
+            case ast.Constant(value=str(name)) if name in PICKLERS:
+                yield f"{node.lineno}: {name}"  # imported by name
+            case ast.Attribute(value=ast.Name(id="torch" | "np" | "numpy"), attr="save" | "load" | "savez"):
+                yield f"{node.lineno}: {ast.unparse(node)}"
+            case ast.ImportFrom(module="torch", names=aliases):
+                yield from (f"{node.lineno}: torch.{a.name}" for a in aliases if a.name in {"save", "load"})
+            case ast.Attribute(attr=name) | ast.Name(id=name) if name in SENDERS_OF_OBJECTS:
+                yield f"{node.lineno}: {name}"
+
+
 def long_functions(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -98,6 +123,11 @@ def _all(check: Callable[[ast.Module], Iterator[str]], paths: list[Path]) -> lis
 def test_no_tolerance_is_chosen() -> None:
     judged = [path for path in _sources() if not _name(path).startswith("benchmarks/")]
     assert _all(chosen_tolerances, judged) == []
+
+
+def test_no_pickle_is_read_or_written() -> None:
+    shipped = [path for path in _sources() if not _name(path).startswith(("tests/", "benchmarks/"))]
+    assert _all(pickles, shipped) == []
 
 
 def test_every_skip_has_a_reason() -> None:
@@ -153,6 +183,16 @@ def test_the_text_speaks_of_the_product_alone() -> None:
         (chosen_tolerances, "from torch.testing import assert_close", ["1: assert_close"]),
         (chosen_tolerances, "assert x == pytest.approx(1)", ["1: approx"]),
         (chosen_tolerances, "'''assert_close would pass'''", []),
+        (pickles, "import pickle", ["1: pickle"]),
+        (pickles, "from pickle import dumps", ["1: pickle"]),
+        (pickles, "import importlib\nimportlib.import_module('marshal')", ["2: marshal"]),
+        (pickles, "import torch.multiprocessing", ["1: torch.multiprocessing"]),
+        (pickles, "from multiprocessing import Queue", ["1: multiprocessing"]),
+        (pickles, "torch.save(x, f)", ["1: torch.save"]),
+        (pickles, "np.load(f)", ["1: np.load"]),
+        (pickles, "from torch import load", ["1: torch.load"]),
+        (pickles, "dist.all_gather_object(found, x)", ["1: all_gather_object"]),
+        (pickles, "json.load(f)\nmsgspec.msgpack.encode(x)\nrecord.save(f)", []),
         (skips_without_reason, "pytest.skip()", ["1: pytest.skip"]),
         (skips_without_reason, "@pytest.mark.skip\ndef test_f(): ...", ["1: pytest.mark.skip"]),
         (skips_without_reason, "@pytest.mark.xfail(strict=True)\ndef test_f(): ...", ["1: pytest.mark.xfail"]),

@@ -6,15 +6,13 @@ import ast
 import json
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.import_graph import FOLDERS, PACKAGE, Edge, cycle, edges, modules
+
 REPOSITORY = Path(__file__).resolve().parents[1]
-PACKAGE = "opassay"
 
 #: folder -> what else of ours its modules may import: a folder, or one module of it.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -28,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 #: single modules, by pattern of their name, that may import more.
 MAY_ALSO_IMPORT: list[tuple[str, str, set[str]]] = [
     ("reports", "cli.", {"properties"}),  # the command line starts what it reports
+    ("reports", "pytest_plugin", {"properties"}),  # and so does the plugin
     ("api", "__main__", {"reports"}),  # python -m opassay is the command line
 ]
 #: folder -> packages of others that none of its modules may import.
@@ -36,78 +35,6 @@ FORBIDDEN_PACKAGES: dict[str, set[str]] = {
     "impl": {"mpmath", "gmpy2", "pytest", "hypothesis", "click", "rich", "jinja2", "msgspec", "junitparser"},
     "reports": {"torch", "mpmath"},
 }
-
-
-@dataclass(frozen=True)
-class Edge:
-    """One import, from a module of ours to a module of ours (dotted, without the package) or of others."""
-
-    importer: str
-    imported: str
-    ours: bool
-    only_typing: bool
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.importer}:{self.line} imports {self.imported}"
-
-
-def modules(root: Path) -> dict[str, Path]:
-    """Every module of the six folders below a root, as `reference.exact`; a package is named as its folder."""
-    return {
-        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
-        for folder in MAY_IMPORT
-        for path in sorted((root / folder).rglob("*.py"))
-    }
-
-
-def edges(root: Path) -> list[Edge]:
-    known = modules(root)
-    return [edge for name, path in known.items() for edge in _edges_of(name, path, known)]
-
-
-def _edges_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Edge]:
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    # The folder api is the package itself: what it imports by one dot stands beside it.
-    full = PACKAGE if package == "api" else f"{PACKAGE}.{package}"
-    for node, only_typing in _imports(ast.parse(path.read_text(), str(path)), only_typing=False):
-        for target in _targets(node, full):
-            resolved = _resolve(target, known)
-            yield Edge(name, resolved or target.partition(".")[0], resolved is not None, only_typing, node.lineno)
-
-
-def _imports(tree: ast.AST, *, only_typing: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node, only_typing
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            for branch, typing in ((node.body, True), (node.orelse, only_typing)):
-                yield from _imports(ast.Module(branch, []), only_typing=typing)
-        else:
-            yield from _imports(node, only_typing=only_typing)
-
-
-def _targets(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
-    """Absolute dotted names; a name after `from` may be a module or an attribute, so it is given in full."""
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-        return
-    parts = package.split(".")
-    base = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
-    source = ".".join(filter(None, (base, node.module)))
-    yield from (f"{source}.{alias.name}" for alias in node.names)
-
-
-def _resolve(target: str, known: dict[str, Path]) -> str | None:
-    """The module of ours that a dotted name reaches, or None for a name of others."""
-    parts = target.split(".")
-    if parts[0] != PACKAGE:
-        return None
-    for end in range(len(parts), 1, -1):
-        for name in (".".join(parts[1:end]), ".".join(["api", *parts[1:end]])):
-            if name in known:
-                return name
-    return "api"
 
 
 def violations(root: Path) -> list[str]:
@@ -126,36 +53,6 @@ def _allowed(edge: Edge) -> bool:
         if folder == also_folder and rest.startswith(prefix):
             allowed |= more
     return any(edge.imported == name or edge.imported.startswith(name + ".") for name in allowed)
-
-
-def cycle(root: Path) -> list[str]:
-    """Some cycle of imports that run, as a list of modules; empty when there is none.
-
-    Imports inside functions count: an import moved into a function hides a cycle, it does not remove it.
-    """
-    graph: dict[str, set[str]] = defaultdict(set)
-    for edge in edges(root):
-        if edge.ours and not edge.only_typing:
-            graph[edge.importer].add(edge.imported)
-    done: set[str] = set()
-    for start in sorted(graph):
-        found = _cycle_from(start, graph, [], done)
-        if found:
-            return found
-    return []
-
-
-def _cycle_from(name: str, graph: dict[str, set[str]], path: list[str], done: set[str]) -> list[str]:
-    if name in path:
-        return path[path.index(name) :]
-    if name in done:
-        return []
-    for imported in sorted(graph.get(name, set())):
-        found = _cycle_from(imported, graph, [*path, name], done)
-        if found:
-            return found
-    done.add(name)
-    return []
 
 
 # --------------------------------------------------------------------------------------------- the repository
@@ -185,12 +82,12 @@ def test_every_import_of_ours_is_relative_outside_api() -> None:
 
 
 def _plant(root: Path, **files: str) -> Path:
-    for folder in MAY_IMPORT:
+    for folder in FOLDERS:
         (root / folder).mkdir()
         (root / folder / "__init__.py").write_text("")
     for name, text in {"oracles__verdict": "import enum", **files}.items():
         path = root.joinpath(*name.split("__")).with_suffix(".py")
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
     return root
 
@@ -242,6 +139,47 @@ def test_planted_cycles_are_found_and_typing_imports_form_none(tmp_path: Path) -
     assert cycle(root) == []
     (root / "oracles" / "a.py").write_text("def late():\n    from .b import B\n")
     assert cycle(root) == ["oracles.a", "oracles.b", "oracles.c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('import importlib\nimportlib.import_module("opassay.properties.far")', 2),
+        ('from importlib import import_module\nimport_module("..properties.far", __package__)', 2),
+        ('from importlib import import_module\nimport_module("...properties.far", __name__)', 2),
+        ('from importlib import import_module\nname = "x"\nimport_module(f"opassay.properties.{name}")', 3),
+        ('from importlib import import_module\nTABLE = {"f": "..properties.far"}\nimport_module(TABLE["f"], "x")', 2),
+        ('__import__("opassay.properties.far")', 1),
+        ('__import__("properties.far", globals(), None, ["far"], 2)', 1),
+        ('HOME = {"f": "opassay.properties.far:function"}', 1),
+        ('COMMAND = ["python", "-m", "opassay.properties.far"]', 1),
+        ('COMMAND = "python3 -m opassay.properties.far --fast"', 1),
+        ('import sys\nsys.modules.get("opassay.properties.far")', 2),
+    ],
+)
+def test_a_module_that_a_string_names_is_an_import(tmp_path: Path, text: str, line: int) -> None:
+    root = _plant(tmp_path, oracles__near=text, properties__far="")
+    assert violations(root) == [f"oracles.near:{line} imports properties.far"]
+    (root / "oracles" / "near.py").write_text(text.replace("properties", "oracles"))
+    assert violations(_plant_far(root)) == []
+    assert cycle(root) == ["oracles.far", "oracles.near"]
+
+
+def _plant_far(root: Path) -> Path:
+    """A module that needs the one that names it."""
+    (root / "oracles" / "far.py").write_text("from . import near")
+    return root
+
+
+def test_the_program_of_the_package_is_an_import_too(tmp_path: Path) -> None:
+    root = _plant(tmp_path, properties__start='COMMAND = ("python", "-m", "opassay")')
+    (root / "api" / "__main__.py").write_text("")
+    assert violations(root) == ["properties.start:1 imports api.__main__"]
+
+
+def test_words_about_modules_are_no_imports(tmp_path: Path) -> None:
+    text = '"""opassay.properties.far"""\nprint("see opassay.properties.far")\nSUFFIX = ".far"\n'
+    assert violations(_plant(tmp_path, oracles__near=text, properties__far="")) == []
 
 
 # ------------------------------------------------------------------------------------------- modules, imported

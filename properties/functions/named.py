@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...oracles.op import Op
-from ..plan import SelectionError
+from ..names import SelectionError
 from .user import custom_function
 
 _PLACE = r"[\w.]+:[\w.]+"

@@ -14,10 +14,9 @@ from torch.utils import _pytree as pytree
 
 from ...oracles.checks.transforms.agree import Opaque
 from ...oracles.op import Draft, Op, Promises, Sample, is_float
-from ...oracles.verdict import Code, Verdict
+from ...oracles.verdict import Code
 from ...oracles.violation import Unsupported
 from ...reference.array import algorithms
-from ..cells import Settings, verify
 from .traced import UntraceableError, formula_of
 
 Args = tuple[Any, ...]
@@ -73,32 +72,6 @@ def custom_function(
         name or function.__name__, formula, {"opassay": subject}, functools.partial(_strategy, draw), differentiable,
         promises,
     )  # fmt: skip
-
-
-def verify_function(
-    function: Any,
-    samples: Samples,
-    reference: Callable[..., Any] | None = None,
-    *,
-    constant: Iterable[str] = (),
-    specials: bool = False,
-    properties: Sequence[str] = (),
-    dtypes: Sequence[str] = ("float64", "float32"),
-    settings: Settings | None = None,
-) -> list[Verdict]:
-    """Verdicts on a custom function: one per property and dtype, as `verify` gives them.
-
-    Args:
-        function, samples, reference, constant, specials: as for `custom_function`.
-        properties, dtypes: codes of properties, all by default, and torch dtype names. In the half types a function is
-            held to one rounding per output, accumulating in float32.
-        settings: profile, seed and examples; profile "brief" by default.
-
-    Raises:
-        TypeError, ValueError: as `custom_function`.
-    """
-    op = custom_function(function, samples, reference, constant=constant, specials=specials)
-    return verify(op, properties=properties, dtypes=dtypes, settings=settings or Settings("brief"))
 
 
 def _checked(function: Any) -> Callable[..., Any]:

@@ -12,13 +12,14 @@ from typing import Any
 import click
 
 from ...oracles.verdict import Cell
-from ...properties.plan import PluginError, Selection, SelectionError, plan
+from ...properties.engine.plan import Selection, plan
+from ...properties.names import PluginError, SelectionError
 from .. import exit_codes
 from ..merge import MissingShards, merge
 from ..record import RecordError, Run, encode, load, plan_digest, schema
 from ..store.output import JUNIT, PAGE, RECORD, replaceable, write_output
 from ..text import headline, one_line
-from .main import Stop
+from .host import Stop
 
 AXES = ("op", "property", "dtype", "device", "subject")
 _REFUSED = frozenset(

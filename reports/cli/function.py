@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .main import Host
+from .host import Host
 from .run import run_command
 
 

@@ -17,7 +17,7 @@ from ..record import Run, write_atomically
 from ..store.output import PAGE, replaceable, write_output
 from ..text import github_command, number, one_line
 from .files import as_usage, load_run
-from .main import Stop
+from .host import Stop
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _KNOWN = Path("known.json")

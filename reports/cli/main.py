@@ -6,53 +6,16 @@ This module needs the standard library alone, so that a missing package is a sen
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...oracles.verdict import told
 from .. import exit_codes
 from ..steady import steady_output
 from ..text import clean, one_line
-
-#: Modules of the packages that the extra `verify` brings.
-EXTRA = frozenset(
-    {"click", "rich", "jinja2", "markupsafe", "msgspec", "junitparser", "mpmath", "hypothesis", "pytest", "xdist"}
-)
-_INSTALL = 'pip install "opassay[verify]"'
-
-
-class Stop(Exception):
-    """Ends a command with an exit code and a sentence; no traceback."""
-
-    def __init__(self, code: int, text: str = "") -> None:
-        super().__init__(text)
-        self.code = code
-
-
-@dataclass(frozen=True)
-class Host:
-    """What surrounds a command: the program of the processes that judge."""
-
-    worker: tuple[str, ...] = ()
-
-
-def installed(module: str) -> bool:
-    """Whether a module could be imported; it is not imported."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def require(*modules: str) -> None:
-    """Ends the command with 2 and the line that installs them if one of these modules is not installed."""
-    for name in modules:
-        if not installed(name):
-            raise Stop(exit_codes.USAGE, _not_installed(name))
+from .host import EXTRA, Host, Stop, not_installed
 
 
 def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> int:
@@ -107,17 +70,13 @@ def _ended(err: BaseException) -> int:
     if isinstance(err, ModuleNotFoundError) and err.name is not None:
         name = err.name.partition(".")[0]
         if name in EXTRA or name in ("torch", "numpy"):
-            _say(_not_installed(name))
+            _say(not_installed(name))
             return exit_codes.USAGE
     if isinstance(err, SystemExit):
         call = f"sys.exit({one_line(repr(err.code), 80)})"
         _say(f"imported code ended the program by {call}; declarations, plugins and what they import must not do so")
         return exit_codes.USAGE
     return _internal(err)
-
-
-def _not_installed(name: str) -> str:
-    return f"{name} is not installed; {_INSTALL}"
 
 
 def _say(text: str) -> None:

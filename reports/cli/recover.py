@@ -12,7 +12,7 @@ from ..progress import make_console, output
 from ..record import RecordError, Run
 from ..store import log
 from ..store.folder import Folder, FolderError
-from .main import Stop
+from .host import Stop
 from .summary import print_end, print_summary
 from .write import keep_case, write_reports
 

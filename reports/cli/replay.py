@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
-from ...properties.plan import op_names
-from ...properties.process import ALONE, AnswerError, Process
+from ...properties.engine.plan import op_names
+from ...properties.places.pool import ALONE, WORKER
+from ...properties.places.process import AnswerError, Process
 from .. import exit_codes
 from ..record import RecordError, read_capped
 from ..text import clean, failure_text, one_line, verdict_line
-from .main import Host, Stop, require
+from .host import Host, Stop, require
 from .session import accepted
 from .signals import Ending
 
@@ -98,7 +99,7 @@ def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) 
     Raises:
         Stop: the user has asked for the end, or the worker refuses the file.
     """
-    process = Process(ALONE, command=host.worker)
+    process = Process(ALONE, command=host.worker or WORKER)
     try:
         until = time.monotonic() + timeout
         process.ask({"replay": str(path.absolute())})

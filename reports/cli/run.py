@@ -13,10 +13,11 @@ from typing import Any
 import click
 
 from ...oracles.verdict import Cell
-from ...properties import environment as surroundings
-from ...properties.loading import require_loadable
-from ...properties.plan import PluginError, Selection, SelectionError, in_shard
-from ...properties.profiles import PROFILES, default_seed
+from ...properties.engine import environment as surroundings
+from ...properties.engine.plan import Selection, in_shard
+from ...properties.engine.profiles import PROFILES, default_seed
+from ...properties.names import PluginError, SelectionError
+from ...properties.places.loading import require_loadable
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD, Account
@@ -28,7 +29,7 @@ from ..store.folder import Folder, FolderError
 from ..store.marker import new_run_id
 from ..text import one_line
 from .files import planned, selection_of, selection_options
-from .main import Host, Stop, require
+from .host import Host, Stop, require
 from .session import Request, Session, worker_count
 from .signals import Ending
 from .summary import print_end, print_summary, write_step_summary

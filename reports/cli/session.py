@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from ...oracles.verdict import Cell, Outcome, Verdict
-from ...properties.plan import Selection
-from ...properties.pool import Answered, Died, Event, GivenUp, Note, Pool, Ready, Started, StartError, Terms
+from ...properties.engine.plan import Selection
+from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, Ready, Started, StartError, Terms
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account

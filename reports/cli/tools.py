@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 from importlib.metadata import EntryPoint
@@ -11,11 +10,12 @@ import click
 
 from ...oracles.verdict import Code
 from ...properties.catalog import CATALOG
-from ...properties.plan import plugin_entry_points
+from ...properties.engine import environment as surroundings
+from ...properties.engine.plan import plugin_entry_points
 from .. import exit_codes
 from ..explain import explain
 from ..text import one_line
-from .main import EXTRA, Stop, installed
+from .host import EXTRA, Stop, installed
 
 
 @click.command("explain")
@@ -36,7 +36,6 @@ def explain_command(code: str | None) -> int:
 @click.command("doctor")
 def doctor_command() -> int:
     """Show the environment that decides verdicts, and what it lacks."""
-    surroundings = importlib.import_module("opassay.properties.environment")
     missing = ""
     try:
         found = surroundings.environment()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import Any
 
 import click
 
-from ...properties.plan import COMMS, FABRICS
+from ...properties.names import COMMS, FABRICS
 from ...properties.worlds import World, launched
 from .. import exit_codes
-from .main import Stop
+from .host import Stop
 
 #: Ranks of a team that this program starts itself.
 RANKS = 3
@@ -53,10 +52,7 @@ def serves(world: World) -> bool:
     """Whether this process was a rank other than 0 of those that torchrun started; if so, it has done its work."""
     if not launched() or os.environ["RANK"] == "0":
         return False
-    _team().join(world).serve()
+    from ...properties.places.gathering import serve_launched  # here, because it imports torch
+
+    serve_launched(world)
     return True
-
-
-def _team() -> Any:
-    """Imports torch."""
-    return importlib.import_module("opassay.properties.team")

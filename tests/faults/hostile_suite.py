@@ -177,8 +177,8 @@ def run_cell(cell: Cell, settings: Settings) -> Verdict:
 
 def install() -> None:
     """Puts this module where the suite, the environment and torch would be."""
-    sys.modules["opassay.properties.cells"] = sys.modules["torch"] = sys.modules[__name__]
-    sys.modules["opassay.properties.environment"] = surroundings = types.ModuleType("environment")
+    sys.modules["opassay.properties.verification"] = sys.modules["torch"] = sys.modules[__name__]
+    sys.modules["opassay.properties.engine.environment"] = surroundings = types.ModuleType("environment")
     surroundings.environment = lambda: {"torch": "0.0.stub"}  # type: ignore[attr-defined]
 
 
@@ -187,7 +187,7 @@ def set_num_threads(count: int) -> None:
 
 
 if __name__ == "__main__":
-    from opassay.properties.worker import main
+    from opassay.properties.places.worker import main
 
     install()
     main()

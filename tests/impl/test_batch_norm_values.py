@@ -12,7 +12,7 @@ from opassay import impl
 from opassay.oracles.contract import contract
 from opassay.oracles.judge import Judge
 from opassay.oracles.op import Sample, dtype_name
-from opassay.properties.plan import load_op
+from opassay.properties.engine.plan import load_op
 
 EVERY = [True, True, True]
 #: Shapes large enough for the kernels that small samples do not reach.

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opassay.oracles.op import Sample
 from opassay.properties.catalog import CATALOG
-from opassay.properties.plan import load_op
+from opassay.properties.engine.plan import load_op
 
 BATCH = 3
 

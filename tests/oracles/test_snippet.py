@@ -18,7 +18,7 @@ from opassay.oracles.op import Op, Sample
 from opassay.oracles.snippet import _tensor, snippet
 from opassay.oracles.verdict import Code
 from opassay.oracles.violation import Fault, Violation
-from opassay.properties.plan import load_op
+from opassay.properties.engine.plan import load_op
 
 from .planted_ops import declared, scaled, tensor
 

@@ -13,7 +13,8 @@ import opassay.impl
 import opassay.properties.catalog as catalog
 import opassay.reference
 from opassay.oracles.op import Op
-from opassay.properties.plan import Selection, SelectionError, load_op, op_names, plan
+from opassay.properties.engine.plan import Selection, load_op, op_names, plan
+from opassay.properties.names import SelectionError
 
 #: Judged through something else that calls them: what generates classes from a base class, or chooses devices.
 CALLED = {

@@ -13,8 +13,8 @@ from opassay.impl import layer_norm
 from opassay.oracles import accept, judge
 from opassay.oracles.accept import ReadingError
 from opassay.oracles.case import CaseError, load_case
-from opassay.properties.plan import load_op
-from opassay.properties.profiles import PROFILES
+from opassay.properties.engine.plan import load_op
+from opassay.properties.engine.profiles import PROFILES
 
 FEW = Settings("commit", max_examples=8)
 

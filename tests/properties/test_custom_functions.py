@@ -14,8 +14,9 @@ from torch import Tensor
 from opassay import Cell, Code, Outcome, Settings, Verdict, custom_function, replay_case, run_cell, verify_function
 from opassay.impl import Function
 from opassay.oracles.checks.transforms.agree import AGREEMENT
+from opassay.properties.engine.plan import Selection, load_op, plan
 from opassay.properties.functions.traced import RULES, UntraceableError, formula_of
-from opassay.properties.plan import Selection, SelectionError, load_op, plan
+from opassay.properties.names import SelectionError
 
 FEW = Settings("brief")
 HERE = "tests.properties.test_custom_functions"

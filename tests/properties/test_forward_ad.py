@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from opassay import Cell, Code, Outcome, Settings, replay_case, run_cell
-from opassay.properties import forward_ad, forward_ad_worker
-from opassay.properties.forward_ad import Worker, WorkerError
-from opassay.properties.plan import load_op
+from opassay.properties import worlds
+from opassay.properties.engine.guard import guarded
+from opassay.properties.engine.plan import load_op
+from opassay.properties.places import prepared as places
+from opassay.properties.places.prepared import Prepared, Worker, WorkerError
 
 OP = "native_layer_norm_backward"
 SETTINGS = {"profile": "commit", "seed": 0, "max_examples": 6}
@@ -47,8 +46,7 @@ def planted():
 
 
 def nothing():
-    import time
-    time.sleep(60)
+        time.sleep(60)
 
 
 def dies():
@@ -75,7 +73,8 @@ def test_a_wrong_decomposition_is_found(fault: str, prepared: list[Worker], tmp_
     (tmp_path / "planted_decomposition.py").write_text(PLANT.format(fault=FAULTS[fault]))
     prepared.append(Worker("planted_decomposition:planted"))
     dtype = "bfloat16" if "dtype" in fault else "float32"
-    verdict = prepared[0].answer(prepared[0].ask(**{**_question(dtype), "settings": {**SETTINGS, "max_examples": 18}}))
+    prepared[0].ask(**{**_question(dtype), "settings": {**SETTINGS, "max_examples": 18}})
+    verdict = prepared[0].answer()
     assert verdict.outcome is Outcome.FAIL, verdict.reason
     assert verdict.code in (Code.VALUE, Code.BITS, Code.ATTRIBUTE), verdict.reason
 
@@ -115,48 +114,58 @@ def test_an_op_that_only_this_process_has_is_not_asked() -> None:
 
 @pytest.mark.parametrize(("prepare", "says"), [("nothing", "did not answer within 1 s"), ("dies", "a planted end")])
 def test_a_worker_that_does_not_answer_is_an_error(
-    prepare: str, says: str, prepared: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepare: str, says: str, prepared: list[Worker], tmp_path: Path
 ) -> None:
     (tmp_path / "planted_decomposition.py").write_text(PLANT.format(fault=""))
-    deadline = 1.0 if prepare == "nothing" else forward_ad.DEADLINE
+    deadline = 1.0 if prepare == "nothing" else places.DEADLINE
     prepared += [Worker(f"planted_decomposition:{prepare}", deadline), Worker("planted_decomposition:planted")]
-    monkeypatch.setattr(forward_ad, "BEFORE", prepared[0])
-    monkeypatch.setattr(forward_ad, "AFTER", prepared[1])
-    verdict = run_cell(Cell(OP, "FWAD", "float32", "cpu", "opassay"), Settings("commit", max_examples=2))
+    place, cell = Prepared(*prepared), Cell(OP, "FWAD", "float32", "cpu", "opassay")
+    verdict = guarded(cell, lambda: place.judge(cell, Settings("commit", max_examples=2), None))
     assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.HARNESS)
     assert says in verdict.reason
+    assert [worker.process for worker in prepared] == [None, None]  # nothing is left that could answer the next one
 
 
 def test_a_worker_that_was_killed_is_started_again(prepared: list[Worker]) -> None:
     prepared.append(Worker())
     worker = prepared[0]
-    number = worker.ask(**_question(subject="torch"))
-    process = worker._process
+    worker.ask(**_question(subject="torch"))
+    process = worker.process
     assert process is not None
-    process.send_signal(signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(WorkerError, match="died"):
-        worker.answer(number)
-    assert worker.answer(worker.ask(**_question(subject="torch"))).outcome is Outcome.FAIL
+        worker.answer()
+    worker.ask(**_question(subject="torch"))
+    assert worker.answer().outcome is Outcome.FAIL
 
 
 def test_a_worker_ends_with_its_input_and_ignores_the_terminal(prepared: list[Worker]) -> None:
     prepared.append(Worker())
     worker = prepared[0]
-    worker.answer(worker.ask(**_question(subject="torch")))
-    process = worker._process
+    worker.ask(**_question(subject="torch"))
+    worker.answer()
+    process = worker.process
     assert process is not None
-    assert process.stdin is not None
     assert os.getsid(process.pid) != os.getsid(0)
-    process.stdin.close()
-    until = time.monotonic() + 20
-    while process.poll() is None and time.monotonic() < until:
-        time.sleep(0.05)
-    assert process.poll() == 0
+    process.dismiss()
+    process.settle(20.0)
+    assert process.how() == "exit status 0"
 
 
-def test_every_line_is_answered_in_order() -> None:
-    answers = io.StringIO()
-    cell = ["layer_norm", "ORD3", "float32", "cpu", "opassay"]  # not asked in this dtype: an answer at once
-    lines = [json.dumps({"number": n, "cell": cell, "settings": SETTINGS}) for n in (3, 1)]
-    forward_ad_worker.serve(lines, answers)
-    assert [json.loads(line)["number"] for line in answers.getvalue().splitlines()] == [3, 1]
+def test_every_question_is_answered_in_order(prepared: list[Worker]) -> None:
+    prepared.append(Worker())
+    for op in ("layer_norm", "softmax", "trace"):
+        # Not asked in this dtype, so that the answer comes at once.
+        prepared[0].ask(cell=[op, "ORD3", "float32", "cpu", "opassay"], settings=SETTINGS)
+    assert [prepared[0].answer().cell.op for _ in range(3)] == ["layer_norm", "softmax", "trace"]
+
+
+def test_the_processes_are_kept_for_the_next_cell_and_end_when_this_process_leaves() -> None:
+    cell = Cell(OP, "FWAD", "float32", "cpu", "torch")
+    run_cell(cell, Settings("commit", max_examples=2))
+    first = places.prepared_place().before.process
+    run_cell(cell, Settings("commit", max_examples=2))
+    assert first is not None
+    assert places.prepared_place().before.process is first
+    worlds.leave()
+    assert first.ended

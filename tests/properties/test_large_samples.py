@@ -20,9 +20,9 @@ from opassay.oracles.case import load_case
 from opassay.oracles.checks import CHECKS
 from opassay.oracles.tally import Tally
 from opassay.oracles.verdict import MAX_CASE
-from opassay.properties import draws, kinds
 from opassay.properties.catalog import CATALOG
-from opassay.properties.plan import load_op
+from opassay.properties.engine import draws, kinds
+from opassay.properties.engine.plan import load_op
 from opassay.reports.exit_codes import NOTHING, USAGE, run_reasons
 
 from .planted_sizes import AXES, long_diagonal, many_rows, stops_at

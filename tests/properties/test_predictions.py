@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from opassay.properties.predictions import RANKS, predictions
+from opassay.properties.engine.predictions import RANKS, predictions
 
 
 @pytest.mark.parametrize(("op", "lines"), [("sync_batch_norm", 2), ("reduce_add_coalesced", 1), ("layer_norm", 0)])

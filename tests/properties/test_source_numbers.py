@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from opassay.properties.source_numbers import not_drawn
+from opassay.properties.engine.source_numbers import not_drawn
 
 NUMBER = 3141592653
 

@@ -21,7 +21,7 @@ from opassay import Cell, Code, Draft, Op, Outcome, Settings, run_cell, verify
 from opassay.oracles.op import Refusal
 from opassay.oracles.verdict import Verdict
 from opassay.oracles.violation import MAX_LINE, MAX_LINES, Unsupported
-from opassay.properties import cells
+from opassay.properties.engine import cells
 
 from ..oracles.planted_changes import CHANGES, LEFT, release
 from ..oracles.planted_ops import declared, scaled

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from opassay import Cell, Outcome, Settings, Verdict, run_cell
-from opassay.properties import team, worlds
+from opassay.properties import worlds
+from opassay.properties.places import gathering
 from opassay.properties.worlds import World
 
 OPS = ("sync_batch_norm", "broadcast", "reduce_add_coalesced", "gather", "scatter")
@@ -26,10 +27,10 @@ SHORT = Settings("brief", max_examples=2)
 FAULTY = """
 import dataclasses, os, signal, sys, time
 import torch
-from opassay.properties.plan import load_op
+from opassay.properties.engine.plan import load_op
 
 WHOLE = load_op("broadcast")
-PEER = sys.argv[0].endswith("team.py")
+PEER = sys.argv[0].endswith("rank_program.py")
 
 def op(**changes):
     return dataclasses.replace(WHOLE, ranks=dataclasses.replace(WHOLE.ranks, **changes), devices=None)
@@ -79,7 +80,7 @@ def gloo() -> Iterator[World]:
     try:
         yield world
     finally:
-        team.disband()
+        gathering.disband()
         worlds.enter(World())
 
 
@@ -111,11 +112,12 @@ def test_other_cells_do_not_see_the_group(gloo: World) -> None:
 def test_a_team_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     program = (
         "from opassay import Cell, Settings, run_cell\n"
-        "from opassay.properties import worlds, team\n"
+        "from opassay.properties import worlds\n"
+        "from opassay.properties.places import gathering\n"
         "worlds.enter(worlds.World('gloo', 'host', 2))\n"
         "cell = Cell('scatter', 'COMM', 'float32', 'cpu', 'opassay')\n"
         "print(run_cell(cell, Settings('brief', max_examples=1)).outcome)\n"
-        "print(*(p.pid for p in team._LOCAL._processes))\n"
+        "print(*(p.pid for p in worlds.helper('ranks')._processes))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -144,12 +146,12 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def three(faulty: str) -> Iterator[World]:
     world = World("gloo", "host", 3)
-    team.disband()
-    team.gather(world, deadline=5.0)  # a rank imports what a first program needs faster than that
+    gathering.disband()
+    gathering.gather(world, deadline=5.0)  # a rank imports what a first program needs faster than that
     try:
         yield world
     finally:
-        team.disband()
+        gathering.disband()
 
 
 def _judged(op: str) -> Verdict:
@@ -164,9 +166,9 @@ def test_a_team_disbands_and_comes_together_again(gloo: World, request: pytest.F
     _judged("broadcast")
     worlds.enter(World())
     assert worlds.run(2, lambda comm: comm.rank) == [0, 1]  # in lockstep again
-    team.disband()
+    gathering.disband()
     three = request.getfixturevalue("three")  # stays for the tests below
-    assert team._LOCAL is not None
+    assert worlds.helper("ranks") is not None
     worlds.enter(three)  # without peers, which a cell finds again
     verdict = _judged("gather")
     assert verdict.outcome == Outcome.VERIFIED, _says(verdict)
@@ -174,7 +176,7 @@ def test_a_team_disbands_and_comes_together_again(gloo: World, request: pytest.F
 
 
 def test_a_rank_that_raises_is_named_and_harms_no_other_cell(three: World) -> None:
-    team.gather(three)
+    gathering.gather(three)
     start = time.monotonic()
     verdict = _judged("faulty:RAISES")
     assert time.monotonic() - start < 2.0
@@ -197,7 +199,7 @@ def test_a_group_that_ranks_have_lost_is_the_default_one_no_more(three: World) -
     [("PEERS_LEAVE", "rank 1 has left the case LookupError: planted; rank 2 has left"), ("RANK_0_LEAVES", "planted")],
 )
 def test_a_rank_that_leaves_a_case_is_waited_for_by_none(three: World, op: str, says: str) -> None:
-    team.gather(three)
+    gathering.gather(three)
     start = time.monotonic()
     verdict = _judged(f"faulty:{op}")
     assert time.monotonic() - start < 2.0
@@ -208,22 +210,22 @@ def test_a_rank_that_leaves_a_case_is_waited_for_by_none(three: World, op: str, 
 
 
 def test_ranks_come_together_again_after_one_was_killed(three: World) -> None:
-    team.gather(three)
-    local = team._LOCAL
+    gathering.gather(three)
+    local = worlds.helper("ranks")
     assert local is not None
     processes, folder = list(local._processes), Path(local._folder.name)
     verdict = _judged("faulty:KILLED")
     assert verdict.outcome == Outcome.ERROR, verdict.reason
     again = _judged("broadcast")
     assert again.outcome == Outcome.VERIFIED, _says(again)
-    assert team._LOCAL is not local
-    assert [process.returncode is None for process in processes] == [False, False]
+    assert worlds.helper("ranks") is not local
+    assert [not process.ended for process in processes] == [False, False]
     assert not folder.exists()
 
 
 def test_an_interrupt_ends_the_ranks(three: World) -> None:
-    team.gather(three)
-    local = team._LOCAL
+    gathering.gather(three)
+    local = worlds.helper("ranks")
     assert local is not None
     processes, folder = list(local._processes), Path(local._folder.name)
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
@@ -231,19 +233,19 @@ def test_an_interrupt_ends_the_ranks(three: World) -> None:
     with pytest.raises(KeyboardInterrupt):
         _judged("faulty:HANGS_LATE")  # rank 0 waits to be told what this gave
     start = time.monotonic()
-    team.disband()
+    gathering.disband()
     assert time.monotonic() - start < 2.0
-    assert [process.returncode is None for process in processes] == [False, False]
+    assert [not process.ended for process in processes] == [False, False]
     assert not folder.exists()
 
 
 def test_ranks_that_cannot_start_leave_nothing(faulty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    team.disband()
+    gathering.disband()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RuntimeError, match="ended before it came"):
-        team.gather(World("gloo", "host", 2))
-    assert team._LOCAL is None
+        gathering.gather(World("gloo", "host", 2))
+    assert worlds.helper("ranks") is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -254,10 +256,11 @@ def test_ranks_end_with_the_process_that_began_them(
     program = (
         "import time\n"
         "from opassay import Cell, Settings, run_cell\n"
-        "from opassay.properties import worlds, team\n"
+        "from opassay.properties import worlds\n"
+        "from opassay.properties.places import gathering\n"
         "worlds.enter(worlds.World('gloo', 'host', 2))\n"
-        "team.gather(worlds.here())\n"
-        "print(team._LOCAL._processes[0].pid, flush=True)\n"
+        "gathering.gather(worlds.here())\n"
+        "print(worlds.helper('ranks')._processes[0].pid, flush=True)\n"
         f"run_cell(Cell('faulty:{op}', 'COMM', 'float32', 'cpu', 'opassay'), Settings('brief', max_examples=1))\n"
     )
     if not op:

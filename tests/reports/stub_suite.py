@@ -63,9 +63,9 @@ def environment() -> dict[str, str]:
 
 def install() -> None:
     """Puts this module where the suite would be."""
-    sys.modules["opassay.properties.cells"] = sys.modules["stub_suite"] = sys.modules[__name__]
+    sys.modules["opassay.properties.verification"] = sys.modules["stub_suite"] = sys.modules[__name__]
     sys.modules["torch"] = sys.modules[__name__]
-    sys.modules["opassay.properties.environment"] = surroundings = types.ModuleType("environment")
+    sys.modules["opassay.properties.engine.environment"] = surroundings = types.ModuleType("environment")
     surroundings.environment = environment  # type: ignore[attr-defined]
     surroundings.versions = environment  # type: ignore[attr-defined]
 
@@ -73,6 +73,6 @@ def install() -> None:
 install()
 
 if __name__ == "__main__":  # as the program of a worker
-    from opassay.properties.worker import main
+    from opassay.properties.places.worker import main
 
     main()

@@ -18,7 +18,7 @@ from opassay.oracles.verdict import MAX_CASE, MAX_TEXT, Cell, Code, Failure, Out
 from opassay.reports import record
 from opassay.reports.accuracy import accuracy, markdown_table
 from opassay.reports.cli.commands import cli
-from opassay.reports.cli.main import Host, Stop
+from opassay.reports.cli.host import Host, Stop
 from opassay.reports.cli.summary import print_summary, step_summary
 from opassay.reports.gate import Files, finding_line, judge
 from opassay.reports.junit import to_xml

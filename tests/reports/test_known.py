@@ -170,7 +170,7 @@ def test_a_file_of_before_says_what_to_add(tmp_path: Path) -> None:
 
 @pytest.fixture(name="call")
 def _call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    from opassay.reports.cli.main import Host, Stop
+    from opassay.reports.cli.host import Host, Stop
 
     monkeypatch.chdir(tmp_path)
 

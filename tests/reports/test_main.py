@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from opassay.reports import exit_codes, record
-from opassay.reports.cli import main as cli
-from opassay.reports.cli.main import Stop, main
+from opassay.reports.cli import host
+from opassay.reports.cli.host import Stop
+from opassay.reports.cli.main import main
 from tests.reports.conftest import failed, make_run, verdict
 
 
@@ -71,7 +72,7 @@ def _planted(fault: str) -> str:
         ("import click; raise click.Abort", 130, "interrupted"),
         ("import opassay.none", 3, "internal error, ModuleNotFoundError"),
         ("class E(Exception): __str__ = lambda self: 1 / 0\n            raise E", 3, "internal error, E"),
-        ("from opassay.reports.cli.main import Stop; raise Stop(4, 'a\\x1b[31mb')", 4, "opassay: ab"),
+        ("from opassay.reports.cli.host import Stop; raise Stop(4, 'a\\x1b[31mb')", 4, "opassay: ab"),
     ],
 )
 def test_whatever_a_command_raises(tmp_path: Path, fault: str, code: int, said: str) -> None:
@@ -191,10 +192,10 @@ def test_the_module_says_so_too(tmp_path: Path) -> None:
 
 
 def test_what_is_required_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    cli.require("sys", "json")
+    host.require("sys", "json")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(Stop, match=r'hypothesis is not installed; pip install "opassay\[verify\]"'):
-        cli.require("hypothesis")
+        host.require("hypothesis")
 
 
 def test_the_doctor_works_without_torch(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from opassay.properties.plan import Selection as Wanted
-from opassay.properties.plan import SelectionError, in_shard, op_names, plan
+from opassay.properties.engine.plan import Selection as Wanted
+from opassay.properties.engine.plan import in_shard, op_names, plan
+from opassay.properties.names import SelectionError
 from tests.reports.conftest import HERE
 
 OP = op_names()[0]
@@ -85,5 +86,5 @@ def test_what_is_no_shard_is_refused(shard: str) -> None:
 
 
 def test_the_plugin_loads_without_torch() -> None:
-    program = "import sys, opassay.properties.plugin; sys.exit('torch' in sys.modules or 'mpmath' in sys.modules)"
+    program = "import sys, opassay.reports.pytest_plugin; sys.exit('torch' in sys.modules or 'mpmath' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

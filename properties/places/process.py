@@ -1,8 +1,14 @@
-"""A worker process as its owner sees it: started, asked, watched, ended.
+"""A process that judges, as its owner sees it: started, asked, watched, ended. All helper processes are of this kind.
 
-The owner imports no torch and runs no op. Whatever an op does to the worker, the owner stays, and says what happened.
-Questions and answers are lines of JSON over pipes of their own. What the worker prints comes by a third pipe, so that
-nothing that an op prints can be taken for an answer.
+What this is for: ops run in other processes than the one that reports on them. Whatever an op does to its process, the
+owner stays, and says what happened. The workers of the pool, the processes that are prepared for a question, and the
+ranks that this package starts differ only in their programs, all of which begin with `serving.serve`.
+
+What is hard here: an op may print anything, close any file, or leave its process at any moment. So questions and
+answers are lines of JSON over pipes of their own, and what the process prints comes by a third pipe: nothing that an op
+prints can be taken for an answer. A pipe that nobody reads fills up and holds the writer, so whoever waits for the
+process has to read what it prints, too. And a process that has ended may have answered just before: one asks whether it
+has ended first, and reads after that.
 """
 
 from __future__ import annotations
@@ -10,70 +16,83 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-#: The program of a worker, by default.
-COMMAND = (sys.executable, "-m", "opassay.properties.worker")
-#: Bytes of what a worker printed that are kept, of its beginning and of its end.
+#: Bytes of what a process printed that are kept, of its beginning and of its end.
 KEPT = 2048
 #: Bytes of stacks that are kept.
 MAX_STACKS = 8 * 2**10
 #: Bytes of one answer; a longer one is no answer.
 MAX_ANSWER = 32 * 2**20
-#: Seconds that a worker gets to write its stacks before it is killed, and to end by itself when it is told to.
+#: Seconds that a process gets to write its stacks before it is killed, and to end by itself when it is told to.
 _LAST_WORDS, _FAREWELL = 1.0, 5.0
+#: Seconds between two looks at a process that is waited for.
+_TICK = 0.02
 
 #: One thread per process: the processes are the parallelism, and sums do not depend on the number of cores.
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-#: What a worker is told that judges alone: in no team of ranks, and with no limit on its memory.
-ALONE: Mapping[str, Any] = {"world": ["lockstep", "host", None], "memory": 0, "join": False}
-
-
 class AnswerError(RuntimeError):
-    """What came from a worker is no answer."""
+    """What came from a process is no answer."""
+
+
+class EndedError(RuntimeError):
+    """A process that was waited for has ended, or is out of time; the text says how, and what it printed last."""
 
 
 class Process:
-    """One worker process.
+    """One process that judges.
 
     Args:
-        hello: what the worker is told first (see `opassay.properties.worker`).
-        command: the program and its arguments; by default `COMMAND`.
+        hello: what it is told first; its program says what that has to be.
+        command: the program and its arguments; the program begins with `serving.serve`.
         attached: whether it shares this process's terminal, for a debugger; else it has a session of its own, so that
-            an interrupt from the terminal reaches the owner alone, and what it prints is read by the owner.
+            an interrupt from the terminal reaches the owner alone.
+        heard: whether the owner reads what it prints; else that goes where the owner's own output goes.
+        marked: whether it gets a mark of its own; else it has the mark of the process that starts it, if that has one,
+            so that whoever ends that one finds both.
 
     Attributes:
-        answers, output: file descriptors to wait for. printed: how many bytes the worker printed.
+        answers, output: file descriptors to wait for; -1 for none. printed: how many bytes the process printed.
         closed: those of the two that the other side has closed, which a process does when it ends, or for spite.
         mark: the setting in the environment by which this process, and what it starts, can be told from others.
     """
 
-    def __init__(self, hello: Mapping[str, Any], *, command: Sequence[str] = (), attached: bool = False) -> None:
+    def __init__(
+        self,
+        hello: Mapping[str, Any],
+        *,
+        command: Sequence[str],
+        attached: bool = False,
+        heard: bool = True,
+        marked: bool = True,
+    ) -> None:
         self.attached, self.printed = attached, 0
         self.closed: set[int] = set()
         self.mark = f"OPASSAY_WORKER={os.getpid()}.{time.monotonic_ns()}"
         self._first, self._last, self._unread = b"", b"", bytearray()
+        self._told: deque[dict[str, Any]] = deque()  # answers that have been read, and not yet been given out
         # In memory, because a temporary folder may be full or missing just when a process dies.
         self._stacks = os.fdopen(os.memfd_create("opassay-stacks"), "w+b")
         theirs_in, self._questions = os.pipe()
         self.answers, theirs_out = os.pipe()
-        self.output, printed = (-1, None) if attached else os.pipe()
+        self.output, printed = os.pipe() if heard and not attached else (-1, None)
         theirs = (theirs_in, theirs_out, self._stacks.fileno())
         try:
             self._popen = subprocess.Popen(
-                [*(command or COMMAND), str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"],
+                [*command, str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"],
                 stdin=None if attached else subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
                 pass_fds=theirs,
-                env=_environment(self.mark),
+                env=_environment(self.mark if marked else ""),
                 start_new_session=not attached,
             )
         except BaseException:
@@ -96,9 +115,14 @@ class Process:
         return self._popen.poll() is not None
 
     def ask(self, question: Mapping[str, Any]) -> None:
-        """Send a question of at most a pipe's buffer; a worker that has ended takes none, and `ended` will say so."""
+        """Send a question. A process that has ended takes none, and `ended` will say so.
+
+        One that is longer than a pipe's buffer (64 KiB) is waited with until the process has read of it.
+        """
+        content = memoryview(json.dumps(question).encode() + b"\n")
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._questions, json.dumps(question).encode() + b"\n")
+            while content:
+                content = content[os.write(self._questions, content) :]
 
     def read(self) -> list[dict[str, Any]]:
         """The answers that have come.
@@ -114,15 +138,48 @@ class Process:
         self._unread = rest
         return [_decoded(bytes(line)) for line in lines]
 
+    def answer(self, until: float, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """The next answer, waited for.
+
+        Args:
+            until: of `time.monotonic`. stopped: asked several times a second; once it is true, nothing is waited for.
+
+        Raises:
+            AnswerError: something came that is none.
+            EndedError: the process has ended, or it is too late.
+            KeyboardInterrupt: it was stopped.
+        """
+        while not self._told:
+            ended = self.ended
+            self._told += self.read()
+            self.listen()
+            if self._told:
+                break
+            if ended:
+                raise EndedError(f"died ({self.how()}){self._last_lines()}")
+            if stopped():
+                raise KeyboardInterrupt
+            left = until - time.monotonic()
+            if left <= 0:
+                raise EndedError(f"did not answer in time{self._last_lines()}")
+            open_ones = [h for h in (self.answers, self.output) if h >= 0 and h not in self.closed]
+            select.select(open_ones, [], [], min(left, _TICK))
+        return self._told.popleft()
+
+    def _last_lines(self) -> str:
+        """The last lines that the process printed, for the end of a sentence."""
+        lines = self.said().strip().splitlines()[-3:]
+        return f": {' | '.join(lines)}" if lines else ""
+
     def listen(self) -> None:
-        """Take in what the worker printed: all of it is counted, its beginning and its end are kept."""
+        """Take in what the process printed: all of it is counted, its beginning and its end are kept."""
         while self.output >= 0 and (more := self._drain(self.output)):
             self.printed += len(more)
             self._first = (self._first + more)[:KEPT]
             self._last = (self._last + more)[-KEPT:]
 
     def said(self) -> str:
-        """The end of what the worker printed."""
+        """The end of what the process printed."""
         self.listen()
         return self._last.decode(errors="replace")
 
@@ -158,7 +215,7 @@ class Process:
         return content[start : start + MAX_STACKS].decode(errors="replace")
 
     def tell_stacks(self) -> None:
-        """Have the worker write where its threads stand, also in code that holds the interpreter's lock."""
+        """Have the process write where its threads stand, also in code that holds the interpreter's lock."""
         before = os.fstat(self._stacks.fileno()).st_size
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
@@ -178,7 +235,7 @@ class Process:
         self._popen.wait()
 
     def dismiss(self) -> None:
-        """Tell the worker that there are no more questions; it ends by itself, or `close` ends it."""
+        """Tell the process that there are no more questions; it ends by itself, or `close` ends it."""
         self._shut(self._questions)
         self._questions = -1
 
@@ -220,12 +277,12 @@ class Process:
 
 
 def _environment(mark: str) -> dict[str, str]:
-    """The environment of a worker: this process's, one thread, and threads that sleep while they wait for each other.
+    """The environment of a process that judges: this one's, one thread, and threads that sleep while they wait.
 
-    Some cells ask for several threads; threads that spin would take the processor from the other workers.
+    Some cells ask for several threads; threads that spin would take the processor from the other processes.
     """
-    name, _, value = mark.partition("=")
-    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **_ENVIRONMENT, name: value}
+    own = dict([mark.split("=", 1)]) if mark else {}
+    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **_ENVIRONMENT, **own}
 
 
 def _decoded(line: bytes) -> dict[str, Any]:

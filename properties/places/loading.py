@@ -1,7 +1,7 @@
 """Whether the ops of a selection can be loaded, found out in a process of its own.
 
-Loading the declaration of somebody else's op runs that person's code, which may do anything: raise, call `sys.exit`,
-or end the process. So the process that decides the exit code never loads one.
+Loading the declaration of somebody else's op runs that person's code, which may do anything: raise, call `sys.exit`, or
+end the process. So the process that decides the exit code never loads one.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from .catalog import CATALOG
-from .plan import PluginError
-from .process import ALONE, AnswerError, Process
+from ..catalog import CATALOG
+from ..names import PluginError
+from .pool import ALONE, WORKER
+from .process import AnswerError, EndedError, Process
 
 #: Seconds that the declarations of all ops together may take.
 DEADLINE = 300.0
-_TICK = 0.02
 
 
 def require_loadable(
@@ -29,7 +29,7 @@ def require_loadable(
     names = [name for name in ops if name not in CATALOG]
     if not names:
         return
-    process = Process(ALONE, command=command)
+    process = Process(ALONE, command=command or WORKER)
     try:
         until = time.monotonic() + DEADLINE
         _answer(process, "", until, stopped)
@@ -45,21 +45,12 @@ def require_loadable(
 
 def _answer(process: Process, name: str, until: float, stopped: Callable[[], bool]) -> dict[str, object]:
     """The next answer of a process."""
-    while not stopped():
-        ended = process.ended
-        try:
-            answers = process.read()
-        except AnswerError as err:
-            raise PluginError(f"op {name!r}: its process said {err} while it was loaded") from err
-        process.listen()
-        if answers:
-            return answers[0]
-        if ended:
-            last = "".join(f": {said[-500:]}" for said in [" ".join(process.said().split())] if said)
-            raise PluginError(
-                f"op {name!r} ended the process that loaded it ({process.how()}){': ' * bool(last)}{last}"
-            )
+    try:
+        return process.answer(until, stopped)
+    except AnswerError as err:
+        raise PluginError(f"op {name!r}: its process said {err} while it was loaded") from err
+    except EndedError as err:
         if time.monotonic() > until:
-            raise PluginError(f"op {name!r}: its declaration was not loaded within {DEADLINE:.0f} s")
-        time.sleep(_TICK)
-    raise KeyboardInterrupt
+            raise PluginError(f"op {name!r}: its declaration was not loaded within {DEADLINE:.0f} s") from err
+        last = "".join(f": {said[-500:]}" for said in [" ".join(process.said().split())] if said)
+        raise PluginError(f"op {name!r} ended the process that loaded it ({process.how()}){last}") from err

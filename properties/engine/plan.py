@@ -11,24 +11,10 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from ..oracles.properties import DTYPES, PROPERTIES
-from ..oracles.verdict import Cell
-from .catalog import CATALOG
-
-SUBJECTS: tuple[str, ...] = ("opassay", "torch", "decomposition", "compiled", "functional")
-DEVICES: tuple[str, ...] = ("cpu", "cuda")
-#: What ranks are, and what devices are, where an op runs in several places; the first of each needs nothing.
-COMMS: tuple[str, ...] = ("lockstep", "gloo", "nccl")
-FABRICS: tuple[str, ...] = ("host", "folded", "cuda")
-ENTRY_POINT_GROUP = "opassay.ops"
-
-
-class SelectionError(ValueError):
-    """A name that is not in its table; the text says which names are."""
-
-
-class PluginError(RuntimeError):
-    """An entry point of group `opassay.ops` that could not be loaded."""
+from ...oracles.properties import DTYPES, PROPERTIES
+from ...oracles.verdict import Cell
+from ..catalog import CATALOG
+from ..names import DEVICES, ENTRY_POINT_GROUP, SUBJECTS, PluginError, SelectionError
 
 
 @dataclass(frozen=True)
@@ -69,9 +55,11 @@ def load_op(name: str) -> Any:
         SelectionError: there is no such op.
     """
     if ":" in name:
-        return importlib.import_module(".functions.named", __package__).named_op(name)
+        from ..functions.named import named_op  # imports torch
+
+        return named_op(name)
     if name in CATALOG:
-        module = importlib.import_module(f"..catalog.{CATALOG[name]}", __name__)
+        module = importlib.import_module(f"..catalog.{CATALOG[name]}", __package__)
         return next(op for op in module.OPS if op.name == name)
     for point in plugin_entry_points():
         if point.name == name:

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from ..oracles.checks.exact_data import lowest_bit
-from ..oracles.op import Draft, Op, Sample, is_float, to_array
-from ..oracles.violation import Unsupported
+from ...oracles.checks.exact_data import lowest_bit
+from ...oracles.op import Draft, Op, Sample, is_float, to_array
+from ...oracles.violation import Unsupported
 
 #: Integers of samples of kind "integers", as multiples of their tensor's power of two, are at most so large.
 LARGEST_INTEGER = 2.0**8
@@ -76,7 +76,7 @@ def _raised(what: str, err: Exception) -> str:
 
 def _line_of(err: Exception) -> str:
     """The last line of the traceback that is the declaration's own: of no library, and of ours only of the catalog."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     ours = here.parent
     libraries = [Path(module.__file__ or "").parent for module in (hypothesis, torch, np)]
     libraries.append(Path(sysconfig.get_paths()["stdlib"]))

@@ -1,8 +1,14 @@
 """The pool: cells in, what happened to each of them out, whatever ops do to the processes that judge them.
 
+What this is for: a run is finished, and says something of every cell, even where ops hang, crash or take all memory.
 Ops of this package share workers. Every op of somebody else has workers of its own, in which no other op runs: what it
 does to its process (a default dtype, flush-to-zero, a patched function) then reaches no neighbour. The pool is the
 watchdog: it ends workers that are out of time or out of memory, and gives up an op that has ended two of them.
+
+What is hard here: to tell what happened from what can be seen. A worker that has died may have answered before; one
+that has closed its pipes may still be running; one that says nothing may be at work. So every worker is looked at in
+every round, also one that said nothing, and always in the same order: has it ended, what has it answered, is it out of
+time.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import contextlib
 import os
 import selectors
 import signal
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -18,11 +25,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..oracles.verdict import Cell, Verdict
-from .catalog import CATALOG
+from ...oracles.verdict import Cell, Verdict
+from ..catalog import CATALOG
 from .lifeline import adopt_orphans, began_with, children
 from .process import AnswerError, Process
 
+#: The program of a worker.
+WORKER = (sys.executable, "-m", "opassay.properties.places.worker")
+#: What a worker is told that judges alone: in no team of ranks, and with no limit on its memory.
+ALONE: Mapping[str, Any] = {"world": ["lockstep", "host", None], "memory": 0, "join": False}
 #: Workers that an op may end before its other cells are no longer asked.
 PATIENCE = 2
 #: Seconds for a worker to import what it needs, before it is given its first cell.
@@ -218,7 +229,7 @@ class Pool:
     def _hire(self, owner: str) -> None:
         hello = {"world": list(self.terms.world), "memory": self._memory, "join": True}
         attached = self.terms.workers == 0
-        process = Process(hello, command=self.terms.command, attached=attached)
+        process = Process(hello, command=self.terms.command or WORKER, attached=attached)
         self._workers.append(_Worker(process, owner, time.monotonic() + STARTING, self._started))
         self._started += 1
         for handle in (process.answers, process.output):

@@ -16,12 +16,12 @@ import hypothesis
 from hypothesis import Phase
 from hypothesis import strategies as st
 
-from ..oracles.judge import Judge
-from ..oracles.op import Draft, Sample
-from ..oracles.properties import Property
-from ..oracles.tally import LARGE, MORE, PLANNED, regimes_of
-from ..oracles.violation import Unsupported, Violation
-from . import strategies
+from ...oracles.judge import Judge
+from ...oracles.op import Draft, Sample
+from ...oracles.properties import Property
+from ...oracles.tally import LARGE, MORE, PLANNED, regimes_of
+from ...oracles.violation import Unsupported, Violation
+from .. import strategies
 from .kinds import DeclarationError, drafts_of, largest_of
 
 #: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.

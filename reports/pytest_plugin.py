@@ -1,11 +1,12 @@
 """pytest plugin: one test item per cell. Silent unless `--opassay` is given; imports torch only to run.
 
+Like the command line, it starts what it reports on, so it stands with the reports.
+
 pytest --opassay --opassay-op layer_norm --opassay-property VJP -n 2
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -15,9 +16,11 @@ from typing import Any
 import pytest
 
 from ..oracles.verdict import Cell, Outcome, Verdict, clean, failure_text
-from .catalog import CATALOG
-from .plan import COMMS, FABRICS, PluginError, Selection, SelectionError, in_shard, load_op, plan
-from .profiles import PROFILES, default_seed
+from ..properties.catalog import CATALOG
+from ..properties.engine.plan import Selection, in_shard, load_op, plan
+from ..properties.engine.profiles import PROFILES, default_seed
+from ..properties.names import COMMS, FABRICS, PluginError, SelectionError
+from ..properties.worlds import World, enter
 
 _AXES = ("op", "property", "dtype", "device", "subject")
 _PREPARED = pytest.StashKey[bool]()
@@ -55,9 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.opassay_seed = default_seed(config.getoption("opassay_profile"))
     if hasattr(config, "workerinput"):  # before torch is imported: one thread per worker
         os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-        os.environ.setdefault(
-            "OMP_WAIT_POLICY", "PASSIVE"
-        )  # DET asks for threads, which else spin on other workers' cores
+        # DET asks for several threads; those that spin while they wait would take the cores of other workers.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -130,14 +132,15 @@ class CellItem(pytest.Item):
 
 def judged(cell: Cell, config: pytest.Config) -> Verdict:
     """The verdict of a cell, in this process."""
-    cells = _suite(config)
-    settings = cells.Settings(
+    from ..properties.verification import Settings, run_cell  # here, because it imports torch
+
+    _prepare(config)
+    settings = Settings(
         profile=config.getoption("opassay_profile"),
         seed=config.getoption("opassay_seed"),
         max_examples=config.getoption("opassay_max_examples"),
     )
-    verdict: Verdict = cells.run_cell(cell, settings)
-    return verdict
+    return run_cell(cell, settings)
 
 
 def keep_case(verdict: Verdict, folder: Path) -> str:
@@ -145,22 +148,20 @@ def keep_case(verdict: Verdict, folder: Path) -> str:
     failure = verdict.failure
     if failure is None or not failure.case:
         return ""
-    kept: Any = importlib.import_module("opassay.reports.store.folder")
+    from .store.folder import add_case  # here, because whoever runs pytest without --opassay need not have msgspec
+
     try:
-        kept.add_case(folder, failure.case_id, failure.case.encode("utf-8", "replace"))
+        add_case(folder, failure.case_id, failure.case.encode("utf-8", "replace"))
     except (OSError, ValueError) as err:
         return clean(f"the case was not kept: {err}")
     return ""
 
 
-def _suite(config: pytest.Config) -> Any:
-    """The module that runs cells; imports torch, once, when the first cell runs."""
-    cells = importlib.import_module("opassay.properties.cells")
+def _prepare(config: pytest.Config) -> None:
+    """Enter the world that the options name, once, when the first cell runs."""
     if config.stash.get(_PREPARED, False):
-        return cells
+        return
     config.stash[_PREPARED] = True
-    enter = importlib.import_module("opassay.properties.worlds").enter_unless_there
-    enter(*(config.getoption(f"opassay_{name}") for name in ("comm", "fabric", "ranks")))
+    enter(World(*(config.getoption(f"opassay_{name}") for name in ("comm", "fabric", "ranks"))))
     if hasattr(config, "workerinput") and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
-    return cells

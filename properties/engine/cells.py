@@ -1,0 +1,358 @@
+"""One cell in this process: draw samples, ask the property's question, say the verdict.
+
+What this is for: everything between the name of a cell and its verdict, wherever a process was found for it. This
+module knows of no other place: `properties.verification` says where a cell is judged, and whoever judges it there calls
+this.
+
+What is hard here: a cell is asked more often than once. Its samples are drawn; a sample that fails is judged three
+times more by fresh judgements, because one failure of several is unstable, not wrong; and where errors lean to one
+side, all samples are drawn anew. Each of these must find the process as the first one did, so the state of the process
+is compared after every sample, and in full after the cell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import hypothesis
+import torch
+from hypothesis import HealthCheck, Phase
+
+from ...oracles import state
+from ...oracles.case import case_id, dump_case, load_case
+from ...oracles.checks import CHECKS
+from ...oracles.checks.purity import ChangedState
+from ...oracles.contract import contract
+from ...oracles.judge import Judge
+from ...oracles.op import Draft, Op, Sample
+from ...oracles.properties import PROPERTIES, Property, Where
+from ...oracles.snippet import snippet
+from ...oracles.state import interrupt
+from ...oracles.tally import LARGE, PLANNED
+from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
+from ...oracles.violation import Unsupported, Violation, raised
+from .. import worlds
+from . import draws, kinds, source_numbers
+from .plan import load_op
+from .profiles import PROFILES
+
+#: How often a failing sample is judged again before it is called a failure.
+REPETITIONS = 3
+#: Added to the run's seed for the second draw of a cell whose errors lean to one side.
+_SECOND_DRAW = 1
+
+#: Takes the case file of a sample that is about to be judged: how ranks in other processes come to judge it too.
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to ask: the profile, the run's seed, and a cap on the examples per cell."""
+
+    profile: str = "commit"
+    seed: int = 0
+    max_examples: int | None = None
+
+    def examples(self, question: Property, compiled: bool = False) -> int:
+        """How many samples a cell of a question is asked of; of compiled code, few."""
+        profile = PROFILES[self.profile]
+        wanted = max(1, round(profile.examples * question.effort))
+        if compiled:
+            # Each path of each example is compiled anew, which takes seconds.
+            wanted = min(wanted, profile.compiled)
+        return wanted if self.max_examples is None else min(wanted, self.max_examples)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A cell that can be asked here.
+
+    Attributes:
+        judge: asks the subject, and tells its tally what the samples show. question: what is asked of each.
+        tell: is told every sample before it is judged, where other processes judge it with this one.
+    """
+
+    cell: Cell
+    judge: Judge
+    question: Property
+    tell: Tell | None = None
+
+
+class _Samples(Protocol):
+    """The samples of a cell: drawn, or given by a case file."""
+
+    def judge(self) -> None:
+        """Judge all of them; Violation at the first that breaks a promise."""
+
+    def failing(self) -> tuple[Sample, Violation | None]:
+        """After a failure: the sample that it is told by, and what it broke, if that is known."""
+
+
+def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None = None) -> Opened:
+    """The cell with its declaration loaded.
+
+    Args:
+        light: whether few samples are read exactly. op: the declaration, where no catalog has it.
+        tell: see `Opened`.
+
+    Raises:
+        Unsupported: the question is not asked of this op, subject or dtype, or not on this machine.
+    """
+    if cell.property not in PROPERTIES:
+        raise Unsupported(Code.NOT_BUILT, f"no check is built for {cell.property}")
+    question = PROPERTIES[cell.property]
+    op = load_op(cell.op) if op is None else op
+    subject = question.subject_of(cell.subject)
+    if not op.has_subject(subject):
+        raise Unsupported(Code.NO_SUBJECT, f"{cell.op} has no subject {subject!r}")
+    if op.is_compiled(cell.subject) and not question.compiles:
+        asked = ", ".join(code for code, other in PROPERTIES.items() if other.compiles)
+        raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is not asked of compiled code; asked are {asked}")
+    if cell.dtype not in question.dtypes:
+        raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
+    if cell.device == "cuda" and not torch.cuda.is_available():
+        raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
+    judge = Judge(op, subject, contract(cell.dtype, cell.device), cell.device, light)
+    return Opened(cell, judge, question, tell)
+
+
+def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell | None = None) -> Verdict:
+    """The verdict of a cell on samples that are drawn.
+
+    Args:
+        settings: how much to ask. op, tell: as for `open_cell`.
+
+    Raises:
+        Unsupported: as `open_cell`. What a declaration and a reading raise comes out, too; see `guard`.
+    """
+    light = not PROFILES[settings.profile].inductor
+    opened = open_cell(cell, light, op, tell)
+    verdict = _closed(opened, _Drawn(opened, settings))
+    biases = opened.judge.tally.biases() if verdict.outcome == Outcome.VERIFIED else {}
+    if not biases:
+        return verdict
+    # A bias is a statement about chance: it counts only if a fresh draw makes it again.
+    fresh = open_cell(cell, light, op, tell)
+    _closed(fresh, _Drawn(fresh, replace(settings, seed=settings.seed + _SECOND_DRAW)))
+    again = {name: mean for name, mean in fresh.judge.tally.biases().items() if mean * biases.get(name, 0.0) > 0}
+    if not again:
+        return verdict
+    name, mean = max(again.items(), key=lambda item: abs(item[1]))
+    reason = f"{cell.op} {name}: errors average {mean:+.3g} of their bound, in two independent draws"
+    return replace(
+        verdict, outcome=Outcome.FAIL, code=Code.BIAS, reason=reason, failure=Failure(Code.BIAS, reason, reason)
+    )
+
+
+def judge_sample(cell: Cell, sample: Sample, tell: Tell | None = None) -> Verdict:
+    """The verdict of a cell on one sample, that of a case file; arguments and errors are those of `judge_cell`."""
+    opened = open_cell(cell, light=True, tell=tell)
+    return _closed(opened, _Given(opened, sample))
+
+
+def judge_case(text: str) -> None:
+    """Ask the question of a case file, and leave the verdict to whoever drew it.
+
+    Raises:
+        CaseError: the text is no case file.
+    """
+    cell, sample = load_case(text)
+    opened = open_cell(cell, light=True)
+    with interrupt.heard(), state.pinned(), contextlib.suppress(Violation):
+        _check(opened, sample)
+
+
+# ------------------------------------------------------------------------------------------------------- the samples
+
+
+@dataclass(frozen=True)
+class _Given:
+    """One sample."""
+
+    opened: Opened
+    sample: Sample
+
+    def judge(self) -> None:
+        _judge_one(self.opened, self.sample)
+
+    def failing(self) -> tuple[Sample, Violation | None]:
+        return self.sample, None
+
+
+@dataclass
+class _Drawn:
+    """Samples that Hypothesis draws, as many as the settings say."""
+
+    opened: Opened
+    settings: Settings
+    _last: tuple[Sample, Violation | None] | None = None
+    #: Changes of the process by samples: a setter may fire only once, so its sample need not fail again.
+    _changes: list[tuple[Sample, Violation | None]] = field(default_factory=list)
+
+    def judge(self) -> None:
+        examples = self.settings.examples(self.opened.question, self.opened.judge.compiled)
+        draws.stages(self.opened.judge, self.opened.question, examples, self._draw)
+
+    def failing(self) -> tuple[Sample, Violation | None]:
+        assert self._last is not None
+        return self._changes[0] if self._changes and self._last[1] is None else self._last
+
+    @property
+    def _steered(self) -> bool:
+        """Whether samples are drawn towards the worst input; else all are drawn alike."""
+        return not PROFILES[self.settings.profile].fixed
+
+    def _draw(self, kind: str, count: int, choice: draws.Every, label: str = "") -> None:
+        cell = self.opened.cell
+        drafts = kinds.drafts_of(self.opened.judge.op, cell.dtype, kind)
+        # Ranks in processes wait for each other until a deadline; a sample that hangs would do so at every step.
+        shrunk = self.opened.tell is None
+        limits = _hypothesis_settings(count, self._steered and not label, shrunk)
+        seconds = draws.SHRINKING if kind == "large" else math.inf
+        seed = _seed(cell, self.settings, label)
+        draws.run(drafts, functools.partial(self._ask, kind), choice, seed, limits, seconds)
+
+    def _ask(self, kind: str, draft: Draft, seed: int) -> Sample:
+        tally, question = self.opened.judge.tally, self.opened.question
+        with tally.clock("generate"):
+            sample = _on(kinds.sample_of(draft, seed, question.slices, kind), self.opened.cell.device)
+        self._last = (sample, None)
+        try:
+            _judge_one(self.opened, sample)
+        except Violation as violation:
+            self._last = (sample, violation)
+            if isinstance(violation, ChangedState):
+                self._changes.append(self._last)
+            raise
+        if self._steered and kind == question.kind != "large":
+            hypothesis.target(tally.ratio_of_sample, label="error / bound")
+        return sample
+
+
+def _hypothesis_settings(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings:
+    chosen = {Phase.generate: True, Phase.target: steered, Phase.shrink: shrunk}
+    phases = tuple(phase for phase, wanted in chosen.items() if wanted)
+    # Every field is set: Hypothesis's own profiles, and CI=1, must not change what is drawn.
+    return hypothesis.settings(
+        max_examples=examples, database=None, deadline=None, derandomize=False, print_blob=False,
+        phases=phases, stateful_step_count=1, report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck), verbosity=hypothesis.Verbosity.quiet, backend="hypothesis",
+    )  # fmt: skip
+
+
+def _seed(cell: Cell, settings: Settings, label: str = "") -> int:
+    """The seed of the cell's samples; with a label, of those besides its ordinary ones."""
+    digest = hashlib.sha256(f"{cell.key}:{settings.seed}{label and ':'}{label}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def _on(sample: Sample, device: str) -> Sample:
+    def move(args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
+
+    if device == "cpu":
+        return sample
+    return replace(sample, args=move(sample.args), slices=tuple(move(args) for args in sample.slices))
+
+
+def _judge_one(opened: Opened, sample: Sample) -> None:
+    if opened.tell is not None:
+        opened.tell(dump_case(opened.cell, sample))
+    with opened.judge.tally.sample(sample):
+        _check(opened, sample)
+
+
+def _check(opened: Opened, sample: Sample) -> None:
+    """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
+    interrupt.reraise()
+    with state.watched(state.SETTINGS):
+        try:
+            CHECKS[opened.question.code](opened.judge, sample)
+        except Exception:
+            raise
+        except BaseException as err:
+            interrupt.reraise()
+            raise raised(opened.judge.op.name, err, "call") from err
+    interrupt.reraise()
+
+
+# ------------------------------------------------------------------------------------------------------- the verdict
+
+
+def _closed(opened: Opened, samples: _Samples) -> Verdict:
+    """The verdict on samples, and the process's state compared in full once they are judged."""
+    state.make_canonical()
+    # Processes that are ranks open connections to each other when they first need them.
+    leftovers = () if worlds.here().in_processes else (state.LEFTOVERS,)
+    with state.watched(state.DEEP, *leftovers):
+        return _answered(opened, samples)
+
+
+def _answered(opened: Opened, samples: _Samples) -> Verdict:
+    cell, tally = opened.cell, opened.judge.tally
+    try:
+        with source_numbers.not_drawn():
+            samples.judge()
+    except (Violation, hypothesis.errors.Flaky) as err:
+        interrupt.reraise()
+        sample, violation = samples.failing()
+        return _failed(opened, sample, violation or (err if isinstance(err, Violation) else None), err)
+    timing = tuple(tally.timing.items())
+    measure = tally.measure()
+    if measure.samples == 0:
+        return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
+    of = [part for part in (PLANNED, LARGE) if not tally.mostly_judged(part)]
+    if of or not measure.judged:
+        whole = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"
+        reason = whole if PLANNED in of or not of else f"{whole}, and less than half of the large samples' elements"
+        return Verdict(cell, Outcome.WEAK, Code.MOSTLY_NOT_JUDGED, reason, measure, timing=timing)
+    starved = tally.starved()
+    if starved:
+        reason = f"no element could be judged of the regime{'s' * (len(starved) > 1)} {', '.join(starved)}"
+        return Verdict(cell, Outcome.WEAK, Code.REGIME_NOT_JUDGED, reason, measure, timing=timing)
+    reason = "; ".join((f"held on {measure.samples} samples, {measure.judged} elements", *tally.notes))
+    return Verdict(cell, Outcome.VERIFIED, Code.HELD, reason, measure, timing=timing)
+
+
+def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: BaseException) -> Verdict:
+    """The verdict on a sample that failed: judged again, told as a case file and as a program."""
+    cell, judge, question = opened.cell, opened.judge, opened.question
+    again, seen = 0, isinstance(violation, ChangedState)
+    for _ in range(REPETITIONS):
+        try:
+            _judge_one(replace(opened, judge=judge.again()), sample)
+        except Violation as repeated:
+            violation, again = repeated, again + 1
+    text = dump_case(cell, sample)
+    if violation is None:
+        failure = Failure(Code.BITS, "a failure that did not repeat", str(err), case_id(cell, text), text)
+    else:
+        lines = f"# opassay replay {case_id(cell, text)}"
+        if question.where is not Where.PREPARED:  # a program of its own has no process prepared for it
+            lines = _program(judge, cell, violation.sample or sample, violation, case_id(cell, text), lines)
+        failure = Failure(violation.code, violation.title, violation.message, case_id(cell, text), text, lines)
+    # A setter that fires once has changed the process all the same.
+    outcome = Outcome.FAIL if again == REPETITIONS or seen else Outcome.UNSTABLE
+    reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
+    measure = judge.tally.measure()
+    if violation is not None and violation.worst is not None:
+        worst = violation.worst
+        ulp, ratio = max(measure.max_ulp, worst.ulp), max(measure.max_ratio, worst.ratio)
+        measure = replace(measure, max_ulp=ulp, max_ratio=ratio, worst=worst)
+    return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=tuple(judge.tally.timing.items()))
+
+
+def _program(judge: Judge, cell: Cell, sample: Sample, violation: Violation, name: str, otherwise: str) -> str:
+    """The failure as a program. Writing it calls the subject once more, which may raise this time."""
+    with state.watched(state.SETTINGS):
+        try:
+            return snippet(judge.op, cell.subject, sample, violation, name)
+        except BaseException:
+            interrupt.reraise()
+            return otherwise

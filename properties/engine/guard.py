@@ -1,0 +1,65 @@
+"""What becomes of a cell that raises, or that leaves the process changed: always a verdict.
+
+What this is for: a run has thousands of cells, and what one of them does must neither end the run nor reach the next.
+
+What is hard here: who is at fault. An exception of the subject is a violation before it comes here. What does come here
+is the op's declaration being wrong, the two readings of a formula contradicting each other, or a fault of this package;
+and where the subject has changed the process before, such a fault is the subject's own after all.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...oracles import state
+from ...oracles.accept import ReadingError
+from ...oracles.properties import PROPERTIES
+from ...oracles.state import interrupt
+from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict, changed_failure
+from ...oracles.violation import Unsupported, error_name, said
+from ...reference.exact import PrecisionError
+from . import kinds
+
+#: Characters kept of a line of a traceback: its last line is the text of the exception, which may be of any length.
+MAX_TRACE = 2_000
+
+
+def guarded(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
+    """A cell's verdict, whatever ran in this process before; the process is afterwards as it was.
+
+    Raises:
+        KeyboardInterrupt: a signal came (or what else the caller's signal handler raises); there is no verdict then.
+    """
+    start = time.perf_counter()
+    with interrupt.heard(), state.pinned() as pin:
+        verdict = _verdict_of(cell, judge)
+    changed = tuple(dict.fromkeys((*verdict.changed, *pin.changed)))
+    if changed and verdict.outcome is Outcome.ERROR and verdict.code is not Code.DECLARATION:
+        # With the process changed under it, the framework may raise anywhere; that is no fault of the framework.
+        failure = changed_failure(cell.op, (*changed, f"after that, the framework raised: {verdict.reason}"))
+        verdict = replace(verdict, outcome=Outcome.FAIL, code=Code.MUTATED, reason=failure.title, failure=failure)
+    seconds, asked = time.perf_counter() - start, PROPERTIES.get(cell.property)
+    return replace(verdict, seconds=seconds, title=asked.title if asked else "", changed=changed)
+
+
+def _verdict_of(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a subject warns of is not judged, and would drown the log
+            return judge()
+    except Unsupported as answer:
+        outcome = Outcome.NOT_RUN if answer.code == Code.NO_DEVICE else Outcome.UNSUPPORTED
+        return Verdict(cell, outcome, answer.code, str(answer))
+    except kinds.DeclarationError as err:
+        return Verdict(cell, Outcome.ERROR, Code.DECLARATION, str(err))
+    except (ReadingError, PrecisionError) as err:
+        return Verdict(cell, Outcome.ERROR, Code.READING, str(err))
+    except BaseException as err:
+        interrupt.reraise()
+        text = "".join(line[:MAX_TRACE] for line in traceback.format_exception(err, limit=-6)[-12:])
+        reason = ": ".join([error_name(err), *said(err)[:1]])
+        return Verdict(cell, Outcome.ERROR, Code.HARNESS, reason, failure=Failure(Code.HARNESS, reason, text))

@@ -1,0 +1,186 @@
+"""COMM judged by ranks that are processes: found where torchrun started them, else started here.
+
+What this is for: rank 0 is this process, in which the verdict is said. If torchrun started it as one of several, the
+others are there already and serve it. Otherwise this process starts them, and starts new ones when they have lost each
+other, so that one bad op does not take COMM from all ops after it.
+
+What is hard here: ranks meet in a store, and while they wait there, torch hears neither an interrupt nor that a process
+has ended. So a rank says in the store that it has come before it enters the group, and rank 0 enters last.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from ...oracles.op import Op, Sample
+from ...oracles.verdict import CHECKED, Cell, Code, Verdict
+from ...oracles.violation import Unsupported
+from .. import worlds
+from ..engine import cells
+from ..worlds import World
+from .process import Process
+from .ranks import DEADLINE, Team, arrival
+
+_stores: Any = dist  # torch names its stores there without exporting them
+#: Seconds for ranks that may go to end by themselves.
+_ENDING = 3.0
+#: The name under which `worlds` keeps the ranks.
+_RANKS = "ranks"
+
+
+class OnRanks:
+    """The place of COMM: the world of this process, with the other ranks where they are processes."""
+
+    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+        """The verdict of a cell; its reason names the world."""
+        world = worlds.here()
+        declared = cells.open_cell(cell, light=True, op=op).judge.op
+        if declared.ranks is None and declared.devices is None:
+            raise Unsupported(Code.NOT_APPLICABLE, f"{cell.op} runs in one place")
+        lacks = world.lacks(cell.device)
+        if lacks:
+            raise Unsupported(Code.NO_DEVICE, lacks)
+        tell = None
+        if world.in_processes:
+            if op is not None:
+                raise Unsupported(Code.NOT_APPLICABLE, "ranks in other processes know ops by name")
+            gather(world)
+            tell = worlds.tell
+        verdict = cells.judge_cell(cell, settings, op, tell)
+        return replace(verdict, reason=f"{verdict.reason}, {world}") if verdict.outcome in CHECKED else verdict
+
+    def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
+        """The verdict on one sample; no ranks are started for it, but those that are there judge it too."""
+        return cells.judge_sample(cell, sample, worlds.tell)
+
+
+class LocalTeam:
+    """Rank 0 here, and the other ranks in processes that this one starts and ends.
+
+    Args:
+        deadline: seconds that a collective of a program waits for the other ranks.
+    """
+
+    def __init__(self, world: World, deadline: float = DEADLINE) -> None:
+        self.world, self._team = world, None
+        self._processes: list[Process] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="opassay-team-")
+        atexit.register(self.close)
+        try:
+            self._team = self._started(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def _started(self, deadline: float) -> Team:
+        path, size = str(Path(self._folder.name) / "store"), self.world.size or 1
+        command = (sys.executable, "-m", "opassay.properties.places.rank_program")
+        for rank in range(1, size):
+            world = [self.world.comm, self.world.fabric, size]
+            hello = {"world": world, "rank": rank, "store": path, "deadline": deadline}
+            # What a rank prints is not read here, where rank 0 is at work, but goes where this process's output goes.
+            self._processes.append(Process(hello, command=command, heard=False, marked=False))
+        store = _stores.FileStore(path, size)
+        # Where ranks meet, torch hears neither an interrupt nor that a process has ended.
+        while not store.check([arrival(rank) for rank in range(1, size)]):
+            if not self.whole:
+                raise RuntimeError("LocalTeam: a rank's process has ended before it came to the others.")
+            time.sleep(0.01)
+        return Team(self.world, 0, store, together=True, deadline=deadline)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all processes are there, and the ranks can tell each other what they do."""
+        broken = self._team is not None and self._team.broken
+        return not broken and not any(process.ended for process in self._processes)
+
+    def enter(self) -> None:
+        """Judge COMM here from now on."""
+        assert self._team is not None
+        self._team.enter()
+
+    def close(self) -> None:
+        """End the processes, whatever state they are in."""
+        atexit.unregister(self.close)
+        team, self._team = self._team, None
+        try:
+            if team is not None and team.close():
+                end = time.monotonic() + _ENDING
+                for process in self._processes:
+                    process.dismiss()
+                for process in self._processes:
+                    process.settle(max(0.0, end - time.monotonic()))
+        finally:
+            for process in self._processes:
+                process.kill()
+                process.close()
+            self._processes = []
+            self._folder.cleanup()
+
+
+def join(world: World) -> Team:
+    """This process's place among the ranks that torchrun started.
+
+    Raises:
+        RuntimeError: it started none.
+    """
+    if not worlds.launched():
+        raise RuntimeError("join: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not set, need torchrun.")
+    team: Team | None = worlds.helper(_RANKS)
+    if team is None:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        # torchrun itself may hold the port, as a server for all its processes.
+        served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        store = _stores.TCPStore(host, port, size, is_master=rank == 0 and not served)
+        together = os.environ.get("LOCAL_WORLD_SIZE") == str(size)
+        team = Team(world, rank, _stores.PrefixStore("opassay", store), together)
+        worlds.keep(_RANKS, team)
+    return team
+
+
+def serve_launched(world: World) -> None:
+    """Be one of the ranks other than 0 that torchrun started, until rank 0 says no more."""
+    join(world).serve(cells.judge_case)
+
+
+def gather(world: World, deadline: float = DEADLINE) -> None:
+    """Have the ranks of a world together, this process as rank 0; they are started if need be, and anew if they broke.
+
+    Args:
+        deadline: of ranks that are started here: seconds that a collective of a program waits for the others.
+
+    Raises:
+        RuntimeError: ranks that torchrun started have lost each other, or a rank ended where it was started.
+    """
+    if worlds.launched():
+        launched = join(world)
+        if launched.broken:
+            raise RuntimeError(f"gather: the ranks that torchrun started have lost each other: {launched.broken}")
+        launched.enter()
+        return
+    local: LocalTeam | None = worlds.helper(_RANKS)
+    if local is not None and (local.world != world or not local.whole):
+        worlds.dismiss(_RANKS)
+        local = None
+    if local is None:
+        local = LocalTeam(world, deadline)
+        worlds.keep(_RANKS, local)
+    local.enter()
+
+
+def disband() -> None:
+    """End what `gather` and `join` began; a later call begins anew."""
+    try:
+        worlds.dismiss(_RANKS)
+    finally:
+        worlds.enter(World())

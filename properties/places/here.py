@@ -1,0 +1,36 @@
+"""A place where cells are judged, and the simplest one: this process, with nothing prepared for the question."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...oracles.op import Op, Sample
+from ...oracles.verdict import Cell, Verdict
+from ..engine import cells
+
+
+class Place(Protocol):
+    """Where a cell is judged."""
+
+    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+        """The verdict of a cell on samples that are drawn there.
+
+        Args:
+            settings: how much to ask. op: the declaration, where no catalog has it.
+
+        Raises:
+            Unsupported: the question cannot be asked there.
+        """
+
+    def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
+        """The verdict of a cell on the sample of a case file; `text` is the file."""
+
+
+class Here:
+    """This process."""
+
+    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+        return cells.judge_cell(cell, settings, op)
+
+    def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
+        return cells.judge_sample(cell, sample)

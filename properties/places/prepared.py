@@ -1,0 +1,180 @@
+"""FWAD: torch's own forward AD, judged in a process with our decompositions installed and in one without.
+
+What this is for: torch keeps the first decomposition that is registered for an op's forward AD, for the whole process
+and for good. So whether our decompositions help is a question that one process cannot answer: it is asked in two, and
+neither of them is this one.
+
+What is hard here: a process is prepared once and asked many times, so a failure must leave nothing behind. After an
+error of any kind, and after an interrupt, too, both processes are ended with whatever answers they still owe; the next
+question starts new ones.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+from ...impl import decompositions
+from ...oracles.op import Op, Sample
+from ...oracles.verdict import Cell, Code, Outcome, Verdict
+from ...oracles.violation import Unsupported
+from .. import worlds
+from ..engine import cells
+from .process import AnswerError, EndedError, Process
+from .verdicts import verdict_of
+
+#: Seconds that one question may take, the start of the process included.
+DEADLINE = 300.0
+INSTALL = "opassay.impl.decompositions:install_jvp_decompositions"
+#: The name under which `worlds` keeps the two processes.
+_PREPARED = "prepared for forward AD"
+
+
+class WorkerError(RuntimeError):
+    """A prepared process that died, did not answer in time, or answered something else."""
+
+
+class Worker:
+    """A process that judges cells with `prepare` ("module:function", called first there) in effect.
+
+    Used by one thread at a time. After a failure of any kind the process is ended; the next question starts another.
+
+    Args:
+        prepare: nothing is called where it is empty. deadline: seconds that one question may take.
+
+    Attributes:
+        process: while there is one.
+    """
+
+    def __init__(self, prepare: str = "", deadline: float = DEADLINE) -> None:
+        self._prepare, self._deadline = prepare, deadline
+        self.process: Process | None = None
+
+    def ask(self, **question: Any) -> None:
+        """Send a question; `answer` gives the answers to several in their order."""
+        if self.process is None or self.process.ended:
+            self._start()
+        assert self.process is not None
+        self.process.ask(question)
+
+    def answer(self) -> Verdict:
+        """The verdict on the next question that was asked.
+
+        Raises:
+            WorkerError: there is none.
+        """
+        if self.process is None:
+            raise WorkerError("the worker for forward AD is not running")
+        try:
+            until = time.monotonic() + self._deadline
+            while "ready" in (reply := self.process.answer(until)):
+                continue
+            return verdict_of(reply["verdict"])
+        except EndedError as err:
+            late = time.monotonic() > until
+            self.close()
+            said = str(err).replace("in time", f"within {self._deadline:.0f} s", 1) if late else str(err)
+            raise WorkerError(f"the worker for forward AD {said}") from err
+        except (AnswerError, ValueError, KeyError) as err:
+            self.close()
+            raise WorkerError(f"the worker for forward AD answered something else ({err})") from err
+        except BaseException:  # an interrupt, too, leaves an answer behind that nobody waits for
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process."""
+        process, self.process = self.process, None
+        if process is not None:
+            atexit.unregister(self.close)
+            process.kill()
+            process.close()
+
+    def _start(self) -> None:
+        self.close()
+        command = (sys.executable, "-m", "opassay.properties.places.prepared_program")
+        self.process = Process({"prepare": self._prepare}, command=command, marked=False)
+        atexit.register(self.close)
+
+
+class Prepared:
+    """The place of FWAD: two processes, with our decompositions installed and without.
+
+    A cell of subject "torch" is torch's forward AD as it comes, one of "opassay" the same with our decompositions; the
+    reason of the latter says how the former fared.
+    """
+
+    def __init__(self, before: Worker | None = None, after: Worker | None = None) -> None:
+        self.before, self.after = before or Worker(), after or Worker(INSTALL)
+
+    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+        """The verdict of a cell.
+
+        Raises:
+            Unsupported: no decomposition of ours bears on this op, or no other process knows it.
+            WorkerError: a process failed.
+        """
+        if op is not None:
+            raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is asked of ops that other processes know by name")
+        return self._asked(cell, settings=asdict(settings))
+
+    def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
+        """The verdict on the sample of a case file; errors are those of `judge`."""
+        return self._asked(cell, case=text)
+
+    def close(self) -> None:
+        """End both processes."""
+        self.before.close()
+        self.after.close()
+
+    def _asked(self, cell: Cell, **question: Any) -> Verdict:
+        cells.open_cell(cell, light=True)  # what is asked of no op or subject need not be asked there
+        _require_installable(cell)
+        data = {"cell": [cell.op, cell.property, cell.dtype, cell.device, cell.subject], **question}
+        try:
+            return self._answered(cell, data)
+        except Unsupported:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _answered(self, cell: Cell, data: dict[str, Any]) -> Verdict:
+        self.before.ask(**data)
+        if cell.subject != "opassay":
+            return self.before.answer()
+        self.after.ask(**data)
+        without, verdict = self.before.answer(), self.after.answer()
+        if verdict.outcome is Outcome.WEAK and not verdict.measure.judged:
+            raise Unsupported(
+                Code.NOT_APPLICABLE, f"torch's own op takes none of the samples in {cell.dtype} on {cell.device}"
+            )
+        if verdict.outcome is not Outcome.VERIFIED:
+            return verdict
+        fared = f"without our decomposition: {without.outcome}, {without.reason}"
+        return replace(verdict, reason=f"{verdict.reason}; {fared}")
+
+
+def prepared_place() -> Prepared:
+    """The place that this process keeps; its two processes start with the first question."""
+    found: Prepared | None = worlds.helper(_PREPARED)
+    if found is None:
+        found = Prepared()
+        worlds.keep(_PREPARED, found)
+    return found
+
+
+def _require_installable(cell: Cell) -> None:
+    if cell.subject not in ("opassay", "torch"):
+        raise Unsupported(
+            Code.NOT_APPLICABLE, f"{cell.property} is asked of torch's op with our decompositions or torch's"
+        )
+    overload = decompositions.overload_of(cell.op)
+    if overload is None:
+        raise Unsupported(Code.NOT_APPLICABLE, f"no decomposition for forward AD is registered for {cell.op}")
+    if not decompositions.installable(overload):
+        reason = f"torch has a forward-AD formula of its own for {overload}, which no registration changes"
+        raise Unsupported(Code.NOT_APPLICABLE, reason)

@@ -1,0 +1,74 @@
+"""What every program that judges does: it takes its owner's pipes, and answers questions until there are no more.
+
+The other side is `process.Process`. Of each line that comes in, one goes out; whatever else the process prints goes
+another way. The owner hears the user's interrupt, and says so; this process hears none.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from .. import worlds
+from .lifeline import end_with
+
+#: The exit status of a process that an error ends, such as an owner's pipe that an op has closed.
+_BROKEN = 70
+
+Said = dict[str, Any]
+
+
+def serve(prepare: Callable[[Said], dict[str, str]], answer: Callable[[Said], Said]) -> None:
+    """Serve the owner that started this process, and end with it.
+
+    Args:
+        prepare: takes the first line, the owner's hello, and says what this process is; it is sent as "ready".
+        answer: takes a question, gives its answer; both as JSON has them.
+    """
+    owner, questions, answers, stacks, manner = sys.argv[1:6]
+    end_with(int(owner))
+    for handle in (questions, answers, stacks):
+        os.set_inheritable(int(handle), False)  # what an op starts must not hold the owner's pipes
+    faulthandler.enable(int(stacks))
+    faulthandler.register(signal.SIGUSR1, int(stacks), all_threads=True)
+    if manner != "attached":
+        # The owner hears the user's interrupt and ends this process. So a KeyboardInterrupt here is an op's own.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.argv[1:] = []
+    status, pid = _BROKEN, os.getpid()
+    try:
+        with os.fdopen(int(questions), "rb") as asked:
+            _say(int(answers), pid, {"ready": prepare(json.loads(asked.readline()))})
+            while line := asked.readline():
+                _say(int(answers), pid, answer(json.loads(line)))
+        status = 0
+    except KeyboardInterrupt:
+        status = 0  # the user's, in a process that shares the terminal: the owner has heard it too
+    except BaseException:
+        traceback.print_exc()  # the owner keeps the end of what is printed here, and shows it
+    finally:
+        _leave(status)
+
+
+def _say(answers: int, pid: int, answer: Said) -> None:
+    if os.getpid() != pid:
+        os._exit(1)  # a copy of this process that an op made by fork: it must not answer in its place
+    content = memoryview(json.dumps(answer, allow_nan=False).encode() + b"\n")
+    while content:
+        content = content[os.write(answers, content) :]
+
+
+def _leave(status: int) -> None:
+    """Let go the helpers of this process, and end: what an op left running must not keep this process alive."""
+    try:
+        worlds.leave()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)

@@ -1,0 +1,135 @@
+"""The worker process: a question per line in, an answer per line out, until there are no more questions.
+
+Ops run here and in the helpers of this process; the owner, a `pool.Pool`, only asks. The first line says where to
+judge: `{"world": [comm, fabric, size], "memory": bytes, "join": bool}`, where `join` makes it rank 0 of those that
+torchrun started; the answer is `{"ready": environment}`. Then comes any of
+
+- `{"load": name}`: import the declaration of an op; `{"loaded": ""}`, or what is wrong with it.
+- `{"cell": [op, property, dtype, device, subject], "settings": {...}}`: `{"verdict": {...}, "notes": [...]}`.
+- `{"replay": path}`: judge the sample of a case file; `{"verdict": {...}}`, or `{"refused": why}` for no case file.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...oracles.properties import PROPERTIES, Where
+from ...oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, as_data
+from .. import worlds
+from ..engine.plan import load_op
+from ..names import PluginError, SelectionError
+from .serving import serve
+
+
+def _prepare(hello: dict[str, Any]) -> dict[str, str]:
+    """Imports torch and goes where the owner says; what this process is."""
+    limit = int(hello["memory"])
+    if limit:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+    _prefer_to_die()
+    import torch  # after the limits above, which hold for what it takes
+
+    from .. import verification  # noqa: F401 (so that the first cell does not pay for it)
+    from ..engine.environment import environment
+
+    torch.set_num_threads(1)
+    world = worlds.World(*hello["world"])
+    if hello["join"] and worlds.launched():  # rank 0 of those that torchrun started: the others wait for it
+        from .gathering import join
+
+        join(world)
+    else:
+        worlds.enter(world)
+    return environment()
+
+
+def _prefer_to_die() -> None:
+    """Where memory runs out all the same, the kernel is to end this process, not one of the user's."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("900", encoding="ascii")
+    except OSError:
+        return  # a system that does not allow it: the limits above hold all the same
+
+
+def _answered(question: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a question. Whatever imports torch is imported here, once the limits of `_prepare` hold."""
+    if "load" in question:
+        return {"loaded": _loaded(question["load"])}
+    if "replay" in question:
+        return _replayed(Path(question["replay"]))
+    from ..verification import Settings, run_cell
+
+    cell = Cell(*question["cell"])
+    verdict = _timed(cell, lambda: run_cell(cell, Settings(**question["settings"])))
+    return {"verdict": as_data(verdict), "notes": _predicted(cell, verdict)}
+
+
+def _loaded(name: str) -> str:
+    """What is wrong with an op's declaration; empty if it can be loaded.
+
+    Everything is caught: a module that calls `sys.exit` while it is imported must not end the run quietly.
+    """
+    try:
+        load_op(name)
+    except (SelectionError, PluginError) as err:
+        return str(err)
+    except BaseException as err:
+        return f"{type(err).__name__}: {err}{_place(err)}"
+    return ""
+
+
+def _place(err: BaseException) -> str:
+    """Where in a file of the op's author an exception was raised; empty where it was raised in ours alone."""
+    ours = Path(__file__).resolve().parents[2]
+    frames = [frame for frame in traceback.extract_tb(err.__traceback__) if Path(frame.filename).is_file()]
+    found = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(ours)]
+    theirs = [frame for frame in found if Path(frame.filename).parent.name != "importlib"]
+    return f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
+
+
+def _replayed(path: Path) -> dict[str, Any]:
+    from ..verification import replay_case
+
+    try:
+        return {"verdict": as_data(replay_case(path.read_text(encoding="utf-8")))}
+    except (ValueError, OSError) as err:  # a CaseError is a ValueError, and so is a text that is not UTF-8
+        return {"refused": str(err)}
+
+
+def _timed(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
+    """The verdict; an exception that comes out of the framework is the verdict `error`, never the end of the worker."""
+    start = time.perf_counter()
+    try:
+        verdict = run()
+    except Exception as err:
+        said = f"{type(err).__name__}: {err}"
+        trace = "".join(traceback.format_exception(err, limit=-12))
+        failure = Failure(Code.HARNESS, said.partition("\n")[0], trace)
+        verdict = Verdict(cell, Outcome.ERROR, Code.HARNESS, said, failure=failure)
+    if verdict.seconds == 0 and (verdict.outcome in CHECKED or verdict.outcome is Outcome.ERROR):
+        return verdict.with_seconds(time.perf_counter() - start)
+    return verdict
+
+
+def _predicted(cell: Cell, verdict: Verdict) -> list[str]:
+    """What the report says about the cost over many ranks, where an op was judged over ranks."""
+    if PROPERTIES[cell.property].where is not Where.WORLD or verdict.outcome not in CHECKED:
+        return []
+    from ..engine.predictions import predictions
+
+    return predictions(cell.op)
+
+
+def main() -> None:
+    """Serve the pool that started this process."""
+    serve(_prepare, _answered)
+
+
+if __name__ == "__main__":
+    main()

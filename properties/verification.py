@@ -1,0 +1,102 @@
+"""What a user calls: the verdict of a cell, of a case file, of an op, of a custom function.
+
+Here, and nowhere else, a question meets the place where it is judged: in this process, in processes that are prepared
+for it, or by this process and others that are the ranks of a world. Each place judges by the engine, which knows no
+place; so neither has to look the other up by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..oracles.case import CaseError, load_case
+from ..oracles.op import Op
+from ..oracles.properties import DTYPES, PROPERTIES, Where
+from ..oracles.verdict import Cell, Verdict, charged
+from .engine.cells import Settings
+from .engine.guard import guarded
+from .functions.user import Samples, custom_function
+from .places.gathering import OnRanks
+from .places.here import Here, Place
+from .places.prepared import prepared_place
+
+__all__ = ["CaseError", "Settings", "place_of", "replay_case", "run_cell", "verify", "verify_function"]
+
+
+def place_of(property: str) -> Place:
+    """Where the cells of a property are judged; "here" also where there is no such property, which is said there."""
+    question = PROPERTIES.get(property)
+    where = Where.HERE if question is None else question.where
+    return prepared_place() if where is Where.PREPARED else OnRanks() if where is Where.WORLD else Here()
+
+
+def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
+    """The verdict of a cell. Faults of the framework become a verdict too ("error"), never an exception.
+
+    Args:
+        cell: what to ask. settings: how much.
+        op: the declaration, where it is not one of the catalog or of a plugin.
+
+    Raises:
+        KeyboardInterrupt: a signal came (or what else the caller's signal handler raises); there is no verdict then.
+    """
+    return guarded(cell, lambda: place_of(cell.property).judge(cell, settings, op))
+
+
+def replay_case(text: str) -> Verdict:
+    """Judge the sample of a case file again.
+
+    Raises:
+        CaseError: the text is no case file.
+    """
+    cell, sample = load_case(text)
+    return guarded(cell, lambda: place_of(cell.property).replay(cell, sample, text))
+
+
+def verify(
+    op: Op,
+    subject: str = "opassay",
+    properties: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+    device: str = "cpu",
+    settings: Settings | None = None,
+) -> list[Verdict]:
+    """Judge one implementation of an op: a verdict for every property and dtype.
+
+    Args:
+        op: the declaration; `subject` is a name among its `subjects`.
+        properties, dtypes: codes of `PROPERTIES` and torch dtype names; all by default.
+        device: "cpu" or "cuda".
+        settings: profile, seed and examples; profile "commit" by default.
+    """
+    cells = [
+        Cell(op.name, code, dtype, device, subject) for code in properties or PROPERTIES for dtype in dtypes or DTYPES
+    ]
+    return charged([run_cell(cell, settings or Settings(), op) for cell in cells])
+
+
+def verify_function(
+    function: Any,
+    samples: Samples,
+    reference: Callable[..., Any] | None = None,
+    *,
+    constant: Iterable[str] = (),
+    specials: bool = False,
+    properties: Sequence[str] = (),
+    dtypes: Sequence[str] = ("float64", "float32"),
+    settings: Settings | None = None,
+) -> list[Verdict]:
+    """Verdicts on a custom function: one per property and dtype, as `verify` gives them.
+
+    Args:
+        function, samples, reference, constant, specials: as for `custom_function`.
+        properties, dtypes: codes of properties, all by default, and torch dtype names. In the half types a function is
+            held to one rounding per output, accumulating in float32.
+        settings: profile, seed and examples; profile "brief" by default.
+
+    Raises:
+        TypeError, ValueError: as `custom_function`.
+    """
+    op = custom_function(function, samples, reference, constant=constant, specials=specials)
+    return verify(op, properties=properties, dtypes=dtypes, settings=settings or Settings("brief"))

@@ -1,0 +1,65 @@
+"""Messages of ranks: every bit of a tensor survives, and what is no message is refused."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from opassay.properties.places.wire import Message, Said, pack, unpack
+
+TENSORS = {
+    "NaNs with payloads": torch.tensor([0x7FC00001, -1, 0x7F800001], dtype=torch.int32).view(torch.float32),
+    "zeros of both signs and subnormals": torch.tensor([0.0, -0.0, 5e-324, -math.inf], dtype=torch.float64),
+    "bfloat16": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3).t(),
+    "float16, every other one": torch.arange(9, dtype=torch.float16)[::2],
+    "no dims": torch.tensor(1.5),
+    "one element, expanded": torch.tensor([1.5]).expand(1, 1),
+    "expanded": torch.tensor([1.5, 2.0]).expand(3, 2),
+    "no elements": torch.empty(0, 3, dtype=torch.float64),
+    "integers": torch.tensor([[2**62, -1]]),
+    "truths": torch.tensor([True, False]),
+    "complex and conjugate": torch.tensor([1 + 2j]).conj(),
+    "of a graph": torch.ones(2, requires_grad=True) * 2,
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_every_bit_of_a_tensor_survives(name: str) -> None:
+    sent = TENSORS[name]
+    (found,) = unpack(pack(Said.RAN, result=[sent])).result
+    assert (found.dtype, found.shape, found.requires_grad) == (sent.dtype, sent.shape, False)
+    plain = sent.detach().resolve_conj().clone(memory_format=torch.contiguous_format)
+    assert found.reshape(-1).view(torch.uint8).tolist() == plain.reshape(-1).view(torch.uint8).tolist()
+
+
+def test_a_message_comes_as_it_was_sent() -> None:
+    assert unpack(pack(Said.FREE, "why")) == Message(Said.FREE, "why")
+    found = unpack(pack(Said.RAN, "broke", failed=True, result=([1, 2.5], "text", None)))
+    assert (found.failed, found.result) == (True, [[1, 2.5], "text", None])
+
+
+@pytest.mark.parametrize("result", [object(), {1, 2j}, print])
+def test_what_is_no_data_is_not_sent(result: Any) -> None:
+    with pytest.raises(TypeError, match="need tensors, numbers and texts in lists"):
+        pack(Said.RAN, result=result)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        pickle.dumps(("run", "")),
+        msgspec.msgpack.encode({"said": "shout"}),
+        msgspec.msgpack.encode({"said": "ran", "result": msgspec.msgpack.Ext(7, b"")}),
+        pack(Said.RAN, result=torch.ones(2)).replace(b"float32", b"Storage"),
+        pack(Said.RAN, result=torch.ones(2)).replace(b"float32", b"float64"),
+    ],
+)
+def test_what_is_no_message_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match="no message of a rank"):
+        unpack(content)
