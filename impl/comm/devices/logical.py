@@ -133,13 +133,20 @@ _COMPUTED = {
 
 def _moved(func: OpOverload, args: Arguments, kwargs: dict[str, Value]) -> Value:
     """The result of a copy between devices; None for everything else."""
-    if func is torch.ops.aten.copy_.default and args[0].device != args[1].device:
-        fabric = next(t.fabric for t in args[:2] if isinstance(t, LogicalTensor))
-        return fabric.copy(args[1], args[0].device, out=args[0])
+    if func is torch.ops.aten.copy_.default:
+        written, read, *_ = args
+        if written.device == read.device:
+            return None
+        fabric = next(t.fabric for t in (written, read) if isinstance(t, LogicalTensor))
+        return fabric.copy(read, written.device, out=written)
     device = kwargs.get("device")
-    if func is not torch.ops.aten._to_copy.default or device is None or device == args[0].device:
+    if func is not torch.ops.aten._to_copy.default or device is None:
         return None
-    there = args[0].fabric.copy(args[0], device)
+    (source,) = args
+    if device == source.device:
+        return None
+    there = source.fabric.copy(source, device)
+    # The bytes that travel are those of the old dtype; what is asked for is computed where they arrive.
     return there if kwargs.get("dtype") is None else there.to(kwargs["dtype"])
 
 
