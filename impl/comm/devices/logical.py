@@ -124,7 +124,8 @@ class LogicalTensor(Tensor):
         return return_and_correct_aliasing(func, args, kwargs, there)
 
 
-#: What sets a bit that says how to read memory, and what computes the same.
+#: Operations that only mark a view as conjugate or negative, and those that compute the numbers. The second take the
+#: place of the first, so that memory holds the numbers that are meant.
 _COMPUTED = {
     torch.ops.aten._conj.default: torch.ops.aten.conj_physical.default,
     torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
@@ -146,7 +147,7 @@ def _moved(func: OpOverload, args: Arguments, kwargs: dict[str, Value]) -> Value
     if device == source.device:
         return None
     there = source.fabric.copy(source, device)
-    # The bytes that travel are those of the old dtype; what is asked for is computed where they arrive.
+    # The tensor travels in the dtype that it has, and is converted on the device where it arrives.
     return there if kwargs.get("dtype") is None else there.to(kwargs["dtype"])
 
 
@@ -154,7 +155,8 @@ def _require_one_device(func: OpOverload, leaves: list[Value], device: torch.dev
     for t in leaves:
         if isinstance(t, LogicalTensor) and t.fabric.devices is not fabric.devices:
             raise RuntimeError(f"{func}: got tensors on {device} and on {t.device} of another fabric, need one fabric.")
-        # A number as a tensor may stay on the host, as with any device of torch.
+        # A tensor of the host without dims may stand among the operands, as a number would. torch allows that for every
+        # device.
         if isinstance(t, Tensor) and t.device != device and (t.dim() > 0 or isinstance(t, LogicalTensor)):
             raise RuntimeError(
                 f"{func}: Expected all tensors to be on the same device, but found at least two devices, "
