@@ -27,7 +27,7 @@ def _axes(x: Array) -> tuple[int, ...]:
     return (0, *range(2, np.ndim(x)))
 
 
-def _per_channel(t: Array, x: Array) -> Array:
+def _spread(t: Array, x: Array) -> Array:
     """t (C,), shaped to broadcast against x (N, C, ...)."""
     return np.reshape(t, (np.shape(t)[0], *(1,) * (np.ndim(x) - 2)))
 
@@ -41,14 +41,14 @@ def _batch(input: Array, eps: float) -> tuple[Array, Array, Array]:
     """(μ, 1/√(σ² + ε), Σ(x − μ)²) per channel."""
     axes, count = _axes(input), _elements(input)
     mean = np.sum(input, axis=axes) / count if count != 1 else np.sum(input, axis=axes)
-    total = np.sum(np.square(input - _per_channel(mean, input)), axis=axes)
+    total = np.sum(np.square(input - _spread(mean, input)), axis=axes)
     return mean, 1.0 / np.sqrt((total / count if count != 1 else total) + eps), total
 
 
 def _weighted(y: Array, weight: Array | None, bias: Array | None) -> Array:
     if weight is not None:
-        y = y * _per_channel(weight, y)
-    return y if bias is None else y + _per_channel(bias, y)
+        y = y * _spread(weight, y)
+    return y if bias is None else y + _spread(bias, y)
 
 
 def _updated(running: Array | None, value: Array, momentum: float) -> Array | None:
@@ -81,10 +81,10 @@ def _normalized(
         scale = 1.0 / np.sqrt(running_var + eps)
         out = _eval_folded(input, weight, bias, running_mean, scale) if folded else None
         if out is None:
-            out = _weighted((input - _per_channel(running_mean, input)) * _per_channel(scale, input), weight, bias)
+            out = _weighted((input - _spread(running_mean, input)) * _spread(scale, input), weight, bias)
         return out, _empty(input), _empty(input), running_mean, running_var
     mean, invstd, total = _batch(input, eps)
-    out = _weighted((input - _per_channel(mean, input)) * _per_channel(invstd, input), weight, bias)
+    out = _weighted((input - _spread(mean, input)) * _spread(invstd, input), weight, bias)
     count = _elements(input)
     # A batch of no elements has no statistics, and its NaNs would stay in the running ones for good.
     if count == 0:
@@ -98,7 +98,7 @@ def _eval_folded(input: Array, weight: Array | None, bias: Array | None, mean: A
     """x a + (b − μ a) with a = w/√(σ² + ε): one multiplication and one addition per element."""
     scale = scale if weight is None else scale * weight
     shift = -(mean * scale) if bias is None else bias - mean * scale
-    return input * _per_channel(scale, input) + _per_channel(shift, input)
+    return input * _spread(scale, input) + _spread(shift, input)
 
 
 def batch_norm(
@@ -378,14 +378,14 @@ def _gradients(
         # The saved value counts, even where it is not that of the given ε; the ε that it implies is held constant.
         variance = total / count if count != 1 else total
         implied = constant(1.0 / np.square(save_invstd) - variance)
-        r = _per_channel(attach(save_invstd, 1.0 / np.sqrt(variance + implied)), input)
-        centred = input - _per_channel(attach(save_mean, mu), input)
+        r = _spread(attach(save_invstd, 1.0 / np.sqrt(variance + implied)), input)
+        centred = input - _spread(attach(save_mean, mu), input)
     else:
         assert running_var is not None
-        r = _per_channel(1.0 / np.sqrt(running_var + eps), input)
-        centred = input - _per_channel(running_mean, input)
+        r = _spread(1.0 / np.sqrt(running_var + eps), input)
+        centred = input - _spread(running_mean, input)
     normalized = centred * r
-    g = grad_out if weight is None else grad_out * _per_channel(weight, grad_out)
+    g = grad_out if weight is None else grad_out * _spread(weight, grad_out)
     # In training the statistics depend on every input, which subtracts the means of g and of g x̂; running statistics
     # are constants.
     if train:

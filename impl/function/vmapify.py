@@ -135,7 +135,7 @@ def reductify(
     grad_input_bdim: Dims,
     input_bdim: Dims,
     batch_size: int,
-    target_shape_without_bdim_to_reduce_to: tuple[torch.Size | None, ...] | None = None,
+    target_shape_without_bdim_to_reduce_to: tuple[tuple[int, ...] | None, ...] | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Every gradient with its batch where its input has it; summed over the batch where the input has none.
 
@@ -160,7 +160,7 @@ def reductify_leaf(
     grad_input_bdim: int | None,
     input_bdim: int | None,
     batch_size: int,
-    target_shape_without_bdim_to_reduce_to: torch.Size | None = None,
+    target_shape_without_bdim_to_reduce_to: tuple[int, ...] | None = None,
 ) -> Tensor | None:
     """One gradient, as `reductify`; reduced to the input's shape where that is given.
 

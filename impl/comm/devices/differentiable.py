@@ -1,8 +1,9 @@
 """Broadcast, sum, gather and scatter over the devices of one program, under autograd and every transform.
 
-The autograd classes have the arguments of torch.nn.parallel's; `functions.py` calls them by those of comm. All run on
-the CPU, on one accelerator and on several: `fabric.current()` says what moves. Each class is linear, and the
-derivative of one is a call of another, so derivatives of every order are what the calls themselves are.
+The autograd classes have the arguments of torch.nn.parallel's; `functions.py` calls them with those of
+torch.nn.parallel.comm. All run on the CPU, on one accelerator and on several: `fabric.current()` says what moves. Each
+class is linear, and the derivative of one is a call of another, so derivatives of every order are what the calls
+themselves are.
 
 What is hard here is what autograd does around the calls. An output may be an input itself, where nothing has to move;
 an input may have no gradient, no tangent or no batch while another has; and a backward pass runs later than the forward
@@ -189,7 +190,7 @@ class Gather(Function):
 
     @staticmethod
     def jvp(ctx: Ctx, target: None, dim: None, *tangents: Tensor) -> Tensor:
-        # The forward pass has warned of 0-dim inputs; their tangents are no news.
+        # The forward pass has warned of 0-dim inputs. The same warning for their tangents would tell nobody anything.
         with ctx.fabric.active(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             moved: Tensor = Gather.apply(ctx.target, ctx.dim, *tangents)
@@ -198,7 +199,8 @@ class Gather(Function):
     @staticmethod
     def vmap(info: VmapInfo, in_dims: LeafDims, target: DeviceName, dim: int, *tensors: Tensor) -> tuple[Tensor, int]:
         moved = [_batch_first(x, d, info.batch_size) for x, d in zip(tensors, in_dims[2:], strict=True)]
-        # Tensors that a slice sees without dims have the batch alone. They get the axis along which a slice puts them.
+        # Tensors that have no dims in a slice have only that of the batch here. They get an axis along which they can
+        # be put one after the other.
         if all(x.dim() == 1 for x in moved) and dim in (0, -1):
             moved = [x.unsqueeze(1) for x in moved]
         return Gather.apply(target, _behind_batch(dim, moved[0]), *moved), 0

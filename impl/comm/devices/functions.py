@@ -81,12 +81,13 @@ def reduce_add_coalesced(
     if not inputs or len({len(row) for row in inputs}) > 1:
         lengths = [len(row) for row in inputs]
         raise ValueError(f"reduce_add_coalesced: got rows of lengths {lengths}, need at least one, all of one length.")
-    if not inputs[0]:
+    first, *_ = inputs
+    if not first:
         return ()
-    home = inputs[0][0].device if destination is None else destination
+    home = first[0].device if destination is None else destination
     with current().with_bucket(buffer_size).active():
         tensors = (x for row in inputs for x in row)
-        sums: tuple[Tensor, ...] = ReduceAddCoalesced.apply(home, len(inputs[0]), *tensors)
+        sums: tuple[Tensor, ...] = ReduceAddCoalesced.apply(home, len(first), *tensors)
     return sums
 
 

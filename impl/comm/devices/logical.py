@@ -8,14 +8,22 @@ operation says which arguments it reads and which it writes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-Event = tuple[Any, int, str]  # stream, number, what
+if TYPE_CHECKING:  # the fabric makes these tensors, so it imports them
+    from .host_fabric import HostFabric, LogicalStream
+
+#: A stream, the number of its event, and what was done.
+Event: TypeAlias = "tuple[LogicalStream, int, str]"
+#: Arguments and results of an operation of torch, tensors and others, in whatever its schema says.
+Value: TypeAlias = Any
+Arguments: TypeAlias = tuple[Value, ...]
 
 META = torch.device("meta")  # of tensors without data, which torch itself compares shapes with
 
@@ -30,10 +38,10 @@ class Buffer:
         reads: the last read of every stream since.
     """
 
-    def __init__(self, fabric: Any, owner: Any) -> None:
-        self.kept: set[Any] = set()
+    def __init__(self, fabric: HostFabric, owner: LogicalStream) -> None:
+        self.kept: set[LogicalStream] = set()
         self.written: Event | None = None
-        self.reads: dict[Any, Event] = {}
+        self.reads: dict[LogicalStream, Event] = {}
         self.fabric, self.owner = fabric, owner
 
     def __del__(self) -> None:
@@ -54,21 +62,21 @@ class LogicalTensor(Tensor):
     """
 
     raw: Tensor
-    fabric: Any
+    fabric: HostFabric
     buffer: Buffer
 
     @staticmethod
-    def __new__(cls, raw: Tensor, device: torch.device, fabric: Any, buffer: Buffer) -> LogicalTensor:
+    def __new__(cls, raw: Tensor, device: torch.device, fabric: HostFabric, buffer: Buffer) -> LogicalTensor:
         made: LogicalTensor = Tensor._make_wrapper_subclass(
             cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, device=device
         )
         made.raw, made.fabric, made.buffer = raw, fabric, buffer
         return made
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"LogicalTensor({self.raw!r}, device={self.device})"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Tensor]) -> Tensor:
         """A copy on the same device of the same fabric; of a parameter, a parameter."""
         if id(self) not in memo:
             copied = self.detach().clone()
@@ -78,11 +86,11 @@ class LogicalTensor(Tensor):
         return memo[id(self)]
 
     @property
-    def data(self) -> Any:
+    def data(self) -> Tensor:
         return self.detach()
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: Tensor) -> None:
         raise RuntimeError(
             "LogicalTensor: got an assignment to .data, need a new tensor; with modules, call "
             "torch.__future__.set_overwrite_module_params_on_conversion(True) before."
@@ -90,8 +98,8 @@ class LogicalTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+        cls, func: OpOverload, types: object, args: Arguments = (), kwargs: dict[str, Value] | None = None
+    ) -> Value:
         kwargs = kwargs or {}
         moved = _moved(func, args, kwargs)
         if moved is not None:
@@ -116,30 +124,39 @@ class LogicalTensor(Tensor):
         return return_and_correct_aliasing(func, args, kwargs, there)
 
 
-#: What sets a bit that says how to read memory, and what computes the same.
+#: Operations that only mark a view as conjugate or negative, and those that compute the numbers. The second take the
+#: place of the first, so that memory holds the numbers that are meant.
 _COMPUTED = {
     torch.ops.aten._conj.default: torch.ops.aten.conj_physical.default,
     torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
 }
 
 
-def _moved(func: Any, args: Any, kwargs: Any) -> Any:
+def _moved(func: OpOverload, args: Arguments, kwargs: dict[str, Value]) -> Value:
     """The result of a copy between devices; None for everything else."""
-    if func is torch.ops.aten.copy_.default and args[0].device != args[1].device:
-        fabric = next(t.fabric for t in args[:2] if isinstance(t, LogicalTensor))
-        return fabric.copy(args[1], args[0].device, out=args[0])
+    if func is torch.ops.aten.copy_.default:
+        written, read, *_ = args
+        if written.device == read.device:
+            return None
+        fabric = next(t.fabric for t in (written, read) if isinstance(t, LogicalTensor))
+        return fabric.copy(read, written.device, out=written)
     device = kwargs.get("device")
-    if func is not torch.ops.aten._to_copy.default or device is None or device == args[0].device:
+    if func is not torch.ops.aten._to_copy.default or device is None:
         return None
-    there = args[0].fabric.copy(args[0], device)
+    (source,) = args
+    if device == source.device:
+        return None
+    there = source.fabric.copy(source, device)
+    # The tensor travels in the dtype that it has, and is converted on the device where it arrives.
     return there if kwargs.get("dtype") is None else there.to(kwargs["dtype"])
 
 
-def _require_one_device(func: Any, leaves: Any, device: torch.device, fabric: Any) -> None:
+def _require_one_device(func: OpOverload, leaves: list[Value], device: torch.device, fabric: HostFabric) -> None:
     for t in leaves:
         if isinstance(t, LogicalTensor) and t.fabric.devices is not fabric.devices:
             raise RuntimeError(f"{func}: got tensors on {device} and on {t.device} of another fabric, need one fabric.")
-        # A number as a tensor may stay on the host, as with any device of torch.
+        # A tensor of the host without dims may stand among the operands, as a number would. torch allows that for every
+        # device.
         if isinstance(t, Tensor) and t.device != device and (t.dim() > 0 or isinstance(t, LogicalTensor)):
             raise RuntimeError(
                 f"{func}: Expected all tensors to be on the same device, but found at least two devices, "
@@ -147,18 +164,20 @@ def _require_one_device(func: Any, leaves: Any, device: torch.device, fabric: An
             )
 
 
-def _is_view(func: Any) -> bool:
+def _is_view(func: OpOverload) -> bool:
     aliases = [r.alias_info for r in func._schema.returns if r.alias_info is not None]
     return bool(aliases) and not any(alias.is_write for alias in aliases)
 
 
-def _makes_memory(func: Any) -> bool:
+def _makes_memory(func: OpOverload) -> bool:
     """Whether it looks at the shape of a tensor alone."""
     name = func._schema.name.removeprefix("aten::")
     return bool(name.startswith("new_") or name.endswith("_like"))
 
 
-def _booked(func: Any, args: Any, kwargs: Any, fabric: Any, stream: Any) -> None:
+def _booked(
+    func: OpOverload, args: Arguments, kwargs: dict[str, Value], fabric: HostFabric, stream: LogicalStream | None
+) -> None:
     """Tell the fabric what a call reads and writes."""
     declared = func._schema.arguments
     given = [*zip(declared, args, strict=False), *((a, kwargs[a.name]) for a in declared if a.name in kwargs)]
@@ -169,9 +188,9 @@ def _booked(func: Any, args: Any, kwargs: Any, fabric: Any, stream: Any) -> None
                 (fabric.write if writes else fabric.read)(t.buffer, stream, str(func))
 
 
-def _meta(value: Any) -> Any:
+def _meta(value: Value) -> Value:
     return value.raw.to(META) if isinstance(value, LogicalTensor) else value
 
 
-def _raw(value: Any) -> Any:
+def _raw(value: Value) -> Value:
     return value.raw if isinstance(value, LogicalTensor) else value

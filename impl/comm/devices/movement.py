@@ -28,7 +28,8 @@ def place_copies(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[De
     """
     _require_devices("broadcast", devices)
     rows: list[list[Tensor]] = [list(tensors) for _ in devices]
-    # What leaves no device gains nothing from travelling with others.
+    # Each tensor that is on all its devices already gets a kind of its own. Packed with others it would be copied for
+    # nothing.
     moves = [any(device != x.device for device in devices) for x in tensors]
     kinds = [
         (x.dtype, x.device, x.layout, -1 if moving else i)
@@ -64,7 +65,7 @@ def place_sums(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destinat
     for i, like in zip(wanted, likes, strict=True):
         _require_alike(i, like, columns[i])
     totals: list[Tensor | None] = [None] * len(columns)
-    # What is there already gains nothing from travelling with others.
+    # Each column that is at the destination already gets a kind of its own, for the same reason.
     moves = [any(x is not None and x.device != destination for x in columns[i]) for i in wanted]
     kinds = [
         (x.dtype, x.layout, present[i], -1 if moving else i) for i, x, moving in zip(wanted, likes, moves, strict=True)

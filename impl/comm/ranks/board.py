@@ -23,7 +23,7 @@ import tempfile
 import time
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
 
 _MAGIC = b"opassay\x01"
 _HEAD = struct.Struct("<8sQ")  # magic, how many rows
@@ -135,7 +135,9 @@ class Board:
     def __enter__(self) -> Board:
         return self
 
-    def __exit__(self, kind: Any, err: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if err is not None and self._is_mine() and self._phase not in _OVER:
             self._post(RAISED, note=f"{type(err).__name__}: {err}")
         self.close()

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...function import Function
+from ...function import Function, VmapInfo
+from ...function.static_types import Ctx, LeafDims, Leaves
 from ...operator.precision import compute_dtype
 from .base import Comm
 
@@ -64,21 +64,23 @@ class Collective(Function):
         return _performed(x, comm, step)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    def setup_context(ctx: Ctx, inputs: Leaves, output: Tensor) -> None:
         _, ctx.comm, ctx.step = inputs
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Ctx, g: Tensor) -> tuple[Tensor, None, None]:
         return Collective.apply(g, ctx.comm, ctx.step.adjoint()), None, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, comm: Any, step: Any) -> Any:
-        return Collective.apply(tangent, ctx.comm, ctx.step.pushed())
+    def jvp(ctx: Ctx, tangent: Tensor, comm: None, step: None) -> Tensor:
+        return _collective(tangent, ctx.comm, ctx.step.pushed())
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, comm: Comm, step: Step) -> Any:
+    def vmap(info: VmapInfo, in_dims: LeafDims, x: Tensor, comm: Comm, step: Step) -> tuple[Tensor, int]:
+        dim, _, _ = in_dims
+        assert dim is not None, "the only tensor among the arguments is batched"
         # Axis 0 is what is cut, so the batch goes to the end.
-        return Collective.apply(x.movedim(in_dims[0], -1), comm, step), -1
+        return _collective(x.movedim(dim, -1), comm, step), -1
 
 
 def broadcast(x: Tensor, root: int, comm: Comm, tag: str = "") -> Tensor:

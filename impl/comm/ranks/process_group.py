@@ -13,7 +13,6 @@ import datetime
 import hashlib
 import threading
 import time
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,7 +30,7 @@ _SLICE = datetime.timedelta(milliseconds=20)
 _PATIENCE = 0.5
 
 
-def default_comm(group: Any = None) -> Comm:
+def default_comm(group: dist.ProcessGroup | None = None) -> Comm:
     """This process's rank in a process group, by default the default one; alone where torch.distributed is not used."""
     used = dist.is_available() and dist.is_initialized()
     return TorchComm(group) if used else SoloComm()
@@ -59,7 +58,11 @@ class TorchComm(Comm):
     """
 
     def __init__(
-        self, group: Any = None, fingerprints: bool = True, board: Board | None = None, deadline: float = 1800.0
+        self,
+        group: dist.ProcessGroup | None = None,
+        fingerprints: bool = True,
+        board: Board | None = None,
+        deadline: float = 1800.0,
     ) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise RuntimeError("TorchComm: torch.distributed is not initialised, need init_process_group before.")
@@ -67,13 +70,15 @@ class TorchComm(Comm):
             raise TypeError(f"TorchComm: got board of type {type(board).__name__}, need a Board or None.")
         if not deadline > 0:
             raise ValueError(f"TorchComm: got deadline={deadline}, need a positive number of seconds.")
-        self.group: Any = dist.group.WORLD if group is None else group
+        given = dist.group.WORLD if group is None else group
+        assert given is not None, "the default group is there once torch.distributed is initialised"
+        self.group: dist.ProcessGroup = given
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         if board is not None and board.size != self.size:
             raise ValueError(f"TorchComm: got a board of size={board.size}, need one row per rank, size={self.size}.")
         self.fingerprints, self.board, self.deadline = fingerprints, board, deadline
         self._number, self._began, self._digest = 0, 0.0, b""
-        self._work: Any = None
+        self._work: dist.Work | None = None
         self._failure, self._cause = "", ""
         if board is not None:
             board.enter(self.rank)
@@ -119,7 +124,7 @@ class TorchComm(Comm):
 
     # ------------------------------------------------------------------------------------------- waiting and failing
 
-    def _wait(self, work: Any, device: torch.device, read: bool = False) -> None:
+    def _wait(self, work: dist.Work, device: torch.device, read: bool = False) -> None:
         """Until the work is done, with a look at the other ranks every now and then.
 
         Args:
@@ -209,7 +214,7 @@ class TorchComm(Comm):
         return [part[:size] for part, size in zip(whole, sizes, strict=True)]
 
 
-def _reduction(call: Call) -> Any:
+def _reduction(call: Call) -> dist.ReduceOp.RedOpType:
     return {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}[call.reduction or "sum"]
 
 
@@ -221,7 +226,7 @@ class _Different(_Impossible):
     """Calls that differ by what was exchanged; the text names every rank's."""
 
 
-def _waited(work: Any) -> bool:
+def _waited(work: dist.Work) -> bool:
     """Wait for a moment; whether the work is done. Its own error is raised."""
     try:
         work.wait(_SLICE)
@@ -233,7 +238,7 @@ def _waited(work: Any) -> bool:
     return True
 
 
-def _polled(work: Any) -> bool:
+def _polled(work: dist.Work) -> bool:
     """The same without the backend's help: NCCL takes a wait that ends too early for the end of the group."""
     end, pause = time.monotonic() + _SLICE.total_seconds(), 1e-5
     while not work.is_completed() and time.monotonic() < end:
@@ -242,7 +247,7 @@ def _polled(work: Any) -> bool:
     return bool(work.is_completed())
 
 
-def _keep(group: Any, work: Any) -> None:
+def _keep(group: dist.ProcessGroup, work: dist.Work) -> None:
     """Hold a group while a call is in flight: gloo's destructor waits for it, for as long as the group's time-out.
 
     It runs in a daemon thread, whose variables are never destroyed, so that a process may end before the call does.

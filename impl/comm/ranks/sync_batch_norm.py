@@ -8,12 +8,11 @@ function, through which derivatives of higher order come back.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from ...function import Function
+from ...function.static_types import Ctx, Leaf, Leaves
 from ...norms import batch_norm as local
 from ...norms.running import update
 from ...operator import sums
@@ -97,13 +96,15 @@ class Normalization(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, weight: Any, bias: Any, anchor: Tensor, eps: float, comm: Comm) -> tuple[Tensor, ...]:
+    def forward(
+        x: Tensor, weight: Tensor | None, bias: Tensor | None, anchor: Tensor, eps: float, comm: Comm
+    ) -> tuple[Tensor, ...]:
         mean, var, total = _moments(x, comm)
-        out = _deviation(x, mean) * _per_channel(_weight_over_std(var, weight, eps), x)
-        return out if bias is None else out + _per_channel(bias, x), mean, var, total
+        out = _deviation(x, mean) * _along_channels(_weight_over_std(var, weight, eps), x)
+        return out if bias is None else out + _along_channels(bias, x), mean, var, total
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Ctx, inputs: Leaves, output: tuple[Tensor, ...]) -> None:
         x, weight, bias, _, ctx.eps, ctx.comm = inputs
         _, mean, var, total = output
         ctx.save_for_backward(x, weight, mean, var, total)
@@ -113,7 +114,9 @@ class Normalization(Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, g: Any, g_mean: Any, g_var: Any, g_total: Any) -> Any:
+    def backward(
+        ctx: Ctx, g: Tensor | None, g_mean: Tensor | None, g_var: Tensor | None, g_total: None
+    ) -> tuple[Tensor | None, ...]:
         x, weight, mean, var, total = ctx.saved_tensors
         g = torch.zeros_like(x) if g is None else g
         scale, invstd = _weight_over_std(var, weight, ctx.eps), (var + ctx.eps).rsqrt()
@@ -126,16 +129,18 @@ class Normalization(Function):
         inner = [torch.zeros_like(mean) if part is None else part for part in (g_mean, g_var)] if higher else []
         reduced = all_reduce(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")
         of_sum, of_product, *of_inner = (part / total for part in reduced.split(x.shape[1]))
-        d_input = (g - _per_channel(of_sum, x)) - deviation * _per_channel(invstd.square() * of_product, x)
-        d_input = d_input * _per_channel(scale, x)
+        d_input = (g - _along_channels(of_sum, x)) - deviation * _along_channels(invstd.square() * of_product, x)
+        d_input = d_input * _along_channels(scale, x)
         if higher:
-            of_mean, of_var = (_per_channel(part, x) for part in of_inner)
+            of_mean, of_var = (_along_channels(part, x) for part in of_inner)
             d_input = d_input + (of_mean + 2 * deviation * of_var)
         d_weight = None if weight is None else (invstd * products).to(x.dtype)
         return d_input, d_weight, sums.to(x.dtype) if ctx.has_bias else None, None, None, None
 
     @staticmethod
-    def jvp(ctx: Any, t: Any, t_weight: Any, t_bias: Any, *rest: Any) -> Any:
+    def jvp(
+        ctx: Ctx, t: Tensor | None, t_weight: Tensor | None, t_bias: Tensor | None, *rest: Leaf
+    ) -> tuple[Tensor | None, ...]:
         x, weight, mean, var, total = ctx.saved_tensors
         t = torch.zeros_like(x) if t is None else t
         scale, invstd = _weight_over_std(var, weight, ctx.eps), (var + ctx.eps).rsqrt()
@@ -146,8 +151,8 @@ class Normalization(Function):
         t_mean, t_var = (reduced / total).chunk(2)
         t_scale = -0.5 * scale * invstd.square() * t_var
         t_scale = t_scale if t_weight is None else t_scale + invstd * t_weight
-        moved = (t - _per_channel(t_mean, x)) * _per_channel(scale, x) + deviation * _per_channel(t_scale, x)
-        return moved if t_bias is None else moved + _per_channel(t_bias, x), t_mean, t_var, None
+        moved = (t - _along_channels(t_mean, x)) * _along_channels(scale, x) + deviation * _along_channels(t_scale, x)
+        return moved if t_bias is None else moved + _along_channels(t_bias, x), t_mean, t_var, None
 
 
 def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
@@ -164,9 +169,9 @@ def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
         sums = all_reduce(torch.cat(own), comm, "batch norm, mean")
         total = sums[-1]
         mean = sums[:-1] / total
-        squares = all_reduce(_channel_sums((wide - _per_channel(mean, wide)).square()), comm, "batch norm, variance")
+        squares = all_reduce(_channel_sums((wide - _along_channels(mean, wide)).square()), comm, "batch norm, variance")
         return mean, squares / total, total
-    squares = _channel_sums((wide - _per_channel(mean, wide)).square()) + count * mean.square()
+    squares = _channel_sums((wide - _along_channels(mean, wide)).square()) + count * mean.square()
     sums = all_reduce(torch.cat([*own, squares]), comm, "batch norm")
     total = sums[channels]
     mean = sums[:channels] / total
@@ -176,7 +181,7 @@ def _moments(x: Tensor, comm: Comm) -> tuple[Tensor, Tensor, Tensor]:
 def _deviation(x: Tensor, mean: Tensor) -> Tensor:
     """(x − hi) − lo: hi + lo is the mean to twice the digits of the input's dtype."""
     high = mean.to(x.dtype)
-    return (x - _per_channel(high, x)) - _per_channel(mean - high, x)
+    return (x - _along_channels(high, x)) - _along_channels(mean - high, x)
 
 
 def _weight_over_std(var: Tensor, weight: Tensor | None, eps: float) -> Tensor:
@@ -190,6 +195,6 @@ def _channel_sums(x: Tensor) -> Tensor:
     return sums.total(x, [0, *range(2, x.dim())], dtype=torch.float64)
 
 
-def _per_channel(channels: Tensor, x: Tensor) -> Tensor:
+def _along_channels(channels: Tensor, x: Tensor) -> Tensor:
     """(C,) in the dtype of x, as it broadcasts to x."""
     return channels.to(x.dtype).reshape(1, -1, *(1,) * (x.dim() - 2))

@@ -44,7 +44,7 @@ FAULTS = (
     ),
     _fault(
         "squares of the input summed in float32",
-        "_channel_sums((wide - _per_channel(mean, wide)).square()) + count * mean.square()",
+        "_channel_sums((wide - _along_channels(mean, wide)).square()) + count * mean.square()",
         "x.square().sum([0, *range(2, x.dim())]).double()",
     ),
     _fault(
