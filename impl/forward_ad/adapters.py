@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..linalg.trace import trace as our_trace
 from ..losses.nll_loss import rules as nll_loss
-from ..losses.nll_loss.kernels_cpu import MEAN, class_dim
 from ..norms import expressions as norms
 from ..norms.layout import Channels, Rows
 from ..operator.expression import attached, values_of
@@ -76,7 +75,7 @@ def nll_loss_backward(
     """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight."""
     overload = aten.nll_loss_backward.default
     value = values_of(overload, grad_output, self, target, weight, reduction, ignore_index, total_weight)
-    return _attached(value, _nll_slope(grad_output, self, target, weight, reduction, ignore_index, total_weight))
+    return _attached(value, nll_loss.gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight))
 
 
 @register_decomposition_for_jvp(aten.nll_loss2d_backward.default)
@@ -92,18 +91,7 @@ def nll_loss2d_backward(
     """The gradient of nll_loss2d in its input; differentiable in grad_output, weight and total_weight."""
     overload = aten.nll_loss2d_backward.default
     value = values_of(overload, grad_output, self, target, weight, reduction, ignore_index, total_weight)
-    return _attached(value, _nll_slope(grad_output, self, target, weight, reduction, ignore_index, total_weight))
-
-
-def _nll_slope(
-    g: Tensor, x: Tensor, target: Tensor, weight: Any, reduction: int, ignore_index: int, total: Tensor
-) -> Tensor:
-    """The backward op of the family, from the cotangent of every position's loss."""
-    g = raised(g).reshape(() if reduction else target.shape)
-    if reduction == MEAN:
-        g = g / raised(total).reshape(())
-    classes = x.shape[class_dim(x.dim(), 0)]
-    return nll_loss.backward(g, target.long(), raised(weight), classes, ignore_index, 0, g.dtype)
+    return _attached(value, nll_loss.gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight))
 
 
 @register_decomposition_for_jvp(aten.native_layer_norm_backward.default)
