@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ..operator.arguments import require_device, require_floating, require_tensor
 from ..operator.precision import FLOATING, HALF, compute_dtype
-from .cross_entropy import rules as cross_entropy_ops
-from .nll_loss import rules as losses_ops
+from .cross_entropy import rules as cross_entropy_rules
+from .nll_loss import rules as nll_rules
 from .nll_loss.kernels_cpu import MEAN, NONE, SUM
 
 _REDUCTIONS = {"none": NONE, "mean": MEAN, "sum": SUM}
@@ -51,7 +51,7 @@ def nll_loss(
     if not _fits(input, target, weight, ignore_index, reduction):
         target = _check("nll_loss", input, target, weight, ignore_index, reduction)
     weight = _wide(weight)
-    return losses_ops.forward(input, target, weight, _REDUCTIONS[reduction], ignore_index, 0)[0]
+    return nll_rules.nll_loss(input, target, weight, _REDUCTIONS[reduction], ignore_index, 0)[0]
 
 
 def cross_entropy(
@@ -86,7 +86,7 @@ def cross_entropy(
         label_smoothing = _number("cross_entropy", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"cross_entropy: got label_smoothing={label_smoothing}, need 0 <= label_smoothing <= 1.")
-    return cross_entropy_ops.forward(
+    return cross_entropy_rules.cross_entropy(
         input, target, _wide(weight), _REDUCTIONS[reduction], ignore_index, label_smoothing, 0
     )[0]
 
@@ -109,7 +109,7 @@ def nll_loss_forward(
         As `nll_loss`.
     """
     target = _check_native("nll_loss_forward", self, target, weight, ignore_index, reduction, (1, 2))
-    return losses_ops.forward_with_total_weight(self, target, _wide(weight), reduction, ignore_index, 0)
+    return nll_rules.nll_loss_forward(self, target, _wide(weight), reduction, ignore_index, 0)
 
 
 def nll_loss2d_forward(
@@ -117,7 +117,7 @@ def nll_loss2d_forward(
 ) -> tuple[Tensor, Tensor]:
     """`nll_loss_forward` of (N, C, H, W) with targets (N, H, W)."""
     target = _check_native("nll_loss2d_forward", self, target, weight, ignore_index, reduction, (4,))
-    return losses_ops.forward_with_total_weight(self, target, _wide(weight), reduction, ignore_index, 0)
+    return nll_rules.nll_loss_forward(self, target, _wide(weight), reduction, ignore_index, 0)
 
 
 def nll_loss_backward(
@@ -191,7 +191,7 @@ def _backward(
         up = compute_dtype(x.dtype)
         g = g.to(up) / total_weight.reshape(()).to(up)
     classes = x.shape[0 if x.dim() == 1 else 1]
-    return losses_ops.backward(g, target, _wide(weight), classes, ignore_index, 0, x.dtype)
+    return nll_rules.nll_loss_backward(g, target, _wide(weight), classes, ignore_index, 0, x.dtype)
 
 
 def _wide(weight: Tensor | None) -> Tensor | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..operator.precision import compute_dtype
-from .batch_norm import Gradients, backward, check, evaluate, fits, train
+from .batch_norm import Gradients, check, checked_backward, evaluate, fits, train
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 
@@ -139,7 +139,7 @@ def native_batch_norm_backward(
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_invstd": save_invstd,
     }  # fmt: skip
     name = "native_batch_norm_backward"
-    return backward(name, grad_out, input, weight, statistics, train, eps, _mask(name, output_mask))
+    return checked_backward(name, grad_out, input, weight, statistics, train, eps, _mask(name, output_mask))
 
 
 def batch_norm_backward(
@@ -161,7 +161,7 @@ def batch_norm_backward(
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
     name = "batch_norm_backward"
-    return backward(name, grad_out, input, weight, statistics, update, eps, _mask(name, output_mask))
+    return checked_backward(name, grad_out, input, weight, statistics, update, eps, _mask(name, output_mask))
 
 
 def cudnn_batch_norm_backward(
@@ -180,7 +180,7 @@ def cudnn_batch_norm_backward(
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
-    return backward(
+    return checked_backward(
         "cudnn_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )
 
@@ -199,7 +199,7 @@ def miopen_batch_norm_backward(
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
-    return backward(
+    return checked_backward(
         "miopen_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )
 

@@ -185,7 +185,7 @@ def check_parameter(name: str, label: str, parameter: Tensor, x: Tensor) -> None
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
-def backward(
+def checked_backward(
     name: str,
     grad_out: Tensor,
     x: Tensor,

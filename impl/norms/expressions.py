@@ -19,6 +19,7 @@ saved statistic does not carry its dependence on x to the next order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -93,6 +94,20 @@ def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Te
     for dim in dims:
         n *= x.shape[dim]
     return Row(x.shape, dims, n, centred * sums.spread(r, x.shape), r)
+
+
+def recompute_mean_var(
+    input: Tensor, rstd: Tensor, inner_dim_indices: Sequence[int], keepdim: bool
+) -> tuple[Tensor, Tensor]:
+    """(mean, rstd) over the given dims as functions of the input: a saved rstd does not carry its dependence on it.
+
+    rstd = 1 / sqrt(var + eps) with the eps that the given `rstd` implies, held constant. float32 for the half types.
+    """
+    x, dims, given = raised(input), tuple(inner_dim_indices), raised(rstd)
+    kept = tuple(1 if dim in {d % x.dim() for d in dims} else size for dim, size in enumerate(x.shape))
+    row = row_statistics(x, dims, None, given.reshape(kept))
+    mean, shape = row.bar(x), given.shape
+    return (mean, row.r) if keepdim else (mean.reshape(shape), row.r.reshape(shape))
 
 
 def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:

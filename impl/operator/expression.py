@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -89,6 +89,10 @@ def _each_attached(outputs: Any, slopes: Any) -> Any:
     return attached(outputs, slopes) if isinstance(outputs, Tensor) else tuple(map(attached, outputs, slopes))
 
 
+@overload
+def attached(value: Tensor, slope: Tensor | None) -> Tensor: ...
+@overload
+def attached(value: Tensor | None, slope: Tensor | None) -> Tensor | None: ...
 def attached(value: Tensor | None, slope: Tensor | None) -> Tensor | None:
     """The value with the slope's derivatives; as it is, where either is missing."""
     if value is None or slope is None:

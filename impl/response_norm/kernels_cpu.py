@@ -30,7 +30,7 @@ def reach(size: int, channels: int) -> tuple[int, int]:
     return min(size // 2, last), min((size - 1) // 2, last)
 
 
-def forward(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
     """a s^(-beta) for x of shape (..., C, H, W): contiguous, in x's dtype."""
     if beta == 0:
         return x.clone(memory_format=torch.contiguous_format)
@@ -39,8 +39,8 @@ def forward(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor
     return out
 
 
-def forward_keeping(x: Tensor, size: int, alpha: float, beta: float, k: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(`forward`, s, s^beta) for beta > 0: what the backward would have to compute again."""
+def cross_map_lrn2d_keeping(x: Tensor, size: int, alpha: float, beta: float, k: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(`cross_map_lrn2d`, s, s^beta) for beta > 0: what the backward would have to compute again."""
     out, base, root = _like(x), *(_like(x, compute_dtype(x.dtype)) for _ in range(2))
     _forward((out, base, root), x, size, alpha, beta, k)
     return out, base, root
@@ -61,7 +61,7 @@ def _forward(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: float, be
     _by_columns(plan, x, *outputs)
 
 
-def backward(
+def cross_map_lrn2d_backward(
     grad_out: Tensor,
     x: Tensor,
     base: Tensor | None,

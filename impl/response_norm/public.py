@@ -48,8 +48,8 @@ def cross_map_lrn2d(
         _check(input, size, alpha, beta, k)
     if beta > 0 and input.requires_grad and torch.is_grad_enabled() and input.dtype not in HALF:
         # What the backward needs is kept: as much memory as torch's module keeps, for half of the backward's time.
-        return ops.forward_keeping(input, size, alpha, beta, k)[0]
-    return ops.forward(input, size, alpha, beta, k)
+        return ops.cross_map_lrn2d_keeping(input, size, alpha, beta, k)[0]
+    return ops.cross_map_lrn2d(input, size, alpha, beta, k)
 
 
 class CrossMapLRN2d(torch.nn.CrossMapLRN2d):

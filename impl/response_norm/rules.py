@@ -1,8 +1,8 @@
 """Local response normalisation as torch sees it: schemas, fake and vmap rules, derivatives.
 
-`forward_keeping` also returns s and s^beta (expressions.py), for its backward; `forward` is for calls that keep
-nothing, and its backward computes both again. All ops take the channels as the third dim from the end and any number of
-dims before it: a vmapped batch is one more.
+`cross_map_lrn2d_keeping` also returns s and s^beta (expressions.py), for its backward; `cross_map_lrn2d` is for calls
+that keep nothing, and its backward computes both again. All ops take the channels as the third dim from the end and any
+number of dims before it: a vmapped batch is one more.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .expressions import Settings
 
 _AUTOCAST = (("cpu", torch.float32), ("cuda", torch.float32))  # as F.local_response_norm on both
 _Kept = tuple[Tensor, Tensor, Tensor]
+_Backward = Operator[Tensor, Tensor, Tensor | None, Tensor | None, int, float, float, float, Tensor]
 
 
 class _Saved(NamedTuple):
@@ -47,7 +48,7 @@ def _save_keeping(args: Record, outputs: Record, needs: Record) -> _Saved:
 
 
 def _cotangents(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
-    return {"input": backward(cotangents.out, saved.input, saved.base, saved.root, *saved.settings)}
+    return {"input": cross_map_lrn2d_backward(cotangents.out, saved.input, saved.base, saved.root, *saved.settings)}
 
 
 def _tangent(args: Record, tangents: Record) -> Tensor:
@@ -81,22 +82,22 @@ def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Tens
     return out.to(x.dtype), 0
 
 
-backward: Operator[Tensor, Tensor, Tensor | None, Tensor | None, int, float, float, float, Tensor] = Operator(
+cross_map_lrn2d_backward: _Backward = Operator(
     "cross_map_lrn2d_backward(Tensor grad_out, Tensor input, Tensor? base, Tensor? root, int size, float alpha,"
     " float beta, float k) -> Tensor",
-    on_all_devices(kernels_cpu.backward, _fake),
+    on_all_devices(kernels_cpu.cross_map_lrn2d_backward, _fake),
     _backward_vmap,
     Expression(_slope),
 )
-forward: Operator[Tensor, int, float, float, float, Tensor] = Operator(
+cross_map_lrn2d: Operator[Tensor, int, float, float, float, Tensor] = Operator(
     "cross_map_lrn2d(Tensor input, int size, float alpha, float beta, float k) -> Tensor",
-    on_all_devices(kernels_cpu.forward, _fake, _AUTOCAST),
+    on_all_devices(kernels_cpu.cross_map_lrn2d, _fake, _AUTOCAST),
     one_more_dim,
     Rules(_save, _cotangents, _tangent),
 )
-forward_keeping: Operator[Tensor, int, float, float, float, _Kept] = Operator(
+cross_map_lrn2d_keeping: Operator[Tensor, int, float, float, float, _Kept] = Operator(
     "cross_map_lrn2d_keeping(Tensor input, int size, float alpha, float beta, float k) -> (Tensor, Tensor, Tensor)",
-    on_all_devices(kernels_cpu.forward_keeping, _fake_keeping, _AUTOCAST),
+    on_all_devices(kernels_cpu.cross_map_lrn2d_keeping, _fake_keeping, _AUTOCAST),
     one_more_dim,
     Rules(_save_keeping, _cotangents, lambda *both: (_tangent(*both), None, None), ("base", "root")),
     outputs=("out", "base", "root"),

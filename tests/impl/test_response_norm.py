@@ -64,9 +64,9 @@ def test_the_pieces_of_a_large_call_are_small_calls(
 
 def test_what_is_kept_gives_the_gradient_that_is_computed_again() -> None:
     x, g = torch.randn(2, 3, 6, 4, 4).unbind()
-    _, base, root = kernel.forward_keeping(x, 5, 1e-2, 0.75, 1.0)
-    kept = kernel.backward(g, x, base, root, 5, 1e-2, 0.75, 1.0)
-    assert torch.equal(kept, kernel.backward(g, x, None, None, 5, 1e-2, 0.75, 1.0))
+    _, base, root = kernel.cross_map_lrn2d_keeping(x, 5, 1e-2, 0.75, 1.0)
+    kept = kernel.cross_map_lrn2d_backward(g, x, base, root, 5, 1e-2, 0.75, 1.0)
+    assert torch.equal(kept, kernel.cross_map_lrn2d_backward(g, x, None, None, 5, 1e-2, 0.75, 1.0))
 
 
 def test_module_takes_the_place_of_torch_s() -> None:

@@ -42,13 +42,12 @@ def second_order(x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
     x, cotangent = x.requires_grad_(), cotangent.requires_grad_()
     mean, rstd = x.detach().mean().reshape(1), (x.detach().var() + 1e-5).rsqrt().reshape(1)
     weight = torch.ones(1, requires_grad=True)
-    grads = impl.native_batch_norm_backward(
+    found = impl.native_batch_norm_backward(
         cotangent, x, weight, None, None, mean, rstd, True, 1e-5, [True, True, True]
     )
-    asked = [t for t in grads if t is not None]
-    assert len(asked) == len(grads)
-    directions = [torch.linspace(-1, 1, t.numel()).reshape(t.shape) for t in asked]
-    return torch.autograd.grad(asked, (cotangent, x, weight), directions)
+    grads = [t for t in found if t is not None]
+    directions = [torch.linspace(-1, 1, t.numel()).reshape(t.shape) for t in grads]
+    return torch.autograd.grad(grads, (cotangent, x, weight), directions)
 
 
 @pytest.mark.parametrize("reduce", [sums.total, sums.mean])

@@ -74,7 +74,7 @@ def _backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
     if needs.weight:  # read twice: contributions to its cotangent add in float32
         x = raised(x)
     if needs.input and g is not None:
-        grads["input"] = backward(g, x, target, weight, ignore_index, smoothing, batch_ndim).to(dtype)
+        grads["input"] = cross_entropy_backward(g, x, target, weight, ignore_index, smoothing, batch_ndim).to(dtype)
     if needs.weight and weight is not None:
         z = masked_scores(x, form)[1]
         grads["weight"] = nll.weight_gradient(form, z, weight, reduction, g, cotangents.total)
@@ -120,7 +120,7 @@ def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any,
     return out.to(args.input.dtype), 0
 
 
-forward: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Outputs] = Operator(
+cross_entropy: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Outputs] = Operator(
     "cross_entropy(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index,"
     " float label_smoothing, int batch_ndim) -> (Tensor, Tensor)",
     on_all_devices(kernels.cross_entropy, _forward_fake, nll.AUTOCAST),
@@ -128,7 +128,7 @@ forward: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Outputs] 
     Rules(_save, _backward, _jvp),
     outputs=("out", "total"),
 )
-backward: Operator[Tensor, Tensor, Tensor, Tensor | None, int, float, int, Tensor] = Operator(
+cross_entropy_backward: Operator[Tensor, Tensor, Tensor, Tensor | None, int, float, int, Tensor] = Operator(
     "cross_entropy_backward(Tensor grad_output, Tensor input, Tensor target, Tensor? weight,"
     " SymInt ignore_index, float label_smoothing, int batch_ndim) -> Tensor",
     on_all_devices(kernels.cross_entropy_backward, lambda args: args.input.new_empty(args.input.shape)),

@@ -12,7 +12,7 @@ Everything is evaluated, and returned, in float32 for the half types.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,9 +36,9 @@ class Form(NamedTuple):
         classes: C. ignore_index, batch_ndim: as for the ops. smoothing: s.
     """
 
-    forward: Callable[..., Any]
-    backward: Callable[..., Any]
-    total_weight: Callable[..., Any]
+    forward: Callable[[Tensor, Tensor, Tensor | None, int, int, int], tuple[Tensor, Tensor]]
+    backward: Callable[[Tensor, Tensor, Tensor | None, int, int, int, torch.dtype], Tensor]
+    total_weight: Callable[[Tensor, Tensor, int, int], Tensor]
     target: Tensor
     classes: int
     ignore_index: int
@@ -58,14 +58,14 @@ class Form(NamedTuple):
         """l, or its sum per batch index, or that over the total weight."""
         out, given = self.forward(y, self.target, weight, reduction, self.ignore_index, self.batch_ndim)
         if not self.smoothing:
-            return out  # type: ignore[no-any-return]
+            return out
         smooth = -(y if weight is None else y * self._weights(weight)).sum(self.dim)
         smooth = smooth.masked_fill(self.ignored(), 0.0)
         if reduction != NONE:
             smooth = self._sum(smooth)
         if reduction == MEAN:
             smooth = smooth / self.total(weight, given)
-        return out * (1.0 - self.smoothing) + smooth * (self.smoothing / max(self.classes, 1))  # type: ignore[no-any-return]
+        return out * (1.0 - self.smoothing) + smooth * (self.smoothing / max(self.classes, 1))
 
     def total(self, weight: Tensor | None, given: Tensor) -> Tensor:
         """The total weight, as a function of the weight alone; its value is `given`, as it came with a loss.
@@ -79,17 +79,17 @@ class Form(NamedTuple):
 
     def of_weight(self, weight: Tensor) -> Tensor:
         """The total weight, computed from the weight."""
-        return self.total_weight(weight, self.target, self.ignore_index, self.batch_ndim)  # type: ignore[no-any-return]
+        return self.total_weight(weight, self.target, self.ignore_index, self.batch_ndim)
 
     def to_scores(self, g: Tensor, weight: Tensor | None) -> Tensor:
         """The adjoint of l in y: cotangents of l, one per position or one per batch index, to the scores'."""
         hit = self.backward(g, self.target, weight, self.classes, self.ignore_index, self.batch_ndim, g.dtype)
         if not self.smoothing:
-            return hit  # type: ignore[no-any-return]
+            return hit
         every = self._masked(g) * (self.smoothing / max(self.classes, 1))
         every = every.unsqueeze(self.dim)
         every = every.expand(hit.shape) if weight is None else every * self._weights(weight)
-        return hit * (1.0 - self.smoothing) - every  # type: ignore[no-any-return]
+        return hit * (1.0 - self.smoothing) - every
 
     def to_weight(self, g: Tensor, y: Tensor) -> Tensor:
         """The adjoint of l in w, (*batch, C): cotangents of l to the weight's."""

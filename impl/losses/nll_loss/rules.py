@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...operator.batching import in_front
 from ...operator.operator import Operator, on_all_devices
-from ...operator.precision import HALF, compute_dtype
+from ...operator.precision import HALF, compute_dtype, raised
 from ...operator.records import Grads, Record
 from ...operator.rules import Rules
 from . import kernels_cpu as kernels
@@ -84,7 +84,7 @@ def _forward_backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads
     if g is not None:
         g = cotangent(form, g, weight, given, needs.weight)
     if needs.input and g is not None:
-        grads["input"] = backward(g, target, weight, classes, ignore_index, batch_ndim, dtype)
+        grads["input"] = nll_loss_backward(g, target, weight, classes, ignore_index, batch_ndim, dtype)
     if needs.weight and x is not None and weight is not None:
         wide = x.to(compute_dtype(dtype))
         grads["weight"] = weight_gradient(form, wide, weight, reduction, g, cotangents.total)
@@ -93,7 +93,7 @@ def _forward_backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads
 
 def form_of(target: Tensor, classes: int, ignore_index: int, batch_ndim: int, smoothing: float = 0.0) -> Form:
     """The form of the losses of a target, on the ops of this module."""
-    return Form(_plain, backward, total_weight, target, classes, ignore_index, batch_ndim, smoothing)
+    return Form(_plain, nll_loss_backward, total_weight, target, classes, ignore_index, batch_ndim, smoothing)
 
 
 def cotangent(form: Form, g: Tensor, weight: Tensor | None, given: Tensor | None, twice: bool) -> Tensor:
@@ -130,6 +130,33 @@ def _forward_jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor]:
     form = form_of(target, x.shape[class_dim(x.dim(), batch_ndim)], ignore_index, batch_ndim)
     out, t_total = moved(form, x.to(up), weight.to(up), None if t is None else t.to(up), t_weight.to(up), reduction)
     return out.to(x.dtype), t_total
+
+
+def gradient(
+    g: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total: Tensor,
+) -> Tensor:
+    """The cotangent of the scores x for the cotangent g of the loss, by the backward op; float32 for the half types.
+
+    Args:
+        g: of no dims, or of the target's shape without a reduction.
+        x: scores (C), (N, C) or (N, C, d1, ..., dk).
+        target: classes, of any dtype of integers, shaped as x without C.
+        weight: (C), or None for ones.
+        reduction: NONE, MEAN or SUM.
+        ignore_index: the target that is no class.
+        total: the total weight, which a mean is divided by and which counts as independent of the weight.
+    """
+    g = raised(g).reshape(() if reduction else target.shape)
+    if reduction == MEAN:
+        g = g / raised(total).reshape(())
+    classes = x.shape[class_dim(x.dim(), 0)]
+    return nll_loss_backward(g, target.long(), raised(weight), classes, ignore_index, 0, g.dtype)
 
 
 def moved(
@@ -218,7 +245,7 @@ def _backward_jvp(args: Record, tangents: Record) -> Tensor:
     """The op itself in the direction of either argument: it is linear in both."""
 
     def along(g: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
-        return backward(g, args.target, weight, args.classes, args.ignore_index, args.batch_ndim, dtype)
+        return nll_loss_backward(g, args.target, weight, args.classes, args.ignore_index, args.batch_ndim, dtype)
 
     t, t_weight, dtype = tangents.grad_output, tangents.weight, args.dtype
     if t_weight is None:
@@ -282,11 +309,11 @@ def _define_forward(name: str, autocast: tuple[tuple[str, torch.dtype], ...]) ->
     )
 
 
-forward = _define_forward("nll_loss", AUTOCAST)
-_plain = forward_with_total_weight = _define_forward("nll_loss_forward", ())
+nll_loss = _define_forward("nll_loss", AUTOCAST)
+_plain = nll_loss_forward = _define_forward("nll_loss_forward", ())
 # The loss is linear in the scores and in the weight, and so is its adjoint: the rules of either call the other, which
 # says all there is at every order. An expression in torch's ops would sum in an order of its own choice.
-backward: Operator[Tensor, Tensor, Tensor | None, int, int, int, torch.dtype, Tensor] = Operator(
+nll_loss_backward: Operator[Tensor, Tensor, Tensor | None, int, int, int, torch.dtype, Tensor] = Operator(
     "nll_loss_backward(Tensor grad_output, Tensor target, Tensor? weight, SymInt classes, SymInt ignore_index,"
     " int batch_ndim, ScalarType dtype) -> Tensor",
     on_all_devices(kernels.nll_loss_backward, _backward_fake),
