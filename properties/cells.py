@@ -22,7 +22,6 @@ from ..oracles import state
 from ..oracles.accept import ReadingError
 from ..oracles.case import case_id, dump_case, load_case
 from ..oracles.checks import CHECKS
-from ..oracles.checks.purity import ChangedState
 from ..oracles.contract import contract
 from ..oracles.judge import Judge
 from ..oracles.op import Draft, Op, Sample
@@ -31,7 +30,7 @@ from ..oracles.snippet import snippet
 from ..oracles.state import interrupt
 from ..oracles.tally import LARGE, PLANNED
 from ..oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, changed_failure, charged
-from ..oracles.violation import Unsupported, Violation, error_name, raised, said
+from ..oracles.violation import ChangedState, Unsupported, Violation, error_name, raised, said
 from ..reference.exact import PrecisionError
 from . import draws, forward_ad, kinds, source_numbers, worlds
 from .plan import load_op
