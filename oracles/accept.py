@@ -116,7 +116,12 @@ def _upward(values: Any) -> Any:
 
 
 def _inside(computed: Any, fmt: Format, high: Any, low: Any, delta: Any) -> tuple[Any, Any]:
-    """Accepted for sure, and undecided: the float64 filter."""
+    """The float64 filter: which elements are accepted for now, and which of them are undecided.
+
+    Args:
+        computed, fmt: the output, and its format. high, low: the exact value y as a pair of numbers.
+        delta: the bound on |evaluation − y|.
+    """
     # The sum `high + t` rounds once. For binary64 that is the very rounding of the output's format, so only t itself
     # needs slack; for the other formats `round_array` rounds a second time, so the sum needs slack, too.
     slack = (np.abs(low) + delta) * _SLACK + 5e-324
@@ -148,6 +153,13 @@ def _decide(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
 def _measured(
     computed: Any, fmt: Format, high: Any, low: Any, delta: Any, accepted: Any, judged: Any, special: Any
 ) -> Elements:
+    """How far each element is from its exact value, in ulp and in bounds.
+
+    Args:
+        computed, fmt: the output, and its format. high, low: the exact value y as a pair of numbers.
+        delta: the bound on |evaluation − y|.
+        accepted, judged, special: what was decided of each element (see `Elements`).
+    """
     unit = ulp_array(fmt, high)
     signed = (computed - high) - low
     error = np.abs(signed)

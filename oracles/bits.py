@@ -25,7 +25,12 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def require_same(judge: Judge, got: Sequence[Any], need: Sequence[Any], path: str, code: Code = Code.BITS) -> None:
-    """Bitwise equality of two lists of outputs."""
+    """Violation unless two lists of outputs are equal bit for bit.
+
+    Args:
+        judge: its tally counts the elements. got, need: the outputs, and what they must be.
+        path: what messages call the outputs. code: of the violation.
+    """
     if len(got) != len(need):
         raise Violation(code, f"{judge.op.name} {path}: got {len(got)} outputs, need {len(need)}", path=path)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):

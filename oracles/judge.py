@@ -55,6 +55,11 @@ class Judge:
     """
 
     def __init__(self, op: Op, subject_name: str, contract: Contract, device: str = "cpu", light: bool = True) -> None:
+        """
+        Args:
+            op: the op. subject_name: which of its subjects.
+            contract, device, light: see the attributes.
+        """
         self.op, self.subject_name, self.contract, self.device, self.light = op, subject_name, contract, device, light
         self.subject: Subject = op.subject(subject_name)
         self.compiled = op.is_compiled(subject_name)
@@ -92,10 +97,10 @@ class Judge:
                 interrupt.reraise()
                 raise raised(self.op.name, err, what) from err
 
-    def primal(self, sample: Sample, subject: Subject | None = None, what: str = "forward") -> tuple[Tensor, ...]:
+    def primal(self, sample: Sample, function: Subject | None = None, what: str = "forward") -> tuple[Tensor, ...]:
         """The outputs of the subject itself, or of another implementation, at a sample."""
         problem = Problem(self.op, sample.args)
-        operation = problem.operation(self.subject if subject is None else subject)
+        operation = problem.operation(self.subject if function is None else function)
         outputs: tuple[Tensor, ...] = self.call(operation, *problem.passive, *problem.inputs, what=what)
         return outputs
 
@@ -103,9 +108,9 @@ class Judge:
         """The path of a word at a sample; `primal` are the outputs of the op itself there."""
         return Path.drawn(self.op, sample, word, primal, engine, self.device)
 
-    def run(self, path: Path, subject: Subject | None = None, what: str = "") -> tuple[Tensor, ...]:
+    def run(self, path: Path, function: Subject | None = None, what: str = "") -> tuple[Tensor, ...]:
         """The outputs of the subject, or of another implementation, along a path; compiled where the subject is."""
-        operation = path.problem.operation(self.subject if subject is None else subject)
+        operation = path.problem.operation(self.subject if function is None else function)
         if self.compiled and path.engine == "eager":
             operation = compiled(operation)
         transformed = path.transformed(operation)
@@ -219,7 +224,12 @@ class Judge:
     def _violation(
         self, expected: Expected, index: int, tensor: Tensor, found: accept.Elements, exact: Exact | None
     ) -> Violation:
-        """What is wrong with the worst of the elements that are outside their accept sets."""
+        """What is wrong with the worst of the elements that are outside their accept sets.
+
+        Args:
+            expected, index: what the outputs are judged against, and which of them this one is.
+            tensor, found: the output, and where its elements stand. exact: its exact reading, if one was made.
+        """
         outside, name = ~found.accepted, expected.names[index]
         at = np.unravel_index(int(np.argmax(np.where(outside, found.ratio, -1.0))), outside.shape)
         worst = _worst(tensor, found, exact, name, expected.path, at)

@@ -120,7 +120,11 @@ def _size(centre: Any) -> Any:
 
 
 def _rounded(contract: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
-    """The ball after `times` roundings of the evaluation and one of the centre. Overwrites `radius`."""
+    """The ball after `times` roundings of the evaluation and one of the centre.
+
+    Args:
+        radius: before those roundings; it is overwritten. eta: whether a rounding may underflow.
+    """
     u, limit = contract.roundoff * times, contract.limit
     out = _size(centre)
     largest = out.max(initial=0.0) + (0.0 if radius is None else np.max(radius, initial=0.0))

@@ -56,6 +56,13 @@ class Violation(AssertionError):
         self.message = "\n".join([title, *(f"  {line}" for line in lines)])
 
 
+class ChangedState(Violation):
+    """The subject changed the state of the process; seen once is enough, because a setter may fire once."""
+
+    def __init__(self, op: str, lines: Sequence[str]) -> None:
+        super().__init__(Code.MUTATED, f"{op}: changed the process: {lines[0]}", lines, "forward + vjp")
+
+
 class Unsupported(Exception):
     """The question does not apply to this op, dtype or subject; the text says why."""
 

@@ -15,7 +15,7 @@ from ..judge import Judge
 from ..op import Sample, Stream, Tensor, flat_outputs
 from ..paths import Problem
 from ..verdict import Code
-from ..violation import Unsupported, Violation
+from ..violation import ChangedState, Unsupported, Violation
 
 #: At most so many sets of inputs that require grad are drawn for one sample.
 SETS = 15
@@ -36,13 +36,6 @@ def pure(judge: Judge, sample: Sample) -> None:
         raise ChangedState(judge.op.name, [*changed, *([other.title] if other else [])]) from other
     if other:
         raise other
-
-
-class ChangedState(Violation):
-    """The subject changed the state of the process; once is enough, for a setter may fire once."""
-
-    def __init__(self, op: str, lines: Sequence[str]) -> None:
-        super().__init__(Code.MUTATED, f"{op}: changed the process: {lines[0]}", lines, "forward + vjp")
 
 
 def _pure(judge: Judge, sample: Sample) -> None:
@@ -115,6 +108,11 @@ def _aliases(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> No
 
 
 def _is_view(judge: Judge, i: int, y: Tensor, source: int, argument: Tensor) -> None:
+    """Violation unless an output is a view of an argument.
+
+    Args:
+        i, y: the output's number, and the output. source, argument: the argument's position, and the argument.
+    """
     name = judge.op.label(source)
     if y is argument:
         raise Violation(Code.ALIASED, f"{judge.op.name}: out[{i}] is {name} itself, need a view of it", path="forward")

@@ -48,6 +48,12 @@ def _forward(judge: Judge, problem: Problem) -> tuple[list[Tensor], list[Tensor]
 def _backward(
     judge: Judge, leaves: Sequence[Tensor], outputs: Sequence[Tensor], tracked: Sequence[int], cotangents: Any
 ) -> list[Tensor | None]:
+    """The gradients of the inputs, None where an input has none.
+
+    Args:
+        leaves, outputs: the inputs and the outputs of one call. tracked: positions of the outputs that require grad.
+        cotangents: one for each of those.
+    """
     targets = [outputs[i] for i in tracked]
     return list(judge.call(lambda: torch.autograd.grad(targets, leaves, cotangents, allow_unused=True), what="vjp"))
 
@@ -60,7 +66,14 @@ def _written(
     cotangents: Sequence[Tensor],
     need: Sequence[Any],
 ) -> None:
-    """Write an input or an output after forward: backward must refuse, or give what it gave without the write."""
+    """Write an input or an output after forward: backward must refuse, or give what it gave without the write.
+
+    Args:
+        problem: the op at a sample; it is called anew.
+        which: the tensor that is written, counted through the inputs and then the outputs.
+        tracked: positions of the outputs that require grad. cotangents: one for each of those.
+        need: the gradients without the write.
+    """
     leaves, outputs = _forward(judge, problem)
     name = f"input {which}" if which < len(leaves) else f"output {which - len(leaves)}"
     with torch.no_grad():

@@ -64,6 +64,10 @@ def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequen
 
     The arguments go from the host to their homes, and the outputs from theirs back. In between, the whole tensor is on
     one device, and every part of it, or every copy or term, that lives on another device is sent between the two.
+
+    Args:
+        sample, outputs: what went in, and what came out. homes: the device of each.
+        sent: bytes that went between devices; None where the fabric does not count them.
     """
     sizes = [_bytes(a) for a in sample.args if isinstance(a, Tensor)], [_bytes(y) for y in outputs]
     sides = list(zip((homes.arguments, homes.outputs), sizes, strict=True))

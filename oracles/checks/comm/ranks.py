@@ -119,7 +119,10 @@ def _dual(kind: Kind) -> Kind:
 
 
 def _part(t: Tensor, kind: Kind, rank: int, rows: slice) -> Tensor:
-    """A rank's share of an operand; of a partial one, the first rank has all."""
+    """A rank's share of an operand.
+
+    The shares of a partial operand must add up to it, so the first rank has all of it and the others have zeros.
+    """
     if isinstance(kind, int):
         return t if kind == rank else torch.full_like(t, torch.nan)
     if kind == CUT:
@@ -128,6 +131,12 @@ def _part(t: Tensor, kind: Kind, rank: int, rows: slice) -> Tensor:
 
 
 def _whole(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, path: str) -> Tensor:
+    """What the ranks hold together of a result that is not partial.
+
+    Args:
+        parts: the result of each rank. kind: what the result is to the ranks.
+        name, path: what messages call the result and its path.
+    """
     if isinstance(kind, int):
         # A result that is at home on one rank does not exist on the others, so our op gives zeros there. Torch's
         # functions leave undefined what such a rank gets, so nothing can be asked of it.

@@ -74,6 +74,11 @@ def _compare(judge: Judge, path: Path, ways: Sequence[Engine], other: str) -> No
 
 
 def _agree(judge: Judge, a: Tensor, b: Tensor, what: str, path: str) -> None:
+    """Violation unless two results agree as far as float32 could tell.
+
+    Args:
+        a, b: the results. what: the title of a violation, after the op's name. path: the name of the path.
+    """
     if a.shape != b.shape or a.dtype != b.dtype:
         lines = [f"got shape={tuple(a.shape)}, {a.dtype}; need shape={tuple(b.shape)}, {b.dtype}"]
         raise Violation(Code.ATTRIBUTE, f"{judge.op.name} {what}", lines, path)
@@ -122,7 +127,11 @@ def _adjoint(judge: Judge, sample: Sample, primal: Sequence[Tensor], forward_mod
 def _balanced(
     judge: Judge, a: Sequence[Tensor], b: Sequence[Tensor], c: Sequence[Tensor], d: Sequence[Tensor], what: str
 ) -> None:
-    """<a, b> = <c, d>."""
+    """Violation unless <a, b> = <c, d>, as far as float32 could tell.
+
+    Args:
+        a, b, c, d: lists of tensors; those of a product have equal shapes. what: the title of a violation.
+    """
     left, right = (torch.cat([(x * y).ravel() for x, y in zip(*pair, strict=True)]) for pair in ((a, b), (c, d)))
     scale = float(left.abs().sum() + right.abs().sum())
     difference = abs(float(left.sum()) - float(right.sum()))

@@ -64,7 +64,11 @@ def _words(judge: Judge, sample: Sample, words: Sequence[Word]) -> None:
 
 
 def _dtypes(judge: Judge, sample: Sample, word: Word, engine: str, results: Sequence[Tensor]) -> None:
-    """A cotangent has the dtype of its primal; torch enforces it for most paths, and this for all."""
+    """A cotangent has the dtype of its primal; torch enforces it for most paths, and this for all.
+
+    Args:
+        sample: the input. word, engine: the path. results: what it gave.
+    """
     if word[-1] != "vjp":
         return
     problem = Problem(judge.op, sample.args)

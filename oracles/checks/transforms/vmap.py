@@ -110,6 +110,13 @@ def _one(
     loop: _Loop,
     last: bool,
 ) -> None:
+    """Judge one way of batching the arguments.
+
+    Args:
+        sample: the input whose arguments are shared where they are not batched.
+        tensors: positions of the arguments that are tensors. dims: the batch axis of each; None where it is shared.
+        loop: what the call stands for. last: whether the outputs get the batch as their last axis, else as the first.
+    """
     slices = loop.slices
     batched = [
         sample.args[i] if d is None else torch.stack([row[i] for row in slices], d if d >= 0 else slices[0][i].ndim)
@@ -145,8 +152,12 @@ def _unless_refused(
 ) -> Any:
     """The outputs of a batched call, or None where it was refused, and rightly so.
 
-    An argument that all slices share cannot take what they would write to it, where that differs: a RuntimeError must
-    name it. Where it does not differ but may depend on batched data, as a NaN there tells, either is right.
+    Where slices would write different values to an argument that they share, no result is right, so the call must raise
+    a RuntimeError that names the argument. Where the values are equal by chance, but depend on what is batched, the op
+    may refuse or not. Whether they depend on it, a NaN in the place of all that is batched tells.
+
+    Args:
+        call, batched: the batched call, and its operands. loop: what it stands for. what: its name in messages.
     """
     first, varied = loop.slices[0], loop.varied
     written = judge.op.written(first)
@@ -192,7 +203,12 @@ def _same(a: Any, b: Any) -> bool:
 def _attributes(
     judge: Judge, what: str, outputs: Sequence[Tensor], alone: Sequence[Tensor], out_dims: Sequence[int], size: int
 ) -> None:
-    """Dtype and shape under vmap are those without it, and the batch axis where it was asked for."""
+    """Dtype and shape under vmap are those without it, and the batch axis is where it was asked for.
+
+    Args:
+        what: the call, in messages. outputs, alone: what it gave, and what one slice gives without vmap.
+        out_dims: the axis of the batch in each output. size: how many slices the batch has.
+    """
     for y, one, d in zip(outputs, alone, out_dims, strict=True):
         if y.dtype != one.dtype:
             title = (
