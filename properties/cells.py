@@ -299,6 +299,8 @@ def _check(judgement: Judgement, question: Question, sample: Sample) -> None:
             question.check(judgement, sample)
         except Exception:
             raise
+        except kinds.DeclarationError:
+            raise
         except BaseException as err:
             interrupt.reraise()
             raise raised(judgement.op.name, err, "call") from err

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -255,15 +255,36 @@ _PLANS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _WhereGpusAre(Mapping[str, Any]):
+    """Peers on devices, while the devices of this process are GPUs: no peers in any other world.
+
+    Torch's classes know their GPUs, not the places of a fabric that stands for some. Which world the process is in is
+    asked when a cell is judged, because a declaration that asked on import would depend on who imported it first.
+    """
+
+    peers: dict[str, Any]
+
+    def _found(self) -> dict[str, Any]:
+        return self.peers if worlds.here().fabric == "cuda" else {}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._found()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found())
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+
 def declaration(name: str, moves: Moves) -> Op:
     """The declaration of an op that is moved by `moves`."""
     plan, formula = _PLANS[name], getattr(formulas, name)
     homes = Signature(formula).reader(f"{name}: homes", plan.homes, "root")
     cls, size = getattr(moves.devices, plan.cls), functools.partial(_places, homes)
     other = OnGpus(plan.cls)
-    # Torch's classes know their GPUs, not the places of a fabric that stands for some.
-    on_gpus = worlds.here().fabric == "cuda"
-    on_devices = {"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.given)} if on_gpus else {}
+    on_devices = _WhereGpusAre({"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.given)})
     return declare(
         formula,
         {"opassay": functools.partial(plan.adapter, cls), "torch": functools.partial(plan.adapter, other)}
