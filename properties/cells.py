@@ -300,6 +300,8 @@ def _check(judgement: Judge, question: Property, sample: Sample) -> None:
             CHECKS[question.code](judgement, sample)
         except Exception:
             raise
+        except kinds.DeclarationError:
+            raise
         except BaseException as err:
             interrupt.reraise()
             raise raised(judgement.op.name, err, "call") from err

@@ -12,6 +12,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ..kinds import DeclarationError
+
 Args = tuple[Any, ...]
 #: Arguments by name. That of `*args` is the tuple of all arguments that it stands for.
 Named = Mapping[str, Any]
@@ -85,8 +87,15 @@ class Signature:
         return (*listed[:-1], *listed[-1]) if self._variadic else listed
 
     def changed(self, what: str, args: Args, changes: Named) -> Args:
-        """The arguments of a call with some of them changed."""
-        return self.args(what, self.named(args) | {self.usual(name): value for name, value in changes.items()})
+        """The arguments of a call with some of them changed.
+
+        Raises:
+            DeclarationError: a name is that of no argument.
+        """
+        try:
+            return self.args(what, self.named(args) | {self.usual(name): value for name, value in changes.items()})
+        except ValueError as err:
+            raise DeclarationError(str(err)) from err
 
     def of_these(self, named: Named) -> dict[str, Any]:
         """Those of the arguments of a family of ops that this op has."""

@@ -51,7 +51,8 @@ def declare(
         promised: what else `Promises` has: order, nesting, without, specials, one_graph.
 
     Raises:
-        ValueError: a name in the declaration is that of no argument.
+        ValueError: a name in the declaration is that of no argument. Where a law or a refusal changes what is no
+            argument, that shows when it is asked, and is an error of the declaration as well (OA505).
         TypeError: `promised` has what `Promises` has not.
     """
     title = name or reference.__name__

@@ -70,7 +70,6 @@ def test_any_number_of_arguments_have_one_name() -> None:
         (lambda: declared(laws=(laws.mirror("y"),)), "law 'mirror y': got argument 'y'"),
         (lambda: declared(laws=(laws.permute({"x": 0}, when=lambda n: True),)), "got argument 'n'"),
         (lambda: declared(refusals=(refusals.shape("weight"),)), "refusal 'weight of another shape': got argument"),
-        (lambda: declared(refusals=(refusals.integer("x", out=None),)).refusals[0].mutate(_call()), "argument 'out'"),
         (lambda: _sample({"x": 1.0, "y": 2.0}), "samples: got argument 'y'"),
         (lambda: _sample({"x": 1.0}), "samples: got no 'shape', need a value for it"),
         (lambda: laws.scale({"x": 1}, (1,)), r"outputs=\(1,\)"),
@@ -89,10 +88,27 @@ def _call() -> tuple[Any, ...]:
     return torch.ones(2), (2,), None, 0.5
 
 
+def _drafts(given: dict[str, Any]) -> Callable[..., Any]:
+    """Samples that give these arguments."""
+    return lambda dtype, kind: st.just(Draft(lambda rng: given, "benign"))
+
+
 def _sample(given: dict[str, Any]) -> Any:
-    """The sample of a declaration whose drafts give these arguments."""
-    op = declared(samples=lambda dtype, kind: st.just(Draft(lambda rng: given, "benign")))
-    return hypothesis.find(op.samples("float64", "ordinary"), lambda draft: True).sample(0)
+    drafts = declared(samples=_drafts(given)).samples("float64", "ordinary")
+    return hypothesis.find(drafts, lambda draft: True).sample(0)
+
+
+def _complete() -> dict[str, Any]:
+    """Samples of all four arguments."""
+    alone = strategies.same_shape(1, ("benign",))
+
+    def samples(dtype: str, kind: str) -> Any:
+        def with_shape(draft: Draft) -> Draft:
+            return Draft(lambda rng: {"x": draft.fill(rng)[0], "shape": ()}, draft.regime, draft.extents)
+
+        return alone(dtype, kind).map(with_shape)
+
+    return {"samples": samples}
 
 
 def test_what_a_draft_leaves_out_has_its_default() -> None:
@@ -112,6 +128,22 @@ def test_promises_are_asked_by_name() -> None:
     assert op.promises.saved(_call(), frozenset({0, 2})) == 0
     assert op.promises.aliases(_call()) == (0, None)
     assert op.mutates == ("scale",)
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "says"),
+    [
+        ("LAW", {"laws": (laws.pair("twice", lambda x: {"y": x}),)}, "law 'twice': got argument 'y', need one of x"),
+        ("ERROR", {"refusals": (refusals.integer("x", out=None),)}, "refusal 'integer x': got argument 'out'"),
+        ("FWD", {"samples": _drafts({"x": 1.0, "y": 2.0})}, "formula: samples: got argument 'y', need one of x"),
+    ],
+)
+def test_a_mistake_that_shows_while_a_cell_is_judged_is_the_declaration_s(
+    code: str, changes: dict[str, Any], says: str
+) -> None:
+    (verdict,) = verify(declared(**_complete() | changes), "opassay", (code,), ("float64",), settings=SETTINGS)
+    assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.DECLARATION), verdict.reason
+    assert says in verdict.reason
 
 
 # ------------------------------------------------------------------------------ laws and refusals find what is wrong

@@ -8,7 +8,7 @@ from typing import Any
 import opassay.impl.comm.devices
 import opassay.impl.comm.ranks
 from opassay import Code
-from opassay.properties.catalog.collectives import Moves, declaration
+from opassay.properties.catalog.collectives.declarations import Moves, declaration
 
 from ..changed_source import changed
 from .fault import WRONG, Fault

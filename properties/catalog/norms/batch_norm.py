@@ -11,15 +11,15 @@ import torch
 from hypothesis import strategies as st
 from torch._decomp import decompositions
 
-from ... import impl
-from ...oracles.op import Draft, Op, Ranks
-from ...reference import batch_norm as formulas
-from .. import strategies, worlds
-from ..declaring import drawing, refusals
-from ..declaring.arguments import Named, Signature
-from ..declaring.declare import declare
-from ..declaring.drawing import bytes_of, wide_dtype
-from . import norms
+from .... import impl
+from ....oracles.op import Draft, Op, Ranks
+from ....reference import batch_norm as formulas
+from ... import strategies, worlds
+from ...declaring import drawing, refusals
+from ...declaring.arguments import Named, Signature
+from ...declaring.declare import declare
+from ...declaring.drawing import bytes_of, wide_dtype
+from . import shared
 from .batch_norm_laws import laws_of
 
 Tensor = torch.Tensor
@@ -128,8 +128,8 @@ def _saved(
     """
     of_statistics = bytes_of(running_mean) + bytes_of(running_var)
     if training:
-        of_statistics = norms.bytes_of_statistics(input, input.shape[1])
-    return norms.saved(input, weight, of_statistics, wanted)
+        of_statistics = shared.bytes_of_statistics(input, input.shape[1])
+    return shared.saved(input, weight, of_statistics, wanted)
 
 
 # ---------------------------------------------------------------------------------------------- refusals
@@ -195,7 +195,7 @@ def _op(
         formula,
         {"opassay": getattr(impl, formula.__name__), **subjects},
         samples=_samples(formula, **samples),
-        differentiable=norms.AFFINE,
+        differentiable=shared.AFFINE,
         dtypes=_dtypes(own),
         saved=_saved,
         laws=laws_of(signature, own),

@@ -9,14 +9,14 @@ import torch
 from hypothesis import strategies as st
 from torch._decomp import decompositions
 
-from ... import impl
-from ...oracles.op import Draft, Op
-from ...reference import batch_norm as formulas
-from .. import strategies
-from ..declaring import drawing, laws, refusals
-from ..declaring.arguments import Named, Signature
-from ..declaring.declare import declare
-from . import norms
+from .... import impl
+from ....oracles.op import Draft, Op
+from ....reference import batch_norm as formulas
+from ... import strategies
+from ...declaring import drawing, laws, refusals
+from ...declaring.arguments import Named, Signature
+from ...declaring.declare import declare
+from . import shared
 from .batch_norm import filled, structures
 from .batch_norm_laws import dims_of
 
@@ -41,7 +41,7 @@ def _samples(signature: Signature, needs_weight: bool) -> Callable[..., st.Searc
             x = named["input"]
             values = drawing.values(rng, "integers" if kind == "integers" else "benign", tuple(x.shape), dtype)
             named |= {"grad_out": strategies.to_dtype(values, dtype), "output_mask": mask}
-            saved = norms.statistics(x, x, dims_of(x), named["eps"]) if named["training"] else (None, None)
+            saved = shared.statistics(x, x, dims_of(x), named["eps"]) if named["training"] else (None, None)
             named |= {"save_mean": saved[0], "save_invstd": saved[1]}
             return signature.of_these(named | {"reserve": torch.empty(0, dtype=torch.uint8)})
 
@@ -61,7 +61,7 @@ def _dtypes(
         output_mask: which gradients are wanted, all for ops that have no such argument. The others are the op's, too.
     """
     given = [tensor for tensor in (weight, save_mean if training else running_mean) if tensor is not None]
-    return norms.of_wanted(output_mask, input, given[0], given[0])
+    return shared.of_wanted(output_mask, input, given[0], given[0])
 
 
 # ---------------------------------------------------------------------------------------------- laws

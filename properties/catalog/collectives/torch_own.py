@@ -11,9 +11,10 @@ import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as distributed
 from torch.nn.parallel import _functions as parallel
 
-from ...impl.comm import TorchComm
-from ...oracles.verdict import Code
-from ...oracles.violation import Unsupported
+from ....impl.comm import TorchComm
+from ....oracles.judgement import Unsupported
+from ....oracles.verdict import Code
+from ....oracles.violation import Unsupported
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import torch._decomp.decompositions
 import torch._refs.nn.functional
 from hypothesis import strategies as st
 
-from ... import impl
-from ...oracles.op import Draft, Op
-from ...reference import norms as formulas
-from ..declaring import drawing, laws, refusals
-from ..declaring.declare import declare
-from . import norms
+from .... import impl
+from ....oracles.op import Draft, Op
+from ....reference import norms as formulas
+from ...declaring import drawing, laws, refusals
+from ...declaring.declare import declare
+from . import shared
 
 Tensor = torch.Tensor
 CENTRES, NUMBERS = {"weight": 1.0, "bias": 0.0}, {"eps": drawing.EPS}
@@ -32,7 +32,7 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         x, weight, bias = given["input"], given["weight"], given["bias"]
         grad = drawing.cotangent(rng, x.shape, dtype, kind)
         dims = tuple(range(-len(structure["inner"]), 0))
-        mean, rstd = norms.statistics(x, x, dims, eps, keepdim=True)
+        mean, rstd = shared.statistics(x, x, dims, eps, keepdim=True)
         wanted = (mask[0], mask[1] and weight is not None, mask[2] and bias is not None)
         wanted = wanted if any(wanted) else (True, *wanted[1:])
         return given | {"grad_out": grad, "mean": mean, "rstd": rstd, "output_mask": wanted}
@@ -45,13 +45,13 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
 def _saved(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, wanted: set[str]) -> int:
     rows = math.prod(input.shape[: input.ndim - len(normalized_shape)])
-    return norms.saved(input, weight, norms.bytes_of_statistics(input, rows), wanted)
+    return shared.saved(input, weight, shared.bytes_of_statistics(input, rows), wanted)
 
 
 def _backward_dtypes(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, output_mask: tuple[bool, ...]
 ) -> list[torch.dtype]:
-    return norms.of_wanted(output_mask, input, input if weight is None else weight, input if bias is None else bias)
+    return shared.of_wanted(output_mask, input, input if weight is None else weight, input if bias is None else bias)
 
 
 # ---------------------------------------------------------------------------------------------- laws, refusals
@@ -81,7 +81,7 @@ OPS: tuple[Op, ...] = (
             "decomposition": torch._refs.nn.functional.layer_norm,
         },
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
-        differentiable=norms.AFFINE,
+        differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
         saved=_saved,
         laws=LAWS,
@@ -95,8 +95,8 @@ OPS: tuple[Op, ...] = (
             "decomposition": torch._refs.native_layer_norm,
         },
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
-        differentiable=norms.AFFINE,
-        dtypes=norms.with_statistics,
+        differentiable=shared.AFFINE,
+        dtypes=shared.with_statistics,
         saved=_saved,
         laws=(BATCH,),
         refusals=REFUSALS,

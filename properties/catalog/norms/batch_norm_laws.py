@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..declaring import laws
-from ..declaring.arguments import Named, Signature
-from ..declaring.laws import Relation
+from ...declaring import laws
+from ...declaring.arguments import Named, Signature
+from ...declaring.laws import Relation
 
 Tensor = torch.Tensor
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..declaring.drawing import bytes_of, wide_dtype
+from ...declaring.drawing import bytes_of, wide_dtype
 
 Tensor = torch.Tensor
 AFFINE = ("input", "weight", "bias")

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ..declaring import laws, refusals
-from ..declaring.arguments import Named
+from ...declaring import laws, refusals
+from ...declaring.arguments import Named
 
 Tensor = torch.Tensor
 Tensors = tuple[Tensor, ...]

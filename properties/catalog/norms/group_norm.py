@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from ... import impl
-from ...oracles.op import Draft, Op
-from ...reference import norms as formulas
-from .. import strategies
-from ..declaring import drawing, laws, refusals
-from ..declaring.arguments import Named
-from ..declaring.declare import declare
-from . import norms
+from .... import impl
+from ....oracles.op import Draft, Op
+from ....reference import norms as formulas
+from ... import strategies
+from ...declaring import drawing, laws, refusals
+from ...declaring.arguments import Named
+from ...declaring.declare import declare
+from . import shared
 
 Tensor = torch.Tensor
 
@@ -80,7 +80,7 @@ def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
     """Mean and rstd of the groups."""
     n, channels, positions = _sizes(input).values()
     rows = input.reshape(n, groups, channels // groups * positions)
-    return dict(zip(("mean", "rstd"), norms.statistics(input, rows, (-1,), eps), strict=True))
+    return dict(zip(("mean", "rstd"), shared.statistics(input, rows, (-1,), eps), strict=True))
 
 
 @st.composite
@@ -104,7 +104,7 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
 
 def _saved(input: Tensor, num_groups: int, weight: Tensor | None, wanted: set[str]) -> int:
-    return norms.saved(input, weight, norms.bytes_of_statistics(input, len(input) * num_groups), wanted)
+    return shared.saved(input, weight, shared.bytes_of_statistics(input, len(input) * num_groups), wanted)
 
 
 def _saved_native(input: Tensor, weight: Tensor | None, N: int, num_groups: int, wanted: set[str]) -> int:
@@ -113,12 +113,12 @@ def _saved_native(input: Tensor, weight: Tensor | None, N: int, num_groups: int,
     Args:
         wanted: names of the arguments that need a gradient; the other parameters are the op's.
     """
-    return norms.saved(input, weight, norms.bytes_of_statistics(input, N * num_groups), wanted)
+    return shared.saved(input, weight, shared.bytes_of_statistics(input, N * num_groups), wanted)
 
 
 def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bool, bool, bool]) -> list[torch.dtype]:
     of_parameters = input if weight is None else weight
-    return norms.of_wanted(output_mask, input, of_parameters, of_parameters)
+    return shared.of_wanted(output_mask, input, of_parameters, of_parameters)
 
 
 # ---------------------------------------------------------------------------------------------- laws
@@ -189,7 +189,7 @@ OPS: tuple[Op, ...] = (
         formulas.group_norm,
         {"opassay": impl.group_norm, "torch": torch.nn.functional.group_norm},
         samples=_forward,
-        differentiable=norms.AFFINE,
+        differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
         saved=_saved,
         laws=LAWS,
@@ -199,8 +199,8 @@ OPS: tuple[Op, ...] = (
         formulas.native_group_norm,
         {"opassay": impl.native_group_norm, "torch": torch.ops.aten.native_group_norm.default},
         samples=_native,
-        differentiable=norms.AFFINE,
-        dtypes=norms.with_statistics,
+        differentiable=shared.AFFINE,
+        dtypes=shared.with_statistics,
         saved=_saved_native,
         laws=(BATCH,),
         refusals=(*SHARED, refusals.shape("bias"), ELEMENTS),

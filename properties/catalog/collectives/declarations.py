@@ -16,16 +16,16 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from ...impl.comm.devices import differentiable as devices
-from ...impl.comm.ranks import collective
-from ...oracles.op import Devices, Draft, Homes, Op, Ranks
-from ...reference import collectives as formulas
-from .. import strategies, worlds
-from ..declaring import drawing
-from ..declaring.arguments import Args, Named, Signature
-from ..declaring.declare import declare
-from .collectives_laws import LAWS, REFUSALS
-from .collectives_torch import OnGpus, nowhere, peers
+from ....impl.comm.devices import differentiable as devices
+from ....impl.comm.ranks import collective
+from ....oracles.op import Devices, Draft, Homes, Op, Ranks
+from ....reference import collectives as formulas
+from ... import strategies, worlds
+from ...declaring import drawing
+from ...declaring.arguments import Args, Named, Signature
+from ...declaring.declare import declare
+from .laws import LAWS, REFUSALS
+from .torch_own import OnGpus, nowhere, peers
 
 Tensors = Sequence[torch.Tensor]
 

@@ -1,0 +1,1 @@
+"""Declarations of what moves tensors between devices and between ranks."""

@@ -1,0 +1,1 @@
+"""Declarations of layer, group and batch norm."""
