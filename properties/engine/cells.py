@@ -34,7 +34,7 @@ from ...oracles.questions import QUESTIONS, Question
 from ...oracles.snippet import snippet
 from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
 from .. import worlds
-from . import draws, kinds, source_numbers
+from . import declarations, draws, kinds, source_numbers
 from .plan import load_op
 from .profiles import PROFILES
 
@@ -161,7 +161,10 @@ def judge_case(text: str) -> None:
     cell, sample = load_case(text)
     opened = open_cell(cell, light=True)
     with interrupt.heard(), state.pinned(), contextlib.suppress(Violation):
-        _check(opened, sample)
+        try:
+            _check(opened, sample)
+        except kinds.DeclarationError as err:
+            raise err.__cause__ or RuntimeError(str(err)) from None  # who drew the case says whose fault it is
 
 
 # ------------------------------------------------------------------------------------------------------- the samples
@@ -218,6 +221,7 @@ class _Drawn:
         judgement, question = self.opened.judgement, self.opened.question
         with judgement.clock("generate"):
             sample = _on(kinds.sample_of(draft, seed, question.slices, kind), self.opened.cell.device)
+            declarations.require_arguments(judgement.op, sample)
         self._last = (sample, None)
         try:
             _judge_one(self.opened, sample)
@@ -273,7 +277,14 @@ def _check(opened: Opened, sample: Sample) -> None:
     with state.watched(state.SETTINGS):
         try:
             opened.question.check(opened.judgement, sample)
-        except Exception:
+        except (Violation, Unsupported):
+            raise
+        except Exception as err:
+            wrong = declarations.fault_of(opened.judgement.op, err)
+            if wrong:
+                raise kinds.DeclarationError(wrong) from err
+            raise
+        except kinds.DeclarationError:
             raise
         except BaseException as err:
             interrupt.reraise()
