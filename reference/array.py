@@ -15,6 +15,7 @@ what its derivatives and its roundings are.
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -148,12 +149,51 @@ def scatter(x: Any, index: Any, shape: Sequence[int]) -> Any:
     return bind("scatter", (x,), {"index": index, "shape": tuple(shape)})
 
 
+class NoReadingError(TypeError):
+    """A formula calls a function, or calls it in a way, that the readings do not know; the text says what to write."""
+
+
+#: Functions without a reading that formulas ask for, and what says the same with functions that have one.
+_INSTEAD = {
+    "sign": "numpy.where(x > 0, 1.0, numpy.where(x < 0, -1.0, 0.0)), which is constant for derivatives",
+    "clip": "numpy.minimum(numpy.maximum(x, low), high)",
+    "cosh": "(numpy.exp(x) + numpy.exp(-x)) / 2",
+    "sinh": "(numpy.exp(x) - numpy.exp(-x)) / 2",
+    "logaddexp": "m + numpy.log(numpy.exp(a - m) + numpy.exp(b - m)) with m = numpy.maximum(a, b)",
+    "exp2": "numpy.exp(x * numpy.log(2.0))",
+    "log2": "numpy.log(x) / numpy.log(2.0)",
+    "log10": "numpy.log(x) / numpy.log(10.0)",
+    "reciprocal": "1 / x",
+    "cbrt": "numpy.where(x < 0, -1.0, 1.0) * numpy.abs(x) ** (1 / 3)",
+    "min": "-numpy.max(-x, axis)",
+    "amin": "-numpy.max(-x, axis)",
+    "std": "numpy.sqrt(numpy.var(x, axis))",
+    "dot": "numpy.einsum",
+    "tensordot": "numpy.einsum",
+    "outer": "numpy.einsum('i,j->ij', a, b)",
+    "hstack": "numpy.concatenate",
+    "vstack": "numpy.concatenate",
+    "flip": "x[::-1]",
+}
+
+
 def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
+    name = getattr(func, "__name__", str(func))
     rule = _RULES.get(func)
     if rule is None:
-        name = getattr(func, "__name__", str(func))
-        raise TypeError(f"no reading of numpy.{name}: got func={name}, need one of array.py's rules")
-    return rule(*args, **kwargs)
+        known = ", ".join(sorted(each.__name__ for each in _RULES))
+        raise NoReadingError(
+            f"numpy.{name} has no reading; write {_INSTEAD.get(name, f'it with functions that have one: {known}')}"
+        )
+    try:
+        return rule(*args, **kwargs)
+    except TypeError as err:
+        try:
+            inspect.signature(rule).bind(*args, **kwargs)
+        except TypeError as unbound:
+            said = f"numpy.{name} has no reading with these arguments ({unbound})"
+            raise NoReadingError(f"{said}; write it as {name}{inspect.signature(rule)}") from err
+        raise
 
 
 def _elementwise(primitive: str) -> Callable[..., Array]:
@@ -176,7 +216,7 @@ def _comparison(ufunc: np.ufunc) -> Callable[..., Any]:
 
 def _constant_power(x: Any, exponent: Any) -> Array:
     if isinstance(exponent, Array):
-        raise TypeError("power: got an array exponent, need a constant one")
+        raise NoReadingError("power: got an array exponent, need a constant one; write numpy.exp(y * numpy.log(x))")
     if exponent in (0.0, 1.0):  # x^0 is the constant 1 and x^1 is x: no rounding, and no singularity of a derivative
         power: Array = x if exponent else x.lift(np.ones(x.shape))
         return power
@@ -309,7 +349,7 @@ def _matmul(a: Any, b: Any) -> Array:
     # "ab,b->a".
     left, right = "ab"[2 - np.ndim(a) :], "bc"[: np.ndim(b)]
     if np.ndim(a) > 2 or np.ndim(b) > 2:
-        raise TypeError(f"matmul: got ndim={np.ndim(a)}, {np.ndim(b)}, need at most 2; use einsum")
+        raise NoReadingError(f"matmul: got ndim={np.ndim(a)}, {np.ndim(b)}, need at most 2; use einsum")
     return _einsum(f"{left},{right}->{(left + right).replace('b', '')}", a, b)
 
 

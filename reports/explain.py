@@ -173,9 +173,9 @@ EXPLANATIONS: dict[Code, Explanation] = {
     ),
     Code.DECLARATION: Explanation(
         "the declaration of the op is wrong",
-        "What the op's author declared contradicts itself: the samples are not of the kind that was asked for, or the"
-        " formula or the samples raise. Nothing is known about the op.",
-        "The reason names the field of the declaration, what it gave, and what it has to give.",
+        "What the op's author declared contradicts itself: the samples are not of the kind that was asked for, the"
+        " formula calls a function that has no reading, or what was declared raises. Nothing is known about the op.",
+        "The reason names the field of the declaration, its line, what it gave, and what to write instead.",
     ),
 }
 

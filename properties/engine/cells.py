@@ -27,7 +27,6 @@ from hypothesis import HealthCheck, Phase
 from ...oracles import state
 from ...oracles.case import case_id, dump_case, load_case
 from ...oracles.checks import CHECKS
-from ...oracles.checks.purity import ChangedState
 from ...oracles.contract import contract
 from ...oracles.judge import Judge
 from ...oracles.op import Draft, Op, Sample
@@ -36,9 +35,9 @@ from ...oracles.snippet import snippet
 from ...oracles.state import interrupt
 from ...oracles.tally import LARGE, PLANNED
 from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
-from ...oracles.violation import Unsupported, Violation, raised
+from ...oracles.violation import ChangedState, Unsupported, Violation, raised
 from .. import worlds
-from . import draws, kinds, source_numbers
+from . import declarations, draws, kinds, source_numbers
 from .plan import load_op
 from .profiles import PROFILES
 
@@ -165,7 +164,10 @@ def judge_case(text: str) -> None:
     cell, sample = load_case(text)
     opened = open_cell(cell, light=True)
     with interrupt.heard(), state.pinned(), contextlib.suppress(Violation):
-        _check(opened, sample)
+        try:
+            _check(opened, sample)
+        except kinds.DeclarationError as err:
+            raise err.__cause__ or RuntimeError(str(err)) from None  # who drew the case says whose fault it is
 
 
 # ------------------------------------------------------------------------------------------------------- the samples
@@ -222,6 +224,7 @@ class _Drawn:
         tally, question = self.opened.judge.tally, self.opened.question
         with tally.clock("generate"):
             sample = _on(kinds.sample_of(draft, seed, question.slices, kind), self.opened.cell.device)
+            declarations.require_arguments(self.opened.judge.op, sample)
         self._last = (sample, None)
         try:
             _judge_one(self.opened, sample)
@@ -274,7 +277,14 @@ def _check(opened: Opened, sample: Sample) -> None:
     with state.watched(state.SETTINGS):
         try:
             CHECKS[opened.question.code](opened.judge, sample)
-        except Exception:
+        except (Violation, Unsupported):
+            raise
+        except Exception as err:
+            wrong = declarations.fault_of(opened.judge.op, err)
+            if wrong:
+                raise kinds.DeclarationError(wrong) from err
+            raise
+        except kinds.DeclarationError:
             raise
         except BaseException as err:
             interrupt.reraise()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sysconfig
 import traceback
@@ -22,6 +23,15 @@ from ...oracles.violation import Unsupported
 LARGEST_INTEGER = 2.0**8
 
 
+#: Modules of `reference` that hold readings; the others hold formulas.
+_READINGS = {"array", "derivative", "exact", "formats"}
+
+
+#: The folder that the folders of this package are in; in a repository, tests and environments stand beside them.
+_PACKAGE = Path(__file__).parents[2]
+_FOLDERS = ("reference", "impl", "oracles", "properties", "reports")
+
+
 class DeclarationError(BaseException):
     """The declaration of an op does not give what it has to; the text names the field and says what it gave.
 
@@ -37,7 +47,7 @@ def drafts_of(op: Op, dtype: str, kind: str) -> st.SearchStrategy[Draft]:
         DeclarationError: the declaration raised, or gave no strategy.
     """
     what = f"samples({dtype!r}, {kind!r})"
-    given = declared(what, lambda: op.samples(dtype, kind))
+    given = declared(what, lambda: op.samples(dtype, kind), op.samples)
     if not isinstance(given, st.SearchStrategy):
         raise DeclarationError(f"{what}: got {type(given).__name__}, need a Hypothesis strategy of Draft")
 
@@ -51,8 +61,12 @@ def drafts_of(op: Op, dtype: str, kind: str) -> st.SearchStrategy[Draft]:
     return drafts()
 
 
-def declared(what: str, give: Callable[[], Any]) -> Any:
+def declared(what: str, give: Callable[[], Any], function: Any = None) -> Any:
     """What the declaration gives.
+
+    Args:
+        what: the field, and what it is asked for. give: asks for it.
+        function: what is called; where it is written is said of a call that does not fit.
 
     Raises:
         Unsupported: as raised. DeclarationError: anything else was raised.
@@ -64,35 +78,52 @@ def declared(what: str, give: Callable[[], Any]) -> Any:
     except hypothesis.errors.HypothesisException as err:
         if not isinstance(err, hypothesis.errors.InvalidArgument):
             raise
-        raise DeclarationError(_raised(what, err)) from err
+        raise DeclarationError(_raised(what, err, function)) from err
     except Exception as err:
-        raise DeclarationError(_raised(what, err)) from err
+        raise DeclarationError(_raised(what, err, function)) from err
 
 
-def _raised(what: str, err: Exception) -> str:
+def _raised(what: str, err: Exception, function: Any) -> str:
     text = (str(err).strip().splitlines() or [""])[0]
-    return f"{what}: raised {type(err).__name__}: {text} ({_line_of(err)})"
+    where = line_of(err) if function is None or author_frame(err) is not None else place_of(function)
+    return f"{what}: raised {type(err).__name__}: {text} ({where})"
 
 
-def _line_of(err: Exception) -> str:
+def place_of(function: Callable[..., Any]) -> str:
+    """Where a function is written."""
+    code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
+    return "no source" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def line_of(err: BaseException) -> str:
     """The last line of the traceback that is the declaration's own: of no library, and of ours only of the catalog."""
-    here = Path(__file__).parents[1]
-    ours = here.parent
+    frame = author_frame(err) or traceback.extract_tb(err.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def is_ours(frame: traceback.FrameSummary) -> bool:
+    """Whether a line is of this package."""
+    return any(Path(frame.filename).is_relative_to(_PACKAGE / folder) for folder in _FOLDERS)
+
+
+def author_frame(err: BaseException) -> traceback.FrameSummary | None:
+    """The last frame of the traceback that is a declaration's: see `line_of`."""
+    here = _PACKAGE / "properties"
     libraries = [Path(module.__file__ or "").parent for module in (hypothesis, torch, np)]
     libraries.append(Path(sysconfig.get_paths()["stdlib"]))
     installed = Path(sysconfig.get_paths()["purelib"])
 
     def own(frame: traceback.FrameSummary) -> bool:
         path = Path(frame.filename)
-        if path.is_relative_to(ours):
-            return path.is_relative_to(here / "catalog") or path.is_relative_to(here / "functions")
+        if is_ours(frame):
+            formula = path.parent == _PACKAGE / "reference" and path.stem not in _READINGS
+            return formula or path.is_relative_to(here / "catalog") or path.is_relative_to(here / "functions")
         if path.is_relative_to(installed):
             return not any(path.is_relative_to(folder) for folder in libraries[:-1])
         return not any(path.is_relative_to(folder) for folder in libraries)
 
     frames = traceback.extract_tb(err.__traceback__)
-    frame = next((f for f in reversed(frames) if own(f)), frames[-1])
-    return f"{frame.filename}:{frame.lineno}"
+    return next((frame for frame in reversed(frames) if own(frame)), None)
 
 
 def sample_of(draft: Draft, seed: int, slices: int, kind: str) -> Sample:

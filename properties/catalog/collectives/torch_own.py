@@ -12,7 +12,6 @@ import torch.distributed.nn.functional as distributed
 from torch.nn.parallel import _functions as parallel
 
 from ....impl.comm import TorchComm
-from ....oracles.judgement import Unsupported
 from ....oracles.verdict import Code
 from ....oracles.violation import Unsupported
 

@@ -1,0 +1,103 @@
+"""Whose fault an exception is that comes out of a check: that of the op's declaration, or of this package.
+
+What this is for: the author of an op is told which line of the declaration is wrong, with exit code 2; "the framework
+broke", with exit code 3, is kept for faults of ours.
+
+What is hard here: a formula is called by our checks and calls our readings, so both are in the traceback of every
+exception. The declaration is at fault if its author's line raised, itself or in a library; if a reading refused
+what that line asked for (`NoReadingError`); or if what the author declared cannot take the arguments that we promise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...oracles.op import Op, Sample
+from ...reference.array import NoReadingError
+from .kinds import DeclarationError, author_frame, is_ours, line_of, place_of
+
+#: What Python says of a call that does not fit, before it enters the function: its name, and what is wrong.
+_MISFIT = re.compile(
+    r"([\w.<>]+)\(\) (takes (\d+) positional|takes|missing|got an unexpected|got multiple values|got some positional)"
+)
+_NEED = "give it the parameters that opassay.Op and its records say"
+_ARRAYS = "a formula calls functions of NumPy, numpy.sum(x) and not x.sum() or math.exp(x), and writes into no array"
+
+
+def require_arguments(op: Op, sample: Sample) -> None:
+    """DeclarationError unless the formula takes what the samples give, and has what the op is differentiable in."""
+    try:
+        inspect.signature(op.reference).bind(*sample.args)
+    except TypeError as err:
+        raise DeclarationError(
+            f"reference: {_signature(op)} does not take the {len(sample.args)} arguments that samples give: {err}"
+            f" ({place_of(op.reference)}); give it the arguments of the op, in their order"
+        ) from err
+    unknown = [name for name in (*op.differentiable, *op.mutates) if name not in op.arguments]
+    if unknown:
+        raise DeclarationError(
+            f"differentiable, mutates: got {unknown[0]!r}, need arguments of reference: {', '.join(op.arguments)}"
+            f" ({place_of(op.reference)})"
+        )
+
+
+def fault_of(op: Op, err: Exception) -> str:
+    """What is wrong with the declaration, where an exception is its fault; else empty."""
+    said = (str(err).strip().splitlines() or [""])[0]
+    if isinstance(err, NoReadingError):
+        return f"reference: {said} ({line_of(err)})"
+    frames = traceback.extract_tb(err.__traceback__)
+    misfit = _MISFIT.match(said) if isinstance(err, TypeError) and frames and is_ours(frames[-1]) else None
+    named = {path: f for path, f in _functions(op) if misfit and getattr(f, "__qualname__", "") == misfit[1]}
+    if misfit and misfit[3] and len(named) > 1:  # lambdas are all of one name
+        named = {path: f for path, f in named.items() if len(inspect.signature(f).parameters) == int(misfit[3])}
+    if named:
+        return f"{' or '.join(named)}: {said} ({place_of(next(iter(named.values())))}); {_NEED}"
+    frame = author_frame(err)
+    if frame is None or any(is_ours(later) for later in frames[frames.index(frame) + 1 :]):
+        return ""
+    # What raised may be called by what was declared; what was not declared is no author's, wherever it stands.
+    fields = [field for each in frames for field in _fields_at(op, each)]
+    if not fields:
+        return ""
+    hint = f"; {_ARRAYS}" if isinstance(err, AttributeError | TypeError) and "reference" in fields else ""
+    return f"{fields[-1]}: raised {type(err).__name__}: {said} ({frame.filename}:{frame.lineno}){hint}"
+
+
+def _functions(record: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every function of a declaration, with the field that holds it; wrappers by what they wrap, too."""
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        for field in dataclasses.fields(record):
+            yield from _functions(getattr(record, field.name), f"{path}.{field.name}".lstrip("."))
+    elif isinstance(record, Mapping):
+        for name, value in record.items():
+            yield from _functions(value, f"{path}[{name!r}]")
+    elif isinstance(record, tuple):
+        for i, value in enumerate(record):
+            yield from _functions(value, f"{path}[{i}]")
+    elif callable(record):
+        yield path, record
+        wrapped = getattr(record, "__wrapped__", None) or getattr(record, "func", None)
+        if wrapped is not None:
+            yield from _functions(wrapped, path)
+
+
+def _fields_at(op: Op, frame: traceback.FrameSummary) -> list[str]:
+    """The fields whose function a line is in."""
+    found = []
+    for path, function in _functions(op):
+        code = getattr(function, "__code__", None)
+        if code is not None and (code.co_filename, code.co_name) == (frame.filename, frame.name):
+            first = code.co_firstlineno
+            if first <= (frame.lineno or 0) <= max((n for *_, n in code.co_lines() if n), default=first):
+                found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def _signature(op: Op) -> str:
+    return f"{getattr(op.reference, '__name__', 'formula')}{inspect.signature(op.reference)}"
