@@ -23,6 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from .missing import NoReadingError, instead_of
+
 Params = dict[str, Any]
 Operands = tuple[Any, ...]
 
@@ -149,42 +151,11 @@ def scatter(x: Any, index: Any, shape: Sequence[int]) -> Any:
     return bind("scatter", (x,), {"index": index, "shape": tuple(shape)})
 
 
-class NoReadingError(TypeError):
-    """A formula calls a function, or calls it in a way, that the readings do not know; the text says what to write."""
-
-
-#: Functions without a reading that formulas ask for, and what says the same with functions that have one.
-_INSTEAD = {
-    "sign": "numpy.where(x > 0, 1.0, numpy.where(x < 0, -1.0, 0.0)), which is constant for derivatives",
-    "clip": "numpy.minimum(numpy.maximum(x, low), high)",
-    "cosh": "(numpy.exp(x) + numpy.exp(-x)) / 2",
-    "sinh": "(numpy.exp(x) - numpy.exp(-x)) / 2",
-    "logaddexp": "m + numpy.log(numpy.exp(a - m) + numpy.exp(b - m)) with m = numpy.maximum(a, b)",
-    "exp2": "numpy.exp(x * numpy.log(2.0))",
-    "log2": "numpy.log(x) / numpy.log(2.0)",
-    "log10": "numpy.log(x) / numpy.log(10.0)",
-    "reciprocal": "1 / x",
-    "cbrt": "numpy.where(x < 0, -1.0, 1.0) * numpy.abs(x) ** (1 / 3)",
-    "min": "-numpy.max(-x, axis)",
-    "amin": "-numpy.max(-x, axis)",
-    "std": "numpy.sqrt(numpy.var(x, axis))",
-    "dot": "numpy.einsum",
-    "tensordot": "numpy.einsum",
-    "outer": "numpy.einsum('i,j->ij', a, b)",
-    "hstack": "numpy.concatenate",
-    "vstack": "numpy.concatenate",
-    "flip": "x[::-1]",
-}
-
-
 def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
     name = getattr(func, "__name__", str(func))
     rule = _RULES.get(func)
     if rule is None:
-        known = ", ".join(sorted(each.__name__ for each in _RULES))
-        raise NoReadingError(
-            f"numpy.{name} has no reading; write {_INSTEAD.get(name, f'it with functions that have one: {known}')}"
-        )
+        raise NoReadingError(f"numpy.{name} has no reading; write {instead_of(name, _RULES)}")
     try:
         return rule(*args, **kwargs)
     except TypeError as err:
