@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..operator.arguments import require_device, require_floating, require_tensor
+from ..operator.arguments import require_floating, require_parameter, require_tensor
 from ..operator.precision import FLOATING, HALF
 from . import operators as ops
 from .running import update
@@ -174,12 +174,7 @@ def check_parameter(name: str, label: str, parameter: Tensor, x: Tensor) -> None
             f"{name}: got {label} of shape={list(parameter.shape)} and input of shape={list(x.shape)},"
             f" need one element per channel, shape={[x.shape[1]]}."
         )
-    if parameter.dtype is not x.dtype and not (parameter.dtype is torch.float32 and x.dtype in HALF):
-        raise RuntimeError(
-            f"{name}: got {label} of dtype={parameter.dtype} and input of dtype={x.dtype},"
-            " need the input's dtype, or float32 with a bfloat16 or float16 input."
-        )
-    require_device(name, label, parameter, "input", x)
+    require_parameter(name, label, parameter, x)
 
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]

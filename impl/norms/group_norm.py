@@ -184,12 +184,7 @@ def _check(
 def _check_parameter(name: str, label: str, parameter: Tensor, x: Tensor) -> None:
     checks.require_tensor(name, label, parameter)
     checks.require_shape(name, label, parameter, x.shape[1:2], "the input's channels")
-    if parameter.dtype is not x.dtype and not (parameter.dtype is torch.float32 and x.dtype in HALF):
-        raise RuntimeError(
-            f"{name}: got {label} of dtype={parameter.dtype} and input of dtype={x.dtype},"
-            " need the input's dtype, or float32 with a bfloat16 or float16 input."
-        )
-    checks.require_device(name, label, parameter, "input", x)
+    checks.require_parameter(name, label, parameter, x)
 
 
 def _as_channels(name: str, label: str, t: Tensor, n: int, channels: int, positions: int) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..operator import arguments
 from ..operator.precision import FLOATING, HALF, compute_dtype
 from . import operators as ops
 
@@ -146,8 +147,7 @@ def _check(
     _check_types(name, {"input": x, "weight": weight, "bias": bias}, shape, eps)
     if not shape:
         raise RuntimeError(f"{name}: got normalized_shape={list(shape)}, need at least one dim.")
-    if x.dtype not in FLOATING:
-        raise NotImplementedError(f"{name}: got input of dtype={x.dtype}, need float64, float32, bfloat16 or float16.")
+    arguments.require_floating(name, "input", x)
     if tuple(x.shape[-len(shape) :]) != tuple(shape):
         raise RuntimeError(
             f"{name}: got normalized_shape={list(shape)} and input of shape={list(x.shape)},"
@@ -173,15 +173,7 @@ def _check_parameter(name: str, label: str, parameter: Tensor, x: Tensor, shape:
         raise RuntimeError(
             f"{name}: got {label} of shape={list(parameter.shape)}, need normalized_shape={list(shape)}."
         )
-    if parameter.dtype is not x.dtype and not (parameter.dtype is torch.float32 and x.dtype in HALF):
-        raise RuntimeError(
-            f"{name}: got {label} of dtype={parameter.dtype} and input of dtype={x.dtype},"
-            " need the input's dtype, or float32 with a bfloat16 or float16 input."
-        )
-    if parameter.device != x.device:
-        raise RuntimeError(
-            f"{name}: got {label} on device={parameter.device} and input on device={x.device}, need one device."
-        )
+    arguments.require_parameter(name, label, parameter, x)
 
 
 def _check_backward(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from .precision import FLOATING
+from .precision import FLOATING, HALF
 
 
 def require_tensor(op: str, label: str, value: Any) -> None:
@@ -46,3 +47,13 @@ def require_like(op: str, label: str, value: Any, other_label: str, other: Tenso
         raise RuntimeError(
             f"{op}: got {label} of dtype={value.dtype} and {other_label} of dtype={other.dtype}, need one dtype."
         )
+
+
+def require_parameter(op: str, label: str, parameter: Tensor, x: Tensor) -> None:
+    """RuntimeError unless a weight, a bias or a statistic is of a dtype that goes with the input's, on its device."""
+    if parameter.dtype is not x.dtype and not (parameter.dtype is torch.float32 and x.dtype in HALF):
+        raise RuntimeError(
+            f"{op}: got {label} of dtype={parameter.dtype} and input of dtype={x.dtype},"
+            " need the input's dtype, or float32 with a bfloat16 or float16 input."
+        )
+    require_device(op, label, parameter, "input", x)
