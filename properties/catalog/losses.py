@@ -38,7 +38,8 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) 
     classes, *others = draw(strategies.extents(kind, rank, limit))
     shape = (others[0], classes, *others[1:]) if others else (classes,)
     weight = draw(st.sampled_from(WEIGHTS if kind != "integers" else (None, "integers")))
-    # A mean over no target, or over weights of zero, is judged at ordinary sizes: a large sample is to say something.
+    # A mean over no target, or over weights of zero, is NaN. It is judged at ordinary sizes, because a large sample of
+    # nothing but NaN would say nothing about sizes.
     telling = kind == "large"
     weight = "positive" if telling and weight == "all zero" else weight
     some = telling and classes == 1
@@ -51,7 +52,8 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) 
         "weight": weight,
         "weight dtype": draw(st.sampled_from(drawing.dtypes_beside(dtype))),
         "regime": draw(drawing.regime(kind)),
-        "last class": telling,  # is a target: else the gradient is zero for nearly all of many classes
+        # Of a large sample the last class is a target, because the gradient is zero at all classes that are none.
+        "last class": telling,
         "target": draw(st.sampled_from(("int64", "int64", "uint8"))) if 0 < classes < 256 else "int64",
         "ignore": draw(st.sampled_from(ignores)),
         "ignored": draw(st.sampled_from((0.0, 0.3, 0.0, 0.9, *(() if telling else (1.0,))))),

@@ -8,6 +8,7 @@ power of two, and no law is asked where a product or a sum of the inputs is not 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -135,8 +136,10 @@ def scale(
         when: (arguments by name) -> whether the law applies.
 
     Raises:
-        ValueError: the outputs are to change by a factor that is drawn.
+        ValueError: the factor is no power of two, or the outputs are to change by a factor that is drawn.
     """
+    if by is not None and math.frexp(by)[0] != 0.5:
+        raise ValueError(f"by={by!r}: need a power of two, by which products are exact")
     if by is None and any(outputs):
         raise ValueError(f"outputs={tuple(outputs)}: need zeros where no factor is given as by=")
 

@@ -73,6 +73,7 @@ def test_any_number_of_arguments_have_one_name() -> None:
         (lambda: _sample({"x": 1.0, "y": 2.0}), "samples: got argument 'y'"),
         (lambda: _sample({"x": 1.0}), "samples: got no 'shape', need a value for it"),
         (lambda: laws.scale({"x": 1}, (1,)), r"outputs=\(1,\)"),
+        (lambda: laws.scale({"x": 1}, (1,), by=3.0), "by=3.0: need a power of two"),
         (lambda: drawing.normalized_rows({}, eps=()), r"eps=\(\)"),
         (lambda: drawing.without(strategies.same_shape(1), "huge", "why"), "kind='huge': need one of ordinary"),
         (lambda: strategies.same_shape(0), "count=0: need at least 1"),

@@ -152,7 +152,7 @@ def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool)
     places, count = draw(st.sampled_from(worlds.places())), draw(st.sampled_from((2, 1, 3)))
     shapes = [draw(_shape(kind, places * count)) for _ in range(count)]
     regime = draw(drawing.regime(kind))
-    # With the half types, now and then one of float32, as parameters of one module are.
+    # With the half types some tensors are float32, because the parameters of one module may have either dtype.
     columns = [(shape, draw(st.sampled_from(drawing.dtypes_beside(dtype)))) for shape in shapes]
     number = {"num_inputs": count} if reduced else {"places": places}
     wanted = columns * places if reduced else columns

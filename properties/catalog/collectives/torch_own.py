@@ -76,7 +76,8 @@ def _functional_gather(comm: Any, dim: int, *args: Any) -> Any:
     longest, own = max(len(x) for x in rows), rows[comm.rank]
     padding = own.new_zeros((longest - len(own), *own.shape[1:]))
     every = functional.all_gather_tensor_autograd(torch.cat([own, padding]) if len(padding) else own, 0, comm.group)
-    every = every * 1  # arithmetic waits for the result; a view would not
+    # The collective goes on in the background. Arithmetic on its result waits for it, which a view would not do.
+    every = every * 1
     parts = every.split([longest] * len(rows)) if longest else [every] * len(rows)
     whole = torch.cat([part[: len(x)] for part, x in zip(parts, rows, strict=True)])
     # Every rank has the whole; that of the root counts, and so does its cotangent.
@@ -88,7 +89,8 @@ def _functional_scatter(comm: Any, chunk_sizes: tuple[int, ...], dim: int, input
     rows, longest = _shares(input.movedim(dim, 0), comm.rank == 0), max(chunk_sizes)
     parts = [torch.cat([p, p.new_zeros((longest - len(p), *p.shape[1:]))]) for p in rows.split(chunk_sizes)]
     own = functional.reduce_scatter_tensor_autograd(torch.cat(parts), "sum", 0, comm.group)
-    own = (own * 1)[: chunk_sizes[comm.rank]].movedim(0, dim)  # arithmetic waits for the result; a view would not
+    # As in the gather: arithmetic waits for the result, which a view would not do.
+    own = (own * 1)[: chunk_sizes[comm.rank]].movedim(0, dim)
     axis = dim % input.dim()
     shapes = [(*input.shape[:axis], size, *input.shape[axis + 1 :]) for size in chunk_sizes]
     return tuple(own if p == comm.rank else input.new_zeros(shape) for p, shape in enumerate(shapes))

@@ -61,7 +61,8 @@ def filled(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
     for name, centre in (("weight", 1.0), ("bias", 0.0)):
         named[name] = drawing.parameter(rng, (channels,), structure[name], centre)
     mean, var = rng.standard_normal(channels), np.square(rng.standard_normal(channels)) + 0.1
-    if rng.random() < 0.5 and rows.size:  # statistics that fit the data, in part
+    # Half of the running statistics are near those of the data, as in a model that was trained; the others are not.
+    if rng.random() < 0.5 and rows.size:
         with np.errstate(over="ignore"):
             mean, var = mean * 0.1 + rows.mean(1), var * 0.1 + np.nan_to_num(np.clip(rows.var(1), 0, 1e30))
     kept = structure["running"]

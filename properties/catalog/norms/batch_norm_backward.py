@@ -29,7 +29,8 @@ def _samples(signature: Signature, needs_weight: bool) -> Callable[..., st.Searc
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         structure = draw(structures(dtype, kind))
-        structure["eps"] = structure["eps"] or 1e-5  # invstd must be finite, because it is an argument here
+        # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
+        structure["eps"] = structure["eps"] or 1e-5
         if needs_weight:
             structure["weight"] = structure["weight"] or dtype
         if "training" not in signature:
@@ -103,7 +104,8 @@ def _op(formula: Callable[..., Any], subjects: dict[str, Any], needs_weight: boo
         formula,
         {"opassay": getattr(impl, formula.__name__), **subjects},
         samples=_samples(Signature(formula), needs_weight),
-        differentiable=("grad_out", "input", "weight"),  # the saved statistics count as functions of the input
+        # The derivative by the statistics is that by the input, of which the formula takes them as functions.
+        differentiable=("grad_out", "input", "weight"),
         dtypes=_dtypes,
         order=1,
         laws=LAWS,

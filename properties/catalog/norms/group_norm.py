@@ -26,7 +26,8 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """What group_norm samples have in common: shapes, affine dtypes, regime, eps; input of 2 to 5 dims."""
     rank = draw(st.sampled_from((1, 1, 2, 0, 3)))
     (n, groups), (per_group, *positions) = draw(strategies.shapes(kind, 1 + rank, 2))
-    if groups == 0:  # there is no op of no groups, but one of no channels
+    # The op refuses a number of groups of zero, but takes channels that are none: a drawn zero means the latter.
+    if groups == 0:
         groups, per_group = 3, 0
     return {
         "groups": groups,
@@ -57,8 +58,9 @@ def _sizes(input: Tensor) -> dict[str, int]:
 def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     structure = draw(_structures(dtype, kind))
     (_, *others), groups = structure["shape"], structure["groups"]
+    # Torch's function refuses one element per group where there is one sample, so there are two then.
     if math.prod(structure["shape"]) == groups:
-        structure["shape"] = (2, *others)  # one group of one element is all that torch's function refuses
+        structure["shape"] = (2, *others)
     return Draft(lambda rng: _arguments(rng, structure, dtype), structure["regime"], structure["extents"])
 
 
@@ -70,7 +72,7 @@ def _native(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     def fill(rng: Any) -> dict[str, Any]:
         given = _arguments(rng, structure, dtype)
         x = given["input"]
-        # aten's op reads any shape of so many elements.
+        # Aten's op reads its sizes from N, C and HxW, so the input may have any shape of so many elements.
         return given | {"input": x.reshape(-1) if flat else x} | _sizes(x)
 
     return Draft(fill, structure["regime"], structure["extents"])
@@ -91,7 +93,8 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     def fill(rng: Any) -> dict[str, Any]:
         given = _arguments(rng, structure, dtype)
         del given["bias"]
-        x, weight, eps = given["input"], given["weight"], given.pop("eps") or 1e-5  # rstd must be finite
+        # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
+        x, weight, eps = given["input"], given["weight"], given.pop("eps") or 1e-5
         grad = drawing.cotangent(rng, x.shape, dtype, kind)
         wanted = (mask[0], mask[1] and weight is not None, mask[2])
         own = {"grad_out": grad, "output_mask": wanted}
@@ -212,7 +215,8 @@ OPS: tuple[Op, ...] = (
             "torch": torch.ops.aten.native_group_norm_backward.default,
         },
         samples=_backward,
-        differentiable=("grad_out", "input", "weight"),  # mean and rstd count as functions of the input
+        # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
+        differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
         order=1,
         refusals=(*SHARED, ELEMENTS),

@@ -24,7 +24,8 @@ CENTRES, NUMBERS = {"weight": 1.0, "bias": 0.0}, {"eps": drawing.EPS}
 @st.composite
 def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     structure = draw(drawing.row_structures(dtype, kind, CENTRES, NUMBERS))
-    eps = structure["numbers"].pop("eps") or 1e-5  # rstd must be finite, because it is an argument here
+    # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
+    eps = structure["numbers"].pop("eps") or 1e-5
     mask = draw(st.sampled_from(drawing.MASKS))
 
     def fill(rng: Any) -> dict[str, Any]:
@@ -109,7 +110,8 @@ OPS: tuple[Op, ...] = (
             "decomposition": torch._decomp.decompositions.native_layer_norm_backward,
         },
         samples=_backward,
-        differentiable=("grad_out", "input", "weight"),  # mean and rstd count as functions of the input
+        # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
+        differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
         order=1,
         refusals=REFUSALS,
