@@ -368,6 +368,8 @@ def figures(root: Path) -> dict[str, str]:
 def main() -> None:
     """Print the table for a root; with the name of a figure after it, print that figure's places instead."""
     root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    if not (root / "pyproject.toml").is_file():
+        sys.exit(f"house: got root={sys.argv[1]!r}, need the root of a checkout, which has a pyproject.toml")
     if len(sys.argv) > 2:
         print(*places(root)[sys.argv[2]], sep="\n")
         return

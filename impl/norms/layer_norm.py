@@ -19,14 +19,13 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Rows normalised to mean 0 and variance 1, then scaled and shifted: (x - mean) / sqrt(var +
-    eps) * weight + bias.
+    """Rows normalised to mean 0 and variance 1, scaled and shifted: (x - mean) / sqrt(var + eps) * weight + bias.
 
     Args:
-        input: (*lead, *normalized_shape), float64, float32, bfloat16 or float16, any strides, cpu
-        or cuda. normalized_shape: the trailing dims that form a row; at least one.
-        weight, bias: (*normalized_shape), in the input's dtype, or float32 with a bfloat16 or
-        float16 input. eps: added to the (biased) variance.
+        input: (*lead, *normalized_shape), float64, float32, bfloat16 or float16, any strides, cpu or cuda.
+        normalized_shape: the trailing dims that form a row; at least one.
+        weight, bias: (*normalized_shape), in the input's dtype, or float32 with a bfloat16 or float16 input.
+        eps: added to the (biased) variance.
 
     Returns:
         A contiguous tensor of the input's shape and dtype. Statistics and sums of half-precision
