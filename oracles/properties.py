@@ -91,6 +91,7 @@ _TABLE = (
     Property("ERROR", "documented errors", effort=0.4),
     Property("PURE", "inputs and globals untouched", effort=0.4),
     Property("FAKE", "meta and fake tensors", effort=0.4),
+    # One compilation takes as long as thousands of calls, hence the smallest effort of all.
     Property("COMP", "torch.compile and torch.export", effort=0.01),
     Property("DET", "run to run and thread count", kind="large", effort=0.12),
     Property("AUTOCAST", "autocast", effort=0.4),

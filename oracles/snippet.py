@@ -25,6 +25,8 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         case_id: the name of the case file.
     """
     fault = violation.fault
+    # The program writes out steps of jvp and vjp alone. One of vmap would need all slices of the sample, so such a
+    # failure is repeated from its case file.
     if fault is None or fault.word is None or any(step not in ("jvp", "vjp") for step in fault.word):
         return f"# opassay replay {case_id}"
     if op.is_compiled(subject) or not _importable(op.subjects[subject]):
@@ -46,6 +48,7 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         *(f"d{i} = {_tensor(t)}" for i, t in enumerate(directions)),
         "",
         f"def f({', '.join(f'x{i}' for i in range(own))}):",
+        # What the op writes is made inside `f`, so that each call of it begins with the sample's values.
         *(f"    w{i} = {_tensor(sample.args[i])}" for i in written),
         f"    out = {_name(op.subjects[subject])}({call})",
         "    out = tuple(out) if isinstance(out, (tuple, list)) else (out,)",
@@ -55,6 +58,7 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         *_path(fault.word, own, len(primal)),
         f"got = float(outputs[{fault.output}][{', '.join(map(str, fault.index)) or '...'}])",
         f"exact = {fault.exact!r}  # the formula in high precision",
+        # The bound is written as text, because Python has no literal for an infinite one.
         f"bound = float({str(fault.bound)!r})  # on the error of any sensible evaluation",
         f'print(f"{violation.title.split(":")[0]}: got {{got!r}}, exact {{exact}}, bound {{bound:.3g}}")',
         "agrees = got == float(exact) or (got != got and exact == 'nan') or abs(got - float(exact)) <= bound",
