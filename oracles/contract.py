@@ -77,7 +77,7 @@ class Contract:
         return self.accumulate.max / self.scaling
 
     def holds(self, value: float) -> bool:
-        """Whether the accumulate format holds a value that is no larger than its largest without rounding it."""
+        """Whether the accumulate format holds a value without rounding it; overflow is for the caller to rule out."""
         if value == 0 or not math.isfinite(value):
             return True
         # `frexp` gives a mantissa below 1, which becomes an integer times 2^p exactly if p bits hold it. Subnormal

@@ -258,7 +258,9 @@ class Judge:
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as inductor compiles it, for the shapes of its next call; a graph break is an error."""
-    torch._dynamo.reset()  # nothing compiled before, for other closures of the same code, may answer
+    # Paths are closures of the same code, and dynamo keeps what it compiled by the code: without this, an earlier path's
+    # compilations would count towards the number after which it gives up.
+    torch._dynamo.reset()
     compile_: Callable[..., Callable[..., Any]] = torch.compile
     return compile_(function, fullgraph=True, dynamic=False)
 

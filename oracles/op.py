@@ -275,7 +275,7 @@ class Op:
         return self.functional(self.implementation(name))
 
     def written(self, args: Sequence[Any]) -> tuple[int, ...]:
-        """Positions of the arguments that a call writes: given ones."""
+        """Positions of the arguments that a call writes; an argument that is None is not among them."""
         return tuple(i for i, a in enumerate(args) if self.argument(i) in self.mutates and a is not None)
 
     def is_compiled(self, name: str) -> bool:

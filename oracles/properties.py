@@ -55,7 +55,7 @@ class Property:
     where: Where = Where.HERE
 
     def large_of(self, examples: int) -> int:
-        """How many of so many samples are large; of two or fewer, none."""
+        """How many samples of `examples` are large: one at least, but none where there are two or fewer."""
         return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
 
     def subject_of(self, subject: str) -> str:

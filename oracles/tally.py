@@ -35,7 +35,7 @@ class Tally:
         samples: how many were judged to their end. judged, not_judged: elements.
         ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search makes it large.
         part: which samples of the cell are being judged: PLANNED, LARGE or MORE.
-        notes: what the verdict's reason has to say besides.
+        notes: remarks to be added to the reason of the verdict.
         timing: seconds by what they were spent on.
     """
 
@@ -61,7 +61,7 @@ class Tally:
         self.part = part
 
     def note(self, text: str) -> None:
-        """The verdict's reason has this to say besides."""
+        """Add a remark to the reason of the verdict."""
         self.notes.append(text)
 
     @contextmanager

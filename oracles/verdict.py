@@ -271,7 +271,7 @@ MAX_CASE = 2**23
 def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
     """JSON-ready data: every float a hexadecimal string, so that NaN and infinities survive.
 
-    A text above its limit is cut; a case or snippet above its limit is left out, for half of it is none.
+    A text above its limit is cut; a case or snippet above its limit is left out, because half of one cannot be run.
     """
     data: dict[str, Any] = _plain(asdict(verdict))
     failure = data["failure"]
