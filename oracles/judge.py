@@ -258,8 +258,8 @@ class Judge:
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as inductor compiles it, for the shapes of its next call; a graph break is an error."""
-    # Paths are closures of the same code, and dynamo keeps what it compiled by the code: without this, an earlier path's
-    # compilations would count towards the number after which it gives up.
+    # Dynamo stores what it compiles with the code of a function, and all paths are closures of the same code. So what
+    # was compiled for an earlier path is dropped, lest it answers for this one.
     torch._dynamo.reset()
     compile_: Callable[..., Callable[..., Any]] = torch.compile
     return compile_(function, fullgraph=True, dynamic=False)

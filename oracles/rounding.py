@@ -158,7 +158,7 @@ def _scaled(x: Ball, factor: Any) -> Ball:
     radius = None if x.radius is None else x.radius * abs(factor)
     centre = x.centre * factor
     contract = x.contract
-    if factor < 1.0 and not np.min(np.abs(centre), initial=np.inf) >= contract.accumulate.smallest_normal:  # so that a NaN counts
+    if factor < 1.0 and not np.min(np.abs(centre), initial=np.inf) >= contract.accumulate.smallest_normal:  # or a NaN
         radius = contract.underflow if radius is None else radius + contract.underflow
     if not np.max(np.abs(centre), initial=0.0) <= contract.limit:
         radius = np.where(np.abs(centre) <= contract.limit, 0.0 if radius is None else radius, np.inf)

@@ -115,8 +115,8 @@ def _adjoint(judge: Judge, sample: Sample, primal: Sequence[Tensor], forward_mod
         _balanced(judge, cotangents, moved, pulled, tangents, "jvp and vjp are not adjoint")
 
     def second(direction: Sequence[Tensor]) -> Sequence[Tensor]:
-        # The outer vjp also returns cotangents of the inner one's cotangents, which are first derivatives. Only those of
-        # the inputs are second derivatives, so only they are kept.
+        # The outer vjp also returns cotangents of the inner one's cotangents, which are first derivatives. Only those
+        # of the inputs are second derivatives, so only they are kept.
         return along(("vjp", "vjp"), *cotangents, *direction)[: len(tangents)]
 
     _balanced(judge, others, second(tangents), second(others), tangents, "second derivatives are not symmetric")
