@@ -225,7 +225,7 @@ def _sqrt_spread(c: Any, r: Any, y: Any) -> Any:
 
 
 def _log_spread(c: Any, r: Any, y: Any) -> Any:
-    # The slope is largest at the lower end, so log c - log(c - r) is the larger side. At zero it has no bound.
+    # The slope is largest at the lower end, so log c - log(c - r) is the bound; there is none if the ball reaches zero.
     return np.where(r < c, -np.log1p(-np.minimum(r / c, 1.0)), np.inf)
 
 

@@ -20,13 +20,14 @@ LONGEST = 2**18
 def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id: str) -> str:
     """A self-contained program for a wrong element of a path; else the command that replays the case.
 
+    The program writes out steps of jvp and vjp alone. One of vmap would need all slices of the sample, so such a
+    failure is repeated from its case file.
+
     Args:
         op, subject: the op, and the name of the subject that failed. sample, violation: where it failed, and how.
         case_id: the name of the case file.
     """
     fault = violation.fault
-    # The program writes out steps of jvp and vjp alone. One of vmap would need all slices of the sample, so such a
-    # failure is repeated from its case file.
     if fault is None or fault.word is None or any(step not in ("jvp", "vjp") for step in fault.word):
         return f"# opassay replay {case_id}"
     if op.is_compiled(subject) or not _importable(op.subjects[subject]):

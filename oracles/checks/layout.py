@@ -39,7 +39,7 @@ def relaid(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
 
 def _framed(tensor: Tensor, shape: tuple[int, ...], view: Any) -> tuple[Tensor, Tensor]:
     """A buffer with a margin of NaN on both sides, and `view` of the part between; values copied where they fit."""
-    # Five elements are no multiple of 16 bytes in any dtype, so every view is also misaligned for vector loads.
+    # Five elements of a floating dtype are no multiple of 16 bytes, so every view is misaligned for vector loads, too.
     margin, count = 5, int(np.prod(shape, dtype=np.int64))
     buffer = torch.full((count + 2 * margin,), float("nan"), dtype=tensor.dtype, device=tensor.device)
     inner = buffer[margin : margin + count].view(shape)
