@@ -22,6 +22,8 @@ from ..reference.exact import Exact, to_float_pair
 from ..reference.formats import BINARY64, Format, round_array, round_to, ulp_array
 from .rounding import Ball
 
+# The limits of an accept set are computed in float64, by a few operations with an error of at most 2^-53 each. This
+# excess covers eight of them, so the filter leaves an element open rather than settle it wrongly.
 _SLACK = 2.0**-50
 
 
@@ -79,15 +81,20 @@ def judge(
         finite = np.isfinite(high)
         inside, open_ = _inside(computed, fmt, high, low, delta)
         accepted = np.array(inside)  # An array also for an output without axes, so that elements can be set.
+        # A NaN or an infinity has no distance from anything, so only elements with a finite value and a finite bound
+        # are decided by numbers; the others are settled below.
         for i in map(tuple, np.argwhere(open_ & finite & finite_bound)):
             value = exact.values[i] if exact is not None else _pair(high[i], low[i])
             accepted[i] = _decide(computed[i], fmt, value, float(delta[i]))
+        # The exact reading is needed for this, because a centre is floating point itself: it may have become infinite
+        # by an overflow on the way where the formula is finite.
         must_match = ~finite & (exact is not None and not finite_inputs) & (ball.radii() == 0)
         judged = (finite & finite_bound) | must_match
         same = (computed == high) | (np.isnan(computed) & np.isnan(high))
         if order:
             same = ~np.isfinite(computed)
         accepted = np.where(judged, np.where(finite, accepted, same), True)
+        # A finite value that rounds to infinity has no ulp to measure its error in, so it counts as special, too.
         special = ~finite | np.isinf(round_array(fmt, np.where(finite, high, 0.0)))
         return _measured(computed, fmt, high, low, delta, accepted, judged, special)
 
@@ -96,6 +103,7 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
     """y as a pair of float64 arrays, and δ such that |evaluation − y| ≤ δ."""
     radius = np.asarray(ball.radii(), dtype=ball.centre.dtype)
     if exact is None:
+        # Where the centre is wider than float64 the pair keeps what float64 alone would lose.
         high = ball.centre.astype(np.float64)
         return high, (ball.centre - high).astype(np.float64), _upward(radius)
     high, low = to_float_pair(exact)
@@ -108,10 +116,13 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
             f"exact value outside its ball: got |c − y|={float(offset[worst]):.3g} at {worst}, "
             f"need at most r={float(radius[worst]):.3g}"
         )
+    # The radius says how far an evaluation may be from the centre, but δ is measured from y: their distance is added.
     return high, low, _upward(radius + offset)
 
 
 def _upward(values: Any) -> Any:
+    # The next float covers the conversion from a wider centre type, the factor covers the additions before it. A bound
+    # that came out too small would fail a correct output.
     return np.nextafter(values.astype(np.float64), np.inf) * (1 + _SLACK)
 
 
@@ -163,6 +174,8 @@ def _measured(
     unit = ulp_array(fmt, high)
     signed = (computed - high) - low
     error = np.abs(signed)
+    # The evaluation ends within δ of y, and then the output is rounded once, by at most half an ulp of where it ended.
+    # That may be in the next binade above y, where an ulp is twice as large.
     bound = delta + 0.5 * ulp_array(fmt, np.abs(high) + delta)
     plain = judged & ~special & np.isfinite(delta)
     ratio = np.where(plain & np.isfinite(computed), error / bound, np.where(accepted, 0.0, np.inf))

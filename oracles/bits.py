@@ -15,6 +15,7 @@ from .violation import Violation
 
 def bits(tensor: Tensor) -> Tensor:
     """The bit pattern of every element, as integers."""
+    # Integers are compared because of floats NaN does not equal itself, and +0 equals −0.
     kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.detach().contiguous().view(kinds[tensor.element_size()])
 

@@ -51,6 +51,7 @@ def load_case(text: str) -> tuple[Cell, Sample]:
     Raises:
         CaseError: not JSON, another schema, or a field missing or out of range.
     """
+    # A case file may come from anybody, so its size is checked before a parser spends memory on it.
     if len(text) > LARGEST_TEXT:
         raise CaseError(f"case file: got {len(text)} characters, need at most {LARGEST_TEXT}")
     try:
@@ -68,6 +69,7 @@ def load_case(text: str) -> tuple[Cell, Sample]:
         if seed < 0:
             raise CaseError(f"case file: got seed={seed}, need at least 0")
         return cell, Sample(args, seed, str(body["regime"]), slices)
+    # A CaseError is a ValueError, too, which the next clause would wrap into a second sentence about a broken field.
     except CaseError:
         raise
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as err:
@@ -77,11 +79,13 @@ def load_case(text: str) -> tuple[Cell, Sample]:
 def _encode(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _encode_tensor(value)
+    # This comes before the integers, because bool is a subclass of int, and they would be written as the wrong kind.
     if isinstance(value, bool) or value is None:
         return {"value": value}
     if isinstance(value, int):
         return {"int": value}
     if isinstance(value, float):
+        # Hexadecimal text keeps every bit, and JSON has no numbers for NaN and infinities.
         return {"float": value.hex()}
     if isinstance(value, str):
         return {"str": value}
@@ -125,6 +129,8 @@ def _decode_tensor(item: dict[str, Any]) -> Tensor:
     dtype = _DTYPES[item["dtype"]]
     raw = bytearray(bytes.fromhex(item["bits"]))
     shape = [int(n) for n in item["shape"]]
+    # The extents are multiplied as Python's integers, which cannot overflow. So a file that claims a huge tensor is
+    # refused here, before torch reserves memory for it.
     count = 1
     for n in shape:
         if n < 0:

@@ -67,6 +67,8 @@ class Contract:
 
     @functools.cached_property
     def underflow(self) -> float:
+        # An evaluation that scales an intermediate down loses up to η there, or all of a subnormal where those are
+        # flushed. When it scales the result up again, that loss grows by the same factor.
         return (self.accumulate.smallest_normal if self.flush else self.accumulate.eta) * self.scaling
 
     @functools.cached_property
@@ -75,9 +77,11 @@ class Contract:
         return self.accumulate.max / self.scaling
 
     def holds(self, value: float) -> bool:
-        """Whether the accumulate format holds a value that is no larger than its largest without rounding it."""
+        """Whether the accumulate format holds a value without rounding it; overflow is for the caller to rule out."""
         if value == 0 or not math.isfinite(value):
             return True
+        # `frexp` gives a mantissa below 1, which becomes an integer times 2^p exactly if p bits hold it. Subnormal
+        # numbers have fewer bits than p, so they are not credited, whatever their mantissa.
         mantissa = abs(math.frexp(value)[0]) * 2.0**self.accumulate.precision
         return mantissa == int(mantissa) and abs(value) >= self.accumulate.smallest_normal
 

@@ -93,6 +93,8 @@ class Judge:
                 return state.undisturbed(function, args)
             except (Violation, Unsupported):
                 raise
+            # SystemExit and KeyboardInterrupt are caught, too: a subject that raises one has failed, and must not end
+            # the run. What a signal handler of the user raised is passed on first.
             except BaseException as err:
                 interrupt.reraise()
                 raise raised(self.op.name, err, what) from err
@@ -111,6 +113,9 @@ class Judge:
     def run(self, path: Path, function: Subject | None = None, what: str = "") -> tuple[Tensor, ...]:
         """The outputs of the subject, or of another implementation, along a path; compiled where the subject is."""
         operation = path.problem.operation(self.subject if function is None else function)
+        # Autograd differentiates what a function did, so with the eager engine the op is compiled and then
+        # transformed. The transforms of torch.func can be compiled themselves, so there the whole transformed function
+        # is.
         if self.compiled and path.engine == "eager":
             operation = compiled(operation)
         transformed = path.transformed(operation)
@@ -149,6 +154,8 @@ class Judge:
         if derivative_order(word) and not self.op.differentiable_positions(sample.args):
             raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{self.op.name} declares no differentiable argument")
         with torch.no_grad():
+            # Cotangents have the shapes of the outputs, which only a call of the op tells; so it is called once
+            # without a transform before there is a path.
             primal = self.primal(sample, function, path_name(word, engine))
         path = self.path(sample, word, primal, engine)
         computed = self.run(path, function) if word or self.compiled else primal
@@ -194,6 +201,8 @@ class Judge:
         fmt, order = FORMATS[dtype_name(tensor.dtype)], expected.order + self.op.promises.order
         found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
         if not np.all(found.accepted):
+            # The accept set around the exact value contains the one around the centre, because the distance of the two
+            # is added to the bound. So an element at the edge may still be accepted here.
             if exact is None and self._tells(expected):
                 exact = evaluate(expected.formula, *expected.operands)[0][index]
                 found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
@@ -249,7 +258,9 @@ class Judge:
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as inductor compiles it, for the shapes of its next call; a graph break is an error."""
-    torch._dynamo.reset()  # nothing compiled before, for other closures of the same code, may answer
+    # Dynamo stores what it compiles with the code of a function, and all paths are closures of the same code. So what
+    # was compiled for an earlier path is dropped, lest it answers for this one.
+    torch._dynamo.reset()
     compile_: Callable[..., Callable[..., Any]] = torch.compile
     return compile_(function, fullgraph=True, dynamic=False)
 

@@ -56,6 +56,8 @@ class Sample:
 
     def generator(self, stream: Stream) -> Any:
         """A NumPy generator that depends on the seed and on the arguments: Hypothesis repeats seeds, not samples."""
+        # A checksum is used because Python's own hash of text differs from process to process, and a case must be
+        # repeatable.
         return np.random.default_rng([self.seed, stream, zlib.crc32(repr(self.args).encode())])
 
     def seeded(self, stream: Stream, *more: int) -> Any:
@@ -83,6 +85,7 @@ class Draft:
 
     def sample(self, seed: int, slices: int = 0) -> Sample:
         """The sample of a seed; slice i is filled from (seed, i + 1)."""
+        # Each slice has a generator of its own, so a check that asks for more slices gets the same first ones.
         args, *rest = (self.fill(np.random.default_rng([seed, i])) for i in range(slices + 1))
         return Sample(args, seed, self.regime, tuple(rest))
 
@@ -272,11 +275,12 @@ class Op:
         return self.functional(self.implementation(name))
 
     def written(self, args: Sequence[Any]) -> tuple[int, ...]:
-        """Positions of the arguments that a call writes: given ones."""
+        """Positions of the arguments that a call writes; an argument that is None is not among them."""
         return tuple(i for i, a in enumerate(args) if self.argument(i) in self.mutates and a is not None)
 
     def is_compiled(self, name: str) -> bool:
         """Whether every path of the subject is compiled before it is judged."""
+        # An op may declare an implementation of its own under this name; that one is judged as it is.
         return name == COMPILED and name not in self.subjects
 
     def functional(self, subject: Subject) -> Subject:

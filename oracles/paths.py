@@ -49,6 +49,8 @@ def signature(
     outs = [Like(tuple(t.shape), t.dtype) for t in outputs]
     for step in word:
         if isinstance(step, Vmap):
+            # Directions of the steps further in are inputs of the function that vmap is applied to, so they get a
+            # batch axis as the op's own inputs do.
             dims = step.in_dims(len(before), len(ins))
             both = [t if d is None else t.batched(step.size) for t, d in zip(before + ins, dims, strict=True)]
             before, ins = both[: len(before)], both[len(before) :]
@@ -62,6 +64,8 @@ def signature(
 
 def draw_directions(likes: Sequence[Like], seed: int, device: Any = "cpu") -> list[Tensor]:
     """Standard normal directions, rounded to their dtype, from a seed."""
+    # Numbers are drawn in float64 on the host and then rounded and moved, so one seed means the same directions on
+    # every device, and in every dtype but for the rounding.
     rng = np.random.default_rng([seed, Stream.DIRECTIONS])
     return [torch.from_numpy(np.asarray(rng.standard_normal(t.shape))).to(device, t.dtype) for t in likes]
 
@@ -107,6 +111,8 @@ class Problem:
     def formula(self, word: Word, outputs: int) -> Callable[..., tuple[Any, ...]]:
         """T(f) for the op's formula, as a function of reading arrays: `passive`, `inputs`, directions."""
 
+        # Every algorithm that the formula declares is taken along the same word, because an evaluation may use any of
+        # them and the bound has to cover it.
         first, *others = (
             along(REFERENCE, word, self.operation(_plain(algorithm)), len(self.wrt), outputs, len(self.fixed))
             for algorithm in (self.op.reference, *algorithms(self.op.reference))
@@ -264,6 +270,8 @@ def _batched(problem: Problem, sample: Sample, likes: Sequence[Like]) -> list[Te
     for i, like in zip((*problem.fixed, *problem.wrt), likes, strict=True):
         tensor = sample.args[i]
         sizes = like.shape[: len(like.shape) - tensor.ndim]
+        # A word needs as many slices as the sizes of its vmap steps multiply to, the sample itself included. The table
+        # of properties (`Property.slices`) asks for enough of them; with fewer, the reshape below would fail.
         every = [tensor, *(args[i] for args in sample.slices)]
         out.append(torch.stack(every[: math.prod(sizes)]).reshape(like.shape) if sizes else tensor)
     return out

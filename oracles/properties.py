@@ -55,7 +55,7 @@ class Property:
     where: Where = Where.HERE
 
     def large_of(self, examples: int) -> int:
-        """How many of so many samples are large; of two or fewer, none."""
+        """How many samples of `examples` are large: one at least, but none where there are two or fewer."""
         return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
 
     def subject_of(self, subject: str) -> str:
@@ -91,6 +91,7 @@ _TABLE = (
     Property("ERROR", "documented errors", effort=0.4),
     Property("PURE", "inputs and globals untouched", effort=0.4),
     Property("FAKE", "meta and fake tensors", effort=0.4),
+    # One compilation takes as long as thousands of calls, hence the smallest effort of all.
     Property("COMP", "torch.compile and torch.export", effort=0.01),
     Property("DET", "run to run and thread count", kind="large", effort=0.12),
     Property("AUTOCAST", "autocast", effort=0.4),

@@ -10,7 +10,7 @@ order (Rump, BIT 52, 2012; Jeannerod & Rump, SIMAX 34, 2013).
 
 What is hard here: a radius that measures no distance. It is infinite where an evaluation may overflow the accumulate
 format, although the centre does not; such an element is not judged. At a centre that is NaN or infinite it is 0 where
-every evaluation gives just that, and NaN where one may give something else (`_settled`).
+every evaluation gives just that, and NaN where one may not, as of ∞ times what may be zero (`_settled`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,7 @@ _SLACK = 2.0**-50
 
 
 class Ball(Array):
-    """Centres, radii (None: exactly zero) and the contract they were computed under.
-
-    A NaN or infinite centre has radius 0 where every evaluation gives just that, and NaN where one may not
-    (∞ times what may be zero). `special` tells whether any element, or one it came from, is not finite.
-    """
+    """Centres, radii (None: exactly zero), contract; `special`: some element, or one it came from, is not finite."""
 
     __slots__ = ("centre", "contract", "radius", "special")
 
@@ -91,7 +87,7 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
         finite, radius = np.isfinite(x.centre), x.radii()
         sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
         given = given | np.any(~finite, axis=axes, keepdims=True)
-    sure = sure & (given | np.isfinite(out.radii()))  # else a singularity of finite operands
+    sure = sure & (given | np.isfinite(out.radii()))  # else finite operands met a singularity
     touched = given | ~np.isfinite(out.centre)
     if primitive in ("multiply", "divide"):
         for x, y in (operands, operands[::-1])[: 2 if primitive == "multiply" else 1]:
@@ -174,6 +170,7 @@ def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
         return _scaled(a, b.centre)
     if _is_power_of_two(a):
         return _scaled(b, a.centre)
+    # For all points of the balls, |a b - c_a c_b| <= |c_a| r_b + r_a (|c_b| + r_b).
     radius = None
     if b.radius is not None:
         radius = _size(a.centre) * b.radius
@@ -194,6 +191,7 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
         times = 2.0 if b.centre.ndim == 0 else 1.0
         radius = None if a.radius is None else a.radius / _size(b.centre)
         return _rounded(contract, quotient, radius, times)
+    # With q = c_a / c_b, |a / b - q| = |(a - c_a) - q (b - c_b)| / |b|; a divisor that may be zero leaves no bound.
     reach = _size(b.centre) - b.radius
     spread = _size(quotient) * b.radius if a.radius is None else a.radius + _size(quotient) * b.radius
     return _rounded(contract, quotient, np.where(reach > 0, spread / reach, np.inf))
@@ -227,6 +225,7 @@ def _sqrt_spread(c: Any, r: Any, y: Any) -> Any:
 
 
 def _log_spread(c: Any, r: Any, y: Any) -> Any:
+    # The slope is largest at the lower end, so log c - log(c - r) is the bound; there is none if the ball reaches zero.
     return np.where(r < c, -np.log1p(-np.minimum(r / c, 1.0)), np.inf)
 
 
@@ -283,6 +282,7 @@ def _sum(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     summands = a.centre.size // max(centre.size, 1)
     if summands <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
+    # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
     growth = (summands - 1) * (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * _SLACK)
     size = np.sum(_size(a.centre), axis=axes, keepdims=True)
     radius = size * growth
@@ -336,6 +336,7 @@ def _scatter(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...]) ->
     spread, size = np.zeros(shape), np.zeros(shape)
     np.add.at(spread, index, a.radii())
     np.add.at(size, index, np.abs(a.centre).astype(np.float64))
+    # Elements that go to one place are added up there, in any order: the bound is that of `_sum` for each place.
     growth = np.maximum(hits - 1.0, 0.0) * (contract.roundoff + contract.centre_roundoff)
     return Ball(centre, spread * (1.0 + _SLACK) + growth * (size + spread), contract)
 

@@ -20,6 +20,9 @@ LONGEST = 2**18
 def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id: str) -> str:
     """A self-contained program for a wrong element of a path; else the command that replays the case.
 
+    The program writes out steps of jvp and vjp alone. One of vmap would need all slices of the sample, so such a
+    failure is repeated from its case file.
+
     Args:
         op, subject: the op, and the name of the subject that failed. sample, violation: where it failed, and how.
         case_id: the name of the case file.
@@ -46,6 +49,7 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         *(f"d{i} = {_tensor(t)}" for i, t in enumerate(directions)),
         "",
         f"def f({', '.join(f'x{i}' for i in range(own))}):",
+        # What the op writes is made inside `f`, so that each call of it begins with the sample's values.
         *(f"    w{i} = {_tensor(sample.args[i])}" for i in written),
         f"    out = {_name(op.subjects[subject])}({call})",
         "    out = tuple(out) if isinstance(out, (tuple, list)) else (out,)",
@@ -55,6 +59,7 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
         *_path(fault.word, own, len(primal)),
         f"got = float(outputs[{fault.output}][{', '.join(map(str, fault.index)) or '...'}])",
         f"exact = {fault.exact!r}  # the formula in high precision",
+        # The bound is written as text, because Python has no literal for an infinite one.
         f"bound = float({str(fault.bound)!r})  # on the error of any sensible evaluation",
         f'print(f"{violation.title.split(":")[0]}: got {{got!r}}, exact {{exact}}, bound {{bound:.3g}}")',
         "agrees = got == float(exact) or (got != got and exact == 'nan') or abs(got - float(exact)) <= bound",

@@ -35,7 +35,7 @@ class Tally:
         samples: how many were judged to their end. judged, not_judged: elements.
         ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search makes it large.
         part: which samples of the cell are being judged: PLANNED, LARGE or MORE.
-        notes: what the verdict's reason has to say besides.
+        notes: remarks to be added to the reason of the verdict.
         timing: seconds by what they were spent on.
     """
 
@@ -61,7 +61,7 @@ class Tally:
         self.part = part
 
     def note(self, text: str) -> None:
-        """The verdict's reason has this to say besides."""
+        """Add a remark to the reason of the verdict."""
         self.notes.append(text)
 
     @contextmanager
@@ -72,6 +72,8 @@ class Tally:
         try:
             yield
         finally:
+            # This also runs when a violation ends the sample early: what was judged until then is in the totals, and
+            # the sums by regime must agree with those.
             judged, not_judged = self.judged - judged, self.not_judged - not_judged
             for name in regimes_of(sample.regime):
                 count = self._regime_counts.setdefault((name, self.part), [0, 0])
@@ -116,10 +118,14 @@ class Tally:
         self._keep(found)
         if not judged:
             return
+        # One mean is kept for each output of a sample, because errors within a sample share their operands. `biases`
+        # needs independent numbers.
         self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(found.signed)))
         at = np.unravel_index(int(np.argmax(found.ratio)), found.ratio.shape)
         ratio = float(found.ratio[at])
         self._max_ulp = max(self._max_ulp, float(found.ulp.max()))
+        # The caller hands in a function because telling of an element prints numbers in many digits, which is wanted
+        # for the few elements alone that are worse than all before.
         if ratio > self._max_ratio or self._worst is None:
             self._worst = worst(at)
         self.ratio(ratio, steers=True)
@@ -129,6 +135,8 @@ class Tally:
         if self._kept >= _KEPT_WIDTHS:
             return
         widths, ulps = np.ravel(found.width), np.ravel(found.ulp)[np.ravel(found.judged & ~found.special)]
+        # Every so many-th element is kept. The largest width is added, because the report names it (`detect_worst`)
+        # and the stride may skip it.
         self._widths += [widths[:: 1 + widths.size // _KEPT_OF_ONE], np.fmax.reduce(widths, keepdims=True)]
         self._ulps.append(ulps[:: 1 + ulps.size // _KEPT_OF_ONE])
         self._kept += min(widths.size, _KEPT_OF_ONE)

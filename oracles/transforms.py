@@ -57,6 +57,7 @@ def derivative_order(word: Word) -> int:
 
 def nestings(depth: int) -> list[Word]:
     """Every word of jvp, vjp and vmap of one step up to `depth` steps: 39 of them up to depth 3."""
+    # Two slices suffice to tell a slice from another one, and three nested vmaps then need no more than eight samples.
     steps = ("jvp", "vjp", Vmap(2))
     return [word for length in range(1, depth + 1) for word in itertools.product(steps, repeat=length)]
 
@@ -108,14 +109,19 @@ def _func_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequenc
 def _eager_jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
     with forward_ad.dual_level():
         outputs = f(*(forward_ad.make_dual(p, t) for p, t in zip(primals, tangents, strict=True)))
+        # Tangents are read before the level is left, because leaving it clears them. Where an output depends on no
+        # dual input there is none; the formula gives zeros there, so zeros stand in for it.
         moved = [forward_ad.unpack_dual(y).tangent for y in outputs]
         return tuple(torch.zeros_like(y) if t is None else t for y, t in zip(outputs, moved, strict=True))
 
 
 def _eager_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
     with torch.enable_grad():
+        # An input that requires grad already belongs to a vjp step further out, from which detaching would cut it off.
         leaves = [p if p.requires_grad else p.detach().requires_grad_() for p in primals]
         outputs = f(*leaves)
+        # `autograd.grad` raises for an output that depends on no leaf. Its cotangent reaches no input, so it is left
+        # out.
         pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
         grads = torch.autograd.grad(
             [y for y, _ in pairs], leaves, [g for _, g in pairs], create_graph=True, allow_unused=True
@@ -156,4 +162,6 @@ def along(
 
 def _split(take: Step, f: Callable[..., Any], inputs: int, passive: int, *args: Any) -> tuple[Any, ...]:
     end = passive + inputs
+    # Passive operands are bound here, so that no derivative is taken in them. They remain operands of the result, so
+    # that a vmap step further out can still batch them.
     return take(functools.partial(f, *args[:passive]), args[passive:end], args[end:])

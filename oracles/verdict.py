@@ -247,6 +247,8 @@ def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int =
 
 def told(text: str, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> list[str]:
     """The first lines of a text without what could mislead; where something was cut, a last line says how much."""
+    # Cleaning only removes characters, so twice as many as are told are looked at; the rest of a huge text is never
+    # searched.
     found = clean(text[: 2 * characters]).splitlines()
     kept: list[str] = []
     left = characters
@@ -269,7 +271,7 @@ MAX_CASE = 2**23
 def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
     """JSON-ready data: every float a hexadecimal string, so that NaN and infinities survive.
 
-    A text above its limit is cut; a case or snippet above its limit is left out, for half of it is none.
+    A text above its limit is cut; a case or snippet above its limit is left out, because half of one cannot be run.
     """
     data: dict[str, Any] = _plain(asdict(verdict))
     failure = data["failure"]
@@ -286,6 +288,7 @@ def _plain(value: Any, limit: int = MAX_TEXT) -> Any:
     if isinstance(value, float):
         return float(value).hex()
     if isinstance(value, str):
+        # A subject's text may hold a lone surrogate, which UTF-8 cannot encode: writing the log would fail.
         return str(value)[:limit].encode("utf-8", "replace").decode()
     if isinstance(value, dict):
         return {key: _plain(item, MAX_CASE if key in _LONG else MAX_TEXT) for key, item in value.items()}

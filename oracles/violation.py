@@ -84,6 +84,7 @@ def error_name(err: BaseException) -> str:
 def said(err: BaseException) -> list[str]:
     """The first lines of an exception's text, of bounded length: it may be anything, and travels into every report."""
     try:
+        # The exception's class may be the subject's, and so its `__str__` may raise as well.
         text = str(err)
     except Exception as failed:
         return [f"its text raises {error_name(failed)}"]

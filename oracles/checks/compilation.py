@@ -17,6 +17,8 @@ from ..paths import Problem
 def compiled(judge: Judge, sample: Sample) -> None:
     """COMP: a light backend ("aot_eager") in short profiles, inductor in the others."""
     backend = "aot_eager" if judge.light else "inductor"
+    # Dynamo compiles a function anew for some shapes only and then gives up on it. Samples differ in their shapes, so
+    # what earlier ones compiled must not count towards that limit.
     torch._dynamo.reset()
     whole = judge.op.promises.one_graph
     function = torch.compile(judge.subject, fullgraph=whole, backend=backend)
@@ -36,6 +38,7 @@ def exported(judge: Judge, sample: Sample) -> None:
             return f(*operands)
 
     program = judge.call(lambda: torch.export.export(Module(), tuple(problem.inputs)).module(), what="export")
+    # The program was exported as a function of the differentiable inputs; all other arguments are constants in it.
     positions = problem.wrt
 
     def run(*args: Any) -> Any:

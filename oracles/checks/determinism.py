@@ -20,6 +20,8 @@ def deterministic(judge: Judge, sample: Sample) -> None:
     """
     threads, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     try:
+        # A difference from run to run comes from threads that race, so the runs are made with as many as are asked
+        # about.
         torch.set_num_threads(max(THREADS))
         first = _everything(judge, sample)
         for run in range(1, RUNS):

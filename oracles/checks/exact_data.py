@@ -28,6 +28,8 @@ from ..violation import Violation
 def lowest_bit(values: Any) -> Any:
     """The largest power of two that divides each value; infinite for zero."""
     mantissa, exponent = np.frexp(np.asarray(values, dtype=np.float64))
+    # 53 bits hold every mantissa of a float64 as an integer, and of an integer n in two's complement, n & −n is the
+    # lowest bit that is set.
     integers = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
     low = (integers & -integers).astype(np.float64)
     return np.where(low == 0, np.inf, np.ldexp(low, exponent - 53))
@@ -47,6 +49,8 @@ class ExactBall(Ball):
     def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
         out = super().apply(primitive, operands, params)
         rule = _CREDIT.get(primitive)
+        # Any radius above zero withdraws the credit. It must be set here, because the quotient by a power of two is
+        # exact in the rounding reading.
         if primitive == "divide":
             return ExactBall(out.centre, np.maximum(out.radii(), self.contract.underflow), out.contract)
         if rule is None or out.radius is None:
@@ -63,6 +67,8 @@ def _credited(ball: Ball) -> ExactBall:
 def _fits(contract: Contract, size: Any, unit: Any) -> Any:
     """Multiples of `unit` up to `size` are held by the accumulate format."""
     fmt = contract.accumulate
+    # Every integer up to 2^p has at most p bits once its trailing zeros are taken off, so it is held without rounding.
+    # Below the smallest subnormal, and beyond the largest number, that is not so.
     return (size <= 2.0**fmt.precision * unit) & (unit >= fmt.smallest_subnormal) & (size <= fmt.max)
 
 
@@ -76,6 +82,7 @@ def _credit_add(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
 
 
 def _credit_multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
+    # Zero times any finite number is zero, even if the other factor is not known exactly.
     zero = ((a.centre == 0) & (a.radii() == 0)) | ((b.centre == 0) & (b.radii() == 0))
     return zero | (_both(a, b) & _fits(contract, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre)))
 
@@ -110,6 +117,8 @@ def exact_data(judge: Judge, sample: Sample) -> None:
     primal = judge.primal(sample)
     for word in ((), ("vjp",)):
         drawn = judge.path(sample, word, primal, "eager")
+        # The cotangents must be small integers, too; products with any other numbers would round, and nothing could be
+        # asked.
         path = drawn.along(word, [(d * 2).round() for d in drawn.directions])
         computed = judge.run(path, what="vjp") if word else primal
         expected = path.expected(word_name(word))

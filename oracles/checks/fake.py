@@ -21,6 +21,7 @@ def fakes(judge: Judge, sample: Sample) -> None:
     with FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
         _compare(judge, _described(_outputs(judge, fake, "fake tensors"), with_device=True), eager, "fake tensors")
+    # Meta tensors are on a device of that name by definition, so only the device of fake tensors is compared.
     meta = [a.to("meta") if isinstance(a, torch.Tensor) else a for a in sample.args]
     bare = [{k: v for k, v in row.items() if k != "device"} for row in eager]
     _compare(judge, _described(_outputs(judge, meta, "meta tensors"), with_device=False), bare, "meta tensors")
@@ -31,6 +32,7 @@ def _outputs(judge: Judge, args: Sequence[Any], what: str) -> list[Tensor]:
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     outputs = judge.call(problem.subject(judge.subject), *leaves, what=what)
     tracked = [y for y in outputs if y.requires_grad]
+    # No values are compared here, so ones serve as cotangents.
     run: Callable[[], Any] = lambda: torch.autograd.grad(  # noqa: E731
         tracked, leaves, [torch.ones_like(y) for y in tracked], allow_unused=True
     )

@@ -24,6 +24,8 @@ def laws(judge: Judge, sample: Sample) -> None:
     if not judge.op.laws:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} declares no laws")
     for i, law in enumerate(judge.op.laws):
+        # Each law draws from a generator of its own, so one that is declared after the others does not change their
+        # choices.
         calls = law.calls(sample.args, sample.seeded(Stream.LAW, i))
         if calls is None:
             continue
@@ -41,6 +43,7 @@ def laws(judge: Judge, sample: Sample) -> None:
 
 def _relation(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_Call]) -> None:
     left, right = law.relate(args, *(call.outputs for call in made))
+    # A relation that adds or subtracts results makes NaN of infinities, so it says nothing about them; SPECIAL does.
     if not all(bool(torch.isfinite(y).all()) for y in right):
         judge.tally.count(not_judged=sum(y.numel() for y in right))
     elif law.exact:

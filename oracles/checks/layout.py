@@ -25,6 +25,8 @@ def relaid(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
     elif layout == "stepped" and tensor.ndim > 0:
         buffer, view = _framed(tensor, (*shape[:-1], 2 * shape[-1]), lambda t: t[..., ::2])
     elif layout == "expanded" and tensor.ndim > 0 and torch.equal(tensor, tensor[:1].expand(shape)):
+        # All rows of an expanded view are one piece of memory, into which torch refuses to copy. So the first row is
+        # filled in before it is expanded, and the copy at the end is skipped.
         buffer, view = _framed(tensor[:1], (1, *shape[1:]), lambda t: t.expand(shape))
         return view, buffer
     elif layout == "channels_last" and tensor.ndim == 4:
@@ -37,6 +39,7 @@ def relaid(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
 
 def _framed(tensor: Tensor, shape: tuple[int, ...], view: Any) -> tuple[Tensor, Tensor]:
     """A buffer with a margin of NaN on both sides, and `view` of the part between; values copied where they fit."""
+    # Five elements of a floating dtype are no multiple of 16 bytes, so every view is misaligned for vector loads, too.
     margin, count = 5, int(np.prod(shape, dtype=np.int64))
     buffer = torch.full((count + 2 * margin,), float("nan"), dtype=tensor.dtype, device=tensor.device)
     inner = buffer[margin : margin + count].view(shape)

@@ -24,7 +24,7 @@ SETS = 15
 def pure(judge: Judge, sample: Sample) -> None:
     """PURE: inputs, version counters and the state of the process untouched; outputs share no memory with inputs.
 
-    Arguments that the op writes are its own affair, if it says so: their version counters tell.
+    An argument that the op declares to write may change, but then its version counter must, too.
     """
     other: Violation | None = None
     with state.watched(state.SETTINGS, state.DEEP, state.LEFTOVERS) as changed:
@@ -96,6 +96,7 @@ def _aliases(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> No
     """Each output shares memory with the argument that is declared, as an object of its own, and else with nothing."""
     declared = judge.op.promises.aliases
     sources = (None,) * len(outputs) if declared is None else declared(tuple(args))
+    # Tensors without elements are left out: they may all have the address zero, which is no memory that they share.
     inputs = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor) and t.numel()}
     owned = set(inputs)
     for i, (y, source) in enumerate(zip(outputs, sources, strict=True)):
@@ -153,6 +154,8 @@ def primal_with_tangents(judge: Judge, sample: Sample) -> None:
     """The primal's bits and dtypes ignore tangents, on dual tensors and in func.jvp."""
     problem = Problem(judge.op, sample.args)
     f = problem.subject(judge.subject)
+    # Copies are kept, because a subject that hands out one buffer at every call would overwrite what it is compared
+    # with.
     plain = [t.clone() for t in judge.call(f, *problem.inputs, what="forward")]
     tangents = judge.path(sample, ("jvp",), plain).directions
     with forward_ad.dual_level():
@@ -209,5 +212,7 @@ def _saved_bytes(judge: Judge, args: Sequence[Any]) -> int:
 
     with saved_tensors_hooks(pack, lambda t: t):
         outputs = judge.call(judge.subject, *args, what="forward")
+    # Until here the outputs have kept the graph alive, and the graph what was saved. Otherwise freed memory might be
+    # handed out again and be counted for another tensor.
     del outputs
     return sum(storages.values())

@@ -35,6 +35,7 @@ def saved(judge: Judge, sample: Sample) -> None:
         return
     cotangents = judge.path(sample, ("vjp",), [outputs[i] for i in tracked]).directions
     need = _backward(judge, leaves, outputs, tracked, cotangents)
+    # Each write gets a forward pass of its own, because a write makes the graph useless for the next one.
     for which in range(len(leaves) + len(outputs)):
         _written(judge, problem, which, tracked, cotangents, need)
 
@@ -85,6 +86,8 @@ def _written(
     try:
         got = _backward(judge, leaves, outputs, tracked, cotangents)
     except Violation as violation:
+        # `Judge.call` reports whatever a subject raised as a violation, so the refusal of autograd is found as its
+        # cause.
         err = violation.__cause__
         if not isinstance(err, RuntimeError) or not any(phrase in str(err) for phrase in _REFUSALS):
             raise
@@ -100,6 +103,8 @@ def _written(
 
 def _nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
     for node in _nodes(outputs):
+        # Only nodes of custom functions written in Python have a context whose attributes could hide a tensor. Nodes
+        # of torch's own operators keep theirs where autograd sees them.
         if not isinstance(node, torch.autograd.function.BackwardCFunction):
             continue
         for name, value in vars(node).items():

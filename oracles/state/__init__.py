@@ -1,4 +1,4 @@
-"""The state of the process, which a subject must leave as it was, and whose exception an interrupt is."""
+"""The state of the process, which a subject must leave as it was; and whether an interrupt is the user's."""
 
 from .settings import MODES
 from .watch import (

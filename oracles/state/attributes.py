@@ -71,6 +71,7 @@ def _flushing_threads() -> list[str]:
     """Whether threads of torch's pool turn subnormal results into zero, which no call from here sets back."""
     if torch.get_num_threads() == 1:
         return []  # there is this thread alone, whose own arithmetic tells (`number_settings`)
+    # Every thread has a switch of its own for this, so the tensor is so large that each thread of the pool gets a part.
     shared = torch.full((_SHARED,), sys.float_info.min, dtype=torch.float64) * 0.5
     return [] if bool((shared != 0).all()) else ["flush-to-zero in threads of torch's pool: on"]
 

@@ -46,6 +46,7 @@ def reraise() -> None:
 
 def _wrapped() -> dict[signal.Signals, Any]:
     """Put remembering handlers in the place of all that Python functions handle; returns those that were there."""
+    # Inside of another block the handlers are wrapped already, and outside the main thread Python lets nobody set one.
     if _DEPTH or threading.current_thread() is not threading.main_thread():
         return {}
     found = {number: signal.getsignal(number) for number in _SIGNALS}

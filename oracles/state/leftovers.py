@@ -29,6 +29,7 @@ class Leftovers:
     """Threads that Python started, processes that this one started, descriptors that it opened."""
 
     def read(self) -> _Found:
+        # Threads are kept as objects, because the system gives the number of a thread that has ended to another one.
         return _Found(frozenset(threading.enumerate()), _children(), _descriptors())
 
     def restored(self, before: _Found, compiled: bool) -> list[str]:

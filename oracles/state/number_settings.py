@@ -46,6 +46,8 @@ def _set_inference(enabled: bool) -> None:
         _KEPT_GUARDS.append(guard)  # When a guard is deleted it leaves the mode that it entered.
 
 
+# Torch sets both switches for subnormals in one call, but other code can set either of them, so each is read by
+# itself.
 NUMERICS = (
     Setting("flush-to-zero", flushes, torch.set_flush_denormal, False, onoff),
     Setting("denormals-are-zero", _ignores, torch.set_flush_denormal, False, onoff),

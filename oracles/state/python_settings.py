@@ -35,11 +35,12 @@ def _python_words(state: bytes) -> tuple[int, ...]:
 
 
 def _python_state() -> Any:
-    """Python's global random state, as the bytes of its words where they are known to lie: that takes a tenth."""
+    """Python's global random state, read as bytes from memory where possible, in a tenth of the time."""
     return (_python_bytes(), _RANDOM.gauss_next) if _BY_BYTES else random.getstate()
 
 
 def _set_python_state(state: Any) -> None:
+    # Two parts are what `_python_state` read as bytes. What `random.getstate` gives has three, and is set as it is.
     random.setstate((3, _python_words(state[0]), state[1]) if len(state) == 2 else state)
 
 
@@ -62,6 +63,8 @@ def _numpy_state() -> Any:
 
 
 def _set_numpy_state(state: Any) -> None:
+    # The state of another kind of generator is known as text alone. It cannot be set from that, but a change of it is
+    # reported all the same.
     if isinstance(state, bytes):
         words = np.frombuffer(state, np.uint32)
         np.random.set_state(("MT19937", words[:624], int(words[624]), 0, 0.0))  # noqa: NPY002 (the global one is meant)

@@ -16,7 +16,7 @@ class Setting:
     """One setting.
 
     Attributes:
-        read, write: it. default: what a fresh process has, where a cell must begin with that.
+        read, write: get the value, and set it. default: what a fresh process has, where a cell must begin with that.
         show: a value as text; None where values say nothing to a reader.
         drifts: whether others change it between samples: Hypothesis, or what draws the samples of an op.
         quiet: whether it decides no number, so that it is enough to compare it at the end of a cell.

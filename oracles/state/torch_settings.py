@@ -25,6 +25,8 @@ def _set_function_modes(wanted: tuple[Any, ...]) -> None:
 
 
 def _set_dispatch_modes(wanted: tuple[Any, ...]) -> None:
+    # Fake, functional and proxy modes are not on the stack itself but in slots of their own, which torch finds by a
+    # key.
     while _context._len_torch_dispatch_stack():
         dispatch._pop_mode(getattr(dispatch._get_current_dispatch_mode_stack()[-1], "_mode_key", None))
     for mode in wanted:
@@ -82,7 +84,8 @@ _USUAL = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS[:2])
 def _dispatch_keys() -> tuple[int, int]:
     """Which keys the dispatcher adds, and which it leaves out, whatever the tensors are.
 
-    A guard of inference mode that is dropped, not left, writes those of the moment when it was entered.
+    They may change unasked: a guard of inference mode that is deleted without being left puts back the keys that there
+    were when it was entered.
     """
     added, left_out = _context._dispatch_tls_local_include_set(), _context._dispatch_tls_local_exclude_set()
     return added.raw_repr() & _MASK, left_out.raw_repr() & _MASK
@@ -130,6 +133,7 @@ def _set_default_device(context: Any) -> None:
 
 
 def _nesting() -> int:
+    # Torch tells the depth only as the result of a step, so one step is taken inwards and one back.
     torch.autocast_increment_nesting()
     depth: int = torch.autocast_decrement_nesting()
     return depth
@@ -140,6 +144,8 @@ def _set_nesting(depth: int) -> None:
         torch.autocast_decrement_nesting()
     for _ in range(depth - _nesting()):
         torch.autocast_increment_nesting()
+    # Torch keeps casts of weights until the outermost autocast is left. A level that is taken back here was not left,
+    # so its casts would serve later calls.
     if depth == 0:
         torch.clear_autocast_cache()
 
@@ -168,6 +174,7 @@ def _saved_hooks() -> Any:
 
 
 def _set_saved_hooks(wanted: Any) -> None:
+    # Torch shows only the innermost pair of hooks, so pairs are taken off until the wanted one is on top.
     while (top := _saved_hooks()) is not None and top != wanted:
         _autograd._pop_saved_tensors_default_hooks()
     if wanted is not None and _saved_hooks() is None:
@@ -211,6 +218,7 @@ TORCH = (
     ),
     Setting("random state of torch on CUDA", _cuda_states, _set_cuda_states, show=None, drifts=True),
     Setting("threads of torch", torch.get_num_threads, torch.set_num_threads),
+    # Torch sets this number once in a process's life, so a change can be reported but not put back.
     Setting("interop threads of torch", torch.get_num_interop_threads, lambda count: None),
     Setting(
         "deterministic algorithms (enabled, warn only)",

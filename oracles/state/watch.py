@@ -96,6 +96,7 @@ def pinned() -> Iterator[Pin]:
     for name in _MACHINERY:
         if name not in sys.modules:
             importlib.import_module(name)
+    # A new object is read, because `SETTINGS` gives what it holds of an outer cell, where there is one.
     before, random_state = Settings().read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
     if not _PINS:
         _NOTED.clear()
@@ -124,6 +125,7 @@ def watched(*tiers: Tier) -> Iterator[list[str]]:
         yield seen
     finally:
         if os.getpid() != process:
+            # A normal exit would run the handlers, and write the buffers, that the copy has of its parent.
             os._exit(1)
         compiled = _last_compilation() is not compilation
         found = [*_NOTED[first:], *(line for tier, earlier in before for line in tier.restored(earlier, compiled))]
@@ -134,7 +136,7 @@ def watched(*tiers: Tier) -> Iterator[list[str]]:
 
 
 def make_canonical() -> None:
-    """In a cell, once more: importing its op may have changed what decides numbers."""
+    """Set what decides numbers again, within a cell, after its op was imported: the import may have changed it."""
     SETTINGS.begin()
 
 

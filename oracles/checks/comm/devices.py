@@ -42,6 +42,8 @@ def _on_devices(judge: Judge, sample: Sample) -> None:
     call = devices.call if own else devices.peers[judge.subject_name]
     for word in some_words(sample.generator(Stream.DEVICES), judge.subject_name):
         for engine in engines_of(word) if own else ("eager",):
+            # A fabric books bytes and waits from its making on, so each path gets a new one. The function below binds
+            # it as a default, because the loop gives the name another value later.
             fabric = devices.fabric(devices.size(sample.args))
             homes = devices.homes(sample.args)
 

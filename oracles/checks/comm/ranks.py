@@ -44,6 +44,7 @@ def partitioned(judge: Judge, sample: Sample) -> None:
     rng = sample.generator(Stream.RANKS)
     size = ranks.size(sample.args, rng)
     rows = int(sample.args[0].shape[0]) if ranks.homes is None else 0
+    # Cuts may coincide, so that some rank has no rows at all, which an op over ranks must bear.
     bounds = (0, *sorted(int(c) for c in rng.integers(0, rows + 1, size - 1)), rows)
     for word in some_words(rng, judge.subject_name):
         _judge_word(judge, sample, word, bounds)
@@ -64,6 +65,8 @@ def _judge_word(judge: Judge, sample: Sample, word: Word, bounds: Sequence[int])
     sizes = [b - a for a, b in itertools.pairwise(bounds)]
     name = f"{word_name(word)} on parts {sizes}" if ranks.homes is None else f"{word_name(word)} on {len(sizes)} ranks"
     with torch.no_grad():
+        # Directions are drawn for the whole and then dealt out, so the shapes of the outputs are those of the op
+        # itself in one process, not those of a rank's part.
         primal = judge.primal(sample, judge.op.subject(OWN))
     path = judge.path(sample, word, primal, engine)
     passive = len(path.problem.fixed)

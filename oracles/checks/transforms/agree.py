@@ -2,8 +2,9 @@
 
 Where nothing tells the exact result there is no bound on an error either. What can be told is whether two ways agree:
 jvp with vjp, vmap with the loop it stands for, eager autograd with torch.func, second derivatives with each other. They
-are evaluated in float64, and must agree as far as float32 could tell, on the scale of the largest element: rounding
-takes as much only where it is amplified 2^29 times; a missing term, a wrong sign, a slice of another sample takes all.
+are evaluated in float64, and must agree as far as float32 could tell, on the scale of the largest element. Rounding in
+float64 makes so large a difference only where the op amplifies it 2^29 times, while a missing term, a wrong sign or a
+slice of another sample changes the result as a whole.
 """
 
 from __future__ import annotations
@@ -114,10 +115,14 @@ def _adjoint(judge: Judge, sample: Sample, primal: Sequence[Tensor], forward_mod
         _balanced(judge, cotangents, moved, pulled, tangents, "jvp and vjp are not adjoint")
 
     def second(direction: Sequence[Tensor]) -> Sequence[Tensor]:
+        # The outer vjp also returns cotangents of the inner one's cotangents, which are first derivatives. Only those
+        # of the inputs are second derivatives, so only they are kept.
         return along(("vjp", "vjp"), *cotangents, *direction)[: len(tangents)]
 
     _balanced(judge, others, second(tangents), second(others), tangents, "second derivatives are not symmetric")
     if forward_mode:
+        # The jvp step takes tangents of the cotangents as well. They are zero, because the second derivative is asked
+        # for in the inputs alone.
         still = [torch.zeros_like(g) for g in cotangents]
         forward = along(("vjp", "jvp"), *cotangents, *tangents, *still)
         for a, b in zip(forward, second(tangents), strict=True):
@@ -135,6 +140,7 @@ def _balanced(
     left, right = (torch.cat([(x * y).ravel() for x, y in zip(*pair, strict=True)]) for pair in ((a, b), (c, d)))
     scale = float(left.abs().sum() + right.abs().sum())
     difference = abs(float(left.sum()) - float(right.sum()))
+    # The difference is a NaN where a result is not finite; then there is nothing that the two sums could agree on.
     if not difference <= AGREEMENT * scale and difference == difference:
         lines = [f"{float(left.sum())!r} and {float(right.sum())!r}; they must agree to 2^-24 of {scale:.4g}"]
         raise Violation(Code.ADJOINT, f"{judge.op.name}: {what}", lines, "adjoint")

@@ -77,6 +77,7 @@ def words(judge: Judge, sample: Sample) -> None:
 def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     """jacrev, jacfwd and hessian in the first input, where that has at most `limit` elements."""
     problem = Problem(judge.op, sample.args)
+    # The formula's jacobian takes a pass per element of this input, and its hessian takes passes of second order.
     if problem.inputs[0].numel() > limit or problem.inputs[0].numel() == 0:
         return
     x, rest = problem.inputs[0], problem.inputs[1:]

@@ -72,6 +72,7 @@ def _dtypes(judge: Judge, sample: Sample, word: Word, engine: str, results: Sequ
     if word[-1] != "vjp":
         return
     problem = Problem(judge.op, sample.args)
+    # Cotangents of the inputs come first; those of earlier directions may follow, which belong to no input.
     for like, tensor in zip(problem.inputs, results, strict=False):
         if tensor.dtype != like.dtype:
             got, need = dtype_name(tensor.dtype), dtype_name(like.dtype)
@@ -100,6 +101,7 @@ def adjoint(judge: Judge, sample: Sample) -> None:
     if not math.isfinite(bound):
         judge.tally.count(not_judged=1)
         return
+    # Equal sides satisfy any bound. It may be zero, where nothing rounds, and then there is no quotient.
     ratio = abs(left - right) / bound if left != right else 0.0
     if not ratio <= 1:
         lines = [
@@ -125,6 +127,8 @@ def _product(computed: Sequence[Tensor], direction: Sequence[Tensor], read: Sequ
             products: Any = (values * weights).ravel()
             radius = np.asarray(ball.radii(), dtype=np.float64)
             width = radius + 0.5 * ulp_array(fmt, np.abs(np.asarray(ball.centre, dtype=np.float64)) + radius)
+            # `fsum` adds without rounding, so besides the outputs only the products contribute, each by half an ulp of
+            # float64.
             bound += float(np.sum(np.abs(weights) * width) + np.sum(np.abs(products)) * 2.0**-53)
         terms += products.tolist()
     finite = all(math.isfinite(t) for t in terms)

@@ -81,6 +81,8 @@ def _stacked(formulas: Sequence[Callable[..., Any]]) -> Callable[..., tuple[Any,
         return whole
 
     first = along(formulas)
+    # One call of a batched op runs one algorithm for the whole batch, so an alternative algorithm is stacked with
+    # itself in all slices.
     for rows in zip(*map(algorithms, formulas), strict=True):
         algorithm_of(first)(along(rows))
     return first
