@@ -49,7 +49,10 @@ SHRINKING = 20.0
 
 
 class _Enough(BaseException):
-    """Ends a Hypothesis test early; not an Exception, for the same reason."""
+    """Ends a Hypothesis test early.
+
+    It is not an Exception, because Hypothesis takes every Exception for a failing sample, which it would shrink.
+    """
 
 
 # ------------------------------------------------------------------------------------------------- which are judged
@@ -108,6 +111,7 @@ class Large(Every):
     def wants(self, draft: Draft) -> bool:
         if not self._choosy:
             return True
+        # Every Hypothesis test begins with the simplest draft, which would be the same in every cell.
         if self._first:
             self._first = False
             return False
@@ -119,12 +123,16 @@ class Large(Every):
         size, (name, extent) = math.prod(draft.extents.values()), _longest(draft)
         if not ORDINARY_MOST < size <= self.most:
             return False
+        # Every second sample of DET has so many elements that torch shares the work among threads, because the
+        # order of sums may then differ from call to call. Some ops offer no sample of that size, so the search ends.
         if self.shared and self.taken % 2 == 0:
             return size > SHARED or self._passed >= PATIENCE
         self._axes |= draft.extents.keys()
         if self._axes <= self._long or self._passed >= PATIENCE:
             self._long |= self._axes  # an axis that is still missing is never long: it is not looked for again
             return (name, _band(extent)) not in self._bands or self._passed >= PATIENCE + PATIENCE // 2
+        # The first sample with a new long axis is to be about its length alone: so its data is benign, and where the
+        # op has other axes they are not all of length one.
         telling = "benign" in regimes_of(draft.regime) and (len(draft.extents) == 1 or size > extent)
         return telling and extent > LONG and name not in self._long
 
@@ -146,6 +154,8 @@ def _longest(draft: Draft) -> tuple[str, int]:
 
 def _band(extent: int) -> int:
     """Which of the blocks that kernels work in an extent goes beyond."""
+    # Two extents within the same blocks take the same way through most kernels, so a second sample of one band would
+    # say little that is new.
     return sum(extent > block for block in (64, 72, 128, 1024, LONG, SHARED))
 
 
@@ -166,6 +176,8 @@ class Starved(Every):
 
     def wants(self, draft: Draft) -> bool:
         wanted = self._wanted().intersection(regimes_of(draft.regime))
+        # The more elements a draft has, the likelier it is that one of them overflows and takes all others of its sum
+        # with it.
         few = math.prod(draft.extents.values()) <= FEW
         return any(few or self._left[name] > FURTHER // 2 for name in wanted)
 
@@ -195,6 +207,8 @@ def run(
         if not failed and not choice.wants(draft):
             return
         if failed and time.monotonic() > until[0]:
+            # Hypothesis would go on to make a failing sample simpler for as long as it finds a way, and every step
+            # with a large one takes seconds.
             raise _Enough
         try:
             sample = ask(draft, data)
@@ -206,6 +220,7 @@ def run(
             raise _Enough
 
     def search(number: int, **changes: Any) -> None:
+        # Every short test has a seed of its own; with one seed for all, each of them would draw the same drafts.
         test = hypothesis.seed(seed + number)(hypothesis.given(drafts, strategies.seeds())(one))
         hypothesis.settings(limits, **changes)(test)()
 
@@ -213,6 +228,7 @@ def run(
         if not choice.picky:
             search(0)
             return
+        # The quotient is rounded up, so that no fewer drafts are drawn than the settings say.
         tests = -(-limits.max_examples // AT_ONCE)
         for number in range(tests):
             choice.start()
@@ -227,6 +243,8 @@ def run(
     except _Enough:
         if failed:
             draft, data, violation = failed[-1]
+            # Whoever tells the failure takes the sample that was asked last, and Hypothesis may have asked of another
+            # one since.
             ask(draft, data)
             raise violation from None
 
@@ -249,8 +267,11 @@ def stages(judgement: Judge, question: Property, examples: int, draw: Callable[[
         judgement.tally.note(f"no large samples: {reason}")
         count = 0
     kind = "ordinary" if asks_large else question.kind
+    # A property that is about large samples is asked of ordinary ones only where the op offers no large ones.
     if not (asks_large and count):
         draw(kind, examples - count, Every(), "")
+    # Where overflow has left most elements undecided, as many samples are drawn again. Compiled code gets none of
+    # these, because each sample is compiled anew, which takes seconds.
     if not judgement.tally.mostly_judged(PLANNED) and not judgement.compiled:
         draw(kind, examples, Every(), "more")
     if count:
