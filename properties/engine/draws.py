@@ -35,7 +35,8 @@ PATIENCE, STARVED_PATIENCE = 160, 900
 #: How many drafts there are for each large sample that is to be judged.
 DRAFTS = 200
 #: How many drafts one Hypothesis test draws where most are passed over: fewer than 10, from which on the first ones are
-#: made as simple as can be.
+#: made as simple as can be. Each of these tests has a seed of its own, because with one seed for all of them they would
+#: all draw the same drafts.
 AT_ONCE = 9
 #: How many further samples are judged of a regime of which nothing could be judged, and of large ones where most could
 #: not.
@@ -44,7 +45,8 @@ FURTHER = 12
 FEW = 4
 #: Among how many drafts a simpler one is looked for that fails, too.
 SIMPLER = 60
-#: Seconds for which a failing large sample is made smaller.
+#: Seconds for which a failing large sample is made smaller: Hypothesis would go on for as long as it finds a way, and
+#: every step with a large sample takes seconds.
 SHRINKING = 20.0
 
 
@@ -207,8 +209,6 @@ def run(
         if not failed and not choice.wants(draft):
             return
         if failed and time.monotonic() > until[0]:
-            # Hypothesis would go on to make a failing sample simpler for as long as it finds a way, and every step
-            # with a large one takes seconds.
             raise _Enough
         try:
             sample = ask(draft, data)
@@ -220,7 +220,6 @@ def run(
             raise _Enough
 
     def search(number: int, **changes: Any) -> None:
-        # Every short test has a seed of its own; with one seed for all, each of them would draw the same drafts.
         test = hypothesis.seed(seed + number)(hypothesis.given(drafts, strategies.seeds())(one))
         hypothesis.settings(limits, **changes)(test)()
 
@@ -228,7 +227,6 @@ def run(
         if not choice.picky:
             search(0)
             return
-        # The quotient is rounded up, so that no fewer drafts are drawn than the settings say.
         tests = -(-limits.max_examples // AT_ONCE)
         for number in range(tests):
             choice.start()
@@ -243,8 +241,6 @@ def run(
     except _Enough:
         if failed:
             draft, data, violation = failed[-1]
-            # Whoever tells the failure takes the sample that was asked last, and Hypothesis may have asked of another
-            # one since.
             ask(draft, data)
             raise violation from None
 

@@ -61,7 +61,7 @@ class Process:
 
     Attributes:
         answers, output: file descriptors to wait for; -1 for none. printed: how many bytes the process printed.
-        closed: those of the two that the other side has closed, which a process does when it ends, or for spite.
+        closed: those of the two that the other side has closed, when its process ended, or because an op closed it.
         mark: the setting in the environment by which this process, and what it starts, can be told from others.
     """
 

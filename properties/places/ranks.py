@@ -63,7 +63,8 @@ class Team:
         self._comm: TorchComm | None = None  # for programs; there is none at first, and after one has failed
         #: What rank 0 has said to this rank while it waited for a program: it answers to that once it is free.
         self._heard_instead: Message | None = None
-        # The first group is one of gloo even where programs talk over NCCL, because the wire carries bytes of host memory.
+        # The first group is one of gloo even where programs talk over NCCL: the wire is made from it, and carries bytes
+        # that lie in the memory of the host.
         meeting = datetime.timedelta(seconds=_MEETING)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world.size or 1, timeout=meeting)
         self._all = dist.GroupMember.WORLD
@@ -74,8 +75,8 @@ class Team:
         except BaseException:
             dist.destroy_process_group()
             raise
-        # From here on this process has no default group, so that the cells of other properties find what they would find
-        # in a process without ranks.
+        # From here on this process has no default group, so that the cells of other properties find what they would
+        # find in a process without ranks.
         dist.GroupMember.WORLD = None
         self.enter()
 

@@ -90,6 +90,7 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
     def fill(rng: Any) -> dict[str, Any]:
         given = _arguments(rng, structure, dtype)
+        # The backward op takes no bias, because no gradient depends on it.
         del given["bias"]
         x, weight, eps = given["input"], given["weight"], given.pop("eps") or 1e-5  # rstd must be finite
         grad = drawing.cotangent(rng, x.shape, dtype, kind)
@@ -135,6 +136,7 @@ def _shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[Named] | None
 
 def _groups_rolled(input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None) -> Named:
     """Groups and their parameters one group on."""
+    # To roll by one whole group leaves every group together, so each keeps its statistics bit for bit.
     by = input.shape[1] // num_groups
     parameters = {"weight": weight, "bias": bias}
     rolled = {name: None if values is None else values.roll(by) for name, values in parameters.items()}
