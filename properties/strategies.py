@@ -71,7 +71,6 @@ def _constant_rows(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
 
 def _outlier(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     values = rng.standard_normal(shape)
-    # There is no element to put the outlier in where a shape has none.
     if values.size:
         values.flat[rng.integers(values.size)] = 10.0 ** rng.uniform(1, 3)
     return values

@@ -154,8 +154,7 @@ def _backward(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]
         def fill(rng: Any) -> Named:
             given = _arguments(rng, structure, dtype, NUMBERED)
             target = given["target"]
-            # Where no weight is left, a number is drawn in its place; the edge of zero is judged elsewhere, as said
-            # above.
+            # Where no weight is left, a number is drawn in its place, because a total of zero is judged in the losses.
             found = total_weight(target, given["weight"], given["ignore_index"])
             total = strategies.to_dtype(np.asarray(found or rng.uniform(0.5, 2.0)), kept).reshape(())
             shape = target.shape if given["reduction"] == NUMBERED.none else ()

@@ -203,7 +203,6 @@ def _with_absent(input: Tensor, dim: int) -> tuple[Named, Named] | None:
     """One more column, of -inf, in the middle."""
     if not _has_rows(input):
         return None
-    # The new column stands in the middle, because at an end it would be the easiest to leave out by mistake.
     left, right = input.tensor_split([input.shape[dim] // 2], dim)
     absent = torch.full_like(input.narrow(dim, 0, 1), -math.inf)
     return {}, {"input": torch.cat([left, absent, right], dim)}

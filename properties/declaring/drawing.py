@@ -107,8 +107,8 @@ def parameter(rng: Any, shape: Sequence[int], dtype: str | None, centre: float) 
 
 def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
     """A gradient of an output; of small integers for kind "integers"."""
-    # The normal numbers are drawn even where integers replace them: to leave them out would change every sample of the
-    # same seed.
+    # The normal numbers are drawn even where integers replace them: to leave them out would change the other
+    # data of such a sample, and the same seed would no longer give the same sample.
     values = np.asarray(rng.standard_normal(tuple(shape)))
     if kind == "integers":
         values = np.asarray(strategies.integers(rng, tuple(shape), FORMATS[dtype]))

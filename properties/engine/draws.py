@@ -126,7 +126,7 @@ class Large(Every):
         if not ORDINARY_MOST < size <= self.most:
             return False
         # Every second sample of DET has so many elements that torch shares the work among threads, because the
-        # order of sums may then differ from call to call. Some ops offer no sample of that size, so the search ends.
+        # order of sums may then differ from call to call. Some ops offer no such sample, so the search has an end.
         if self.shared and self.taken % 2 == 0:
             return size > SHARED or self._passed >= PATIENCE
         self._axes |= draft.extents.keys()

@@ -36,8 +36,8 @@ def plugin_entry_points() -> tuple[EntryPoint, ...]:
     """Installed entry points that declare ops, unless OPASSAY_DISABLE_PLUGIN_AUTOLOAD is set."""
     if os.environ.get("OPASSAY_DISABLE_PLUGIN_AUTOLOAD"):
         return ()
-    # Entry points come in the order in which packages lie on the disk, which differs between machines; reports must
-    # not.
+    # Entry points come in the order in which packages lie on the disk. That differs between machines, and the report of
+    # a run must not.
     return tuple(sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name))
 
 

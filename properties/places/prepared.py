@@ -70,8 +70,8 @@ class Worker:
             raise WorkerError("the worker for forward AD is not running")
         try:
             until = time.monotonic() + self._deadline
-            # A process says once, before its first answer, that it is ready. Nothing here has to wait for that by
-            # itself.
+            # A process says once, before its first answer, that it is ready. The question was sent without waiting for
+            # that, so it is passed over here.
             while "ready" in (reply := self.process.answer(until)):
                 continue
             return verdict_of(reply["verdict"])
