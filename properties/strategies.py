@@ -160,10 +160,14 @@ def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
 def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
     long = draw(st.integers(0, count - 1))
     budget = min(limit, draw(st.sampled_from((MOSTLY,) * 5 + (LARGEST,))))
+    # Hypothesis shrinks integers towards 0. So the rarer form is the largest number, and a failing sample shrinks to
+    # the usual form.
     if count > 1 and draw(st.integers(0, 3)) == 3:
         middling = [draw(st.sampled_from(MIDDLE_EXTENTS)) for _ in range(count)]
         return _within(middling, draw(st.sampled_from((budget, limit))))
     extent = min(draw(st.sampled_from(LARGE_EXTENTS)), limit)
+    # The first axis is the row. Where it is not the long one itself, it gets at least three elements, because shorter
+    # rows have hardly a gradient in a norm.
     others = [draw(st.sampled_from(SHORT_EXTENTS if i or not long else SHORT_ROWS)) for i in range(count - 1)]
     room = min(max(SHORT_ROWS[-1], budget // extent), limit // extent)
     others = [*others[:1], *([1] * (count - 2) if math.prod(others) > room else others[1:])]
@@ -188,6 +192,7 @@ def shapes(
     Args:
         kind: of the samples. inner_rank, outer_rank: how many axes. limit: how many elements, at most.
     """
+    # The inner axes come first, because `_large_extents` takes the first axis for the row.
     both = draw(extents(kind, inner_rank + outer_rank, LARGEST if kind == "large" else limit))
     return tuple(both[inner_rank:]), tuple(both[:inner_rank])
 

@@ -98,5 +98,6 @@ def verify_function(
     Raises:
         TypeError, ValueError: as `custom_function`.
     """
+    # The declaration is made once for all cells, because making it calls the function and traces it.
     op = custom_function(function, samples, reference, constant=constant, specials=specials)
     return verify(op, properties=properties, dtypes=dtypes, settings=settings or Settings("brief"))

@@ -47,6 +47,8 @@ class World:
         if self.comm == "nccl" and device != "cuda":
             return f"nccl moves tensors of CUDA devices; these are on {device}"
         found, size = torch.cuda.device_count(), self.size or 2
+        # Ranks of NCCL need a GPU each, and so do the devices of the "cuda" fabric. The "folded" one is a single GPU
+        # several times, for which the truth value counts as 1.
         needed = max(size if self.comm == "nccl" or self.fabric == "cuda" else 0, self.fabric == "folded")
         return "" if found >= needed else f"{found} CUDA device{'s' * (found != 1)}, needs {int(needed)}"
 
@@ -156,6 +158,8 @@ def places() -> tuple[int, ...]:
         import torch  # not at the top: see `World.lacks`
 
         most = torch.cuda.device_count()
+    # Two places are drawn even where there are fewer GPUs: samples are drawn in ordinary cells, too, which have all
+    # places on one device, and COMM has refused its cell before that (`World.lacks`).
     return tuple(n for n in (2, 1, 3, 4, 5, 7, MOST) if n <= max(most, 2))
 
 
@@ -165,6 +169,8 @@ def run(size: int, program: Callable[[Any], Any]) -> list[Any]:
         return _HERE.peers.run(program)
     from ..impl.comm import LockstepWorld  # not at the top: it imports torch
 
+    # The order in which ranks take their turns is random, so that no program passes by the luck of one order, but its
+    # seed is fixed, so that a failing sample fails again.
     return LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
 
 

@@ -22,6 +22,7 @@ def _samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """One to three tensors, each of a shape of its own; with the half types, now and then one of float32."""
     count = draw(st.sampled_from((2, 1, 3)))
     shapes = [sum(draw(strategies.shapes(kind, 1, draw(st.sampled_from((1, 0, 2))), 24)), ()) for _ in range(count)]
+    # The first tensor has the dtype of the cell, so that no sample is without it.
     dtypes = [dtype, *(draw(st.sampled_from(drawing.dtypes_beside(dtype))) for _ in shapes[1:])]
     regime = draw(drawing.regime(kind))
 

@@ -76,9 +76,11 @@ def _target(rng: Any, structure: dict[str, Any]) -> torch.Tensor:
     shape, classes, ignored = structure["shape"], structure["classes"], structure["ignored"]
     of = shape[:1] + shape[2:] if len(shape) > 1 else ()
     index = rng.integers(0, max(classes, 1), of)
+    # uint8 holds no negative number, so a negative ignore_index can be among such targets nowhere.
     held = structure["target"] == "int64" or _ignore_index(structure) >= 0
     if held:
         index = np.where(rng.random(of) < (ignored if classes else 1.0), _ignore_index(structure), index)
+    # This comes last, so that the last class is a target even if its place was ignored.
     if structure["last class"] and index.size:
         index.flat[-1] = classes - 1
     return torch.from_numpy(np.asarray(index)).to(getattr(torch, structure["target"]))
@@ -153,6 +155,7 @@ def _backward(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]
         def fill(rng: Any) -> Named:
             given = _arguments(rng, structure, dtype, NUMBERED)
             target = given["target"]
+            # Where no weight is left, a number is drawn in its place, because a total of zero is judged in the losses.
             found = total_weight(target, given["weight"], given["ignore_index"])
             total = strategies.to_dtype(np.asarray(found or rng.uniform(0.5, 2.0)), kept).reshape(())
             shape = target.shape if given["reduction"] == NUMBERED.none else ()

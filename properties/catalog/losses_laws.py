@@ -58,6 +58,7 @@ class Reductions:
         """
         if input.ndim < 2 or len(input) < 2 or reduction == self.none or not target.numel():
             return None
+        # The mark of an ignored target has to fit into the target's dtype.
         if target.dtype is torch.uint8 and not 0 <= ignore_index < 256:
             return None
         masked = target.clone()
@@ -100,6 +101,8 @@ def _permuted(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index
     order = rng.permutation(classes)
     if 0 <= ignore_index < classes:
         at = int((order == ignore_index).argmax())
+        # The ignored class is put back to its own place by a swap, because `ignore_index` is no input that is renamed
+        # with the classes.
         order[at], order[ignore_index] = order[ignore_index], ignore_index
     new, moved, long = torch.from_numpy(order.argsort()), torch.from_numpy(order), target.long()
     known = (long != ignore_index) & (long < classes) & (long >= 0)
@@ -120,6 +123,8 @@ def _rolled(input: Tensor, target: Tensor) -> Named | None:
 
 def _beyond(input: Tensor, target: Tensor, ignore_index: int) -> Named | None:
     classes = input.shape[class_axis(input)]
+    # The first number beyond the classes may be the one that is ignored, which is no mistake; then the next one is
+    # taken.
     value = classes + (classes == ignore_index)
     return _with_one(target, value) if value < 256 or target.dtype is torch.int64 else None
 

@@ -29,6 +29,7 @@ def _numbers(draw: st.DrawFn, kind: str) -> Named:
     size = draw(st.sampled_from(SIZES))
     choices = {"alpha": ALPHAS, "beta": BETAS, "k": KS}
     if kind == "integers":
+        # The formula divides alpha by the size, so multiples of the size leave a power of two.
         choices = {"alpha": (0.0, 0.25 * size, 1.0 * size), "k": (0.0, 1.0, 2)}
     return {"size": size, "beta": -1.0, **{name: draw(st.sampled_from(values)) for name, values in choices.items()}}
 
@@ -54,6 +55,7 @@ def _samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 def _scaled(input: Tensor, alpha: float, beta: float) -> Named | None:
     """x -> 4 x with alpha -> alpha / 16: four times the output, as every rounding scales."""
     is_half = input.dtype.itemsize == 2
+    # Squares and powers within these limits neither overflow nor underflow, so every rounding scales.
     low, high = (2.0**-3, 2.0**3) if is_half else (2.0**-20, 2.0**20)
     magnitudes = input.double().abs()
     inside = magnitudes[magnitudes > 0]

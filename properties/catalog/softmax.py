@@ -42,6 +42,8 @@ def _far_apart(rng: Any, shape: tuple[int, ...], fmt: Format) -> Any:
 
 def _near_underflow(rng: Any, shape: tuple[int, ...], fmt: Format) -> Any:
     """Probabilities around the smallest ones that the format of the sums, or that of the result, can hold."""
+    # exp(-745) is the smallest subnormal of float64, exp(-103) that of float32, in which half types are summed, and
+    # exp(-17) that of float16.
     deepest = 750.0 if fmt.bits == 64 else rng.uniform(12.0, 110.0)
     return rng.uniform(-deepest, 0.0, shape)
 
@@ -85,6 +87,7 @@ def _logits(rng: Any, regime: str, shape: tuple[int, ...], dim: int, dtype: str)
     rest = [n for i, n in enumerate(shape) if i != dim % len(shape)]
     rows = drawing.values(rng, regime, (math.prod(rest), shape[dim]), dtype, LOGITS)
     values = np.moveaxis(np.reshape(rows, (*rest, shape[dim])), -1, dim)
+    # `to_dtype` clips to the finite range, so infinities are put back after it.
     absent = torch.from_numpy(np.ascontiguousarray(np.isneginf(values)))
     return strategies.to_dtype(values, dtype).masked_fill(absent, -math.inf)
 
@@ -133,6 +136,7 @@ def _backward(op: Callable[..., Tensor]) -> Callable[..., st.SearchStrategy[Draf
 
         def fill(rng: Any) -> Named:
             x = _logits(rng, regime, shape, dim, dtype)
+            # A row of nothing but -inf has no softmax; zeros take the place of its NaNs.
             output = x if whole else op(x.double(), dim).nan_to_num(nan=0.0).to(x.dtype)
             grad = _logits(rng, gradients, shape, dim, dtype)
             return {"grad_output": grad, "output": output, "dim": dim, "input_dtype": getattr(torch, to)}
@@ -180,6 +184,7 @@ def _flip(first: Any, *, dim: int) -> Any:
 
 
 def _batch_axis(tensor: Tensor, dim: int) -> int:
+    # Any axis will do along which no row extends.
     return 0 if dim % tensor.ndim else 1
 
 

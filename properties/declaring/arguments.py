@@ -42,6 +42,8 @@ class Signature:
 
     def __init__(self, formula: Callable[..., Any]) -> None:
         parameters = inspect.signature(formula).parameters
+        # A formula may have both names of a pair, for two arguments of different meaning. Then each of them keeps its
+        # own.
         self.names = tuple(n if SYNONYMS.get(n) in parameters else SYNONYMS.get(n, n) for n in parameters)
         self._own = dict(zip(self.names, parameters, strict=True))
         self._variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
@@ -83,6 +85,7 @@ class Signature:
         missing = [name for name in self.names if name not in given]
         if missing:
             raise ValueError(f"{what}: got no {missing[0]!r}, need a value for it: it has no default")
+        # What `*args` stands for is one tuple among the named arguments, and single arguments in a call.
         listed = tuple(given[name] for name in self.names)
         return (*listed[:-1], *listed[-1]) if self._variadic else listed
 
@@ -142,6 +145,8 @@ class Signature:
 
         def choose(args: Args, rest: Named) -> dict[str, Any]:
             named = self.named(args)
+            # An argument that has a parameter of its own is taken out, so that `**named` does not get it a second
+            # time.
             chosen = {name: named.pop(usual) for name, usual in own}
             return chosen | {name: rest[name] for name in further if name in rest} | (named if takes_all else {})
 

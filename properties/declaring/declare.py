@@ -73,6 +73,7 @@ def declare(
         ranks=ranks,
         devices=devices,
     )
+    # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.
     kept = None if saved is None else _saved(signature, op, saved)
     shared = None if aliases is None else _aliases(signature, op, aliases)
     return dataclasses.replace(op, promises=dataclasses.replace(op.promises, saved=kept, aliases=shared))

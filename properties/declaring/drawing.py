@@ -60,6 +60,7 @@ def regime(draw: st.DrawFn, kind: str, weighted: Sequence[str] = strategies.WEIG
 @st.composite
 def parameters(draw: st.DrawFn, dtype: str, names: Sequence[str]) -> dict[str, str | None]:
     """A dtype for each parameter, the same one for all, or None for one that is absent."""
+    # The dtype stands twice in the choice below, so that a parameter is absent in a third of the samples.
     kept = draw(st.sampled_from(dtypes_beside(dtype)))
     return {name: draw(st.sampled_from((kept, kept, None))) for name in names}
 
@@ -75,6 +76,7 @@ def values(rng: Any, regime: str, table: tuple[int, int], dtype: str, known: Reg
         table, dtype: how many rows, of how many elements, for which dtype.
         known: regimes by name; those of `strategies.REGIMES` by default.
     """
+    # "integers" is a kind of samples and no regime, so no table of regimes has it.
     fill = strategies.integers if regime == "integers" else (known or strategies.REGIMES)[regime]
     return fill(rng, table, FORMATS[dtype])
 
@@ -105,6 +107,8 @@ def parameter(rng: Any, shape: Sequence[int], dtype: str | None, centre: float) 
 
 def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
     """A gradient of an output; of small integers for kind "integers"."""
+    # The normal numbers are drawn even where integers replace them: to leave them out would change the other
+    # data of such a sample, and the same seed would no longer give the same sample.
     values = np.asarray(rng.standard_normal(tuple(shape)))
     if kind == "integers":
         values = np.asarray(strategies.integers(rng, tuple(shape), FORMATS[dtype]))

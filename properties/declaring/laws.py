@@ -144,6 +144,8 @@ def scale(
         raise ValueError(f"outputs={tuple(outputs)}: need zeros where no factor is given as by=")
 
     def change(rng: Any, **given: Any) -> Changes | None:
+        # A power of two changes no significand, so every rounding of the second call is that of the first, unless
+        # something overflows or underflows on the way; `_scales_exactly` keeps far from both.
         factor = 2.0 ** int(rng.integers(-3, 4)) if by is None else by
         changes = {n: None if given[n] is None else given[n] * factor**power for n, power in powers.items()}
         kept = all(_scales_exactly(given[n], new, factor ** powers[n]) for n, new in changes.items())
@@ -190,6 +192,7 @@ def permute(
 
     def change(**given: Any) -> Changes | None:
         tensors = {name: x for name, x in given.items() if x is not None}
+        # A sample may have fewer axes than the law speaks of, and to roll a tensor without elements says nothing.
         if any(x.ndim <= axes[name] or not x.numel() for name, x in tensors.items()):
             return None
         return {name: x.roll(1, axes[name]) for name, x in tensors.items()}
@@ -204,6 +207,7 @@ def linear(name: str) -> Relation:
     """Twice a tensor, twice the outputs."""
 
     def change(**given: Any) -> Changes | None:
+        # To double a number is exact, unless it overflows.
         doubled = 2 * given[name]
         return {name: doubled} if torch.isfinite(doubled).all() else None
 
@@ -235,8 +239,12 @@ def shifted(tensor: Tensor, dims: tuple[int, ...], rng: Any) -> tuple[Tensor, Te
     wide = tensor.double()
     if not tensor.numel() or not wide.abs().max() < SHIFTABLE:
         return None
+    # bfloat16 has 8 bits, and is the only other dtype of the samples.
     precision = {torch.float64: 53, torch.float32: 24, torch.float16: 11}.get(tensor.dtype, 8)
+    # A row of zeros has no logarithm, so the smallest magnitude that counts is 2^-10.
     top = wide.abs().amax(dims, keepdim=True).clamp(min=2.0**-10).log2().ceil()
+    # Elements are at most 2^top and the shift is at most 3 * 2^top, so their sum is at most 2^(top + 2), which is
+    # 2^(precision - 1) steps of this grid. So the format holds every sum exactly.
     grid = torch.exp2(top - (precision - 3))
     coarse = (wide / grid).round() * grid
     moved = coarse + torch.from_numpy(rng.integers(-3, 4, top.shape).astype(np.float64)) * torch.exp2(top)
@@ -273,6 +281,8 @@ def _asked(
 def _is_moderate(tensor: Tensor) -> bool:
     """Whether squares of its elements are far from underflow and overflow where they are accumulated."""
     size = tensor.double().abs()
+    # The fourth root leaves room for a square, and for a sum or a product of squares on top of that. Half types
+    # accumulate in float32, so its range is what counts for them.
     info, inside = torch.finfo(torch.float32 if tensor.dtype.itemsize == 2 else tensor.dtype), size[size > 0]
     return not inside.numel() or bool((inside.min() >= info.tiny**0.25) & (inside.max() <= info.max**0.25))
 
@@ -282,5 +292,7 @@ def _scales_exactly(old: Any, new: Any, factor: float) -> bool:
     if old is None:
         return True
     if not isinstance(old, Tensor):
+        # A number such as eps is added to squares, and one that vanishes beside them would make the law hold whatever
+        # the op does with it.
         return bool(new >= NEGLIGIBLE)
     return _is_moderate(old) and torch.equal(new.double(), old.double() * factor)

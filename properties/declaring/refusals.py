@@ -42,6 +42,8 @@ class Mistake:
             changes = read(args)
             return None if changes is None else signature.changed(what, args, changes)
 
+        # An op may have an argument by another name than the declaration. A user reads the op's own name, so the
+        # error has to have that one in it.
         mentions = self.mentions or ((signature.own(self.argument),) if self.argument else ())
         return Refusal(self.name, mutate, self.error, mentions)
 
@@ -89,6 +91,8 @@ def integer(argument: str, *mentions: str, **others: Any) -> Mistake:
     """A tensor of int64 instead of a floating one: RuntimeError."""
 
     def integers(tensor: torch.Tensor) -> torch.Tensor:
+        # Only the dtype is to be wrong, and zeros are valid integers whatever the tensor held; NaN could not be
+        # converted.
         return torch.zeros_like(tensor, dtype=torch.int64)
 
     return wrong(argument, f"integer {argument}", integers, RuntimeError, *mentions, **others)

@@ -133,12 +133,14 @@ def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell 
     light = not PROFILES[settings.profile].inductor
     opened = open_cell(cell, light, op, tell)
     verdict = _closed(opened, _Drawn(opened, settings))
+    # Only a cell that held can be charged with a bias, because one that failed has its reason already.
     biases = opened.judge.tally.biases() if verdict.outcome == Outcome.VERIFIED else {}
     if not biases:
         return verdict
     # A bias is a statement about chance: it counts only if a fresh draw makes it again.
     fresh = open_cell(cell, light, op, tell)
     _closed(fresh, _Drawn(fresh, replace(settings, seed=settings.seed + _SECOND_DRAW)))
+    # The product is positive only where the errors of both draws lean to the same side.
     again = {name: mean for name, mean in fresh.judge.tally.biases().items() if mean * biases.get(name, 0.0) > 0}
     if not again:
         return verdict
@@ -163,6 +165,7 @@ def judge_case(text: str) -> None:
     """
     cell, sample = load_case(text)
     opened = open_cell(cell, light=True)
+    # A violation is dropped here: the process that drew the sample finds it, too, and says the verdict.
     with interrupt.heard(), state.pinned(), contextlib.suppress(Violation):
         try:
             _check(opened, sample)
@@ -203,6 +206,8 @@ class _Drawn:
 
     def failing(self) -> tuple[Sample, Violation | None]:
         assert self._last is not None
+        # If the last sample held, Hypothesis could not repeat a failure. Where an earlier sample has changed the
+        # process, that change is the failure, and its sample is the one to tell it by.
         return self._changes[0] if self._changes and self._last[1] is None else self._last
 
     @property
@@ -215,6 +220,8 @@ class _Drawn:
         drafts = kinds.drafts_of(self.opened.judge.op, cell.dtype, kind)
         # Ranks in processes wait for each other until a deadline; a sample that hangs would do so at every step.
         shrunk = self.opened.tell is None
+        # Samples with a label are there for their size or their regime; steering towards the largest error would draw
+        # away from both.
         limits = _hypothesis_settings(count, self._steered and not label, shrunk)
         seconds = draws.SHRINKING if kind == "large" else math.inf
         seed = _seed(cell, self.settings, label)
@@ -225,6 +232,8 @@ class _Drawn:
         with tally.clock("generate"):
             sample = _on(kinds.sample_of(draft, seed, question.slices, kind), self.opened.cell.device)
             declarations.require_arguments(self.opened.judge.op, sample)
+        # This is noted before the sample is judged, so that the sample is known even if judging it ends with
+        # something else than a Violation.
         self._last = (sample, None)
         try:
             _judge_one(self.opened, sample)
@@ -251,6 +260,8 @@ def _hypothesis_settings(examples: int, steered: bool, shrunk: bool) -> hypothes
 
 def _seed(cell: Cell, settings: Settings, label: str = "") -> int:
     """The seed of the cell's samples; with a label, of those besides its ordinary ones."""
+    # Python's own `hash` of a text differs from process to process, and a cell has to be asked the same wherever it
+    # is judged. The label keeps further samples from being the ordinary ones over again.
     digest = hashlib.sha256(f"{cell.key}:{settings.seed}{label and ':'}{label}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
 
@@ -284,6 +295,8 @@ def _check(opened: Opened, sample: Sample) -> None:
             if wrong:
                 raise kinds.DeclarationError(wrong) from err
             raise
+        # This is no Exception, so the clause above lets it pass; the last clause must not take it for something that
+        # the subject raised.
         except kinds.DeclarationError:
             raise
         except BaseException as err:
@@ -317,6 +330,8 @@ def _answered(opened: Opened, samples: _Samples) -> Verdict:
     measure = tally.measure()
     if measure.samples == 0:
         return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
+    # Planned and large samples are counted apart, because the many elements of a few large samples would hide that
+    # hardly anything of the others could be judged.
     of = [part for part in (PLANNED, LARGE) if not tally.mostly_judged(part)]
     if of or not measure.judged:
         whole = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"

@@ -52,6 +52,8 @@ def fault_of(op: Op, err: Exception) -> str:
     if isinstance(err, NoReadingError):
         return f"reference: {said} ({line_of(err)})"
     frames = traceback.extract_tb(err.__traceback__)
+    # A call that does not fit its function raises in the line that calls, which is ours: the function has no frame in
+    # the traceback then, and only the text names it.
     misfit = _MISFIT.match(said) if isinstance(err, TypeError) and frames and is_ours(frames[-1]) else None
     named = {path: f for path, f in _functions(op) if misfit and getattr(f, "__qualname__", "") == misfit[1]}
     if misfit and misfit[3] and len(named) > 1:  # lambdas are all of one name
@@ -59,6 +61,8 @@ def fault_of(op: Op, err: Exception) -> str:
     if named:
         return f"{' or '.join(named)}: {said} ({place_of(next(iter(named.values())))}); {_NEED}"
     frame = author_frame(err)
+    # Where lines of ours follow the author's last one, it was our code that raised when the author's line called it,
+    # so the fault is ours.
     if frame is None or any(is_ours(later) for later in frames[frames.index(frame) + 1 :]):
         return ""
     # What raised may be called by what was declared; what was not declared is no author's, wherever it stands.
@@ -93,6 +97,7 @@ def _fields_at(op: Op, frame: traceback.FrameSummary) -> list[str]:
     for path, function in _functions(op):
         code = getattr(function, "__code__", None)
         if code is not None and (code.co_filename, code.co_name) == (frame.filename, frame.name):
+            # Lambdas of one file all have the same name, so the lines decide which of them this one is in.
             first = code.co_firstlineno
             if first <= (frame.lineno or 0) <= max((n for *_, n in code.co_lines() if n), default=first):
                 found.append(path)

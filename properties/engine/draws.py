@@ -35,7 +35,8 @@ PATIENCE, STARVED_PATIENCE = 160, 900
 #: How many drafts there are for each large sample that is to be judged.
 DRAFTS = 200
 #: How many drafts one Hypothesis test draws where most are passed over: fewer than 10, from which on the first ones are
-#: made as simple as can be.
+#: made as simple as can be. Each of these tests has a seed of its own, because with one seed for all of them they would
+#: all draw the same drafts.
 AT_ONCE = 9
 #: How many further samples are judged of a regime of which nothing could be judged, and of large ones where most could
 #: not.
@@ -44,12 +45,16 @@ FURTHER = 12
 FEW = 4
 #: Among how many drafts a simpler one is looked for that fails, too.
 SIMPLER = 60
-#: Seconds for which a failing large sample is made smaller.
+#: Seconds for which a failing large sample is made smaller: Hypothesis would go on for as long as it finds a way, and
+#: every step with a large sample takes seconds.
 SHRINKING = 20.0
 
 
 class _Enough(BaseException):
-    """Ends a Hypothesis test early; not an Exception, for the same reason."""
+    """Ends a Hypothesis test early.
+
+    It is not an Exception, because Hypothesis takes every Exception for a failing sample, which it would shrink.
+    """
 
 
 # ------------------------------------------------------------------------------------------------- which are judged
@@ -108,6 +113,7 @@ class Large(Every):
     def wants(self, draft: Draft) -> bool:
         if not self._choosy:
             return True
+        # Every Hypothesis test begins with the simplest draft, which would be the same in every cell.
         if self._first:
             self._first = False
             return False
@@ -119,12 +125,16 @@ class Large(Every):
         size, (name, extent) = math.prod(draft.extents.values()), _longest(draft)
         if not ORDINARY_MOST < size <= self.most:
             return False
+        # Every second sample of DET has so many elements that torch shares the work among threads, because the
+        # order of sums may then differ from call to call. Some ops offer no such sample, so the search has an end.
         if self.shared and self.taken % 2 == 0:
             return size > SHARED or self._passed >= PATIENCE
         self._axes |= draft.extents.keys()
         if self._axes <= self._long or self._passed >= PATIENCE:
             self._long |= self._axes  # an axis that is still missing is never long: it is not looked for again
             return (name, _band(extent)) not in self._bands or self._passed >= PATIENCE + PATIENCE // 2
+        # The first sample with a new long axis is to be about its length alone: so its data is benign, and where the
+        # op has other axes they are not all of length one.
         telling = "benign" in regimes_of(draft.regime) and (len(draft.extents) == 1 or size > extent)
         return telling and extent > LONG and name not in self._long
 
@@ -146,6 +156,8 @@ def _longest(draft: Draft) -> tuple[str, int]:
 
 def _band(extent: int) -> int:
     """Which of the blocks that kernels work in an extent goes beyond."""
+    # Two extents within the same blocks take the same way through most kernels, so a second sample of one band would
+    # say little that is new.
     return sum(extent > block for block in (64, 72, 128, 1024, LONG, SHARED))
 
 
@@ -166,6 +178,8 @@ class Starved(Every):
 
     def wants(self, draft: Draft) -> bool:
         wanted = self._wanted().intersection(regimes_of(draft.regime))
+        # The more elements a draft has, the likelier it is that one of them overflows and takes all others of its sum
+        # with it.
         few = math.prod(draft.extents.values()) <= FEW
         return any(few or self._left[name] > FURTHER // 2 for name in wanted)
 
@@ -249,8 +263,11 @@ def stages(judgement: Judge, question: Property, examples: int, draw: Callable[[
         judgement.tally.note(f"no large samples: {reason}")
         count = 0
     kind = "ordinary" if asks_large else question.kind
+    # A property that is about large samples is asked of ordinary ones only where the op offers no large ones.
     if not (asks_large and count):
         draw(kind, examples - count, Every(), "")
+    # Where overflow has left most elements undecided, as many samples are drawn again. Compiled code gets none of
+    # these, because each sample is compiled anew, which takes seconds.
     if not judgement.tally.mostly_judged(PLANNED) and not judgement.compiled:
         draw(kind, examples, Every(), "more")
     if count:

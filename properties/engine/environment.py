@@ -32,6 +32,8 @@ def environment() -> dict[str, str]:
     found["libc"] = " ".join(platform.libc_ver())
     found["cpu"] = _cpu_name()
     found["cpu capability"] = torch.backends.cpu.get_cpu_capability()
+    # What counts are the processors that this process may use, which in a container are often fewer than the machine
+    # has.
     found["cpu count"] = str(len(os.sched_getaffinity(0)))
     found["torch threads"] = str(torch.get_num_threads())
     found["mkldnn"] = str(torch.backends.mkldnn.is_available())

@@ -37,6 +37,7 @@ def guarded(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
     start = time.perf_counter()
     with interrupt.heard(), state.pinned() as pin:
         verdict = _verdict_of(cell, judge)
+    # A change may be seen after a sample and again after the cell; the report names it once.
     changed = tuple(dict.fromkeys((*verdict.changed, *pin.changed)))
     if changed and verdict.outcome is Outcome.ERROR and verdict.code is not Code.DECLARATION:
         # With the process changed under it, the framework may raise anywhere; that is no fault of the framework.
@@ -52,6 +53,8 @@ def _verdict_of(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
             warnings.simplefilter("ignore")  # what a subject warns of is not judged, and would drown the log
             return judge()
     except Unsupported as answer:
+        # Another machine may have the device that this one lacks, so such a cell was not run; that an op is
+        # unsupported would be a statement about the op.
         outcome = Outcome.NOT_RUN if answer.code == Code.NO_DEVICE else Outcome.UNSUPPORTED
         return Verdict(cell, outcome, answer.code, str(answer))
     except kinds.DeclarationError as err:

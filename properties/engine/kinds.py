@@ -76,6 +76,8 @@ def declared(what: str, give: Callable[[], Any], function: Any = None) -> Any:
     except (Unsupported, DeclarationError, hypothesis.errors.UnsatisfiedAssumption):
         raise
     except hypothesis.errors.HypothesisException as err:
+        # By most of its exceptions Hypothesis steers its own test, and they have to reach it. This one says that a
+        # strategy was made from wrong arguments, which is a mistake of the declaration.
         if not isinstance(err, hypothesis.errors.InvalidArgument):
             raise
         raise DeclarationError(_raised(what, err, function)) from err
@@ -118,6 +120,8 @@ def author_frame(err: BaseException) -> traceback.FrameSummary | None:
         if is_ours(frame):
             formula = path.parent == _PACKAGE / "reference" and path.stem not in _READINGS
             return formula or path.is_relative_to(here / "catalog") or path.is_relative_to(here / "functions")
+        # This is asked before the standard library, whose folder may have the installed packages in it: the op's author
+        # may have installed the declaration, too.
         if path.is_relative_to(installed):
             return not any(path.is_relative_to(folder) for folder in libraries[:-1])
         return not any(path.is_relative_to(folder) for folder in libraries)
@@ -133,6 +137,8 @@ def sample_of(draft: Draft, seed: int, slices: int, kind: str) -> Sample:
         DeclarationError: the draft raised, gave no arguments, or no sample of its kind.
     """
     sample: Sample = declared("samples: fill of a Draft", lambda: draft.sample(seed, slices))
+    # A list would pass for arguments in most places, and fail far from here where arguments are put together as
+    # tuples.
     for args in (sample.args, *sample.slices):
         if not isinstance(args, tuple):
             raise DeclarationError(f"samples: fill of a Draft gave {type(args).__name__}, need a tuple of arguments")

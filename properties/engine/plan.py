@@ -36,6 +36,8 @@ def plugin_entry_points() -> tuple[EntryPoint, ...]:
     """Installed entry points that declare ops, unless OPASSAY_DISABLE_PLUGIN_AUTOLOAD is set."""
     if os.environ.get("OPASSAY_DISABLE_PLUGIN_AUTOLOAD"):
         return ()
+    # Entry points come in the order in which packages lie on the disk. That differs between machines, and the report of
+    # a run must not.
     return tuple(sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name))
 
 
@@ -112,10 +114,13 @@ def _choose(kind: str, wanted: Iterable[str], known: Sequence[str]) -> list[str]
     for name in wanted:
         if name not in known:
             raise SelectionError(_unknown(kind, name, known))
+    # The order is that of the table, and each name comes once, so that the order in which a user gives names changes
+    # no report.
     return [name for name in known if not wanted or name in wanted]
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    # Names are compared in lower case, because what is mistyped is often only the case.
     close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1)
     near = [k for k in known if close and k.lower() == close[0]]
     hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -126,5 +131,7 @@ def _load_plugin(point: EntryPoint) -> Any:
     try:
         return point.load()
     except (Exception, SystemExit) as err:
+        # SystemExit is caught as well, because a module that calls `sys.exit` while it is imported would end the
+        # command line as if all were well.
         text = f"plugin {point.name!r} ({point.value}) failed to load: {type(err).__name__}: {err}"
         raise PluginError(text) from err

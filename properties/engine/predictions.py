@@ -35,6 +35,8 @@ def _sums() -> list[str]:
     def bucketed(size: int) -> list[Entry]:
         comm, numbers = DryComm(1, size), NUMBERS  # not the root: nothing is added up here
         while numbers:
+            # A float32 number has four bytes. Tensors on the meta device have a size and no memory, and a size is all
+            # that the prediction needs.
             part = min(numbers, BUCKET // 4)
             comm.reduce(torch.empty(part, device="meta"), 0)
             numbers -= part
@@ -49,6 +51,7 @@ _TABLE: dict[str, Callable[[], list[str]]] = {"sync_batch_norm": _batch_norm, "r
 
 def sums(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
     """What `sync_batch_norm` sends for float32 input, forward and backward."""
+    # How many samples a rank has changes nothing: what is sent are sums per channel.
     x = torch.ones(2, channels, requires_grad=True)
     y = sync_batch_norm(x, None, None, training=True, comm=comm)
     forward = list(comm.ledger)

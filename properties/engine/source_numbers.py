@@ -22,6 +22,7 @@ def not_drawn() -> Iterator[None]:
     if collect is None:  # another version of Hypothesis; `test_source_numbers.py` says whether it draws such numbers
         yield
         return
+    # An instance of Hypothesis's own class without any numbers takes the place of those that it would collect.
     none = providers.Constants()
     providers._get_local_constants = lambda: none
     providers.CONSTANTS_CACHE.cache.clear()  # of the numbers that a draw may use; it is kept over all tests

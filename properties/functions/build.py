@@ -102,6 +102,7 @@ def class_of(base: Any, spec: Spec) -> Any:
         members["generate_vmap_rule"] = True
     else:
         rule = _slices if spec.rule == "slices" else _whole
+        # The rule calls the class that it is part of. That is bound below, before anybody can call the rule.
         members["vmap"] = staticmethod(lambda *given: rule(made, spec, *given))
     made = type(base)("Generated", (base,), members)
     return made
@@ -118,6 +119,8 @@ def _value(term: Term, number: float, wide: Sequence[Tensor]) -> Tensor:
     value = torch.as_tensor(1.0, dtype=torch.float64)
     for at, name in term.factors:
         value = value * VALUES[name](wide[at])
+    # The number among the arguments is always 2, so this leaves the formula as it is, unless the machinery hands over
+    # another number.
     value = value * (term.number * number / 2.0)
     return value.sum() if term.total else value
 
@@ -151,6 +154,8 @@ def _setup_context(spec: Spec, ctx: Any, inputs: Args, output: Any) -> None:
     ctx.save_for_backward(*(tensors[i] for i in spec.backward_order), *outputs)
     ctx.save_for_forward(*outputs, *(tensors[i] for i in spec.forward_order))
     ctx.mark_dirty(*(tensors[i] for i in sorted(spec.dirty)))
+    # The leaves after the terms are the extras, which have no way of being written; so the two sequences differ in
+    # length.
     marked = [leaf for leaf, way in zip(leaves, spec.ways, strict=False) if way == "marked"]
     ctx.mark_non_differentiable(*marked, *(leaf for leaf in leaves[len(spec.terms) :] if isinstance(leaf, Tensor)))
     ctx.set_materialize_grads(spec.materializes)
@@ -175,6 +180,8 @@ def _slope(spec: Spec, j: int, slot: int, wide: dict[int, Tensor], outputs: dict
         return None
     if j in outputs:
         return SLOPES_OF_VALUE[name](outputs[j])
+    # This slope is a constant and needs no saved argument. An argument that was written over, or is returned, has not
+    # been saved.
     if len(term.factors) == 1 and name == "same":
         return torch.as_tensor(term.number, dtype=torch.float64)
     slope = SLOPES[name](wide[at]) * term.number
@@ -194,9 +201,11 @@ def _backward(spec: Spec, ctx: Any, *grads: Any) -> Args:
     outputs = {j: _wide(t) for j, t in zip(_saved_outputs(spec), saved[len(spec.backward_order) :], strict=True)}
     # Every operand is made wide once: the derivative of each conversion is a rounding.
     cotangents = [None if g is None else _wide(g) for g in grads[: len(spec.terms)]]
+    # Autograd answers for every argument, also for the number and the text, which stand among the tensors.
     needed = tensors_of(spec, ctx.needs_input_grad)
     found: list[Any] = []
     for i in range(spec.arity):
+        # A frugal author leaves out the gradients that nobody asks for, and autograd has to take None for them.
         if i in spec.constants or (spec.frugal and not needed[i]):
             found.append(None)
             continue
@@ -257,6 +266,8 @@ def _tangent(
     if way == "marked" or (way in ("identity", "dirty") and first is None):
         return None
     if way == "identity":
+        # Torch wants the tangent to relate to the argument's tangent as the output relates to the argument: as a view
+        # of it.
         return first.view_as(first)
     parts = []
     for slot, (at, _) in enumerate(term.factors):
@@ -266,6 +277,7 @@ def _tangent(
     if not parts:
         return None
     total = functools.reduce(torch.add, parts)
+    # An argument that is written must have its tangent written as well, and not replaced by a new tensor.
     if way == "dirty":
         return first.copy_(total)
     return (total.sum() if term.total else total).to(dtype)
@@ -294,6 +306,7 @@ def _whole(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[A
     def moved(arg: Any, dim: int | None) -> Any:
         if not isinstance(arg, Tensor):
             return arg
+        # The call sees one batch, so an argument that all slices share is repeated for each of them, without a copy.
         if dim is None:
             return arg.unsqueeze(at).expand(*((*arg.shape, info.batch_size) if at else (info.batch_size, *arg.shape)))
         return arg.movedim(dim, at)

@@ -47,6 +47,8 @@ def _place(place: str) -> Any:
     module_name, _, path = place.partition(":")
     here = os.getcwd()
     if here not in sys.path:
+        # The folder comes last, so that no file of the user that happens to bear the name of an installed module
+        # takes its place.
         sys.path.append(here)
     with _declaring(place):
         value: Any = importlib.import_module(module_name)

@@ -85,6 +85,7 @@ class Spec:
     def written_otherwise(self) -> Spec:
         """The same formula in another container, with other orders of saving and the generated vmap rule."""
         after = CONTAINERS[(CONTAINERS.index(self.container) + 1) % len(CONTAINERS)]
+        # A function of several outputs cannot return one tensor alone.
         container = "tuple" if after == "one" else after
         return dataclasses.replace(
             self,
@@ -97,6 +98,8 @@ class Spec:
     def text(self) -> str:
         """The function as JSON, without what is as in the default: an argument of a sample, and of a case file."""
         told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        # Only what differs from the default is written, so that a small function has a short text in a case file, and
+        # an old case file stays valid where a field is added.
         differing = {f.name: told[f.name] for f in dataclasses.fields(self) if told[f.name] != f.default}
         return json.dumps(differing, default=_plain)
 
@@ -129,6 +132,8 @@ def spec_of(text: str) -> Spec:
     terms = terms_of(text)
     try:
         told = json.loads(text)
+        # JSON knows neither tuples nor sets, so both have come back as lists, which could not be compared or hashed
+        # as a `Spec` must be.
         orders = {name: tuple(told.get(name, ())) for name in ("ways", "backward_order", "forward_order")}
         constants = frozenset(told.get("constants", ()))
         return Spec(**{**told, **orders, "terms": terms, "constants": constants})

@@ -60,6 +60,7 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
     exact, half = kind == "integers", dtype in _HALF
     arity = draw(st.integers(1, 4))
     uses = [draw(st.sampled_from(("free",) * 6 + ("returned", "written", "step"))) for _ in range(arity)]
+    # Every ordinary term is a product of free arguments, so there has to be one.
     if "free" not in uses:
         uses[0] = "free"
     free = [i for i, use in enumerate(uses) if use == "free"]
@@ -71,6 +72,8 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
     if draw(st.booleans()):
         ordinary.append((Term(((draw(st.sampled_from(free)), "step"),)), "marked"))
     pairs = draw(st.permutations(ordinary + special))
+    # What is returned has the slope 1, and what is written over no longer has the value that the derivative would
+    # need; neither is saved.
     saved = [i for i, use in enumerate(uses) if use in ("free", "step")]
     extras = draw(st.booleans())
     return Spec(
@@ -82,6 +85,8 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         constants=frozenset(steps),
         backward_order=tuple(draw(st.permutations(saved))),
         forward_order=tuple(draw(st.permutations(saved))),
+        # An output in a half type has been rounded to few bits, and a derivative that is taken from it would have
+        # that error.
         saves_outputs=not half and draw(st.booleans()),
         broadcasts=draw(st.booleans()),
         materializes=draw(st.booleans()),
@@ -113,6 +118,7 @@ def _written(draw: st.DrawFn, at: int, plain: bool) -> tuple[Term, str]:
 
 @st.composite
 def _terms(draw: st.DrawFn, free: Sequence[int], steps: Sequence[int], exact: bool) -> Term:
+    # The exponential and the hyperbolic tangent of integers are irrational, but for that of zero.
     names = ("same", "square") if exact else ("same", "square", "exp", "tanh")
     many = draw(st.sampled_from((1, 2, 2, 3)))
     again = draw(st.booleans())

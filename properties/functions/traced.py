@@ -35,6 +35,8 @@ def formula_of(forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def formula(*args: Any) -> Any:
         shapes = [(np.shape(a), _dtype(a)) if _is_array(a) else a for a in args]
+        # The numbers and the branches that Python took are frozen into a graph, so it holds for these shapes, dtypes
+        # and other arguments alone.
         key = repr(shapes)
         if key not in graphs:
             graphs[key] = _graph(forward, args)
@@ -67,6 +69,8 @@ def _graph(forward: Callable[..., Any], args: Sequence[Any]) -> torch.fx.GraphMo
     examples = [torch.ones(np.shape(args[i]), dtype=_dtype(args[i])) for i in positions]
     try:
         with torch.no_grad():
+            # A forward may write into tensors; that is traced as operations with results of their own, because arrays
+            # are never written here.
             return make_fx(torch.func.functionalize(flat), tracing_mode="fake")(*examples)
     except Exception as err:
         raise UntraceableError(f"forward cannot be traced: {type(err).__name__}: {err}") from err
@@ -152,6 +156,7 @@ def _reciprocal(x: Any) -> Any:
 
 
 def _logistic(x: Any) -> Any:
+    # The exponential is taken of minus the magnitude, which overflows for no argument.
     decay = np.exp(np.where(x < 0, x, -x))
     return np.where(x < 0, decay, 1.0) / (1.0 + decay)
 
@@ -173,6 +178,8 @@ def _addmm(c: Any, a: Any, b: Any) -> Any:
     return np.matmul(a, b) + c
 
 
+# A formula is about real numbers. So operations that change only the dtype, the memory or the graph leave a value as
+# it is, and the rounding that comes with a dtype is the business of the contract.
 RULES: dict[Any, Rule] = {
     **dict.fromkeys(
         (

@@ -117,18 +117,22 @@ def _bound(forward: Callable[..., Any], row: Any) -> Args:
 def _observed(forward: Callable[..., Any], args: Args) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
     """Positions of the arguments that forward writes, and per floating output the argument whose memory it shares."""
     copies = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
+    # Torch counts in `_version` how often a tensor is written, through views of it as well.
     before = {i: a._version for i, a in enumerate(copies) if isinstance(a, torch.Tensor)}
     with torch.no_grad():
         leaves = pytree.tree_leaves(forward(*copies))
     written = tuple(i for i, version in before.items() if copies[i]._version != version)
+    # Tensors without elements have no memory, so all of them would seem to share it.
     homes = {copies[i].untyped_storage().data_ptr(): i for i in before if copies[i].numel() and i not in written}
     floating = [t for t in leaves if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]
+    # An argument that is written is copied before the call (`_applied`), so its output shares no memory with it.
     return written, tuple(homes.get(t.untyped_storage().data_ptr()) if t.numel() else None for t in floating)
 
 
 def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, first: Args) -> Any:
     if reference is not None:
         functools.update_wrapper(stated := functools.partial(reference), reference)
+        # Algorithms that the user has declared belong to the formula, and the wrapped one has to show them as well.
         stated.algorithms = algorithms(reference)  # type: ignore[attr-defined]
         return stated
     traced = formula_of(forward)
@@ -183,6 +187,7 @@ def _filled(args: Args, rng: Any, dtype: torch.dtype) -> Args:
 
 def _between(tensor: torch.Tensor, rng: Any) -> torch.Tensor:
     values = tensor.detach().to(torch.float64)
+    # Without a generator the values stay as they were given: the first slice is the user's own sample.
     if rng is None or not values.numel():
         return values
     flat = values.reshape(-1).numpy()

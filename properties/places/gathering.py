@@ -43,12 +43,15 @@ class OnRanks:
     def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
         """The verdict of a cell; its reason names the world."""
         world = worlds.here()
+        # The cell is opened here only for its declaration and its refusals; the engine opens it once more to judge
+        # it.
         declared = cells.open_cell(cell, light=True, op=op).judge.op
         if declared.ranks is None and declared.devices is None:
             raise Unsupported(Code.NOT_APPLICABLE, f"{cell.op} runs in one place")
         lacks = world.lacks(cell.device)
         if lacks:
             raise Unsupported(Code.NO_DEVICE, lacks)
+        # Ranks in lockstep are threads of this process, and no other process has to be told what is judged.
         tell = None
         if world.in_processes:
             if op is not None:
@@ -83,6 +86,7 @@ class LocalTeam:
 
     def _started(self, deadline: float) -> Team:
         path, size = str(Path(self._folder.name) / "store"), self.world.size or 1
+        # Rank 0 is this process, so the processes begin with rank 1.
         command = (sys.executable, "-m", "opassay.properties.places.rank_program")
         for rank in range(1, size):
             world = [self.world.comm, self.world.fabric, size]
@@ -114,6 +118,8 @@ class LocalTeam:
         team, self._team = self._team, None
         try:
             if team is not None and team.close():
+                # Only ranks that heard that they may go get a moment to do so. The others wait for something that
+                # will never come, and are ended below.
                 end = time.monotonic() + _ENDING
                 for process in self._processes:
                     process.dismiss()
@@ -163,6 +169,8 @@ def gather(world: World, deadline: float = DEADLINE) -> None:
         RuntimeError: ranks that torchrun started have lost each other, or a rank ended where it was started.
     """
     if worlds.launched():
+        # Ranks that torchrun started cannot be replaced from here, so once they have lost each other COMM can be
+        # judged no more.
         launched = join(world)
         if launched.broken:
             raise RuntimeError(f"gather: the ranks that torchrun started have lost each other: {launched.broken}")

@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+# These numbers are those of linux/prctl.h, which Python has no names for.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 

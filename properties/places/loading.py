@@ -32,6 +32,7 @@ def require_loadable(
     process = Process(ALONE, command=command or WORKER)
     try:
         until = time.monotonic() + DEADLINE
+        # The first answer only says that the worker is ready, so it is taken before any name is asked for.
         _answer(process, "", until, stopped)
         for name in names:
             process.ask({"load": name})
@@ -39,6 +40,8 @@ def require_loadable(
             if said:
                 raise PluginError(f"op {name!r} cannot be loaded: {said}")
     finally:
+        # The process is ended at once and not told to go, because what was imported there may have left anything
+        # running.
         process.kill()
         process.close()
 

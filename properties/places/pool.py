@@ -174,6 +174,8 @@ class Pool:
         self._memory = self.terms.memory or fair_share(self.terms.workers)
         for cell in self.cells:
             self._waiting.setdefault(owner_of(cell.op), deque()).append(cell)
+        # An op may start processes of its own and then lose its worker. Unless this process adopts them, they become
+        # children of the system's first process, and nobody here could find and end them.
         adopt_orphans(True)
         self._selector = selectors.DefaultSelector()
 
@@ -197,6 +199,8 @@ class Pool:
 
     def close(self) -> None:
         """End all workers."""
+        # All idle workers are told to go before the first of them is waited for, so that they take their leave at the
+        # same time and not one after the other.
         for worker in self._workers:
             if worker.cell is None:
                 worker.process.dismiss()
@@ -222,6 +226,8 @@ class Pool:
     def _neediest(self) -> str | None:
         """The op with the most cells per worker that is at work on it or starting; None where none needs another."""
         at_work = Counter(worker.owner for worker in self._workers)
+        # A worker that is idle or still starting will take one of these cells by itself, so that cell is no reason
+        # for another worker.
         idle = Counter(worker.owner for worker in self._workers if worker.cell is None)
         needs = {o: len(w) / (at_work[o] + 1) for o, w in self._waiting.items() if len(w) > idle[o]}
         return max(needs, key=lambda owner: needs[owner]) if needs else None
@@ -233,11 +239,14 @@ class Pool:
         self._workers.append(_Worker(process, owner, time.monotonic() + STARTING, self._started))
         self._started += 1
         for handle in (process.answers, process.output):
+            # An attached worker prints to the terminal, so it has no pipe of output that one could wait for.
             if handle >= 0:
                 self._selector.register(handle, selectors.EVENT_READ)
 
     def _give(self, worker: _Worker, cell: Cell) -> Event:
         worker.cell, worker.deadline = cell, time.monotonic() + self.terms.timeout
+        # What it has printed so far belongs to the cells before this one, and must not be charged to the op of this
+        # one.
         worker.heard = worker.process.printed
         question = [cell.op, cell.property, cell.dtype, cell.device, cell.subject]
         worker.process.ask({"cell": question, "settings": dict(self.terms.settings)})
@@ -260,7 +269,11 @@ class Pool:
         except AnswerError as err:
             yield from self._lost(worker, f"the process said {err}")
             return
+        # Output is read in every round, because a worker whose pipe is full would stand still in the middle of its
+        # cell.
         process.listen()
+        # A pipe that the other side has closed counts as readable for ever, so waiting for it would return at once,
+        # and this process would spin.
         if process.output in process.closed:
             self._forget(process.output)
         if process.answers in process.closed and not ended:
@@ -269,9 +282,12 @@ class Pool:
         if ended:
             what = "died while this cell ran" if worker.cell is not None else "ended before its first cell"
             yield from self._lost(worker, f"the process {what} ({process.how()})")
+        # An idle worker is never out of time: the deadline that it still has is that of a cell which it has answered.
         elif time.monotonic() > worker.deadline and (worker.cell is not None or not worker.ready):
             process.tell_stacks()
             yield from self._lost(worker, "stopped after its time limit", timed_out=True)
+        # The limit that a worker sets for itself (RLIMIT_DATA) leaves out shared memory, so what it holds is measured
+        # from outside as well.
         elif process.memory() > self._memory:
             limit = f"{self._memory / _GIB:.1f} GiB"
             yield from self._lost(worker, f"stopped because its process took more than {limit} of memory")
@@ -290,6 +306,7 @@ class Pool:
             verdict = self.accept(cell, answer["verdict"])
         except ValueError as err:
             raise AnswerError(f"something that is no verdict on its cell ({err})") from err
+        # This comes before the worker loses its cell, because what it printed is charged to the op of that cell.
         yield from self._count_printed(worker)
         worker.cell = None
         yield Answered(cell, verdict, tuple(str(note) for note in answer.get("notes", ())))
@@ -298,6 +315,7 @@ class Pool:
         """A worker has ended, or must be ended."""
         process, cell = worker.process, worker.cell
         yield from self._count_printed(worker)
+        # The process is ended before its output is read, so that what is quoted really is the last that it printed.
         process.kill()
         said = process.said().strip()
         details = "\n".join(filter(None, (process.stacks().strip(), f"printed last:\n{said}" if said else "")))
@@ -306,12 +324,15 @@ class Pool:
             yield Died(cell, timed_out, how, details)
             yield from self._judge_op(cell)
         elif not worker.ready:
+            # One worker may fail to start by chance. Two in a row mean that none can start here, and without an end
+            # the pool would go on to start them for ever.
             self._failed_starts += 1
             if self._failed_starts >= PATIENCE:
                 raise StartError(f"workers end before their first cell: {how}; {details[-500:]}")
 
     def _judge_op(self, cell: Cell) -> Iterator[Event]:
         """Give up an op that has ended too many workers: one bad op must not take the run's time from the others."""
+        # Deaths are counted by subject, too: that one implementation of an op crashes says nothing about the others.
         key = (cell.op, cell.subject)
         self._deaths[key] += 1
         if self._deaths[key] < PATIENCE:
@@ -342,9 +363,13 @@ class Pool:
         self._forget(worker.process.answers)
         self._forget(worker.process.output)
         worker.process.close()
+        # The orphans are ended here, not by a generator that runs when it is iterated over: `close` wants no events,
+        # and would otherwise leave them alive.
         return iter(self._bury_orphans(worker))
 
     def _forget(self, handle: int) -> None:
+        # A pipe that was closed early is forgotten a second time when its worker ends, and -1 stands for a pipe that
+        # never was.
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(handle)
 
@@ -358,7 +383,10 @@ class Pool:
             with contextlib.suppress(OSError):
                 names.append(Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip())
                 os.kill(pid, signal.SIGKILL)
+                # A process that was killed stays in the system's table until its parent has asked how it ended.
                 os.waitpid(pid, 0)
+        # The ops of the catalog share their workers, so it is not known which of them left a process behind, and none
+        # is named.
         if not names or not owner:
             return []
         return [Note(f"{owner} left processes behind, which were ended: {', '.join(names[:5])}")]

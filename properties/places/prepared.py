@@ -70,6 +70,8 @@ class Worker:
             raise WorkerError("the worker for forward AD is not running")
         try:
             until = time.monotonic() + self._deadline
+            # A process says once, before its first answer, that it is ready. The question was sent without waiting for
+            # that, so it is passed over here.
             while "ready" in (reply := self.process.answer(until)):
                 continue
             return verdict_of(reply["verdict"])
@@ -95,6 +97,8 @@ class Worker:
 
     def _start(self) -> None:
         self.close()
+        # The process keeps the mark of the worker that starts it, so that the pool finds both when it ends that
+        # worker.
         command = (sys.executable, "-m", "opassay.properties.places.prepared_program")
         self.process = Process({"prepare": self._prepare}, command=command, marked=False)
         atexit.register(self.close)
@@ -144,8 +148,10 @@ class Prepared:
 
     def _answered(self, cell: Cell, data: dict[str, Any]) -> Verdict:
         self.before.ask(**data)
+        # Torch's op as it comes needs no process in which our decompositions are installed.
         if cell.subject != "opassay":
             return self.before.answer()
+        # Both processes are asked before either answer is waited for, so that they work at the same time.
         self.after.ask(**data)
         without, verdict = self.before.answer(), self.after.answer()
         if verdict.outcome is Outcome.WEAK and not verdict.measure.judged:

@@ -61,7 +61,7 @@ class Process:
 
     Attributes:
         answers, output: file descriptors to wait for; -1 for none. printed: how many bytes the process printed.
-        closed: those of the two that the other side has closed, which a process does when it ends, or for spite.
+        closed: those of the two that the other side has closed, when its process ended, or because an op closed it.
         mark: the setting in the environment by which this process, and what it starts, can be told from others.
     """
 
@@ -96,12 +96,16 @@ class Process:
                 start_new_session=not attached,
             )
         except BaseException:
+            # Nobody has an object whose constructor raised, so nobody could close these pipes later.
             self._shut(self._questions, self.answers, self.output)
             raise
         finally:
+            # The process has copies of its own of these ends. If this side kept its copies, the pipes would stay open
+            # after the process has ended, and its end would not be seen.
             self._shut(theirs_in, theirs_out, -1 if printed is None else printed)
         for handle in (self.answers, self.output):
             if handle >= 0:
+                # Reading must never wait, because one owner looks after several processes in turn.
                 os.set_blocking(handle, False)
         self.ask(hello)
 
@@ -132,8 +136,10 @@ class Process:
         """
         while more := self._drain(self.answers):
             self._unread += more
+            # An op may find this pipe and write into it; without a limit it could fill the memory of the owner.
             if len(self._unread) > MAX_ANSWER:
                 raise AnswerError(f"an answer of more than {MAX_ANSWER} bytes")
+        # What follows the last line break is the beginning of an answer that is still on its way.
         *lines, rest = self._unread.split(b"\n") if b"\n" in self._unread else (self._unread,)
         self._unread = rest
         return [_decoded(bytes(line)) for line in lines]
@@ -150,6 +156,8 @@ class Process:
             KeyboardInterrupt: it was stopped.
         """
         while not self._told:
+            # This is asked before the pipe is read: a process that has ended by now has written all that it will ever
+            # write, so an answer that came just before the end is not lost.
             ended = self.ended
             self._told += self.read()
             self.listen()
@@ -162,6 +170,8 @@ class Process:
             left = until - time.monotonic()
             if left <= 0:
                 raise EndedError(f"did not answer in time{self._last_lines()}")
+            # A closed pipe counts as readable for ever. The wait is short, because neither the end of a process nor
+            # an interrupt makes a pipe readable.
             open_ones = [h for h in (self.answers, self.output) if h >= 0 and h not in self.closed]
             select.select(open_ones, [], [], min(left, _TICK))
         return self._told.popleft()
@@ -191,6 +201,7 @@ class Process:
         """Bytes of memory that the process holds now."""
         try:
             with open(f"/proc/{self.pid}/statm", "rb") as file:
+                # The second number is the resident set, in pages: what is only reserved costs the machine nothing.
                 return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, IndexError, ValueError):
             return 0
@@ -211,6 +222,8 @@ class Process:
         """Where its threads stood, if it ended by a fatal signal or was asked to tell."""
         self._stacks.seek(0)
         content = self._stacks.read(MAX_STACKS * 64)
+        # Stacks that were asked for may stand before those of a crash. The crash is what ended the process, so the
+        # report begins with the last one.
         start = max(content.rfind(b"Fatal Python error"), 0)
         return content[start : start + MAX_STACKS].decode(errors="replace")
 
@@ -223,6 +236,8 @@ class Process:
         while time.monotonic() < until and not self.ended:
             size = os.fstat(self._stacks.fileno()).st_size
             time.sleep(0.05)
+            # The handler writes piece by piece and says nowhere that it has finished, so it counts as finished once
+            # nothing is added between two looks.
             if size > before and os.fstat(self._stacks.fileno()).st_size == size:
                 return
 
@@ -230,6 +245,8 @@ class Process:
         """End the process and all of its session, at once."""
         if not self.attached:
             with contextlib.suppress(ProcessLookupError, PermissionError):
+                # A process with a session of its own leads a group of its own, to which all that an op started there
+                # belongs, unless it left that group on purpose.
                 os.killpg(self.pid, signal.SIGKILL)
         self._popen.kill()
         self._popen.wait()
@@ -264,6 +281,7 @@ class Process:
             more = os.read(handle, 1 << 16)
         except BlockingIOError:
             return b""
+        # To read nothing from a pipe, without an error, means that every writer has closed it.
         if not more:
             self.closed.add(handle)
         return more
@@ -282,6 +300,8 @@ def _environment(mark: str) -> dict[str, str]:
     Some cells ask for several threads; threads that spin would take the processor from the other processes.
     """
     own = dict([mark.split("=", 1)]) if mark else {}
+    # The order matters: a user may choose another way of waiting, but not another number of threads, on which the
+    # order of sums depends.
     return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **_ENVIRONMENT, **own}
 
 

@@ -63,6 +63,8 @@ class Team:
         self._comm: TorchComm | None = None  # for programs; there is none at first, and after one has failed
         #: What rank 0 has said to this rank while it waited for a program: it answers to that once it is free.
         self._heard_instead: Message | None = None
+        # The first group is one of gloo even where programs talk over NCCL: the wire is made from it, and carries bytes
+        # that lie in the memory of the host.
         meeting = datetime.timedelta(seconds=_MEETING)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world.size or 1, timeout=meeting)
         self._all = dist.GroupMember.WORLD
@@ -73,6 +75,8 @@ class Team:
         except BaseException:
             dist.destroy_process_group()
             raise
+        # From here on this process has no default group, so that the cells of other properties find what they would
+        # find in a process without ranks.
         dist.GroupMember.WORLD = None
         self.enter()
 
@@ -89,6 +93,8 @@ class Team:
         left = ""  # why this rank has left the last case, if by an error
         with contextlib.suppress(_ApartError):
             while True:
+                # While this rank waited for the others to come to a program, rank 0 may have ended the case; what it
+                # said then is the order to follow now.
                 order = self._heard_instead or self._exchange(pack(Said.FREE, left))[0]
                 self._heard_instead, left = None, ""
                 if order.said is Said.END:
@@ -105,6 +111,7 @@ class Team:
         told = False
         try:
             if self.rank == 0 and not self.broken:
+                # The wire usually waits for a day, which is too long where a rank may be gone already.
                 self._wire.deadline = _FAREWELL
                 with contextlib.suppress(_ApartError):
                     self._exchange(pack(Said.END))
@@ -183,11 +190,14 @@ class Team:
 
     def _begin(self) -> str:
         """See that every rank has come to the program; where the board for a new group is, or empty."""
+        # A board is shared memory: there can be one only where all ranks are on one machine, and a new one is needed
+        # only for a new group.
         if self.rank == 0 and self._together and not (self._comm or self._board or self.broken):
             self._board = Board.create(self.world.size or 1)
         told: list[Message] = []
         if self._heard_instead is None:
             told = self._exchange(pack(Said.RUN, "" if self._board is None else self._board.path))
+            # Only what rank 0 says is an order, so any other message of it means that it has left this case.
             if told[0].said is not Said.RUN:
                 self._heard_instead = told[0]
         if self._heard_instead is not None:
@@ -221,6 +231,8 @@ def _outcome(program: Callable[[Any], Any], comm: TorchComm) -> bytes:
     try:
         return pack(Said.RAN, result=program(comm))
     except BaseException as err:
+        # A program that raises SystemExit, or the like, has failed as with any other error. Only a user's interrupt
+        # ends the run.
         interrupt.reraise()
         if comm.board is not None:
             comm.board.__exit__(type(err), err, err.__traceback__)  # ranks that wait for this one hear of it at once

@@ -32,14 +32,18 @@ def serve(prepare: Callable[[Said], dict[str, str]], answer: Callable[[Said], Sa
         answer: takes a question, gives its answer; both as JSON has them.
     """
     owner, questions, answers, stacks, manner = sys.argv[1:6]
+    # This comes first, because until then nothing would end this process if its owner were killed.
     end_with(int(owner))
     for handle in (questions, answers, stacks):
         os.set_inheritable(int(handle), False)  # what an op starts must not hold the owner's pipes
     faulthandler.enable(int(stacks))
+    # The owner sends this signal to a process that is out of time. The handler is written in C, so it also works
+    # while an op holds the interpreter's lock.
     faulthandler.register(signal.SIGUSR1, int(stacks), all_threads=True)
     if manner != "attached":
         # The owner hears the user's interrupt and ends this process. So a KeyboardInterrupt here is an op's own.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # An op that looks at the command line must not find the owner's pipes there and take them for arguments.
     sys.argv[1:] = []
     status, pid = _BROKEN, os.getpid()
     try:

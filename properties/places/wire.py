@@ -74,6 +74,7 @@ def unpack(content: bytes) -> Message:
 def _packed(value: Any) -> msgspec.msgpack.Ext:
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"result of a program: got a {type(value).__name__}, need tensors, numbers and texts in lists")
+    # A conjugate or a negative may be no more than a mark on a tensor, and the bytes would not tell of it.
     found = value.detach().cpu().resolve_conj().resolve_neg()
     # A copy, because only its strides can be relied on: an expanded element counts as contiguous with a stride of 0.
     content = found.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -88,9 +89,11 @@ def _unpacked(code: int, content: memoryview) -> torch.Tensor:
     dtype = getattr(torch, found.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"no message of a rank: got dtype={found.dtype!r}, need the name of a torch dtype")
+    # Two negative extents have a positive product, so the signs are looked at before the sizes are compared.
     if min(found.shape, default=0) < 0 or math.prod(found.shape) * dtype.itemsize != len(found.content):
         size = len(found.content)
         raise ValueError(f"no message of a rank: got shape={found.shape} of {found.dtype} in {size} bytes")
+    # `torch.frombuffer` refuses a buffer of no bytes.
     if not found.content:
         return torch.empty(found.shape, dtype=dtype)
     return torch.frombuffer(bytearray(found.content), dtype=dtype).reshape(found.shape)

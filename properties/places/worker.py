@@ -30,6 +30,7 @@ def _prepare(hello: dict[str, Any]) -> dict[str, str]:
     """Imports torch and goes where the owner says; what this process is."""
     limit = int(hello["memory"])
     if limit:
+        # A hard limit of -1 is no limit; a soft limit above a hard one would be refused.
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
     _prefer_to_die()
@@ -89,6 +90,7 @@ def _place(err: BaseException) -> str:
     ours = Path(__file__).resolve().parents[2]
     frames = [frame for frame in traceback.extract_tb(err.__traceback__) if Path(frame.filename).is_file()]
     found = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(ours)]
+    # A failed import ends in lines of importlib, which are in no file that the author could mend.
     theirs = [frame for frame in found if Path(frame.filename).parent.name != "importlib"]
     return f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
 
@@ -106,6 +108,8 @@ def _timed(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
     """The verdict; an exception that comes out of the framework is the verdict `error`, never the end of the worker."""
     start = time.perf_counter()
     try:
+        # What runs here has guards of its own, so an exception that comes through is a fault of those guards. It must
+        # not end a worker that other ops share.
         verdict = run()
     except Exception as err:
         said = f"{type(err).__name__}: {err}"

@@ -109,6 +109,7 @@ def _ranks_reduce(over: Any, comm: Any, num_inputs: int, *args: Any) -> Any:
 def _ranks_gather(over: Any, comm: Any, dim: int, *args: Any) -> Any:
     if args[0].dim() == 0:
         return over.gather(args[comm.rank].reshape(1), 0, (1,) * len(args), comm)
+    # The collectives over ranks gather along the first axis alone.
     axis = dim % args[0].dim()
     whole = over.gather(args[comm.rank].movedim(axis, 0), 0, [x.shape[axis] for x in args], comm)
     return whole.movedim(0, axis)
@@ -132,6 +133,7 @@ def _ranks_scatter(over: Any, comm: Any, chunk_sizes: tuple[int, ...], dim: int,
 @st.composite
 def _shape(draw: st.DrawFn, kind: str, places: int, dims: tuple[int, ...] = (1, 0, 2)) -> tuple[int, ...]:
     limit = strategies.LARGEST if kind == "large" else 48
+    # A tensor without axes has one element, so it can be neither empty nor large.
     rank = draw(st.sampled_from(tuple(d for d in dims if d or kind not in ("empty", "large"))))
     return tuple(draw(strategies.extents(kind, rank, max(limit // places, 2))))
 
@@ -175,6 +177,7 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         dim = draw(st.integers(-len(shape), len(shape) - 1))
         lengths = [draw(st.integers(0, shape[dim])) for _ in range(places)]
         if kind == "large":
+            # At least one part is of the full length, or no tensor of a large sample might be large.
             lengths[0] = shape[dim]
         axis = dim % len(shape)
         shapes = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]

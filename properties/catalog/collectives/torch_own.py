@@ -49,6 +49,8 @@ def _gather(comm: Any, dim: int, *args: Any) -> Any:
 
 
 def _scatter(comm: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> Any:
+    # torch.distributed scatters parts of one size alone, so shorter ones are filled up with zeros, which are cut off
+    # again.
     rows, longest = input.movedim(dim, 0), max(chunk_sizes)
     parts = [
         torch.cat([part, part.new_zeros((longest - len(part), *part.shape[1:]))]) if len(part) < longest else part

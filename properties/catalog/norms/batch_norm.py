@@ -43,6 +43,7 @@ def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         "positions": tuple(positions),
         "weight": draw(st.sampled_from((kept, kept, None))),
         "bias": draw(st.sampled_from((kept, kept, None))),
+        # Evaluation needs running statistics; in training a quarter of the samples go without them.
         "running": None if training and draw(st.integers(0, 3)) == 3 else draw(st.sampled_from(beside)),
         "regime": draw(drawing.regime(kind)),
         "eps": draw(st.sampled_from(drawing.EPS)),
@@ -86,8 +87,10 @@ def _samples(
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         structure = draw(structures(dtype, kind)) | fixed
+        # Torch's function refuses one element per channel in training, and aten's ops take it: `least` is 2 or 0.
         if structure["training"] and structure["n"] * math.prod(structure["positions"]) == 1:
             structure["n"] = max(least, 1)
+        # The same functions refuse an eps of zero in training, because the deviation of a constant channel is zero.
         if structure["training"] and least > 1:
             structure["eps"] = structure["eps"] or 1e-5
         for name in needs:

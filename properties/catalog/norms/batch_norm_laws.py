@@ -32,6 +32,7 @@ def _shifted(input: Tensor, training: bool, rng: Any) -> Sequence[Named] | None:
 
 
 def _on_a_line(input: Tensor, training: bool) -> Sequence[Named] | None:
+    # Twice the input has to be exact, or the three points do not lie on a line.
     if training or not torch.equal((input * 2.0).double(), input.double() * 2.0):
         return None
     return [{"input": x} for x in (torch.zeros_like(input), input, input * 2.0)]
@@ -44,10 +45,13 @@ def _line(at_0: Any, at_x: Any, at_2x: Any) -> tuple[Any, Any]:
 def _taking_all(input: Tensor, running_var: Tensor | None, training: bool) -> Sequence[Named] | None:
     if not training or running_var is None or input.numel() <= input.shape[1]:
         return None
+    # With momentum 1 nothing is left of the old statistics, so the new ones are those of the batch.
     return ({"momentum": 1.0},)
 
 
 def _unbiased(outputs: Any, *, input: Tensor) -> tuple[Any, Any]:
+    # The expected statistics are computed in a wider format than any dtype of a sample, so that hardly more than the
+    # last rounding of them is an error of their own.
     x = input.double().numpy().astype(np.longdouble)
     exact = (x.mean(dims_of(input)), x.var(dims_of(input), ddof=1))
     return outputs[-2:], tuple(torch.from_numpy(np.asarray(values, dtype=np.float64)) for values in exact)

@@ -92,6 +92,7 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
     def fill(rng: Any) -> dict[str, Any]:
         given = _arguments(rng, structure, dtype)
+        # The backward op takes no bias, because no gradient depends on it.
         del given["bias"]
         # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
         x, weight, eps = given["input"], given["weight"], given.pop("eps") or 1e-5
@@ -138,6 +139,7 @@ def _shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[Named] | None
 
 def _groups_rolled(input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None) -> Named:
     """Groups and their parameters one group on."""
+    # To roll by one whole group leaves every group together, so each keeps its statistics bit for bit.
     by = input.shape[1] // num_groups
     parameters = {"weight": weight, "bias": bias}
     rolled = {name: None if values is None else values.roll(by) for name, values in parameters.items()}

@@ -35,6 +35,7 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         dims = tuple(range(-len(structure["inner"]), 0))
         mean, rstd = shared.statistics(x, x, dims, eps, keepdim=True)
         wanted = (mask[0], mask[1] and weight is not None, mask[2] and bias is not None)
+        # A call that wants no gradient at all would have no output to be judged by.
         wanted = wanted if any(wanted) else (True, *wanted[1:])
         return given | {"grad_out": grad, "mean": mean, "rstd": rstd, "output_mask": wanted}
 
