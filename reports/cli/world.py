@@ -32,6 +32,8 @@ def world_of(options: dict[str, Any]) -> World:
     """The world that the options name; under torchrun, of as many ranks as it started."""
     comm, fabric, size = options["comm"], options["fabric"], options["ranks"]
     if launched():
+        # torchrun decides how many ranks there are, so an option that says otherwise could only be ignored; it is
+        # refused.
         started = int(os.environ["WORLD_SIZE"])
         if comm == COMMS[0]:
             raise Stop(exit_codes.USAGE, f"--comm: got {comm} under torchrun with {started} ranks, need gloo or nccl")

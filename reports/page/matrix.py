@@ -105,7 +105,7 @@ def make_square(verdict: Verdict, carded: Container[str], marks: Mapping[str, st
     where = (cell.op, cell.property, cell.dtype, cell.device, cell.subject)
     group = "bad" if verdict.outcome in BAD else "ok" if verdict.outcome in CHECKED else "gap"
     mark = marks.get(cell.key, "")
-    # A mark of the gate takes the place of the outcome's own sign; the outcome still decides the colour.
+    # A mark of the gate takes the place of the outcome's sign; the outcome stays among the classes of the square.
     glyph, extra = _MARKS.get(mark, (GLYPHS[verdict.outcome], ""))
     # The script of the page searches in these words, so all that a reader might type is among them.
     words = " ".join((*where, str(verdict.outcome), str(verdict.code), mark))

@@ -146,7 +146,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
 
 
 def _share(standing: Standing, marks: Mapping[str, str]) -> Share:
-    # A piece begins where the one before it ends. Its left end is rounded, but the sum is not, or gaps would add up.
+    # The widths are rounded before they are added, so that a piece begins exactly where the one before it ends.
     left, pieces = 0.0, []
     for outcome, count in counts(standing.verdicts).items():
         width = round(100 * count / len(standing.verdicts), 3)

@@ -85,7 +85,7 @@ class Folder:
             folder._lock()
             # Only now is the folder ours for sure. Another run may have ended since the check and written another
             # marker.
-            before = folder._marker()  # read again: another run may have ended since the check
+            before = folder._marker()
             if folder._exists(folder._private, f"{run}.ndjson"):
                 folder._refuse(f"has a log of run {run}", "every run needs an id of its own")
             folder._clear_scratch()
