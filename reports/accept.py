@@ -16,8 +16,7 @@ from .record import Run
 from .text import clean, number
 
 _FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
-# The limit of these fields in `known.json`: a longer text would be written, and refused by the next command that
-# reads.
+# The limit of these fields in `known.json`: a longer text would be written, and refused by the next command that reads.
 _MOST_TEXT = 2000
 
 
@@ -94,7 +93,7 @@ def _rounded(size: float | None) -> float | Literal["inf"] | None:
         return None
     if math.isinf(size):
         return "inf"
-    # Rounded upwards, one of the largest doubles becomes infinite. JSON has no number for that, so a word stands for
-    # it.
+    # Rounded upwards, one of the largest doubles becomes infinite. JSON has no number for
+    # that, so a word stands for it.
     rounded = float(Decimal(size).normalize(Context(prec=4, rounding=ROUND_CEILING)))
     return "inf" if math.isinf(rounded) else rounded

@@ -69,8 +69,8 @@ def _line(op: str, series: str, verdicts: Sequence[Verdict]) -> Line:
 
 def _figure(dtype: str, verdicts: Sequence[Verdict]) -> Figure:
     mine = {v.cell.property: v.measure for v in verdicts if v.cell.dtype == dtype and has_ulps(v.measure)}
-    # Only NaN differs from itself. It stands where no width was measured, and the median of values with a NaN among
-    # them is arbitrary.
+    # Only NaN differs from itself. It stands where no width was measured, and the median of values with a
+    # NaN among them is arbitrary.
     seen = [m.detect_median for m in mine.values() if m.detect_median == m.detect_median]
     return Figure(
         dtype=dtype,

@@ -95,8 +95,8 @@ def load_budget(path: Path) -> Budget:
     found = {(entry.cell, entry.device_class): entry for entry in entries}
     if len(found) != len(entries):
         raise RecordError(f"{path.name}: an entry is listed twice")
-    # `known.json` may be edited by hand, so its form is free. This file is written by `baseline update` alone:
-    # another form comes from an editor or a merge, and the next update would then change every line of it.
+    # `known.json` may be edited by hand, so its form is free. This file is written by `baseline update` alone: another
+    # form comes from an editor or a merge, and the next update would then change every line of it.
     if dump_budget(found) != read_capped(path):
         raise RecordError(f"{path.name}: not canonical; need one sorted entry per line, as `baseline update` writes")
     return found
@@ -124,8 +124,8 @@ def size_of(verdict: Verdict) -> float | None:
     # A ratio of 1 or less is that of the elements inside their bounds: the violation itself was not measured.
     if verdict.code not in _SIZED or ratio <= 1:
         return None
-    # An error that is not a number counts as larger than every number, so that an entry with a finite size never
-    # covers it.
+    # An error that is not a number counts as larger than every number, so that an entry with a
+    # finite size never covers it.
     return math.inf if math.isnan(ratio) else ratio
 
 
@@ -170,8 +170,8 @@ def update(run: Run, budget: Budget, *, allow_raise: Iterable[str] = (), reason:
         entry = _entry(verdict, run, reason if verdict.cell.key in raises else "")
         key = (entry.cell, entry.device_class)
         before = after.get(key)
-        # A larger error of a cell that may not be raised changes nothing here. The budget stays, and the gate tells
-        # the excess.
+        # A larger error of a cell that may not be raised changes nothing here. The budget stays,
+        # and the gate tells the excess.
         said = _change(before, entry, verdict.cell.key in raises)
         if said:
             after[key] = entry
@@ -221,8 +221,8 @@ def _change(before: BudgetEntry | None, entry: BudgetEntry, may_rise: bool) -> s
 
 def _round_up(ratio: float) -> float:
     """Four significant digits, upwards, never above the cap."""
-    # Rounded to the nearest, half of the budgets would lie below the error that they were made from, and the same run
-    # would exceed them.
+    # Rounded to the nearest, half of the budgets would lie below the error that they were made from, and
+    # the same run would exceed them.
     return min(CAP, float(Decimal(ratio).normalize(Context(prec=4, rounding=ROUND_CEILING))))
 
 

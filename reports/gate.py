@@ -64,8 +64,8 @@ def judge(run: Run, files: Files, *, partial: bool = False) -> list[Finding]:
     # A gate that is open because nothing was asked would guard nothing, and nobody would notice.
     if not any(verdict.outcome in CHECKED for verdict in run.verdicts):
         findings.append(Finding("nothing", "", "no cell was checked", exit_codes.NOTHING))
-    # Exit code 130 would tell a shell that this command was interrupted. It was the run, so the gate calls it
-    # incomplete.
+    # Exit code 130 would tell a shell that this command was interrupted. It was the run, so
+    # the gate calls it incomplete.
     if run.exit_code == exit_codes.INTERRUPT:
         findings.append(Finding("interrupted", "", "the run was interrupted", exit_codes.INCOMPLETE))
     return sorted(findings, key=lambda finding: (finding.code == exit_codes.OK, finding.kind, finding.cell))
@@ -90,8 +90,8 @@ def _whole(run: Run, partial: bool) -> Iterator[Finding]:
     if left_out and not partial:
         text = f"{len(left_out)} planned cells were deselected, among them {left_out[0]}; is that meant? see --partial"
         yield Finding("incomplete", "", text, exit_codes.INCOMPLETE)
-    # Where a verdict is an error, `_verdicts` tells it together with its cell. Only a fault that left no such
-    # verdict, such as a worker that cannot start, has to be told here.
+    # Where a verdict is an error, `_verdicts` tells it together with its cell. Only a fault that left no such verdict,
+    # such as a worker that cannot start, has to be told here.
     broken = run.exit_code in (exit_codes.INTERNAL, exit_codes.USAGE)
     if broken and not any(verdict.outcome is Outcome.ERROR for verdict in run.verdicts):
         text = f"the run itself ended with {run.exit_code}: {'; '.join(run.exit_reasons[:3])}"
@@ -130,8 +130,8 @@ def _known(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) 
         elif entry.expires > today + LONGEST_EXPIRY:
             text = f"expires on {entry.expires}, more than {LONGEST_EXPIRY.days} days after the run"
             yield Finding("expiry", key, text, exit_codes.FAILED)
-        # An entry of a cell that was renamed or removed can neither heal nor fail. If nobody were told, such entries
-        # would collect in the file.
+        # An entry of a cell that was renamed or removed can neither heal nor fail. If nobody were told, such
+        # entries would collect in the file.
         if key not in verdicts:
             if not partial:
                 yield Finding("unknown", key, "known.json lists a cell that the plan lacks", exit_codes.FAILED)
@@ -188,8 +188,8 @@ def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> It
         if not same:
             text += "; other inputs than the budget's, and inside the bound"
         yield Finding("budget", key, text, exit_codes.FAILED if same else exit_codes.OK)
-    # Only an improvement by half is told. A hint at each small one would come in nearly every run, and then nobody
-    # reads it.
+    # Only an improvement by half is told. A hint at each small one would come in nearly every
+    # run, and then nobody reads it.
     elif measure.max_ratio < 0.5 * entry.budget and same:
         text = f"error/bound {number(measure.max_ratio)}, budget {number(entry.budget)}; run `opassay baseline update`"
         yield Finding("improved", key, text)

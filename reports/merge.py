@@ -55,10 +55,10 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
         )
     notes = [*(note for run in runs for note in run.notes), *_differences(runs)]
     verdicts = tuple(_one(found, notes) for found in _by_cell(runs))
-    # The exit code is decided anew. A shard's own code may be 5 although the whole checked many cells, or 0 because
-    # its command forgave failures with --exit-zero.
+    # The exit code is decided anew. A shard's own code may be 5 although the whole checked many cells, or 0 because its
+    # command forgave failures with --exit-zero.
     reasons = [*_reasons(runs, missing), *exit_codes.run_reasons(verdicts)]
-    # The whole is no shard. A gate refuses every record whose settings name one, so that entry must not be taken
+    # The whole is no shard. A gate refuses a record whose settings name one of several, so that entry is not taken
     # over.
     kept = {name: value for name, value in first.settings.items() if name not in ("shard", MISSING)}
     settings = kept | {"merged records": str(len(runs))} | ({MISSING: _listed(missing)} if missing else {})

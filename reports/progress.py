@@ -41,8 +41,7 @@ def output() -> IO[str]:
     try:
         handle = os.dup(sys.stdout.fileno())
     except (OSError, AttributeError, ValueError):
-        # A stream without a descriptor, as tests use, cannot be copied, and nothing captures it by its descriptor
-        # either.
+        # A stream without a descriptor, as tests use, cannot be copied.
         return sys.stdout
     raw = io.FileIO(handle, "w")
     return _Steady(io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True)
@@ -57,8 +56,7 @@ def make_console(stream: IO[str]) -> Console:
 
 def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a moving bar can be drawn: a terminal, and no CI."""
-    # Some CI services offer a terminal but keep what is written; each redrawing of a bar would be a line of their
-    # log.
+    # Some CI services offer a terminal but keep what is written; each redrawing of a bar would be a line of their log.
     return console.is_terminal and console.file.isatty() and not environ.get("CI")
 
 

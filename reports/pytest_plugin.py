@@ -102,8 +102,8 @@ class CellCollector(pytest.Collector):
     """The node above all cells; it collects nothing itself."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        # pytest collects what its arguments name, and none of them names the cells; `pytest_collection_modifyitems`
-        # adds them.
+        # pytest collects what its arguments name, and none of them names the cells;
+        # `pytest_collection_modifyitems` adds them.
         yield from ()
 
 

@@ -44,8 +44,8 @@ MAX_WORDS = 1000  # of the command
 MAX_ENTRIES = 256  # of the settings, and of the environment
 _LINE = 500  # characters that a note, a setting or a word of the command is cut to
 
-# Exactly what `float.hex` writes: `float.fromhex` by itself also takes blanks, other spellings and numbers of any
-# length.
+# Exactly what `float.hex` writes: `float.fromhex` by itself also takes blanks, other
+# spellings and numbers of any length.
 _HEX_PATTERN = r"^(-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}|nan|-?inf)$"
 _Hex = Annotated[str, msgspec.Meta(pattern=_HEX_PATTERN, max_length=32)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
@@ -338,7 +338,7 @@ def _float(name: str, text: str) -> float:
 
 def _finite(name: str, text: str) -> float:
     value = _float(name, text)
-    # The limit (30,000 years) keeps infinity and nonsense out of the sums and dates that reports make of seconds.
+    # The limit (30,000 years) keeps infinity and nonsense out of the sums and durations that reports show.
     if not 0 <= value < 1e12:
         raise RecordError(f"run record: got {name}={value}, need seconds")
     return value
@@ -371,8 +371,8 @@ def _encode(run: Run, max_case: int) -> bytes:
         "notes": _lines(run.notes, MAX_NOTES, "notes"),
         "exit": {"code": run.exit_code, "reasons": _lines(run.exit_reasons, MAX_REASONS, "reasons")},
     }
-    # All floats are strings by now. One that was forgotten is an error here, and not a NaN that other readers of JSON
-    # refuse.
+    # All floats are strings by now. One that was forgotten is an error here, and not a NaN that
+    # other readers of JSON refuse.
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
 
 

@@ -75,8 +75,7 @@ def number(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
-    # Python writes exponents with two digits at least, `1e-07`; a column of numbers is easier to read without the
-    # zero.
+    # Python writes exponents with two digits at least, `1e-07`; a column of numbers is easier to read without the zero.
     if "e" not in text:
         return text
     mantissa, _, exponent = text.partition("e")
@@ -134,8 +133,8 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> Standing:
     found = counts(verdicts)
     wrong = found.get(Outcome.FAIL, 0) + found.get(Outcome.UNSTABLE, 0)
     verified, weak = found.get(Outcome.VERIFIED, 0), found.get(Outcome.WEAK, 0)
-    # An error of the framework says nothing about the subject, so it leaves the standing open and does not make it
-    # poor.
+    # An error of the framework says nothing about the subject, so it leaves the standing
+    # open and does not make it poor.
     undecided = sum(verdict.outcome is Outcome.ERROR or is_incomplete(verdict) for verdict in verdicts)
     tone, told = "good", {Outcome.VERIFIED, Outcome.WEAK}
     if wrong:
@@ -205,8 +204,8 @@ def markdown(text: str) -> str:
     """One line that markdown shows as it stands: no mark-up, mentions, links or HTML."""
     flat = one_line(text, 300).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     flat = "".join("\\" + sign if sign in "\\`*_{}[]()#+-!|~" else sign for sign in flat)
-    # A word joiner behind `@` and `:` keeps GitHub from notifying people and making links of what stands in a run's
-    # names.
+    # A word joiner behind `@` and `:` keeps GitHub from notifying people and making links of
+    # what stands in a run's names.
     return flat.replace("@", "@\N{WORD JOINER}").replace("://", ":\N{WORD JOINER}//")
 
 
@@ -219,13 +218,13 @@ def github_command(level: str, title: str, message: str) -> str:
     """A workflow command line of GitHub Actions, `::error title=..::..`."""
 
     def escape(text: str, extra: str = "") -> str:
-        # The runner reads a command up to the end of the line. `%` comes first, or the other replacements would be
-        # escaped again.
+        # The runner reads a command up to the end of the line. `%` comes first, or the other
+        # replacements would be escaped again.
         for sign in "%\r\n" + extra:
             text = text.replace(sign, f"%{ord(sign):02X}")
         return text
 
-    # A property of the command ends at `,` or `::`, so a title, which holds the key of a cell, needs these two
-    # escaped too.
+    # A property of the command ends at `,` or `::`, so a title, which holds the key of a cell,
+    # needs these two escaped too.
     head = escape(one_line(title), ":,")
     return f"::{level} title={head}::{escape(clean(message))}"

@@ -28,8 +28,8 @@ def verify_function_command(
         host: what surrounds the command. function: MODULE:CLASS of the function. samples: MODULE:NAME of its arguments.
         reference: MODULE:NAME of its formula, or None. options: further words, which `opassay run` reads.
     """
-    # The whole declaration goes into the name of the op, because the processes that judge get nothing but names of
-    # cells.
+    # The whole declaration goes into the name of the op, because the processes that judge
+    # get nothing but names of cells.
     given = f"{samples},{reference}" if reference else samples
     words = ["--op", f"{function}({given})", *options]
     # Both ways to write an option count, `--dtype x` and `--dtype=x`.

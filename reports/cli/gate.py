@@ -51,8 +51,8 @@ def gate_command(
     """
     run = load_run(record)
     _refuse_shard(run)
-    # The target is looked at before the gate judges: findings must not be followed by an exit code that is about a
-    # file.
+    # The target is looked at before the gate judges: findings must not be followed by an
+    # exit code that is about a file.
     target = record.parent / "report.html"
     if report:
         with as_usage():

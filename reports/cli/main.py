@@ -76,8 +76,8 @@ def _ended(err: BaseException) -> int:
             _say(not_installed(name))
             return exit_codes.USAGE
     if isinstance(err, SystemExit):
-        # Code that a declaration imports may call `sys.exit(0)`. A run that ended so has checked nothing and must not
-        # look well.
+        # Code that a declaration imports may call `sys.exit(0)`. A run that ended so has checked
+        # nothing and must not look well.
         call = f"sys.exit({one_line(repr(err.code), 80)})"
         _say(f"imported code ended the program by {call}; declarations, plugins and what they import must not do so")
         return exit_codes.USAGE
@@ -91,8 +91,8 @@ def _say(text: str) -> None:
 
 
 def _internal(err: BaseException) -> int:
-    # The text of a foreign exception is made by foreign code, which may raise in turn, so each step is guarded by
-    # itself.
+    # The text of a foreign exception is made by foreign code, which may raise in turn, so
+    # each step is guarded by itself.
     trace = "no traceback"
     with contextlib.suppress(BaseException):
         trace = clean("".join(traceback.format_exception(err)))

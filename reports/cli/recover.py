@@ -29,8 +29,8 @@ def recover_command(report_dir: Path, run: str | None) -> int:
     except FolderError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     with folder:
-        # Cases were written during the run, too. They are written again, because the kill may have come before the
-        # last of them.
+        # Cases were written during the run, too. They are written again, because the kill may have
+        # come before the last of them.
         account = Account(on_case=keep_case(folder))
         with folder.log.open("rb") as file:
             for event in log.read(file):

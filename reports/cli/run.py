@@ -71,8 +71,7 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     selection = selection_of(ops, options)
     cells = planned(selection)
     world = world_of(options)
-    # Under torchrun every rank runs this command. Rank 0 owns the run; the others serve it and have nothing to
-    # report.
+    # Under torchrun every rank runs this command. Rank 0 owns the run; the others serve it and have nothing to report.
     if serves(world):
         return exit_codes.OK
     request = _request(selection, cells, world, options, host)

@@ -142,16 +142,15 @@ def short_dtype(dtype: str) -> str:
 def _scale(measures: Sequence[Measure]) -> _Scale:
     """An axis for the percentiles, which are bounded in practice; the largest errors may leave it."""
     tops = _usable([measure.ulp_p99 for measure in measures]) or _usable([measure.max_ulp for measure in measures])
-    # A quarter of an ulp is always inside, so that the line at half an ulp, the error of correct rounding, is on the
-    # axis.
+    # A quarter of an ulp is always inside, so that the line at half an ulp, the error of
+    # correct rounding, is on the axis.
     lows = [*tops, *_usable([measure.ulp_median for measure in measures]), 0.25]
     low = max(math.floor(math.log2(min(lows))), -4)
-    # Where results cancel, an error has no limit in ulp. Such values stand beside the axis; drawn to scale, one of
-    # them would press all others together at the left end.
+    # Where results cancel, an error has no limit in ulp. Such values stand beside the axis; drawn to scale, one of them
+    # would press all others together at the left end.
     inside = [value for value in tops if value <= 2.0 ** (low + _LONGEST)]
     high = math.ceil(math.log2(max(inside, default=4.0)))
-    # At least six doublings are shown. Otherwise small differences would look large in the plot of a very accurate
-    # op.
+    # At least six doublings are shown. Otherwise small differences would look large in the plot of a very accurate op.
     return _Scale(low, max(high, low + 6))
 
 

@@ -76,8 +76,8 @@ def _environment() -> jinja2.Environment:
 
 def _finalize(value: object) -> object:
     """Text from a run loses its control characters wherever it is printed."""
-    # Markup is a subclass of str. Cleaned, it would become plain text, and the template engine would escape our own
-    # style.
+    # Markup is a subclass of str. Cleaned, it would become plain text, and the template
+    # engine would escape our own style.
     return clean(value) if type(value) is str else value
 
 
@@ -88,8 +88,7 @@ def _judged(verdict: Verdict) -> bool:
 def _ratio(verdict: Verdict) -> str:
     """error/bound; `> 1` where the violation itself was not measured, `–` where nothing has a bound."""
     ratio = verdict.measure.max_ratio
-    # Some violations are found without measuring them; the largest ratio is then that of the elements that were
-    # inside.
+    # Some violations are found without measuring them; the largest ratio is then that of the elements that were inside.
     if verdict.code in _BOUNDED and verdict.outcome is Outcome.FAIL and not ratio > 1:
         return "> 1"
     return number(math.nan if ratio == 0 and not has_ulps(verdict.measure) else ratio)

@@ -17,7 +17,7 @@ from ..text import Standing, clean, complaints, counts, duration, number, one_li
 from .chart import Plot, accuracy_plot, series_name, short_dtype
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
 
-# Each card is several KiB, and a run in which everything fails has thousands; the table of cells has the others.
+# Each card is several KiB, and a run in which everything fails may have thousands; the table of cells has the others.
 _CARDS = 250  # failure cards on the page
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/
 
@@ -168,7 +168,7 @@ def _op_part(op: str, index: int, squares: Sequence[Square], series: Sequence[st
         ops: how many the page shows; a few are open at first, many are closed.
     """
     verdicts = [square.verdict for square in squares]
-    # A cell that judged nothing has a ratio of 0 or NaN, and `max` with a NaN depends on the order of its arguments.
+    # A cell that judged nothing has the ratio 0 of a perfect one, so it must not be shown as the worst.
     measured = [verdict for verdict in verdicts if verdict.measure.judged]
     worst = max(measured, key=lambda verdict: verdict.measure.max_ratio, default=None)
     cell = worst.cell if worst else None
@@ -219,8 +219,8 @@ def _again(square: Square) -> str:
 
 
 def _gaps(squares: Iterable[Square]) -> tuple[Gap, ...]:
-    # Cells are listed by reason, because a hundred cells that lack the same device are one thing to know, not a
-    # hundred.
+    # Cells are listed by reason, because a hundred cells that lack the same device are one
+    # thing to know, not a hundred.
     missing = [square for square in squares if square.verdict.outcome not in CHECKED]
     gaps = []
     for code, mine in _grouped(missing, lambda square: square.verdict.code).items():

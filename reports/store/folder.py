@@ -83,8 +83,7 @@ class Folder:
             folder._create()
             folder._check()
             folder._lock()
-            # Only now is the folder ours for sure. Another run may have ended since the check and written another
-            # marker.
+            # Read again under the lock: another run may have ended since the check and written another marker.
             before = folder._marker()
             if folder._exists(folder._private, f"{run}.ndjson"):
                 folder._refuse(f"has a log of run {run}", "every run needs an id of its own")
@@ -174,8 +173,8 @@ class Folder:
         before = [] if marker is None else marker.recorded
         for name in names_in(self._private):
             found = _RUN_FILE.fullmatch(name)
-            # Ids begin with the time of a run. After the recovery of an old run, the logs of later ones are not
-            # smaller and stay.
+            # Ids begin with the time of a run. After the recovery of an old run, the logs of later
+            # ones are not smaller and stay.
             if found and found[1] in before and found[1] < self.run and self._kind(self._private, name) == stat.S_IFREG:
                 os.unlink(name, dir_fd=self._private)
         logs = self._logs()
@@ -308,8 +307,8 @@ class Folder:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
-                # Without this a power cut after the renaming could leave the name with an empty file, and the old
-                # content lost.
+                # Without this a power cut after the renaming could leave the name with an empty
+                # file, and the old content lost.
                 os.fsync(file.fileno())
             os.rename(scratch, name, src_dir_fd=self._private, dst_dir_fd=where)
         except BaseException:

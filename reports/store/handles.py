@@ -32,8 +32,8 @@ def open_top(path: Path) -> int:
 
 
 def names_in(handle: int) -> list[str]:
-    # The system lists names in any order. What is told of them, and which of two equal names is numbered, should not
-    # depend on it.
+    # The system lists names in any order. What messages show, and in which order files are
+    # moved, should not depend on it.
     return sorted(os.listdir(handle))
 
 
