@@ -135,7 +135,7 @@ def merge_command(records: tuple[Path, ...], output: Path, partial: bool) -> int
     """Merge the records of one plan; the exit code is that of the whole."""
     runs = [load_run(path) for path in records]
     with as_usage():
-        # Looked at first, so that a target that may not be replaced is told before the records are worked through.
+        # Looked at first, so that a target that may not be replaced is told before the records are merged.
         replaceable(output, RECORD)
         try:
             run = merge(runs, partial=partial)

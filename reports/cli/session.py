@@ -143,7 +143,7 @@ class Session:
                 self.teller.say(text)
 
     def _record(self, event: log.Event) -> None:
-        """Takes an event to the log and then to the account, because the log alone survives the end of this process."""
+        """Takes an event to the log and then to the account, because the log survives if this process is killed."""
         whole = not self.records.broken
         self.records.write(event)
         if whole and self.records.broken:
