@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+# Only type checkers and editors read these imports; at run time `__getattr__` serves the names. `as` marks each of them
+# as public, which a plain import in a typed package is not.
 if TYPE_CHECKING:
     from opassay.oracles.op import Devices as Devices
     from opassay.oracles.op import Draft as Draft
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# The addresses are absolute and begin with the installed name, because the folder that this
+# file stands in has another one.
 _HOME = {
     **dict.fromkeys(
         ("Devices", "Draft", "Homes", "Law", "Op", "Promises", "Ranks", "Refusal", "Sample"), "opassay.oracles.op"
@@ -59,6 +63,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    # `import_module` finds a module that is loaded already, so nothing needs to be kept here for a second use.
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name not in _HOME:

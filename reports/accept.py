@@ -16,6 +16,7 @@ from .record import Run
 from .text import clean, number
 
 _FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
+# The limit of these fields in `known.json`: a longer text would be written, and refused by the next command that reads.
 _MOST_TEXT = 2000
 
 
@@ -46,6 +47,7 @@ def accept(
     after, said = dict(known), []
     for verdict in _chosen(run.verdicts, cells):
         key = verdict.cell.key
+        # The gate prints these texts in every run from now on, so control characters must not get into the file.
         words = {name: clean(text).strip() for name, text in texts.items()}
         entry = KnownEntry(key, verdict.code, _rounded(size_of(verdict)), expires=expires, **words)
         size = "" if entry.at_most is None else f", at most {number(float(entry.at_most), 4)} times its bound"
@@ -55,6 +57,8 @@ def accept(
 
 
 def _check_expiry(run: Run, expires: date) -> None:
+    # The gate counts from the day of the run, so this does too. Counted from today, the entry for an old record could
+    # expire later than the gate admits.
     today = date.fromisoformat(run.started[:10])
     if not today <= expires <= today + LONGEST_EXPIRY:
         last = today + timedelta(days=LONGEST_EXPIRY.days)
@@ -89,5 +93,7 @@ def _rounded(size: float | None) -> float | Literal["inf"] | None:
         return None
     if math.isinf(size):
         return "inf"
+    # Rounded upwards, one of the largest doubles becomes infinite. JSON has no number for
+    # that, so a word stands for it.
     rounded = float(Decimal(size).normalize(Context(prec=4, rounding=ROUND_CEILING)))
     return "inf" if math.isinf(rounded) else rounded

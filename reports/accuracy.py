@@ -43,6 +43,7 @@ class Line:
 def accuracy(verdicts: Iterable[Verdict]) -> tuple[Line, ...]:
     """The lines of all ops and subjects that were checked, in the order of the plan."""
     checked = [verdict for verdict in verdicts if verdict.outcome in CHECKED]
+    # With one device its name would stand in every line and tell nothing.
     one_device = len({verdict.cell.device for verdict in checked}) == 1
     groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in checked:
@@ -68,6 +69,8 @@ def _line(op: str, series: str, verdicts: Sequence[Verdict]) -> Line:
 
 def _figure(dtype: str, verdicts: Sequence[Verdict]) -> Figure:
     mine = {v.cell.property: v.measure for v in verdicts if v.cell.dtype == dtype and has_ulps(v.measure)}
+    # Only NaN differs from itself. It stands where no width was measured, and the median of values with a
+    # NaN among them is arbitrary.
     seen = [m.detect_median for m in mine.values() if m.detect_median == m.detect_median]
     return Figure(
         dtype=dtype,

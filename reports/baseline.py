@@ -95,6 +95,8 @@ def load_budget(path: Path) -> Budget:
     found = {(entry.cell, entry.device_class): entry for entry in entries}
     if len(found) != len(entries):
         raise RecordError(f"{path.name}: an entry is listed twice")
+    # `known.json` may be edited by hand, so its form is free. This file is written by `baseline update` alone: another
+    # form comes from an editor or a merge, and the next update would then change every line of it.
     if dump_budget(found) != read_capped(path):
         raise RecordError(f"{path.name}: not canonical; need one sorted entry per line, as `baseline update` writes")
     return found
@@ -119,8 +121,11 @@ def device_class(cell: Cell, environment: Mapping[str, str]) -> str:
 def size_of(verdict: Verdict) -> float | None:
     """How far the violation lay outside its bound, as error/bound; None where it has no measure."""
     ratio = verdict.measure.max_ratio
+    # A ratio of 1 or less is that of the elements inside their bounds: the violation itself was not measured.
     if verdict.code not in _SIZED or ratio <= 1:
         return None
+    # An error that is not a number counts as larger than every number, so that an entry with a
+    # finite size never covers it.
     return math.inf if math.isnan(ratio) else ratio
 
 
@@ -165,6 +170,8 @@ def update(run: Run, budget: Budget, *, allow_raise: Iterable[str] = (), reason:
         entry = _entry(verdict, run, reason if verdict.cell.key in raises else "")
         key = (entry.cell, entry.device_class)
         before = after.get(key)
+        # A larger error of a cell that may not be raised changes nothing here. The budget stays,
+        # and the gate tells the excess.
         said = _change(before, entry, verdict.cell.key in raises)
         if said:
             after[key] = entry
@@ -174,6 +181,7 @@ def update(run: Run, budget: Budget, *, allow_raise: Iterable[str] = (), reason:
 
 def prune(run: Run, budget: Budget, known: Known) -> tuple[Budget, Known, list[str]]:
     """Both without entries that the run's plan does not have, and known failures that have held."""
+    # A cell that the selection of a run left out counts as gone, so this wants the record of a whole run.
     outcomes = {verdict.cell.key: verdict.outcome for verdict in run.verdicts}
     lost = [key for key in budget if key[0] not in outcomes]
     healed = [cell for cell in known if cell not in outcomes or outcomes[cell] in _HELD]
@@ -213,6 +221,8 @@ def _change(before: BudgetEntry | None, entry: BudgetEntry, may_rise: bool) -> s
 
 def _round_up(ratio: float) -> float:
     """Four significant digits, upwards, never above the cap."""
+    # Rounded to the nearest, half of the budgets would lie below the error that they were made from, and
+    # the same run would exceed them.
     return min(CAP, float(Decimal(ratio).normalize(Context(prec=4, rounding=ROUND_CEILING))))
 
 
@@ -223,6 +233,8 @@ class _Versioned(msgspec.Struct, frozen=True):
 def _load(path: Path, kind: type[_F], schema: int) -> _F:
     content = read_capped(path)
     try:
+        # The schema is read alone first. Otherwise an older file would be refused for the first field that it lacks,
+        # which does not tell its owner what to do.
         found = msgspec.json.decode(content, type=_Versioned).schema
         if found != schema:
             raise RecordError(f"{path.name}: got schema={found}, need {schema}{_UPGRADE.get((kind, found), '')}")

@@ -21,9 +21,12 @@ OTHER_SHARD = "in another shard"
 DESELECTED = "deselected by -k"
 
 #: Bytes of case files and programs that are kept in memory; beyond it a failure's stand in cases/ alone.
+#: It stays below `record.MAX_FILE`: a record beyond that size is written without any case at all.
 _MAX_KEPT = 48 * 2**20
 
 #: From best to worst; where a cell has two verdicts, the worse one counts.
+#: A verdict that says something of the op stands above one that says nothing, and a fault above success: where records
+#: are merged, no failure may disappear behind a better verdict on the same cell.
 SEVERITY: tuple[Outcome, ...] = (
     Outcome.NOT_RUN,
     Outcome.UNSUPPORTED,
@@ -60,7 +63,7 @@ class Account:
     _by_key: dict[str, Cell] = field(default_factory=dict)
 
     def take(self, event: log.Event | None) -> None:
-        """Take in one event; None stands for a line of a log that is none."""
+        """Take in one event; None stands for a line of a log that holds no event."""
         match event:
             case None:
                 self.unreadable += 1
@@ -107,8 +110,11 @@ class Account:
         began = self.began
         if began is None:
             raise RecordError("log: has no beginning, so nobody can say what was asked")
+        # A log that lost a line of its plan has fewer cells. A record of those alone would pass for a
+        # whole run, so there is none.
         if plan_digest(self.cells) != began.plan_digest:
             raise RecordError(f"log: has {len(self.cells)} cells, which are not those of its plan")
+        # The first reason is the one that ended the session; it is told with every cell that was never begun.
         stopped = next((text for _, text in reasons), "")
         # A subject that changed the process fails PURE, wherever it was seen; only the whole list of verdicts can tell.
         found = tuple(charged(self.verdicts(stopped)))
@@ -150,6 +156,8 @@ class Account:
             if self._kept > _MAX_KEPT:
                 verdict = replace(verdict, failure=replace(failure, case="", snippet=""))
         earlier = self.finished.get(key)
+        # No worker is asked for a cell twice, so two verdicts come from a log that somebody edited or joined. Which of
+        # them came last says nothing then.
         if earlier is not None:
             self._note(f"{key}: two verdicts, the worse one counts")
         self.finished[key] = verdict if earlier is None else worse(earlier, verdict)

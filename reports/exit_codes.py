@@ -15,10 +15,13 @@ NOTHING = 5  # nothing selected, or nothing that was selected could be checked
 INTERRUPT = 130  # Ctrl-C
 
 #: The first of these that has a reason is the exit code.
+#: An interrupt comes first, because after it nothing that is known is complete. A fault of the framework or of a
+#: declaration comes before a failed cell, because verdicts of a judge that is broken cannot be trusted.
 PRIORITY: tuple[int, ...] = (INTERRUPT, INTERNAL, USAGE, FAILED, INCOMPLETE, NOTHING)
 
 Reason = tuple[int, str]
 
+# Other cells that were not run are no loss: somebody deselected them, or no check of them exists yet.
 _LOST = frozenset({Code.NO_DEVICE, Code.INTERRUPTED, Code.RETIRED})
 
 

@@ -17,6 +17,7 @@ class Explanation:
     look_at: str
 
 
+# Reports look a code up without a default, so every code needs an entry; `tests/reports/test_text.py` compares the two.
 EXPLANATIONS: dict[Code, Explanation] = {
     Code.HELD: Explanation(
         "the promise held",

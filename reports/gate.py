@@ -17,6 +17,7 @@ from .merge import shard_of
 from .record import Run
 from .text import number, one_line
 
+# An entry whose end is far away turns an accepted failure into a permanent one that nobody looks at again.
 LONGEST_EXPIRY = timedelta(days=180)
 #: Judged elements may vary from run to run; fewer than this share of the budgeted count is a loss.
 LEAST_EFFORT = 0.5
@@ -60,8 +61,11 @@ def judge(run: Run, files: Files, *, partial: bool = False) -> list[Finding]:
         *(_budgets(run, files, files.budget, verdicts, partial) if files.budget is not None else ()),
         *_raises(files),
     ]
+    # A gate that is open because nothing was asked would guard nothing, and nobody would notice.
     if not any(verdict.outcome in CHECKED for verdict in run.verdicts):
         findings.append(Finding("nothing", "", "no cell was checked", exit_codes.NOTHING))
+    # Exit code 130 would tell a shell that this command was interrupted. It was the run, so
+    # the gate calls it incomplete.
     if run.exit_code == exit_codes.INTERRUPT:
         findings.append(Finding("interrupted", "", "the run was interrupted", exit_codes.INCOMPLETE))
     return sorted(findings, key=lambda finding: (finding.code == exit_codes.OK, finding.kind, finding.cell))
@@ -86,6 +90,8 @@ def _whole(run: Run, partial: bool) -> Iterator[Finding]:
     if left_out and not partial:
         text = f"{len(left_out)} planned cells were deselected, among them {left_out[0]}; is that meant? see --partial"
         yield Finding("incomplete", "", text, exit_codes.INCOMPLETE)
+    # Where a verdict is an error, `_verdicts` tells it together with its cell. Only a fault that left no such verdict,
+    # such as a worker that cannot start, has to be told here.
     broken = run.exit_code in (exit_codes.INTERNAL, exit_codes.USAGE)
     if broken and not any(verdict.outcome is Outcome.ERROR for verdict in run.verdicts):
         text = f"the run itself ended with {run.exit_code}: {'; '.join(run.exit_reasons[:3])}"
@@ -124,6 +130,8 @@ def _known(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) 
         elif entry.expires > today + LONGEST_EXPIRY:
             text = f"expires on {entry.expires}, more than {LONGEST_EXPIRY.days} days after the run"
             yield Finding("expiry", key, text, exit_codes.FAILED)
+        # An entry of a cell that was renamed or removed can neither heal nor fail. If nobody were told, such
+        # entries would collect in the file.
         if key not in verdicts:
             if not partial:
                 yield Finding("unknown", key, "known.json lists a cell that the plan lacks", exit_codes.FAILED)
@@ -151,6 +159,7 @@ def _budgets(run: Run, files: Files, budget: Budget, verdicts: dict[str, Verdict
             yield Finding("missing", verdict.cell.key, text, exit_codes.FAILED)
     # A budget is kept per class of device. Entries of a class that this run did not use are of another machine's run.
     for (key, where), _ in sorted(budget.items()):
+        # A cell that is also a known failure is left out here, because `_known` says already that the plan lacks it.
         if key not in verdicts and where in classes and not partial and key not in files.known:
             yield Finding("coverage", key, "no longer in the plan", exit_codes.FAILED)
 
@@ -179,6 +188,8 @@ def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> It
         if not same:
             text += "; other inputs than the budget's, and inside the bound"
         yield Finding("budget", key, text, exit_codes.FAILED if same else exit_codes.OK)
+    # Only an improvement by half is told. A hint at each small one would come in nearly every
+    # run, and then nobody reads it.
     elif measure.max_ratio < 0.5 * entry.budget and same:
         text = f"error/bound {number(measure.max_ratio)}, budget {number(entry.budget)}; run `opassay baseline update`"
         yield Finding("improved", key, text)
@@ -189,6 +200,8 @@ def _raises(files: Files) -> Iterator[Finding]:
         return
     for key, entry in sorted(files.budget.items()):
         before = files.base.get(key)
+        # The reason of an earlier raise stays in the entry. It must differ from the one on the base branch, or one
+        # reason would excuse every raise that follows.
         explained = entry.raised and before is not None and entry.raised != before.raised
         if before is not None and entry.budget > before.budget and not explained:
             text = f"budget raised from {before.budget:g} to {entry.budget:g} without a reason"

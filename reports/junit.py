@@ -13,6 +13,8 @@ from .text import clean, failure_text, one_line
 # what XML 1.0 has no place for; `clean` has taken the rest
 _NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
+# Outcomes that are not listed pass. JUnit has no word for "held, but weakly"; a failed test would contradict the exit
+# code, which a weak verdict does not change. An Error is a case in which nothing was learnt about the op.
 _KINDS: dict[Outcome, type[Failure] | type[Error] | type[Skipped]] = {
     Outcome.FAIL: Failure,
     Outcome.UNSTABLE: Failure,
@@ -57,6 +59,7 @@ def _case(verdict: Verdict) -> TestCase:
         title = verdict.failure.title if verdict.failure else verdict.reason
         result = kind(xml_text(one_line(f"{verdict.code} {title}")), xml_text(str(verdict.outcome)))
         if kind is not Skipped:
+            # The whole text is kept, and not what a terminal is given: a CI service shows it on a page of its own.
             result.text = xml_text(failure_text(verdict, lines=MAX_TEXT, characters=MAX_TEXT))
         case.result = [result]
     return case

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+# A word ends only at a blank or a parenthesis, because the names of cells hold `::`, `[` and `-`.
 _TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
 #: Parentheses and nots within each other; Python's own stack holds several hundred.
 _DEEPEST = 100
@@ -63,6 +64,7 @@ def _one(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
         got = repr(words[0]) if words else "the end"
         raise KeywordError(f"-k: got {got} where a word, not or ( is needed")
     word, rest = words[0], words[1:]
+    # A `not` nests without any parenthesis, so it has to count its own depth; `_any` counts that of parentheses.
     if word == "not":
         if depth > _DEEPEST:
             raise KeywordError(f"-k: got more than {_DEEPEST} parentheses or nots within each other")

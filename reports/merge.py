@@ -55,13 +55,18 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
         )
     notes = [*(note for run in runs for note in run.notes), *_differences(runs)]
     verdicts = tuple(_one(found, notes) for found in _by_cell(runs))
+    # The exit code is decided anew. A shard's own code may be 5 although the whole checked many cells, or 0 because its
+    # command forgave failures with --exit-zero.
     reasons = [*_reasons(runs, missing), *exit_codes.run_reasons(verdicts)]
+    # The whole is no shard. A gate refuses a record whose settings name one of several, so that entry is not taken
+    # over.
     kept = {name: value for name, value in first.settings.items() if name not in ("shard", MISSING)}
     settings = kept | {"merged records": str(len(runs))} | ({MISSING: _listed(missing)} if missing else {})
     return replace(
         first,
         verdicts=verdicts,
         started=min(run.started for run in runs),
+        # The sum is what the run has cost; the shards may have run at the same time or one after the other.
         seconds=sum(run.seconds for run in runs),
         dirty=any(run.dirty for run in runs),
         environment=next((run.environment for run in runs if _ran(run)), first.environment),
@@ -88,6 +93,8 @@ def shard_of(run: Run) -> tuple[int, int] | None:
 
 
 def _check(runs: Sequence[Run]) -> None:
+    # The merged record has one value of each. If the parts differed in it, a failure that is replayed by what the
+    # record says could be asked another question.
     for name in ("version", "commit", "profile", "seed", "max_examples"):
         _same(name, [str(getattr(run, name)) for run in runs])
     for name in ASKED:
@@ -166,6 +173,8 @@ def _by_cell(runs: Sequence[Run]) -> list[list[Verdict]]:
 def _one(found: Sequence[Verdict], notes: list[str]) -> Verdict:
     ran = [verdict for verdict in found if verdict.outcome is not Outcome.NOT_RUN]
     if not ran:
+        # Each shard says of the cells of the others that they are in another shard. If all records say so, the shard
+        # that has the cell is missing; any other reason, such as -k, is the one to tell.
         here = [verdict for verdict in found if verdict.reason != OTHER_SHARD]
         lost = Verdict(found[0].cell, Outcome.NOT_RUN, Code.INTERRUPTED, LOST)
         return here[0] if here else lost

@@ -21,6 +21,7 @@ _EVERY_SECONDS = 10.0
 _EVERY_SHARE = 0.05
 
 
+# Text that nobody reads any more counts as written, or the buffer would keep it and raise the same error again.
 class _Steady(io.TextIOWrapper):
     """A stream whose reader may go away (`| head`): the run goes on and writes its report."""
 
@@ -40,6 +41,7 @@ def output() -> IO[str]:
     try:
         handle = os.dup(sys.stdout.fileno())
     except (OSError, AttributeError, ValueError):
+        # A stream without a descriptor, as tests use, cannot be copied.
         return sys.stdout
     raw = io.FileIO(handle, "w")
     return _Steady(io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True)
@@ -47,12 +49,14 @@ def output() -> IO[str]:
 
 def make_console(stream: IO[str]) -> Console:
     """Colour as NO_COLOR and FORCE_COLOR ask; 120 columns where there is no terminal."""
+    # Names of ops and messages may hold brackets, which rich would take for mark-up and leave out.
     live = stream.isatty()
     return Console(file=stream, width=None if live else 120, highlight=False, markup=False, emoji=False)
 
 
 def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a moving bar can be drawn: a terminal, and no CI."""
+    # Some CI services offer a terminal but keep what is written; each redrawing of a bar would be a line of their log.
     return console.is_terminal and console.file.isatty() and not environ.get("CI")
 
 
@@ -87,6 +91,7 @@ class Teller:
 
     def left_out(self, count: int, why: str) -> None:
         """Cells that will not be asked after all."""
+        # Cells that were given up count as done, or the bar would never reach its end.
         self._done += count
         self.outcomes["not run"] += count
         self.say(f"{count} cells not run: {why}")
@@ -102,6 +107,7 @@ class Teller:
     def _tell_failure(self, verdict: Verdict) -> None:
         text = failure_text(verdict)
         self.console.print(wrapped(text, self.console.width), style="red", soft_wrap=True)
+        # GitHub shows such a line beside the commit; without it the failure would be found only by reading the log.
         if self._github:
             self.console.print(github_command("error", one_line(verdict.cell.key), text), soft_wrap=True)
 
@@ -119,5 +125,6 @@ class Teller:
 
 
 def _bar(console: Console) -> Progress:
+    # The bar vanishes at the end, because the summary that follows says the same with all outcomes.
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[said]}"))
     return Progress(*columns, console=console, transient=True)

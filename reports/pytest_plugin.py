@@ -68,6 +68,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f"opassay: profile {config.getoption('opassay_profile')}, seed {config.getoption('opassay_seed')}"
 
 
+# First, because pytest applies -k and -m in the same hook: they must find the cells among the items.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("opassay"):
@@ -78,6 +79,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 def planned_cells(config: pytest.Config) -> list[Cell]:
     """The cells that the options ask for, in the same order in every process."""
+    # Every worker of xdist makes this list itself, and xdist refuses to run where two of them differ.
     chosen = {axis: tuple(config.getoption(f"opassay_{axis}")) for axis in _AXES}
     usual = Selection()
     selection = Selection(
@@ -100,6 +102,8 @@ class CellCollector(pytest.Collector):
     """The node above all cells; it collects nothing itself."""
 
     def collect(self) -> Iterator[pytest.Item]:
+        # pytest collects what its arguments name, and none of them names the cells;
+        # `pytest_collection_modifyitems` adds them.
         yield from ()
 
 
@@ -163,5 +167,6 @@ def _prepare(config: pytest.Config) -> None:
         return
     config.stash[_PREPARED] = True
     enter(World(*(config.getoption(f"opassay_{name}") for name in ("comm", "fabric", "ranks"))))
+    # A conftest may have imported torch before this plugin set the variables, which torch reads at its import only.
     if hasattr(config, "workerinput") and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

@@ -44,6 +44,8 @@ MAX_WORDS = 1000  # of the command
 MAX_ENTRIES = 256  # of the settings, and of the environment
 _LINE = 500  # characters that a note, a setting or a word of the command is cut to
 
+# Exactly what `float.hex` writes: `float.fromhex` by itself also takes blanks, other
+# spellings and numbers of any length.
 _HEX_PATTERN = r"^(-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}|nan|-?inf)$"
 _Hex = Annotated[str, msgspec.Meta(pattern=_HEX_PATTERN, max_length=32)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
@@ -248,6 +250,7 @@ def read_capped(path: Path, limit: int = MAX_FILE) -> bytes:
     if not path.is_file():
         raise RecordError(f"{path.name}: no such file")
     with path.open("rb") as file:
+        # One byte more than is allowed shows that a file is too large, without reading all of it.
         content = file.read(limit + 1)
     if len(content) > limit:
         raise RecordError(f"{path.name}: more than {limit} bytes")
@@ -267,6 +270,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+        # `mkstemp` lets nobody but the owner read its file, and a CI service often reads reports as another user.
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
@@ -289,6 +293,7 @@ def verdict_of(data: VerdictData) -> Verdict:
 def _verdict(data: VerdictData) -> Verdict:
     seconds = _finite("seconds", data.seconds)
     measure = _measure(data.measure)
+    # No comparison with NaN is true, so every later test for a ratio that is too large would pass this verdict.
     if data.outcome in _HELD and measure.judged and math.isnan(measure.max_ratio):
         cell = Cell(**msgspec.structs.asdict(data.cell)).key
         raise RecordError(
@@ -333,6 +338,7 @@ def _float(name: str, text: str) -> float:
 
 def _finite(name: str, text: str) -> float:
     value = _float(name, text)
+    # The limit (30,000 years) keeps infinity and nonsense out of the sums and durations that reports show.
     if not 0 <= value < 1e12:
         raise RecordError(f"run record: got {name}={value}, need seconds")
     return value
@@ -365,6 +371,8 @@ def _encode(run: Run, max_case: int) -> bytes:
         "notes": _lines(run.notes, MAX_NOTES, "notes"),
         "exit": {"code": run.exit_code, "reasons": _lines(run.exit_reasons, MAX_REASONS, "reasons")},
     }
+    # All floats are strings by now. One that was forgotten is an error here, and not a NaN that
+    # other readers of JSON refuse.
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
 
 
@@ -379,4 +387,5 @@ def _lines(texts: Sequence[str], most: int, what: str) -> list[str]:
 
 
 def _short(text: str) -> str:
+    # Cleaning shortens a text, so more than one line's worth is looked at, but never all of a text of megabytes.
     return clean(text[: 16 * _LINE])[:_LINE]

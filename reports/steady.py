@@ -15,6 +15,8 @@ class _Raw(io.FileIO):
     """A file descriptor whose writes always succeed; the first fault other than a reader gone is kept."""
 
     def __init__(self, handle: int) -> None:
+        # The descriptor belongs to the process. If it were closed with this object, the stream
+        # that comes back could not write.
         super().__init__(handle, "wb", closefd=False)
         self.fault: OSError | None = None
 
@@ -26,6 +28,8 @@ class _Raw(io.FileIO):
         except OSError as err:
             if err.errno != errno.EPIPE and self.fault is None:
                 self.fault = err
+            # Told of a failure, Python keeps the text and tries again when the interpreter ends,
+            # which makes the exit code 120.
             return memoryview(data).nbytes  # type: ignore[arg-type]
         return written
 
@@ -38,6 +42,7 @@ class Streams:
 
     def fault(self) -> OSError | None:
         """What kept text from being written, such as a full disk; a reader that went away is no fault."""
+        # What stands in a buffer has not met the disk yet; only flushing shows that the disk is full.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
@@ -57,6 +62,8 @@ class Streams:
         except OSError:  # the descriptor was closed: there is no reader
             return open(os.devnull, "w", encoding="utf-8")
         self._raws.append(raw)
+        # A person sees every line at once, and errors are never held back; a file or a pipe
+        # gets blocks, which is faster.
         buffered = stream.isatty() or stream is sys.stderr
         return io.TextIOWrapper(
             io.BufferedWriter(raw), encoding=stream.encoding or "utf-8", errors="replace", line_buffering=buffered
@@ -65,12 +72,14 @@ class Streams:
 
 @contextlib.contextmanager
 def steady_output() -> Iterator[Streams]:
-    """Standard output and error that never raise; what they were comes back at the end, with nothing left to flush."""
+    """Standard output and error that never raise; at the end text is flushed and the streams of before come back."""
     before = sys.stdout, sys.stderr
     streams = Streams()
     sys.stdout, sys.stderr = streams.steady(before[0]), streams.steady(before[1])
     try:
         yield streams
     finally:
+        # Called because it flushes: what is left in a buffer would be written when Python drops it,
+        # after the exit code is known.
         streams.fault()
         sys.stdout, sys.stderr = before

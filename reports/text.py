@@ -75,6 +75,7 @@ def number(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
+    # Python writes exponents with two digits at least, `1e-07`; a column of numbers is easier to read without the zero.
     if "e" not in text:
         return text
     mantissa, _, exponent = text.partition("e")
@@ -132,6 +133,8 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> Standing:
     found = counts(verdicts)
     wrong = found.get(Outcome.FAIL, 0) + found.get(Outcome.UNSTABLE, 0)
     verified, weak = found.get(Outcome.VERIFIED, 0), found.get(Outcome.WEAK, 0)
+    # An error of the framework says nothing about the subject, so it leaves the standing
+    # open and does not make it poor.
     undecided = sum(verdict.outcome is Outcome.ERROR or is_incomplete(verdict) for verdict in verdicts)
     tone, told = "good", {Outcome.VERIFIED, Outcome.WEAK}
     if wrong:
@@ -150,6 +153,7 @@ def complaints(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     """Bad verdicts, those of one op, property, device, subject and outcome together, the gravest first."""
     subjects = list(dict.fromkeys(verdict.cell.subject for verdict in verdicts))
     bad = [verdict for verdict in verdicts if verdict.outcome in BAD]
+    # The sort is stable: cells of one outcome and subject stay in the order of the plan.
     bad.sort(key=lambda verdict: (BAD.index(verdict.outcome), subjects.index(verdict.cell.subject)))
     groups: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in bad:
@@ -172,6 +176,7 @@ def wrapped(text: str, width: int, indent: str = "    ") -> str:
     """The lines of a text broken at spaces to a width; what continues a line is indented further."""
     lines = []
     for line in clean(text).split("\n"):
+        # Words are never broken, because keys of cells and commands are there to be copied.
         lead = line[: len(line) - len(line.lstrip())]
         lines += textwrap.wrap(
             line,
@@ -199,6 +204,8 @@ def markdown(text: str) -> str:
     """One line that markdown shows as it stands: no mark-up, mentions, links or HTML."""
     flat = one_line(text, 300).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     flat = "".join("\\" + sign if sign in "\\`*_{}[]()#+-!|~" else sign for sign in flat)
+    # A word joiner behind `@` and `:` keeps GitHub from notifying people and making links of
+    # what stands in a run's names.
     return flat.replace("@", "@\N{WORD JOINER}").replace("://", ":\N{WORD JOINER}//")
 
 
@@ -211,9 +218,13 @@ def github_command(level: str, title: str, message: str) -> str:
     """A workflow command line of GitHub Actions, `::error title=..::..`."""
 
     def escape(text: str, extra: str = "") -> str:
+        # The runner reads a command up to the end of the line. `%` comes first, or the other
+        # replacements would be escaped again.
         for sign in "%\r\n" + extra:
             text = text.replace(sign, f"%{ord(sign):02X}")
         return text
 
+    # A property of the command ends at `,` or `::`, so a title, which holds the key of a cell,
+    # needs these two escaped too.
     head = escape(one_line(title), ":,")
     return f"::{level} title={head}::{escape(clean(message))}"

@@ -38,6 +38,8 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
+            # click would import the module of every command for its line of help; the table
+            # above has the words already.
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 

@@ -22,6 +22,7 @@ from ..text import headline, one_line
 from .host import Stop
 
 AXES = ("op", "property", "dtype", "device", "subject")
+# What the user can put right ends with 2; a full or broken disk is another matter and ends with 3.
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
     | {errno.ENAMETOOLONG}
@@ -31,6 +32,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 def selection_options(command: Any) -> Any:
     """Adds OPS and --op, --property, --dtype, --device, --subject to a command."""
+    # Decorators are applied from the last to the first, so this gives the options in the order of AXES.
     for axis in reversed(AXES):
         text = f"Only this {axis}; may be repeated."
         command = click.option(f"--{axis}", multiple=True, metavar=axis.upper(), help=text)(command)
@@ -88,6 +90,7 @@ def list_command(ops: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
     else:
         for cell in cells:
             click.echo(f"{cell.id}  {one_line(cell.key, 600)}")
+        # Devices and subjects have defaults, so cells of others are not what a filter of the user removed.
         removed = len(planned(Selection(devices=selection.devices, subjects=selection.subjects))) - len(cells)
         click.echo(f"{len(cells)} cells; the filters removed {removed}", err=True)
     return exit_codes.OK if cells else exit_codes.NOTHING
@@ -132,6 +135,7 @@ def merge_command(records: tuple[Path, ...], output: Path, partial: bool) -> int
     """Merge the records of one plan; the exit code is that of the whole."""
     runs = [load_run(path) for path in records]
     with as_usage():
+        # Looked at first, so that a target that may not be replaced is told before the records are merged.
         replaceable(output, RECORD)
         try:
             run = merge(runs, partial=partial)

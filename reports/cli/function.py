@@ -22,9 +22,17 @@ def verify_function_command(
     """Judge a custom autograd function; further options are those of `opassay run`.
 
     Judged in float64 and float32 unless --dtype says otherwise; profile brief unless --profile does.
+    \f
+
+    Args:
+        host: what surrounds the command. function: MODULE:CLASS of the function. samples: MODULE:NAME of its arguments.
+        reference: MODULE:NAME of its formula, or None. options: further words, which `opassay run` reads.
     """
+    # The whole declaration goes into the name of the op, because the processes that judge
+    # get nothing but names of cells.
     given = f"{samples},{reference}" if reference else samples
     words = ["--op", f"{function}({given})", *options]
+    # Both ways to write an option count, `--dtype x` and `--dtype=x`.
     if not any(word.split("=")[0] == "--dtype" for word in options):
         words += ["--dtype", "float64", "--dtype", "float32"]
     if not any(word.split("=")[0] == "--profile" for word in options):

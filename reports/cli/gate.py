@@ -37,9 +37,22 @@ _T = TypeVar("_T")
 def gate_command(
     record: Path, partial: bool, report: bool, exit_zero: bool, allow_incomplete: bool, **paths: Path | None
 ) -> int:
-    """Compare a run with the known failures and the accuracy budgets; reads files only."""
+    """Compare a run with the known failures and the accuracy budgets; reads files only.
+    \f
+
+    Args:
+        record: run.json of the run. partial: the run was of a selection, so cells that it does not plan are no loss.
+        report: whether the page beside the record is written again.
+        exit_zero, allow_incomplete: what is forgiven, as in `exit_codes.choose`.
+        paths: `known`, `budget` and `base`; None for a file that was not named.
+
+    Raises:
+        Stop: the record is of one shard, a file cannot be read or written, or there is no budget to compare.
+    """
     run = load_run(record)
     _refuse_shard(run)
+    # The target is looked at before the gate judges: findings must not be followed by an
+    # exit code that is about a file.
     target = record.parent / "report.html"
     if report:
         with as_usage():
@@ -121,6 +134,15 @@ def accept_command(
     """Enter failures of a run into known.json: their code, and their size as the largest that is accepted.
 
     CELL is a cell as `opassay list` shows it, or a pattern with *, such as "softmax::*[float16-cpu-torch]".
+    \f
+
+    Args:
+        record: run.json of the run that failed. cells: keys of cells, or patterns.
+        reason, issue, owner: texts of the entry. expires: its last day, at midnight.
+        known: the file that is written; made if absent.
+
+    Raises:
+        Stop: what the gate would refuse, a pattern that no failure matches, or a file that cannot be read or written.
     """
     before = _optional(None, known, baseline.load_known) or {}
     run = load_run(record)
@@ -140,6 +162,7 @@ def accept_command(
 @click.option("--known", type=_FILE, default=_KNOWN, show_default=True)
 def prune_command(record: Path, budget: Path, known: Path) -> int:
     """Remove entries of cells that the plan lacks, and known failures that hold now."""
+    # A file that is not there is no mistake: a repository may keep budgets and no known failures, or the reverse.
     budgets = _optional(None, budget, baseline.load_budget)
     accepted = _optional(None, known, baseline.load_known)
     kept, left, said = baseline.prune(load_run(record), budgets or {}, accepted or {})
@@ -181,6 +204,7 @@ def _refuse_shard(run: Run) -> None:
 
 def _annotate(findings: list[Finding]) -> None:
     if os.environ.get("GITHUB_ACTIONS"):
+        # GitHub shows no more than ten annotations of a step.
         for finding in findings[:10]:
             click.echo(github_command("error", f"opassay {finding.kind}", f"{finding.cell}: {finding.text}"))
 

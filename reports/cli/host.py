@@ -36,6 +36,7 @@ def installed(module: str) -> bool:
     """Whether a module could be imported; it is not imported."""
     try:
         return importlib.util.find_spec(module) is not None
+    # ValueError is raised for a module that is loaded and has no specification, as one that a test puts in its place.
     except (ImportError, ValueError):
         return False
 

@@ -34,16 +34,19 @@ def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> in
         fault = streams.fault()
         if fault is not None:
             _say(f"the output could not be written: {fault.strerror}")
+            # A code other than 0 stays: that a cell failed says more than that its line could not be written.
             code = code or exit_codes.INTERNAL
     return code
 
 
 def _command(arguments: list[str], host: Host) -> int:
+    # Here and not above, so that a missing click reaches `_ended` as an exception and becomes a sentence.
     import click
 
     from .commands import cli
 
     try:
+        # By itself click would print errors and end the program with codes of its own, such as 1 for an interrupt.
         found = cli.main(arguments, prog_name="opassay", standalone_mode=False, obj=host)
     except click.Abort:
         raise KeyboardInterrupt from None
@@ -73,6 +76,8 @@ def _ended(err: BaseException) -> int:
             _say(not_installed(name))
             return exit_codes.USAGE
     if isinstance(err, SystemExit):
+        # Code that a declaration imports may call `sys.exit(0)`. A run that ended so has checked
+        # nothing and must not look well.
         call = f"sys.exit({one_line(repr(err.code), 80)})"
         _say(f"imported code ended the program by {call}; declarations, plugins and what they import must not do so")
         return exit_codes.USAGE
@@ -86,6 +91,8 @@ def _say(text: str) -> None:
 
 
 def _internal(err: BaseException) -> int:
+    # The text of a foreign exception is made by foreign code, which may raise in turn, so
+    # each step is guarded by itself.
     trace = "no traceback"
     with contextlib.suppress(BaseException):
         trace = clean("".join(traceback.format_exception(err)))
@@ -101,5 +108,6 @@ def _internal(err: BaseException) -> int:
     except BaseException as fault:
         _say(f"{said}\n  its traceback could not be written to a file ({type(fault).__name__}):")
         with contextlib.suppress(Exception):
+            # The end of a traceback is what names the fault.
             print(trace[-8000:], file=sys.stderr)
     return exit_codes.INTERNAL

@@ -29,6 +29,8 @@ def recover_command(report_dir: Path, run: str | None) -> int:
     except FolderError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     with folder:
+        # Cases were written during the run, too. They are written again, because the kill may have
+        # come before the last of them.
         account = Account(on_case=keep_case(folder))
         with folder.log.open("rb") as file:
             for event in log.read(file):
@@ -46,6 +48,7 @@ def recover_command(report_dir: Path, run: str | None) -> int:
 
 def _recovered(account: Account) -> Run:
     ended = account.ended
+    # The event that is missing holds the seconds of the run, so nobody knows how long it took.
     if ended is None:
         return account.run([(exit_codes.INCOMPLETE, _LOST)], seconds=0.0)
     return account.run([(code, text) for code, text in ended.reasons], seconds=ended.seconds)

@@ -35,6 +35,14 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
 
     A case file is data. Where its op is named as MODULE:NAME, judging it imports that module, so the op has to be named
     on the command line too.
+    \f
+
+    Args:
+        host: what surrounds the command. case: a path, or an id or its beginning. report_dir: whose cases have ids.
+        trusted: the op that the user allows to be imported, or None. timeout: seconds.
+
+    Raises:
+        Stop: no such case, a file that is none, an op that is not trusted, or an interrupt.
     """
     require("torch", "mpmath", "hypothesis")  # of the process that judges
     path = _case_file(case, report_dir)
@@ -44,6 +52,7 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
         verdict = _judged(path, cell, host, timeout, ending)
     bad = verdict.outcome not in (Outcome.VERIFIED, Outcome.WEAK)
     click.echo(failure_text(verdict) if bad else verdict_line(verdict))
+    # The same table as for a run, so that a script need not know which of the two commands it called.
     return exit_codes.choose(exit_codes.run_reasons([verdict]))
 
 
@@ -52,6 +61,7 @@ def _case_file(case: str, report_dir: Path) -> Path:
     if path.is_file():
         return path
     folder = report_dir / "cases"
+    # The id becomes part of a pattern for file names, so signs with a meaning there, and slashes, are not looked for.
     safe = all(sign.isalnum() or sign in "-_" for sign in case)
     found = sorted(folder.glob(f"{case}*.json")) if safe and case else []
     exact = [entry for entry in found if entry.stem == case]
@@ -127,6 +137,7 @@ def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) 
 def _died(process: Process, cell: Cell, ended: bool) -> Verdict:
     outcome, code = (Outcome.CRASH, Code.CRASHED) if ended else (Outcome.TIMEOUT, Code.TIMED_OUT)
     how = f"the process died while this cell ran ({process.how()})" if ended else "stopped after its time limit"
+    # Only a process that still runs can write down where it waits.
     if not ended:
         process.tell_stacks()
     process.kill()

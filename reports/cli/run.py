@@ -71,6 +71,7 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     selection = selection_of(ops, options)
     cells = planned(selection)
     world = world_of(options)
+    # Under torchrun every rank runs this command. Rank 0 owns the run; the others serve it and have nothing to report.
     if serves(world):
         return exit_codes.OK
     request = _request(selection, cells, world, options, host)
@@ -237,6 +238,8 @@ def _settings(request: Request, options: dict[str, Any]) -> dict[str, str]:
 
 
 def _command(request: Request) -> str:
+    # The command is made from what was asked and not from `sys.argv`, so that a seed that was drawn is named in it:
+    # typed again, it asks the same questions.
     chosen, words = request.selection, ["opassay", "run", *request.selection.ops]
     axes = {"property": chosen.properties, "dtype": chosen.dtypes}
     axes |= {"device": chosen.devices, "subject": chosen.subjects}
@@ -255,6 +258,7 @@ def _command(request: Request) -> str:
 
 def _git() -> tuple[str, bool]:
     """Commit of the working directory and whether it differs; empty outside a repository."""
+    # Files that git does not track are left out: a report folder or a scratch file would call nearly every run dirty.
     head = _git_output("rev-parse", "HEAD")
     return head, bool(head) and bool(_git_output("status", "--porcelain", "--untracked-files=no"))
 

@@ -59,6 +59,8 @@ def worker_count(wanted: str, cells: int) -> int:
         ValueError: neither.
     """
     if wanted == "auto":
+        # A container or `taskset` may allow fewer cores than the machine has; workers beyond
+        # those would only take turns.
         return max(1, min(len(os.sched_getaffinity(0)), cells))
     count = int(wanted)
     if count < 0:
@@ -88,12 +90,15 @@ class Session:
         """Judges the cells.
 
         Returns:
-            Why the session was not a whole one, if so; verdicts are not judged here.
+            Why some cells were not asked, if so, each reason with its exit code. What the verdicts themselves mean for
+            the exit code is left to `exit_codes.run_reasons`.
         """
         start = time.monotonic()
         reasons: list[Reason] = []
         pool = Pool(cells, self.request.terms(), accepted, self._stopped)
         try:
+            # The generator ends the workers when it is closed. Closing it here does so at once, also after an
+            # exception, and not when Python happens to drop it.
             with contextlib.closing(pool.events()) as events:
                 for event in events:
                     self._take(event)
@@ -104,6 +109,8 @@ class Session:
         if self.ending():
             reasons.append((exit_codes.INTERRUPT, f"interrupted ({self.ending.asked}); the report is partial"))
         elif self._stopped():
+            # That --maxfail ended the run is no reason of its own: the failures that it counted
+            # decide the exit code already.
             self._record(log.Noted(f"stopped after {self._failures} failures, as --maxfail asks"))
         self.seconds = time.monotonic() - start
         self._record(log.Ended(self.seconds, [*reasons]))
@@ -115,6 +122,7 @@ class Session:
     def _take(self, event: Event) -> None:
         match event:
             case Ready(environment=found):
+                # Every worker tells its environment, and all run on this machine, so the log holds the first one only.
                 if not self.account.environment:
                     self._record(log.Environment(dict(found)))
             case Started(cell=cell, worker=worker):
@@ -135,7 +143,7 @@ class Session:
                 self.teller.say(text)
 
     def _record(self, event: log.Event) -> None:
-        """The log first: what it holds survives whatever comes next."""
+        """Takes an event to the log and then to the account, because the log survives if this process is killed."""
         whole = not self.records.broken
         self.records.write(event)
         if whole and self.records.broken:
@@ -143,6 +151,8 @@ class Session:
         self.account.take(event)
 
     def _tell(self, cell: Cell) -> None:
+        # The account may have put another verdict in place of this event's, and the user is
+        # told what the record will say.
         verdict = self.account.finished[cell.key]
         self._failures += verdict.outcome in _FAILURES
         self.teller.finished(verdict)
@@ -155,9 +165,12 @@ def accepted(cell: Cell, data: Any) -> Verdict:
         ValueError: the data are no verdict, or one on another cell.
     """
     try:
+        # A worker runs code of the op, which may send anything. Its answer is read as
+        # strictly as a file from a stranger.
         verdict = verdict_of(msgspec.convert(data, VerdictData))
     except (msgspec.MsgspecError, RecordError) as err:
         raise ValueError(one_line(str(err), 200)) from err
+    # An answer on another cell would be entered for that cell, and the one that was asked would stay without a verdict.
     if verdict.cell != cell:
         raise ValueError(f"got one on {one_line(verdict.cell.key)}")
     return verdict

@@ -40,6 +40,8 @@ class Ending:
         self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
+            # Python reports None for a handler that was not installed from Python. That one cannot be
+            # put back, so the default is.
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -70,6 +70,7 @@ def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
+    # The text is broken already, with its indentation, so rich must not break it again.
     console.print(wrapped(text, console.width), style=style, soft_wrap=True)
 
 
@@ -85,10 +86,12 @@ def _complaint_line(group: list[Verdict]) -> str:
 
 def write_step_summary(run: Run) -> None:
     """Appends to the file that GITHUB_STEP_SUMMARY names, if any."""
+    # A CI service names a file here and shows it beside the job; elsewhere the variable is not set.
     target = os.environ.get("GITHUB_STEP_SUMMARY")
     if not target:
         return
     try:
+        # Appended, because other commands of the same step write there too.
         with Path(target).open("a", encoding="utf-8", errors="replace") as file:
             file.write(step_summary(run))
     except OSError:
@@ -119,6 +122,7 @@ def _markdown_row(verdict: Verdict) -> str:
 def _table(run: Run) -> Table:
     """One row per op; per op and subject where there are several."""
     table = Table(box=None, pad_edge=False, header_style="bold")
+    # Only outcomes that occur get a column: nine of them do not fit beside the names of ops.
     present = counts(run.verdicts)
     several = len({verdict.cell.subject for verdict in run.verdicts}) > 1
     for name in ("op", "subject") if several else ("op",):

@@ -26,6 +26,7 @@ def explain_command(code: str | None) -> int:
         for known in Code:
             click.echo(f"{known}  {explain(known).splitlines()[0].partition(': ')[2]}")
         return exit_codes.OK
+    # A code is known by its value, as reports print it, and by its name, as a reader of the source knows it.
     found = [known for known in Code if code.upper() in (known.value, known.name)]
     if not found:
         raise Stop(exit_codes.USAGE, f"unknown code: got code={code!r}, need one of {', '.join(Code)}")
@@ -73,6 +74,7 @@ def _lacks(found: dict[str, str], no_torch: str) -> list[str]:
     lines = [f'{", ".join(absent)}: not installed; pip install "opassay[verify]"'] if absent else []
     if no_torch:
         return [*lines, f"torch cannot be imported ({no_torch}): no cell can run; pip install torch"]
+    # Inductor writes C++ for the CPU and calls a compiler, so cells that use it cannot run without one.
     if shutil.which("c++") is None and shutil.which("g++") is None and shutil.which("clang++") is None:
         lines.append("no C++ compiler: torch.compile cells on the CPU cannot run")
     if found.get("cuda", "not available") == "not available":

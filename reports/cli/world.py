@@ -32,6 +32,8 @@ def world_of(options: dict[str, Any]) -> World:
     """The world that the options name; under torchrun, of as many ranks as it started."""
     comm, fabric, size = options["comm"], options["fabric"], options["ranks"]
     if launched():
+        # torchrun decides how many ranks there are, so an option that says otherwise could
+        # only be ignored; it is refused.
         started = int(os.environ["WORLD_SIZE"])
         if comm == COMMS[0]:
             raise Stop(exit_codes.USAGE, f"--comm: got {comm} under torchrun with {started} ranks, need gloo or nccl")
@@ -49,7 +51,11 @@ def workers_in(world: World, wanted: str) -> str:
 
 
 def serves(world: World) -> bool:
-    """Whether this process was a rank other than 0 of those that torchrun started; if so, it has done its work."""
+    """Serves rank 0 until it is done, if torchrun started this process as another rank.
+
+    Returns:
+        Whether it did; False at once in any other process.
+    """
     if not launched() or os.environ["RANK"] == "0":
         return False
     from ...properties.places.gathering import serve_launched  # here, because it imports torch

@@ -15,9 +15,14 @@ from ..text import one_line
 
 
 def keep_case(folder: Folder) -> Callable[[str, str], None]:
-    """(case id, text) -> writes the case into the folder at once; a full disk is told when the record is written."""
+    """A function of a case's id and text that writes the case into the folder at once.
+
+    A case that cannot be written is passed over: the record holds it too, and what hinders the record is told.
+    """
 
     def keep(name: str, text: str) -> None:
+        # The name comes out of a worker's answer and becomes that of a file, so every sign
+        # that could lead elsewhere goes.
         stem = "".join(sign for sign in name if sign.isalnum() or sign in "-_")[:80]
         try:
             folder.write(f"cases/{stem}.json", text.encode("utf-8", "replace"))
@@ -50,6 +55,7 @@ def write_reports(folder: Folder, run: Run) -> Reason | None:
     from ..junit import to_xml
     from ..page.html import render
 
+    # Each is rendered when its turn comes, after the record stands: a fault in a rendering cannot cost the record.
     files: tuple[tuple[str, Callable[[], bytes]], ...] = (
         ("run.json", lambda: encode(run)),
         ("junit.xml", lambda: to_xml(run)),
@@ -60,6 +66,8 @@ def write_reports(folder: Folder, run: Run) -> Reason | None:
         try:
             folder.write(name, content())
             if name == "run.json":
+                # Only a record that was read back counts: after `finish`, a later run may delete the log
+                # from which it could be made.
                 require_stands(folder, run)
                 folder.finish()
         except (OSError, ValueError) as err:
@@ -83,6 +91,7 @@ def require_stands(folder: Folder, run: Run) -> None:
         _core(one.outcome, one.cell.key) for one in run.verdicts
     ]:
         raise RecordError("what was read back has other verdicts")
+    # A gate believes the file, a shell the exit code of this command, so the two must not disagree.
     if found.exit_code != run.exit_code:
         raise RecordError(f"what was read back has exit code {found.exit_code}, need {run.exit_code}")
 

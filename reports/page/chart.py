@@ -90,6 +90,7 @@ class _Scale:
 
     def x(self, value: float) -> float:
         left, right = self.ends
+        # A value below the scale stands at its left end, since an error that is so small needs no place of its own.
         share = (math.log2(value) - self.low) / (self.high - self.low)
         return round(left + min(max(share, 0.0), 1.0) * (right - left), 1)
 
@@ -141,10 +142,15 @@ def short_dtype(dtype: str) -> str:
 def _scale(measures: Sequence[Measure]) -> _Scale:
     """An axis for the percentiles, which are bounded in practice; the largest errors may leave it."""
     tops = _usable([measure.ulp_p99 for measure in measures]) or _usable([measure.max_ulp for measure in measures])
+    # A quarter of an ulp is always inside, so that the line at half an ulp, the error of
+    # correct rounding, is on the axis.
     lows = [*tops, *_usable([measure.ulp_median for measure in measures]), 0.25]
     low = max(math.floor(math.log2(min(lows))), -4)
+    # Where results cancel, an error has no limit in ulp. Such values stand beside the axis; drawn to scale, one of them
+    # would press all others together at the left end.
     inside = [value for value in tops if value <= 2.0 ** (low + _LONGEST)]
     high = math.ceil(math.log2(max(inside, default=4.0)))
+    # At least six doublings are shown. Otherwise small differences would look large in the plot of a very accurate op.
     return _Scale(low, max(high, low + 6))
 
 
@@ -161,6 +167,7 @@ def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> 
     for index, ((name, dtype), mine) in enumerate(grouped.items()):
         y = TOP + ROW * (index + 0.5)
         marks = tuple(_mark(verdict, series, scale, y) for verdict in mine)
+        # The name of a property stands in its first row only, so that the eye finds the blocks.
         rows.append(Row(y, "" if name == before else name, short_dtype(dtype), marks))
         before = name
     return tuple(rows)
@@ -168,12 +175,14 @@ def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> 
 
 def _mark(verdict: Verdict, series: Sequence[str], scale: _Scale, y: float) -> Mark:
     measure, cell = verdict.measure, verdict.cell
+    # There are four kinds of marks; a fifth series takes the first again, and its title still tells it apart.
     index = series.index(series_name(cell)) % _SERIES
     p99, median = (None if math.isnan(v) else scale.point(v) for v in (measure.ulp_p99, measure.ulp_median))
     largest = scale.point(measure.max_ulp)
     figures = f"median {number(measure.ulp_median)}, p99 {number(measure.ulp_p99)}, max {number(measure.max_ulp)} ulp"
     bound = f"error/bound {number(measure.max_ratio)}, detectability {number(measure.detect_median)} ulp"
     said = number(measure.max_ulp) if largest.place == "over" else ""
+    # Off the scale both marks stand at one place, so only the numbers tell them apart.
     if p99 is not None and p99.place == "over":
         said = f"p99 {number(measure.ulp_p99)}, max {said}"
     return Mark(

@@ -29,6 +29,7 @@ _BOUNDED = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
 
 def render(run: Run, gated: Gated | None = None) -> str:
     """The page, with what a gate said; about 1.3 KiB per cell, and a few KiB per failure card."""
+    # Both are files of ours and not text from a run, so they alone are not escaped.
     style, script = _source("report.css"), _source("report.js")
     return (
         _environment()
@@ -75,6 +76,8 @@ def _environment() -> jinja2.Environment:
 
 def _finalize(value: object) -> object:
     """Text from a run loses its control characters wherever it is printed."""
+    # Markup is a subclass of str. Cleaned, it would become plain text, and the template
+    # engine would escape our own style.
     return clean(value) if type(value) is str else value
 
 
@@ -85,6 +88,7 @@ def _judged(verdict: Verdict) -> bool:
 def _ratio(verdict: Verdict) -> str:
     """error/bound; `> 1` where the violation itself was not measured, `–` where nothing has a bound."""
     ratio = verdict.measure.max_ratio
+    # Some violations are found without measuring them; the largest ratio is then that of the elements that were inside.
     if verdict.code in _BOUNDED and verdict.outcome is Outcome.FAIL and not ratio > 1:
         return "> 1"
     return number(math.nan if ratio == 0 and not has_ulps(verdict.measure) else ratio)
@@ -97,6 +101,7 @@ def _source(name: str) -> str:
 
 def _policy(script: str) -> str:
     """Content security policy: nothing from anywhere, but this one script and inline styles."""
+    # The hash admits this text alone: a script that a hostile name brought in past the escaping would not run.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sources = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
     return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"

@@ -78,6 +78,7 @@ class Gated:
 
         def place(finding: Finding) -> tuple[bool, int]:
             kind = finding.kind
+            # False sorts before True, so blocking findings come first, whatever their kind.
             return finding.code == exit_codes.OK, _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
 
         return tuple(sorted(self.findings, key=place))
@@ -104,7 +105,9 @@ def make_square(verdict: Verdict, carded: Container[str], marks: Mapping[str, st
     where = (cell.op, cell.property, cell.dtype, cell.device, cell.subject)
     group = "bad" if verdict.outcome in BAD else "ok" if verdict.outcome in CHECKED else "gap"
     mark = marks.get(cell.key, "")
+    # A mark of the gate takes the place of the outcome's sign; the outcome stays among the classes of the square.
     glyph, extra = _MARKS.get(mark, (GLYPHS[verdict.outcome], ""))
+    # The script of the page searches in these words, so all that a reader might type is among them.
     words = " ".join((*where, str(verdict.outcome), str(verdict.code), mark))
     said = verdict.failure.title if verdict.failure else verdict.reason
     if has_ulps(measure):
@@ -126,6 +129,7 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
     titles: dict[str, str] = {}
     for item in squares:
         name = item.verdict.cell.property
+        # A cell that was never begun has no title, so the first cell of the property that has one gives it.
         titles[name] = titles.get(name) or clean(item.verdict.title)
     cells = [item.verdict.cell for item in squares]
     dtypes = tuple(dict.fromkeys(cell.dtype for cell in cells))
@@ -143,6 +147,7 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
 def labels(cells: Iterable[Cell]) -> tuple[str, ...]:
     """Names of the series, in order: the subject alone where there is one device."""
     cells = list(cells)
+    # With one device its name would stand in every line and tell nothing.
     one = len({cell.device for cell in cells}) == 1
     return tuple(dict.fromkeys(cell.subject if one else series_name(cell) for cell in cells))
 

@@ -17,6 +17,7 @@ from ..text import Standing, clean, complaints, counts, duration, number, one_li
 from .chart import Plot, accuracy_plot, series_name, short_dtype
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
 
+# Each card is several KiB, and a run in which everything fails may have thousands; the table of cells has the others.
 _CARDS = 250  # failure cards on the page
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/
 
@@ -114,6 +115,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
     """The page of a run, with the marks of a gate if there was one."""
     groups = complaints(run.verdicts)
     bad = [verdict.cell.key for group in groups for verdict in group]
+    # A square may lead to a card only if the card is on the page, so the same limit applies here and to `cards`.
     shown = {verdict.cell.id for group in groups for verdict in group if verdict.cell.key in set(bad[:_CARDS])}
     marks = gated.marks() if gated else {}
     by_key = {verdict.cell.key: make_square(verdict, shown, marks) for verdict in run.verdicts}
@@ -144,6 +146,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
 
 
 def _share(standing: Standing, marks: Mapping[str, str]) -> Share:
+    # The widths are rounded before they are added, so that a piece begins exactly where the one before it ends.
     left, pieces = 0.0, []
     for outcome, count in counts(standing.verdicts).items():
         width = round(100 * count / len(standing.verdicts), 3)
@@ -165,6 +168,7 @@ def _op_part(op: str, index: int, squares: Sequence[Square], series: Sequence[st
         ops: how many the page shows; a few are open at first, many are closed.
     """
     verdicts = [square.verdict for square in squares]
+    # A cell that judged nothing has the ratio 0 of a perfect one, so it must not be shown as the worst.
     measured = [verdict for verdict in verdicts if verdict.measure.judged]
     worst = max(measured, key=lambda verdict: verdict.measure.max_ratio, default=None)
     cell = worst.cell if worst else None
@@ -183,6 +187,7 @@ def _op_part(op: str, index: int, squares: Sequence[Square], series: Sequence[st
 
 def _card(square: Square) -> Card:
     failure = square.verdict.failure
+    # A run that comes from memory has not passed the limits of the file, so they are applied here, too.
     case = clean(failure.case[:MAX_CASE]) if failure else ""
     code = failure.code if failure else square.verdict.code
     return Card(
@@ -208,11 +213,14 @@ def _program(snippet: str) -> str:
 def _again(square: Square) -> str:
     cell = square.verdict.cell
     axes = ("property", "dtype", "device", "subject")
+    # With `=` between them, a value that begins with a dash is not taken for another option.
     words = [f"--{axis}={getattr(cell, axis)}" for axis in axes]
     return shlex.join(clean(word) for word in ("opassay", "run", cell.op, *words, "-n", "1"))
 
 
 def _gaps(squares: Iterable[Square]) -> tuple[Gap, ...]:
+    # Cells are listed by reason, because a hundred cells that lack the same device are one
+    # thing to know, not a hundred.
     missing = [square for square in squares if square.verdict.outcome not in CHECKED]
     gaps = []
     for code, mine in _grouped(missing, lambda square: square.verdict.code).items():
@@ -233,6 +241,7 @@ def _which(squares: Sequence[Square]) -> str:
 
 def _bars(items: Iterable[tuple[str, float]]) -> tuple[Bar, ...]:
     ranked = sorted(items, key=lambda item: -item[1])
+    # Bars are shares of the longest one. If all times are zero there is nothing to divide by, and nothing to show.
     most = max((value for _, value in ranked), default=0.0)
     if most <= 0:
         return ()
@@ -240,6 +249,7 @@ def _bars(items: Iterable[tuple[str, float]]) -> tuple[Bar, ...]:
 
 
 def _splits(squares: Iterable[Square]) -> tuple[Bar, ...]:
+    # Names of phases come from records, so they are cleaned before they become keys: two that look alike are one bar.
     total: dict[str, float] = {}
     for square in squares:
         for name, seconds in square.verdict.timing:

@@ -83,7 +83,8 @@ class Folder:
             folder._create()
             folder._check()
             folder._lock()
-            before = folder._marker()  # read again: another run may have ended since the check
+            # Read again under the lock: another run may have ended since the check and written another marker.
+            before = folder._marker()
             if folder._exists(folder._private, f"{run}.ndjson"):
                 folder._refuse(f"has a log of run {run}", "every run needs an id of its own")
             folder._clear_scratch()
@@ -132,6 +133,7 @@ class Folder:
 
     def open_log(self) -> BinaryIO:
         """The log, open for appending, created if absent."""
+        # O_NONBLOCK, because a pipe of that name would otherwise keep the run waiting until somebody reads from it.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         handle = os.open(self.log.name, flags, 0o644, dir_fd=self._live())
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -171,6 +173,8 @@ class Folder:
         before = [] if marker is None else marker.recorded
         for name in names_in(self._private):
             found = _RUN_FILE.fullmatch(name)
+            # Ids begin with the time of a run. After the recovery of an old run, the logs of later
+            # ones are not smaller and stay.
             if found and found[1] in before and found[1] < self.run and self._kind(self._private, name) == stat.S_IFREG:
                 os.unlink(name, dir_fd=self._private)
         logs = self._logs()
@@ -195,8 +199,6 @@ class Folder:
         self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
-
-    # ------------------------------------------------------------------------------------------ opening
 
     @contextlib.contextmanager
     def _opening(self) -> Iterator[None]:
@@ -256,6 +258,7 @@ class Folder:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # Another process wrote this text, so it is shown only where it has the form that this class writes.
             who = os.pread(lock, 100, 0).decode("ascii", "replace").split()
             known = len(who) == 2 and RUN_ID.fullmatch(who[0]) and who[1].isdecimal()
             holder = f"run {who[0]} (pid {who[1]})" if known else "another run"
@@ -273,8 +276,6 @@ class Folder:
         if self._private < 0:
             raise ValueError(f"report folder {str(self.path)!r}: was released")
         return self._private
-
-    # ------------------------------------------------------------------------------------------ marker and logs
 
     def _marker(self) -> Marker | None:
         return self._read_marker(self._private)
@@ -294,8 +295,6 @@ class Folder:
         names = [name.removesuffix(".ndjson") for name in names_in(self._private) if name.endswith(".ndjson")]
         return sorted(name for name in names if RUN_ID.fullmatch(name))
 
-    # ------------------------------------------------------------------------------------------ files
-
     def _put(self, where: int, name: str, content: bytes) -> None:
         found = self._kind(where, name)
         if found not in (0, stat.S_IFREG):
@@ -308,6 +307,8 @@ class Folder:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
+                # Without this a power cut after the renaming could leave the name with an empty
+                # file, and the old content lost.
                 os.fsync(file.fileno())
             os.rename(scratch, name, src_dir_fd=self._private, dst_dir_fd=where)
         except BaseException:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+# To open with these flags is the check itself: it fails on a link and on whatever is no folder. A check before the
+# opening would leave a moment in which somebody can exchange the name.
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 KINDS = {
@@ -30,6 +32,8 @@ def open_top(path: Path) -> int:
 
 
 def names_in(handle: int) -> list[str]:
+    # The system lists names in any order. What messages show, and in which order files are
+    # moved, should not depend on it.
     return sorted(os.listdir(handle))
 
 
@@ -40,6 +44,8 @@ def make_folder(where: int, name: str, refuse: Callable[[str, str], NoReturn]) -
         os.mkdir(name, 0o755, dir_fd=where)
     try:
         return os.open(name, DIRECTORY, dir_fd=where)
+    # Linux reports a symbolic link as "not a directory" too, other systems as a loop of links; both end here, and any
+    # other error, such as a missing permission, is for the caller.
     except NotADirectoryError:
         refuse(f"{name} in it is not a folder itself", "need a folder or nothing there")
     except OSError as err:

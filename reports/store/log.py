@@ -17,12 +17,16 @@ from ..record import VerdictData
 #: Bytes of a line; an event with the largest case and snippet of a failure stays below it.
 MAX_LINE = 64 * 2**20
 #: Cells per line of the plan.
+#: A plan of a million cells must not become one line, because a line that a kill cuts is lost as a whole.
 _CHUNK = 1000
 
 _Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+# A key joins five names of at most 512 characters each (`record._Name`) with a few signs between them.
 _Key = Annotated[str, msgspec.Meta(max_length=2600)]
 
 
+# Fields that are not known are refused, so that a line of another version counts as unreadable. Read in part, it would
+# change the record without a word.
 class _Event(msgspec.Struct, tag_field="event", forbid_unknown_fields=True):
     pass
 
@@ -85,7 +89,7 @@ class Noted(_Event, tag="noted"):
 
 
 class Ended(_Event, tag="ended"):
-    """The session is over, and so far nothing else is written; why it was not a whole one, if so."""
+    """The session is over, its report files come next; `reasons` say why some cells were not asked, if so."""
 
     seconds: float
     reasons: list[tuple[int, str]]
@@ -123,6 +127,8 @@ class RunLog:
         """Append one event as one line."""
         if self.broken:
             return
+        # The file has no buffer, so that a line is on its way to the disk when `write` returns. Such a file may take
+        # only a part of what it is given; the loop hands it the rest.
         line = memoryview(msgspec.json.encode(event) + b"\n")
         try:
             while line:
@@ -139,7 +145,8 @@ class RunLog:
 
 
 def read(file: BinaryIO) -> Iterator[Event | None]:
-    """The events of a log, one after the other; None for a line that is none, or has no end."""
+    """The events of a log, one after the other; None for a line that holds no event, or has no end."""
+    # Without the limit, one line without an end would be read into memory as a whole, however large the log is.
     while line := file.readline(MAX_LINE):
         if not line.endswith(b"\n"):
             if len(line) == MAX_LINE:  # the rest of a line that is too long must not be taken for one of its own
@@ -148,6 +155,8 @@ def read(file: BinaryIO) -> Iterator[Event | None]:
             continue
         try:
             yield _DECODER.decode(line)
+        # A line that is nested too deeply raises RecursionError. No event is, but a damaged or
+        # hostile log may hold anything.
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             yield None
 

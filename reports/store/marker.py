@@ -38,6 +38,7 @@ def read_marker(where: int) -> Marker | None:
         MarkerError: not readable as a marker of this version.
     """
     try:
+        # O_NONBLOCK, because a pipe of that name would otherwise keep this process waiting until somebody writes to it.
         handle = os.open(NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
     except FileNotFoundError:
         return None
@@ -52,6 +53,8 @@ def read_marker(where: int) -> Marker | None:
     if marker.tool != "opassay" or marker.schema != SCHEMA:
         found = f"tool {marker.tool!r}, schema {marker.schema}"
         raise MarkerError(f"its marker .opassay/{NAME} says {found}; need tool 'opassay', schema {SCHEMA}")
+    # Ids of runs become parts of file names, and those files are moved and deleted. An id of another form, such as one
+    # with a slash, could lead to files that are not ours.
     if not all(map(RUN_ID.fullmatch, [marker.run, *marker.recorded])):
         raise MarkerError(f"its marker .opassay/{NAME} names runs in another way; need YYYYMMDD-HHMMSS-XXXXXX")
     return marker
@@ -60,6 +63,7 @@ def read_marker(where: int) -> Marker | None:
 def encode_marker(run: str, recorded: list[str]) -> bytes:
     """The marker of this process for a run."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
+    # The field holds at most 1000 ids, and a marker that was written must be readable. The newest ids stand last.
     marker = Marker("opassay", SCHEMA, run, os.getpid(), started, recorded[-1000:])
     return msgspec.json.format(msgspec.json.encode(marker), indent=1) + b"\n"
 

@@ -13,6 +13,8 @@ JUNIT = "JUnit file"
 
 _HEAD = 2**16  # bytes that are looked at
 #: How files that opassay wrote begin; each pattern is tried once, at the start.
+#: The possessive quantifiers (`*+`, `++`) never give back what they matched, so that a file made of blanks or digits
+#: alone cannot make the search slow.
 _BEGINS = {
     RECORD: re.compile(rb'\s*+\{\s*+"schema":\s*+[0-9]++,\s*+"tool":\s*+"opassay"'),
     PAGE: re.compile(
@@ -38,6 +40,7 @@ def replaceable(path: Path, kind: str) -> None:
         return
     with path.open("rb") as file:
         head = file.read(_HEAD)
+    # An empty file counts as free, because programs such as `mktemp` make one before its name is handed to the command.
     if head and not _BEGINS[kind].match(head):
         raise RecordError(f"{path}: exists and is no {kind} that opassay wrote; need another name, or remove it first")
 
