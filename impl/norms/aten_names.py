@@ -55,6 +55,8 @@ def native_batch_norm_legit(
 ) -> Outputs:
     """`native_batch_norm` whose running statistics are always given."""
     name = "native_batch_norm_legit"
+    # aten's schema has a Tensor here and no optional one. Without this test None would pass as "no running
+    # statistics".
     for label, value in (("running_mean", running_mean), ("running_var", running_var)):
         if value is None:
             raise RuntimeError(f"{name}: got {label}=None, need a Tensor.")
@@ -83,6 +85,8 @@ def cudnn_batch_norm(
         "cudnn_batch_norm", input, weight, bias, running_mean, running_var, training,
         exponential_average_factor, epsilon,
     )  # fmt: skip
+    # cudnn's backward reads intermediates from its reserve. The backward here computes from the input, so
+    # the reserve is there for the signature alone.
     return *outputs, input.new_empty(0, dtype=torch.uint8)
 
 
@@ -135,6 +139,7 @@ def native_batch_norm_backward(
     Raises:
         TypeError, RuntimeError, IndexError, NotImplementedError: as `batch_norm`.
     """
+    # The names go into error messages, which thus speak of the arguments as this signature calls them.
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_invstd": save_invstd,
     }  # fmt: skip
@@ -219,6 +224,8 @@ def _forward(
         check(name, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if training:
         return train(x, weight, bias, running_mean, running_var, momentum, eps)
+    # The statistics were given and not computed, so there is nothing to save: both are empty, not None, as
+    # aten has it.
     out = evaluate(x, weight, bias, running_mean, running_var, eps)
     dtype = compute_dtype(x.dtype)
     return out, x.new_empty(0, dtype=dtype), x.new_empty(0, dtype=dtype)

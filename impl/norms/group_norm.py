@@ -43,6 +43,8 @@ def group_norm(
 
     Source: Y. Wu, K. He, Group Normalization, arXiv:1803.08494, eq. 1, 2, 6 and 7.
     """
+    # A call that is right pays for cheap comparisons alone; a wrong one for finding out which rule it
+    # breaks.
     if not _fits(input, num_groups, weight, bias, eps):
         _check("group_norm", "num_groups", input, num_groups, weight, bias, eps)
     return ops.group_norm(input, weight, bias, num_groups, eps)[0]
@@ -113,6 +115,7 @@ def native_group_norm_backward(
     """
     name = "native_group_norm_backward"
     x = _as_channels(name, "input", input, N, C, HxW)
+    # aten's signature has neither bias nor eps here, so None and 0 stand in for them in the checks.
     if not _fits(x, group, weight, None, 0.0):
         _check(name, "group", x, group, weight, None, 0.0)
     _check_backward(name, grad_out, input, (N, group), mean, rstd, output_mask)
@@ -150,6 +153,7 @@ def _fits(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, ep
 
 
 def _is_int(value: object) -> bool:
+    # A bool is an int to Python, but True is no number of groups.
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 

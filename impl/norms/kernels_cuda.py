@@ -53,6 +53,8 @@ def group_norm_backward(
     dtype = x.dtype
     if dtype in HALF:
         grad_out, x = grad_out.float(), x.float()
+    # The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and
+    # bias_dtype. It takes x for float32, so only d_input is left to be rounded.
     d_input, d_weight, d_bias = cpu.group_norm_backward(
         grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, groups, eps, output_mask
     )

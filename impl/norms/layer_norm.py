@@ -38,7 +38,11 @@ def layer_norm(
 
     Source: J. L. Ba, J. R. Kiros, G. E. Hinton, Layer Normalization, arXiv:1607.06450, eq. 3-4.
     """
+    # Only a list is converted. A torch.Size is a tuple already, and what is neither is for `_check` to
+    # refuse.
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
+    # A call that is right pays for cheap comparisons alone; a wrong one for finding out which rule it
+    # breaks.
     if not _fits(input, shape, weight, bias, eps):
         _check("layer_norm", input, shape, weight, bias, eps)
     return ops.layer_norm(input, weight, bias, len(shape), eps)[0]
@@ -103,6 +107,8 @@ def native_layer_norm_backward(
     """
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     name = "native_layer_norm_backward"
+    # The bias is not read, only its dtype is asked for; the eps of 0 stands in for an argument that aten's
+    # signature lacks.
     if not _fits(input, shape, weight, bias, 0.0):
         _check(name, input, shape, weight, bias, 0.0)
     _check_backward(name, grad_out, input, shape, mean, rstd, output_mask)

@@ -27,6 +27,8 @@ def _dense(x: Tensor) -> Tensor:
     """x contiguous, with the strides of a new tensor: dims of size 1 can make contiguous memory look channels-last."""
     x = x.contiguous()
     if x.dim() > 3 and (x.shape[1] == 1 or math.prod(x.shape[2:]) == 1):
+        # The values are copied into new memory, because contiguous() returns a tensor that counts as
+        # contiguous as it is, with the strides that mislead ATen.
         return torch.empty(x.shape, dtype=x.dtype, device=x.device).copy_(x)
     return x
 
@@ -42,6 +44,9 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
         # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds them to half.
         weight = x.new_ones(channels, dtype=torch.float32) if weight is None else weight.float()
         bias = x.new_zeros(channels, dtype=torch.float32) if bias is None else bias.float()
+    # An infinite weight makes a difference of two infinities of x scale - mean scale. The sum of the
+    # weights is finite only if each of them is, so one sum tells. Large finite weights whose sum overflows
+    # take the other way, too, which is slower but as right.
     if weight is not None and x.is_cpu and not math.isfinite(weight.sum().item()):
         return _forward_infinite(x, weight, bias, groups, eps)
     # ATen takes the parameters' memory to be dense whatever their strides say.
@@ -74,6 +79,8 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, group
 def _forward_infinite(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Outputs:
     """Scaled after it is centred. ATen computes x scale − mean scale, which is NaN for an infinite weight."""
     up = x.to(compute_dtype(x.dtype))
+    # Without parameters ATen's scale is rstd alone, so its output is the normalised input, and the affine
+    # map follows it.
     out, mean, rstd = torch.native_group_norm(
         up, None, None, x.shape[0], x.shape[1], math.prod(x.shape[2:]), groups, eps
     )
@@ -83,6 +90,7 @@ def _forward_infinite(x: Tensor, weight: Tensor, bias: Tensor | None, groups: in
 def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
     """`group_norm`, with the mean of a group that holds an infinity as mathematics has it: ATen says NaN."""
     out, mean, rstd = group_norm(x, weight, bias, groups, eps)
+    # As for layer norm: the test waits for a CUDA device, so only the op whose mean is a result makes it.
     if bool(torch.isnan(mean).any()):
         exact = Groups(groups).view(x).mean((2, 3), dtype=mean.dtype)
         mean = torch.where(torch.isnan(mean), exact, mean)
@@ -150,6 +158,8 @@ def _gradients(
     if mask[2] and (weight is None or not (mask[0] or mask[1])):  # ATen fails on d_bias without a weight
         d_bias = _sum_per_channel(grad_out)
         mask = (mask[0], mask[1], False)
+    # d_input alone depends on the number of threads in ATen's kernel for groups. Groups are rows to layer
+    # norm's kernel, and a row is the work of one thread there.
     if mask[0] and not _by_aten(x, groups):
         d_input = _by_layer_norm(grad_out, x, mean, rstd, weight, groups)
         mask = (False, mask[1], mask[2])
@@ -200,6 +210,7 @@ def _backward_single(
     d_input = None
     if mask[0]:
         g = grad_out if weight is None else grad_out * _per_channel(weight, x.dim())
+        # As in layer norm's kernel: g - g is 0, but NaN where g is not finite, as the formula has it.
         d_input = (g - g).sub_(normalized * g * normalized).mul_(rstd).contiguous()
     return (
         d_input,
@@ -219,10 +230,13 @@ def _add_statistics(
 ) -> None:
     """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place."""
     layout = Groups(groups)
+    # d_input is contiguous, so its view shares its memory and the sums below, in place, arrive in it.
     total, x = layout.view(d_input), layout.view(x)
     length = x.shape[2] * x.shape[3]
     if grad_rstd is not None:
         r = layout.view_statistics(rstd)
+        # The factors r come one at a time, because r^3 on its own underflows in float32 where the standard
+        # deviation exceeds about 4e12.
         slope = r * (r * layout.view_statistics(grad_rstd) / length)
         total.sub_((x - layout.view_statistics(mean)).mul_(r).mul_(slope))
     if grad_mean is not None:
