@@ -20,6 +20,8 @@ from ..pointwise.log_sigmoid import log_sigmoid
 from ..softmax import expressions as softmax
 from .registry import maybe_register_decomposition, register_decomposition_for_jvp
 
+# The parameters below have the names of aten's schemas, `self` among them, for the signatures become text
+# of a script.
 aten = torch.ops.aten
 
 
@@ -51,6 +53,8 @@ def log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
 @register_decomposition_for_jvp(aten._softmax_backward_data.default)
 def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: int) -> Tensor:
     """y (g - sum(g y))."""
+    # The value is the op's own, so that it does not change because a tangent is present. The slope has no
+    # shift: aten's op is given the rounded output and counts it as independent of grad_output.
     value = values_of(aten._softmax_backward_data.default, grad_output, output, dim, input_dtype)
     return _attached(value, softmax.gradient(False, raised(grad_output), output, None, dim))
 
@@ -108,6 +112,7 @@ def native_layer_norm_backward(
     """Gradients of layer_norm; mean and rstd count as functions of the input. None where the op returns nothing."""
     overload = aten.native_layer_norm_backward.default
     values = values_of(overload, grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
+    # The op is given rstd and no eps, so the expression finds the eps that belongs to it.
     slopes = norms.gradients(
         Rows(len(normalized_shape)), grad_out, input, weight, eps=None, rstd=raised(rstd), wanted=_wanted(output_mask)
     )
@@ -124,6 +129,7 @@ def _batch_norm_slopes(
     """By the `constants` (mean, variance), or, where these are None, by the batch's own statistics, of which `rstd`."""
     layout = Channels(x.shape[1])
     g, rows = layout.view(grad_out), layout.view(x)
+    # With statistics of the batch the input acts through them as well; constant ones only scale it.
     if constants is None:
         slopes = norms.gradients(layout, g, rows, weight, eps=None, rstd=layout.view_statistics(raised(rstd)))
     else:
@@ -191,6 +197,7 @@ def cudnn_batch_norm_backward(
     """Gradients of batch norm in training; save_var holds 1 / sqrt(var + eps)."""
     statistics = (running_mean, running_var, save_mean, save_var)
     overload = aten.cudnn_batch_norm_backward.default
+    # cudnn's op takes the input before the cotangent, the native op the other way round.
     values = _trained(overload, input, grad_output, weight, statistics, epsilon, reserveSpace)
     return _all_attached(values, _batch_norm_slopes(grad_output, input, weight, None, save_var, epsilon))
 

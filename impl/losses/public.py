@@ -14,6 +14,7 @@ from .nll_loss import rules as nll_rules
 from .nll_loss.kernels_cpu import MEAN, NONE, SUM
 
 _REDUCTIONS = {"none": NONE, "mean": MEAN, "sum": SUM}
+# The integer types that torch's own kernels of these losses take.
 _TARGETS = (torch.int64, torch.uint8)
 
 
@@ -50,6 +51,8 @@ def nll_loss(
     """
     if not _fits(input, target, weight, ignore_index, reduction):
         target = _check("nll_loss", input, target, weight, ignore_index, reduction)
+    # The weight's cotangents come from the loss and from the total weight. In float32 they add up before
+    # they are rounded.
     weight = _wide(weight)
     return nll_rules.nll_loss(input, target, weight, _REDUCTIONS[reduction], ignore_index, 0)[0]
 
@@ -187,6 +190,8 @@ def _backward(
     if tuple(total_weight.shape) not in ((), (1,)):
         raise RuntimeError(f"{name}: got total_weight of shape={list(total_weight.shape)}, need one element.")
     g = grad_output.reshape(()) if single else grad_output
+    # The op takes the cotangent of every position's loss. The division stands outside of it, so torch's own
+    # derivative of a quotient makes the result differentiable in total_weight.
     if reduction == MEAN:
         up = compute_dtype(x.dtype)
         g = g.to(up) / total_weight.reshape(()).to(up)
@@ -206,10 +211,12 @@ def _fits(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, r
     if x.dtype not in FLOATING or target.dtype not in _TARGETS or x.device != target.device:
         return False
     shape = x.shape
+    # An input of one row is right, too, but its target may have a dim too many, which `_check` takes off.
     if len(shape) < 2 or target.shape != shape[:1] + shape[2:]:
         return False
     if type(ignore_index) is not int or type(reduction) is not str or reduction not in _REDUCTIONS:
         return False
+    # The ops take an int64. A greater int would fail in the dispatcher, with a message about the schema.
     if not -(2**63) <= ignore_index < 2**63:
         return False
     if weight is None:
@@ -305,4 +312,5 @@ def _require_dtype(name: str, label: str, value: Tensor, x: Tensor) -> None:
 def _number(name: str, smoothing: Any) -> float:
     if isinstance(smoothing, bool) or not isinstance(smoothing, (int, float, torch.SymFloat, torch.SymInt)):
         raise TypeError(f"{name}: got label_smoothing={smoothing!r}, need a float.")
+    # The op's schema says float, so an int or a symbolic number is made one.
     return float(smoothing)

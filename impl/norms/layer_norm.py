@@ -107,8 +107,7 @@ def native_layer_norm_backward(
     """
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     name = "native_layer_norm_backward"
-    # The bias is not read, only its dtype is asked for; the eps of 0 stands in for an argument that aten's
-    # signature lacks.
+    # This op is given no eps; 0 takes its place in the checks, which the forward op shares.
     if not _fits(input, shape, weight, bias, 0.0):
         _check(name, input, shape, weight, bias, 0.0)
     _check_backward(name, grad_out, input, shape, mean, rstd, output_mask)

@@ -26,12 +26,15 @@ Shape = tuple[int, ...]  # (images, channels, positions)
 
 def reach(size: int, channels: int) -> tuple[int, int]:
     """Channels of the window before and after its centre, no more than there are."""
+    # A channel further away than the last one does not exist, and a window that reaches there would sum
+    # zeros only.
     last = max(channels - 1, 0)
     return min(size // 2, last), min((size - 1) // 2, last)
 
 
 def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
     """a s^(-beta) for x of shape (..., C, H, W): contiguous, in x's dtype."""
+    # s^0 is 1 whatever s is. The clone is there because an output aliases no input.
     if beta == 0:
         return x.clone(memory_format=torch.contiguous_format)
     out = _like(x)
@@ -82,6 +85,8 @@ def cross_map_lrn2d_backward(
 
     def plan(shape: Shape) -> Callable[..., None]:
         again = None if kept else _Base(shape, before, after, alpha / size, k, x)
+        # A window that is as long before as after is its own mirror image. Its memory, in which s lies as
+        # well, is free again once `middle` holds the product that was divided by s.
         mirrored = again.window if again and before == after else _Window(shape, after, before, x)
         scaled = torch.empty_like(mirrored.total)
 
@@ -97,6 +102,7 @@ def cross_map_lrn2d_backward(
                 torch.mul(scaled, a, out=mirrored.middle).div_(s)
             else:  # not by way of s^(-beta), for s may be 0
                 torch.mul(g, a, out=mirrored.middle).mul_(s.pow(-beta - 1))
+            # The result is rounded to x's dtype as it is written to `out`, and nowhere before.
             torch.addcmul(scaled, a, mirrored.sum(), value=-2 * alpha * beta / size, out=out)
 
         return columns
@@ -136,6 +142,8 @@ def _by_columns(plan: Callable[[Shape], Callable[..., None]], *tensors: Tensor) 
     if not shape.numel():
         return
     views = [t.reshape(-1, shape[-3], shape[-2] * shape[-1]) for t in tensors]
+    # There are at most four shapes: a whole piece, and what is left over at the end of the images, of the
+    # positions, or of both.
     planned: dict[Any, Callable[..., None]] = {}
     for part in _parts(views[0]):
         pieces = [view[part] for view in views]
@@ -148,9 +156,12 @@ def _parts(view: Tensor) -> Iterator[tuple[slice, slice, slice]]:
     images, channels, positions = view.shape
     every = slice(None)
     most = _CHUNK * torch.get_num_threads()
+    # On CUDA there is no cache to keep to, and every piece would be more launches.
     if not view.is_cpu or view.numel() <= most:
         yield every, every, every
         return
+    # Several images while they fit, else some positions of one image. Channels are never divided, because
+    # the window runs along them.
     wide = max(1, round(most / (channels * positions)))
     pieces = max(1, round(channels * positions / most))
     narrow = -(-positions // pieces)
@@ -203,6 +214,8 @@ class _Base:
 
     def __init__(self, shape: Shape, before: int, after: int, scale: float, k: float, like: Tensor) -> None:
         self.window = _Window(shape, before, after, like)
+        # For a window of one channel `total` is `middle` itself, which is filled anew while s is still
+        # read. Only then s needs memory of its own.
         self.s = self.window.total if before or after else torch.empty_like(self.window.total)
         self._k, self._scale = self.s.new_full((), k), scale
 
@@ -221,6 +234,7 @@ def _divide(a: Tensor, s: Tensor, beta: float, root: Tensor, out: Tensor) -> Non
 
 def _raise(s: Tensor, beta: float, out: Tensor) -> Tensor:
     """s^beta; the usual exponents at a third of the time of a power."""
+    # s^0.75 = sqrt(s) sqrt(sqrt(s)). 0.75 is the exponent of the paper, and the default.
     if beta == 0.75:
         return torch.sqrt(s, out=out).mul_(out.sqrt())
     if beta == 0.5:

@@ -98,6 +98,8 @@ def _forward(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dty
         wide = compute_dtype(x.dtype)
         if torch.promote_types(wide, dtype) is not dtype:  # what is saved for backward must be as wide as the input
             return op(x, dim, wide, False)[0].to(dtype)
+    # Torch gives a tangent the strides of its primal, and a shift in the memory of one element could hold
+    # no tangent. So it has memory of its own where a tangent may come.
     return op(x, dim, dtype, (dtype or x.dtype) in HALF and _tangents_may_come())[0]
 
 
@@ -125,6 +127,7 @@ def _backward(
 
 def _wrapped(name: str, dim: int, ndim: int) -> int:
     """`dim` as a non-negative int; IndexError where it is out of range."""
+    # A tensor of no dims takes the dims 0 and -1, as in torch.
     ndim = ndim or 1
     if not -ndim <= dim < ndim:
         raise IndexError(f"{name}: got dim={dim}, need {-ndim} to {ndim - 1}.")
