@@ -76,7 +76,11 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight."""
+    """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight.
+
+    Args:
+        grad_output, ..., total_weight: as aten's op of this name has them.
+    """
     overload = aten.nll_loss_backward.default
     value = values_of(overload, grad_output, self, target, weight, reduction, ignore_index, total_weight)
     return _attached(value, nll_loss.gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight))
@@ -92,7 +96,11 @@ def nll_loss2d_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    """The gradient of nll_loss2d in its input; differentiable in grad_output, weight and total_weight."""
+    """The gradient of nll_loss2d in its input; differentiable in grad_output, weight and total_weight.
+
+    Args:
+        grad_output, ..., total_weight: as aten's op of this name has them.
+    """
     overload = aten.nll_loss2d_backward.default
     value = values_of(overload, grad_output, self, target, weight, reduction, ignore_index, total_weight)
     return _attached(value, nll_loss.gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight))
@@ -109,7 +117,11 @@ def native_layer_norm_backward(
     bias: Tensor | None,
     output_mask: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of layer_norm; mean and rstd count as functions of the input. None where the op returns nothing."""
+    """Gradients of layer_norm; mean and rstd count as functions of the input. None where the op returns nothing.
+
+    Args:
+        grad_out, ..., output_mask: as aten's op of this name has them; bias is not read by the derivatives.
+    """
     overload = aten.native_layer_norm_backward.default
     values = values_of(overload, grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
     # The op is given rstd and no eps, so the expression finds the eps that belongs to it.
@@ -152,7 +164,11 @@ def native_batch_norm_backward(
     eps: float,
     output_mask: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of batch norm; in training the saved statistics count as functions of the input."""
+    """Gradients of batch norm; in training the saved statistics count as functions of the input.
+
+    Args:
+        grad_out, ..., output_mask: as aten's op of this name has them.
+    """
     statistics = (running_mean, running_var, save_mean, save_invstd)
     overload = aten.native_batch_norm_backward.default
     values = values_of(overload, grad_out, input, weight, *statistics, train, eps, output_mask)
@@ -174,7 +190,11 @@ def batch_norm_backward(
     output_mask: list[bool],
     reserve: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of batch norm, `update` for training; save_var holds 1 / sqrt(var + eps)."""
+    """Gradients of batch norm, `update` for training; save_var holds 1 / sqrt(var + eps).
+
+    Args:
+        grad_out, ..., reserve: as aten's op of this name has them.
+    """
     statistics = (running_mean, running_var, save_mean, save_var)
     overload = aten.batch_norm_backward.default
     values = values_of(overload, grad_out, input, weight, *statistics, update, eps, output_mask, reserve)
@@ -194,7 +214,11 @@ def cudnn_batch_norm_backward(
     epsilon: float,
     reserveSpace: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of batch norm in training; save_var holds 1 / sqrt(var + eps)."""
+    """Gradients of batch norm in training; save_var holds 1 / sqrt(var + eps).
+
+    Args:
+        input, ..., reserveSpace: as aten's op of this name has them.
+    """
     statistics = (running_mean, running_var, save_mean, save_var)
     overload = aten.cudnn_batch_norm_backward.default
     # cudnn's op takes the input before the cotangent, the native op the other way round.
@@ -213,7 +237,11 @@ def miopen_batch_norm_backward(
     save_var: Tensor | None,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of batch norm in training; save_var holds 1 / sqrt(var + eps)."""
+    """Gradients of batch norm in training; save_var holds 1 / sqrt(var + eps).
+
+    Args:
+        input, ..., epsilon: as aten's op of this name has them.
+    """
     statistics = (running_mean, running_var, save_mean, save_var)
     overload = aten.miopen_batch_norm_backward.default
     values = _trained(overload, input, grad_output, weight, statistics, epsilon)

@@ -163,7 +163,11 @@ def nll_loss2d_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    """`nll_loss_backward` of (N, C, H, W) with targets (N, H, W)."""
+    """`nll_loss_backward` of (N, C, H, W) with targets (N, H, W).
+
+    Args:
+        grad_output, ..., total_weight: as for `nll_loss_backward`, self with four dims.
+    """
     name = "nll_loss2d_backward"
     target = _check_native(name, self, target, weight, ignore_index, reduction, (4,))
     return _backward(name, grad_output, self, target, weight, reduction, ignore_index, total_weight)

@@ -213,7 +213,17 @@ def gradients(
 
 
 def constant_scale(layout: Layout, x: Tensor, mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """(xh, r) from statistics (C,) that are constants: they take no gradient, as in torch."""
+    """(xh, r) from statistics (C,) that are constants: they take no gradient, as in torch.
+
+    Args:
+        layout: which elements share statistics.
+        x: the input, as the layout views it.
+        mean, var: (C,).
+        eps: added to the variance.
+
+    Returns:
+        Both in the dtype of formulas; r viewed to broadcast against x.
+    """
     mean, var = (layout.view_statistics(raised(t.detach())) for t in (mean, var))
     # As in `row_statistics`, torch's derivative of rsqrt would go by r^3.
     r = (var + eps).sqrt().reciprocal()

@@ -33,7 +33,13 @@ def reach(size: int, channels: int) -> tuple[int, int]:
 
 
 def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
-    """a s^(-beta) for x of shape (..., C, H, W): contiguous, in x's dtype."""
+    """a s^(-beta) for x of shape (..., C, H, W): contiguous, in x's dtype.
+
+    Args:
+        x: (..., C, H, W).
+        size: channels in the window.
+        alpha, beta, k: see the module.
+    """
     # s^0 is 1 whatever s is. The clone is there because an output aliases no input.
     if beta == 0:
         return x.clone(memory_format=torch.contiguous_format)
@@ -43,7 +49,11 @@ def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -
 
 
 def cross_map_lrn2d_keeping(x: Tensor, size: int, alpha: float, beta: float, k: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(`cross_map_lrn2d`, s, s^beta) for beta > 0: what the backward would have to compute again."""
+    """(`cross_map_lrn2d`, s, s^beta) for beta > 0: what the backward would have to compute again.
+
+    Args:
+        x, size, alpha, beta, k: as for `cross_map_lrn2d`.
+    """
     out, base, root = _like(x), *(_like(x, compute_dtype(x.dtype)) for _ in range(2))
     _forward((out, base, root), x, size, alpha, beta, k)
     return out, base, root
@@ -77,6 +87,11 @@ def cross_map_lrn2d_backward(
     """g s^(-beta) - (2 alpha beta / size) a W'(g a s^(-beta - 1)): contiguous, in x's dtype.
 
     s is `base` and s^beta is `root` where both are given.
+
+    Args:
+        grad_out, x: (..., C, H, W).
+        base, root: s and s^beta in the compute dtype of x, as `cross_map_lrn2d_keeping` returns them; or None.
+        size, alpha, beta, k: as for `cross_map_lrn2d`.
     """
     if beta == 0:
         return grad_out.clone(memory_format=torch.contiguous_format)

@@ -33,7 +33,20 @@ def cross_entropy(
     smoothing: float,
     batch_ndim: int,
 ) -> tuple[Tensor, Tensor]:
-    """(output, total_weight), as of the negative log likelihood."""
+    """(output, total_weight), as of the negative log likelihood.
+
+    Args:
+        x: logits, (*batch, C) or (*batch, N, C, d1, ..., dk).
+        target: int64 or uint8 classes, shaped as x without C.
+        weight: (C,), or (*batch, C) where each batch dim is full or 1; None for ones.
+        reduction: NONE, MEAN or SUM.
+        ignore_index: the target whose positions count for nothing.
+        smoothing: the share of the target that goes to all classes, from 0 to 1.
+        batch_ndim: the number of batch dims.
+
+    Raises:
+        IndexError: a target is neither a class nor ignore_index.
+    """
     dim = class_dim(x.dim(), batch_ndim)
     # No batch dims, smoothing or half types: then ATen's log-softmax and the plain loss say it all, and the
     # latter checks targets as it reads them.
@@ -77,7 +90,15 @@ def cross_entropy_backward(
     smoothing: float,
     batch_ndim: int,
 ) -> Tensor:
-    """The logits' gradient p (a + sum b) - a onehot - b with a = (1 - s) g w_t, b = s/C g w, in x's dtype and shape."""
+    """The logits' gradient p (a + sum b) - a onehot - b with a = (1 - s) g w_t, b = s/C g w, in x's dtype and shape.
+
+    Args:
+        grad_output: (*batch), or of the target's shape; for a mean divided by the total weight already.
+        x, target, weight, ignore_index, smoothing, batch_ndim: as for `cross_entropy`.
+
+    Raises:
+        IndexError: a target is neither a class nor ignore_index.
+    """
     dim = class_dim(x.dim(), batch_ndim)
     index, ignored = checked_index("cross_entropy", target, x.shape[dim], ignore_index)
     # Targets were checked all the same: whether one is wrong must not depend on the size of another dim.

@@ -38,7 +38,20 @@ def nll_loss(
     batch_ndim: int,
     op: str = "nll_loss",
 ) -> tuple[Tensor, Tensor]:
-    """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction."""
+    """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction.
+
+    Args:
+        x: scores, (*batch, C) or (*batch, N, C, d1, ..., dk).
+        target: int64 or uint8 classes, shaped as x without C.
+        weight: (C,), or (*batch, C) where each batch dim is full or 1; None for ones.
+        reduction: NONE, MEAN or SUM.
+        ignore_index: the target whose positions count for nothing.
+        batch_ndim: the number of batch dims.
+        op: the name that messages speak of.
+
+    Raises:
+        IndexError: a target is neither a class nor ignore_index.
+    """
     # ATen's kernel knows no batch dims and no weight in another dtype than the input's, and the half types
     # are to be summed in float32 and rounded once.
     if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF and (weight is None or weight.dtype is x.dtype):
@@ -91,7 +104,17 @@ def nll_loss_backward(
     batch_ndim: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    """-grad_output * weight at the targets, else zero, in `dtype`; grad_output is (*batch) or of the target's shape."""
+    """-grad_output * weight at the targets, else zero, in `dtype`; grad_output is (*batch) or of the target's shape.
+
+    Args:
+        grad_output: for a mean divided by the total weight already.
+        target, weight, ignore_index, batch_ndim: as for `nll_loss`.
+        classes: C.
+        dtype: of the result.
+
+    Raises:
+        IndexError: a target is neither a class nor ignore_index.
+    """
     if (
         batch_ndim == 0
         and grad_output.is_cpu
@@ -152,7 +175,15 @@ def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: 
 def reduced(
     loss: Tensor, weights: Tensor | None, ignored: Tensor | None, reduction: int, batch_ndim: int
 ) -> tuple[Tensor, Tensor]:
-    """(output, total_weight) from the loss and the weight of every target; `loss` is zero where ignored."""
+    """(output, total_weight) from the loss and the weight of every target; `loss` is zero where ignored.
+
+    Args:
+        loss: of the target's shape, in the dtype of the sums.
+        weights: the weight of every target, or None for ones.
+        ignored: which targets are; None where none is.
+        reduction: NONE, MEAN or SUM.
+        batch_ndim: the number of batch dims, each index of which is a loss of its own.
+    """
     batch = loss.shape[:batch_ndim]
     if reduction == NONE:
         return loss, loss.new_zeros(batch)

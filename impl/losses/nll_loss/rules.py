@@ -93,7 +93,13 @@ def _forward_backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads
 
 
 def form_of(target: Tensor, classes: int, ignore_index: int, batch_ndim: int, smoothing: float = 0.0) -> Form:
-    """The form of the losses of a target, on the ops of this module."""
+    """The form of the losses of a target, on the ops of this module.
+
+    Args:
+        target, ignore_index, batch_ndim: as for the kernels.
+        classes: C.
+        smoothing: the share of the target that goes to all classes.
+    """
     return Form(_plain, nll_loss_backward, total_weight, target, classes, ignore_index, batch_ndim, smoothing)
 
 
@@ -101,6 +107,13 @@ def cotangent(form: Form, g: Tensor, weight: Tensor | None, given: Tensor | None
     """The cotangent of every position's loss, for a mean from the total weight that is given with it.
 
     In float32 where it is divided, or used twice and so summed over.
+
+    Args:
+        form: of the loss.
+        g: the cotangent of the output, (*batch) or of the target's shape.
+        weight: of the classes, or None.
+        given: the total weight of a mean, else None.
+        twice: whether the result is read for the weight's gradient, too.
     """
     if given is not None:
         return g.to(given.dtype) / form.total(weight, given)
@@ -110,7 +123,15 @@ def cotangent(form: Form, g: Tensor, weight: Tensor | None, given: Tensor | None
 def weight_gradient(
     form: Form, y: Tensor, weight: Tensor, reduction: int, g: Tensor | None, g_total: Tensor | None
 ) -> Tensor | None:
-    """The weight's gradient for g, the cotangent of every position's loss, and g_total, that of the total weight."""
+    """The weight's gradient for g, the cotangent of every position's loss, and g_total, that of the total weight.
+
+    Args:
+        form: of the loss.
+        y: the scores, in the dtype of formulas.
+        weight: of the classes.
+        reduction: NONE, MEAN or SUM.
+        g, g_total: for a mean g is divided by the total weight already; None for zero.
+    """
     out = None if g is None else form.to_weight(g, y)
     if reduction == MEAN and g is not None:
         # With S the weighted sum and T the total weight, d(S / T) = dS / T - (S / T) dT / T. g is divided
@@ -167,7 +188,14 @@ def gradient(
 def moved(
     form: Form, y: Tensor, weight: Tensor | None, t: Tensor | None, t_weight: Tensor | None, reduction: int
 ) -> tuple[Tensor, Tensor]:
-    """Tangents of the loss and of the total weight, where y moves along t and the weight along t_weight."""
+    """Tangents of the loss and of the total weight, where y moves along t and the weight along t_weight.
+
+    Args:
+        form: of the loss.
+        y, weight: where the tangents are taken, in the dtype of formulas.
+        t, t_weight: the directions; None for zero.
+        reduction: NONE, MEAN or SUM.
+    """
     # A mean is differentiated as a quotient of two sums.
     inner = SUM if reduction == MEAN else reduction
     constant = y.new_zeros(form.target.shape[: form.batch_ndim])

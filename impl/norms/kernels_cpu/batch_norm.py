@@ -199,7 +199,14 @@ def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
 def batch_norm_evaluation(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, eps: float
 ) -> Tensor:
-    """out from constant statistics, x a + (b - mean a) with a = weight / sqrt(var + eps)."""
+    """out from constant statistics, x a + (b - mean a) with a = weight / sqrt(var + eps).
+
+    Args:
+        x: (N, C, *).
+        weight, bias: (C,), or None for ones and zeros.
+        running_mean, running_var: (C,), constants.
+        eps: added to the variance.
+    """
     wanted = memory_format(x)
     if x.numel() == 0:
         return torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -222,7 +229,18 @@ def batch_norm_backward(
     eps: float | None,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
+    """(d_input, d_weight, d_bias) from the given batch statistics; None where masked.
+
+    Args:
+        grad_out: shaped as x, in its dtype.
+        grad_mean, grad_invstd: cotangents of mean and invstd, (C,); None for zero.
+        x: (N, C, *).
+        mean, invstd: (C,), of the batch.
+        weight: (C,), or None for ones.
+        weight_dtype, bias_dtype: of d_weight and d_bias, which are returned without parameters, too.
+        eps: not read; the derivatives of this op need it.
+        output_mask: which of the three to compute.
+    """
     through = (grad_mean, grad_invstd)
     return _backward(grad_out, x, weight, (mean, invstd, *through), None, weight_dtype, bias_dtype, output_mask)
 
@@ -238,7 +256,13 @@ def batch_norm_evaluation_backward(
     eps: float,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
+    """(d_input, d_weight, d_bias) from constant statistics; None where masked.
+
+    Args:
+        grad_out, x, weight, weight_dtype, bias_dtype, output_mask: as for `batch_norm_backward`.
+        running_mean, running_var: (C,), constants.
+        eps: added to the variance.
+    """
     given = (running_mean, running_var, None, None)
     return _backward(grad_out, x, weight, given, eps, weight_dtype, bias_dtype, output_mask)
 

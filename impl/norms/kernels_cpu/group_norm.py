@@ -34,7 +34,17 @@ def _dense(x: Tensor) -> Tensor:
 
 
 def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """(out, mean, rstd) with statistics in float32 for the half types."""
+    """(out, mean, rstd) with statistics in float32 for the half types.
+
+    Args:
+        x: (N, C, *).
+        weight, bias: (C,) in x's dtype, or float32 with a half-precision x; None for ones and zeros.
+        groups: a divisor of C.
+        eps: added to the variance.
+
+    Returns:
+        out as x, contiguous; mean and rstd (N, groups).
+    """
     n, channels = x.shape[:2]
     positions = math.prod(x.shape[2:])
     if channels * positions == groups:
@@ -88,7 +98,11 @@ def _forward_infinite(x: Tensor, weight: Tensor, bias: Tensor | None, groups: in
 
 
 def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it: ATen says NaN."""
+    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it: ATen says NaN.
+
+    Args:
+        x, weight, bias, groups, eps: as for `group_norm`.
+    """
     out, mean, rstd = group_norm(x, weight, bias, groups, eps)
     # As for layer norm: the test waits for a CUDA device, so only the op whose mean is a result makes it.
     if bool(torch.isnan(mean).any()):
@@ -110,7 +124,22 @@ def group_norm_backward(
     eps: float | None,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
+
+    Args:
+        grad_out: shaped as x, in its dtype.
+        grad_mean, grad_rstd: cotangents of mean and rstd, (N, groups); None for zero.
+        x: (N, C, *).
+        mean, rstd: (N, groups), float32 for a half-precision x.
+        weight: (C,), or None for ones.
+        bias_dtype: the dtype of d_bias; None without a bias.
+        groups: a divisor of C.
+        eps: not read; the derivatives of this op need it.
+        output_mask: which of the three to compute.
+
+    Returns:
+        d_input as x; d_weight and d_bias (C,), in the dtypes of the parameters.
+    """
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
     dtype = x.dtype
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
@@ -144,7 +173,12 @@ def _gradients(
     groups: int,
     mask: tuple[bool, bool, bool],
 ) -> MaskedOutputs:
-    """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype."""
+    """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype.
+
+    Args:
+        grad_out, x, mean, rstd, weight, groups: as for `group_norm_backward`.
+        mask: which to compute; False for a parameter that is not there.
+    """
     n, channels = x.shape[:2]
     up = compute_dtype(x.dtype)
     weight = None if weight is None else weight.to(up).contiguous()

@@ -20,7 +20,17 @@ MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
-    """(out, mean, rstd) with statistics in float32 for the half types."""
+    """(out, mean, rstd) with statistics in float32 for the half types.
+
+    Args:
+        x: (*lead, *row).
+        weight, bias: (*row) in x's dtype, or float32 with a half-precision x; None for ones and zeros.
+        row_ndim: the number of dims of a row.
+        eps: added to the variance.
+
+    Returns:
+        out as x; mean and rstd (*lead, 1, ..., 1).
+    """
     row = x.shape[-row_ndim:]
     # A row of one element is its own mean, so the exact result is the bias, or 0 without one. ATen's
     # difference of two rounded products misses it by an error that grows with |x| rstd.
@@ -58,7 +68,11 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: 
 
 
 def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
-    """`layer_norm`, with the mean of a row that holds an infinity as mathematics has it: ATen says NaN."""
+    """`layer_norm`, with the mean of a row that holds an infinity as mathematics has it: ATen says NaN.
+
+    Args:
+        x, weight, bias, row_ndim, eps: as for `layer_norm`.
+    """
     out, mean, rstd = layer_norm(x, weight, bias, row_ndim, eps)
     # On CUDA this test waits for the device. Only the native op pays for it, because only there the mean is
     # a result that users see; in `layer_norm` it is there for the backward, where such a row is NaN anyway.
@@ -83,7 +97,22 @@ def layer_norm_backward(
     batch_ndim: int,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
+
+    Args:
+        grad_out: shaped as x, in its dtype.
+        grad_mean, grad_rstd: cotangents of mean and rstd, shaped as they are; None for zero.
+        x: (*batch, *lead, *row).
+        mean, rstd: (*batch, *lead, 1, ..., 1), float32 for a half-precision x.
+        weight: (*row), or (*batch, *row) where each batch dim is full or 1; None for ones.
+        bias_dtype: the dtype of d_bias; None without a bias.
+        row_ndim, batch_ndim: the numbers of dims of a row and of the batch.
+        eps: not read; the derivatives of this op need it.
+        output_mask: which of the three to compute.
+
+    Returns:
+        d_input as x; d_weight and d_bias (*batch, *row), in the dtypes of the parameters.
+    """
     wants_weight = output_mask[1] and weight is not None
     wants_bias = output_mask[2] and bias_dtype is not None
     mask = (output_mask[0], wants_weight, wants_bias)
@@ -134,6 +163,13 @@ def _backward_aten(
 
     ATen sums parameter gradients per thread, so their last bits depend on the number of threads. Under
     `torch.use_deterministic_algorithms(True)` they are summed without it, at about twice the time.
+
+    Args:
+        grad_out, x: (*lead, *row), float32 or float64.
+        mean, rstd: (*lead, 1, ..., 1) in the same dtype, any strides.
+        weight: (*row) in any dtype, or None.
+        row_ndim: the number of dims of a row.
+        mask: which of the three to compute.
     """
     row = x.shape[-row_ndim:]
     if weight is not None and weight.dtype is not x.dtype:
@@ -163,7 +199,11 @@ def _backward_single(
     row_ndim: int,
     mask: tuple[bool, bool, bool],
 ) -> MaskedOutputs:
-    """Rows of one element, centred before they are scaled, as `_forward_single`."""
+    """Rows of one element, centred before they are scaled, as `_forward_single`.
+
+    Args:
+        grad_out, x, mean, rstd, weight, row_ndim, mask: as for `_backward_aten`.
+    """
     d_input = None
     if mask[0]:
         normalized = (x - mean).mul_(rstd)
@@ -187,6 +227,10 @@ def _backward_half(
     in float32.
 
     ATen's own half kernel rounds parameter gradients along the way.
+
+    Args:
+        grad_out, x: (*lead, *row), bfloat16 or float16.
+        mean, rstd, weight, row_ndim, mask: as for `_backward_aten`, the statistics in float32.
     """
     row = x.shape[-row_ndim:]
     length = row.numel()
@@ -226,7 +270,15 @@ def _backward_sliced(
     batch_ndim: int,
     mask: tuple[bool, bool, bool],
 ) -> MaskedOutputs:
-    """One weight, d_weight and d_bias per batch index: d_input by the kernel without affine, the others by sums."""
+    """One weight, d_weight and d_bias per batch index: d_input by the kernel without affine, the others by sums.
+
+    Args:
+        grad_out, x: (*batch, *lead, *row), float32 or float64.
+        mean, rstd: (*batch, *lead, 1, ..., 1).
+        weight: (*row), or (*batch, *row) where each batch dim is full or 1; None for ones.
+        row_ndim, batch_ndim: the numbers of dims of a row and of the batch.
+        mask: which of the three to compute.
+    """
     d_input = None
     if mask[0]:
         # The weight enters d_input only in g = dy w. So a weight per batch index goes into the cotangent
@@ -247,7 +299,13 @@ def _parameter_sums(
     batch_ndim: int,
     mask: tuple[bool, bool, bool],
 ) -> tuple[Tensor | None, Tensor | None]:
-    """(d_weight, d_bias) per batch index as plain sums, in an order that no thread count changes."""
+    """(d_weight, d_bias) per batch index as plain sums, in an order that no thread count changes.
+
+    Args:
+        grad_out, x, mean, rstd: as for `_backward_sliced`.
+        row_ndim, batch_ndim: the numbers of dims of a row and of the batch.
+        mask: of input, weight and bias; the first is not read.
+    """
     d_weight = d_bias = None
     if mask[1]:
         # d_weight = sum(dy xh). The normalised rows xh are computed again from mean and rstd, because
@@ -270,7 +328,14 @@ def _add_statistics(
     rstd: Tensor,
     row_ndim: int,
 ) -> None:
-    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place."""
+    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place.
+
+    Args:
+        d_input, x: (*lead, *row) in the dtype of the sums.
+        grad_mean, grad_rstd: cotangents of mean and rstd, or None for zero.
+        mean, rstd: (*lead, 1, ..., 1).
+        row_ndim: the number of dims of a row.
+    """
     length = x.shape[-row_ndim:].numel()
     if grad_rstd is not None:
         # d rstd / dx = -rstd^2 xh / N. The factors rstd are applied one at a time, because rstd^3 on its
