@@ -32,7 +32,7 @@ def _attached(value: Any, slope: Tensor) -> Tensor:
 
 
 def _all_attached(values: Any, slopes: norms.Gradients) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for three. Where an op returns None, so does this:"""
+    """The same for three tensors, None where the op returns None, whatever the annotation says."""
     first, second, third = map(attached, values, slopes)
     return first, second, third
 
@@ -138,7 +138,15 @@ def _wanted(output_mask: list[bool]) -> tuple[bool, bool, bool]:
 def _batch_norm_slopes(
     grad_out: Tensor, x: Tensor, weight: Any, constants: Any, rstd: Any, eps: float
 ) -> norms.Gradients:
-    """By the `constants` (mean, variance), or, where these are None, by the batch's own statistics, of which `rstd`."""
+    """By the `constants` (mean, variance), or, where these are None, by the batch's own statistics, of which `rstd`.
+
+    Args:
+        grad_out, x: (N, C, *).
+        weight: (C,), or None for ones.
+        constants: (mean, variance), (C,) each, or None.
+        rstd: (C,), read without constants.
+        eps: added to the variance, read with constants.
+    """
     layout = Channels(x.shape[1])
     g, rows = layout.view(grad_out), layout.view(x)
     # With statistics of the batch the input acts through them as well; constant ones only scale it.
@@ -251,7 +259,15 @@ def miopen_batch_norm_backward(
 def _trained(
     overload: Any, x: Tensor, grad: Tensor, weight: Tensor, statistics: Any, epsilon: float, *reserve: Tensor
 ) -> Any:
-    """The op's values; those of the native op where this device has no kernel of the op's library."""
+    """The op's values; those of the native op where this device has no kernel of the op's library.
+
+    Args:
+        overload: cudnn's or miopen's.
+        x, grad, weight: its operands.
+        statistics: running mean and variance, saved mean and invstd.
+        epsilon: added to the variance.
+        reserve: cudnn's last argument, which miopen's op does not have.
+    """
     if x.is_cuda:
         return values_of(overload, x, grad, weight, *statistics, epsilon, *reserve)
     native = aten.native_batch_norm_backward.default

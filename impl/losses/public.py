@@ -183,6 +183,12 @@ def _backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
+    """Both backward functions, after the checks that differ.
+
+    Args:
+        name: the function that messages speak of.
+        grad_output, ..., total_weight: as for `nll_loss_backward`, x for its self.
+    """
     for label, value in (("grad_output", grad_output), ("total_weight", total_weight)):
         require_tensor(name, label, value)
         require_device(name, label, value, "self", x)
@@ -209,7 +215,11 @@ def _wide(weight: Tensor | None) -> Tensor | None:
 
 
 def _fits(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong."""
+    """Whether the arguments are right, the short way. `_check` says what is wrong.
+
+    Args:
+        x, ..., reduction: as for `nll_loss`, of any type.
+    """
     if not isinstance(x, Tensor) or not isinstance(target, Tensor):
         return False
     if x.dtype not in FLOATING or target.dtype not in _TARGETS or x.device != target.device:
@@ -233,7 +243,13 @@ def _fits(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, r
 def _check(
     name: str, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: Any, label: str = "input"
 ) -> Tensor:
-    """Raises what is wrong with the arguments; else the target, without dims where the input is one row."""
+    """Raises what is wrong with the arguments; else the target, without dims where the input is one row.
+
+    Args:
+        name: the function that messages speak of.
+        x, ..., reduction: as for `nll_loss`, of any type.
+        label: what the function calls x.
+    """
     _check_types(name, label, x, target, weight, ignore_index)
     if not isinstance(reduction, str) or reduction not in _REDUCTIONS:
         raise ValueError(f"{name}: got reduction={reduction!r}, need 'none', 'mean' or 'sum'.")
@@ -249,7 +265,13 @@ def _check_native(
     reduction: int,
     dims: tuple[int, ...],
 ) -> Tensor:
-    """The checks of the ops in ATen's signatures; the target as `_check` returns it."""
+    """The checks of the ops in ATen's signatures; the target as `_check` returns it.
+
+    Args:
+        name: the function that messages speak of.
+        x, ..., reduction: as for `nll_loss_forward`, of any type.
+        dims: the numbers of dims that x may have.
+    """
     known = type(reduction) is int and reduction in (NONE, MEAN, SUM)
     if known and _fits(x, target, weight, ignore_index, "mean") and x.dim() in dims:
         return target
@@ -265,6 +287,12 @@ def _check_native(
 
 
 def _check_types(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
+    """Raises what is wrong with types and dtypes, and where devices differ.
+
+    Args:
+        name, label: the function, and what it calls x, for messages.
+        x, target, weight, ignore_index: as for `nll_loss`, of any type.
+    """
     require_tensor(name, label, x)
     require_tensor(name, "target", target)
     if weight is not None:
@@ -280,7 +308,12 @@ def _check_types(name: str, label: str, x: Tensor, target: Tensor, weight: Tenso
 
 
 def _check_shapes(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-    """Also returns the target, without dims where the input is one row."""
+    """Also returns the target, without dims where the input is one row.
+
+    Args:
+        name, label: the function, and what it calls x, for messages.
+        x, target, weight: as for `nll_loss`.
+    """
     got = f"{name}: got target of shape={list(target.shape)} and {label} of shape={list(x.shape)}"
     if not x.dim():
         raise ValueError(f"{name}: got {label} of shape=[], need at least one dim, the classes.")

@@ -259,6 +259,12 @@ def _forward(
     momentum: float,
     eps: float,
 ) -> Outputs:
+    """The one forward behind all signatures.
+
+    Args:
+        name: the function that messages speak of.
+        x, ..., eps: as for `native_batch_norm`.
+    """
     if not fits(x, weight, bias, running_mean, running_var, training, momentum, eps):
         check(name, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if training:

@@ -118,7 +118,11 @@ def native_layer_norm_backward(
 
 
 def _fits(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong."""
+    """Whether the arguments are right, the short way. `_check` says what is wrong.
+
+    Args:
+        x, shape, weight, bias, eps: as for `layer_norm`, of any type.
+    """
     if not isinstance(x, Tensor) or not isinstance(shape, tuple) or type(eps) is not float:
         return False
     dtype = x.dtype
@@ -147,7 +151,12 @@ def _check(
     bias: Tensor | None,
     eps: float,
 ) -> None:
-    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int)."""
+    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int).
+
+    Args:
+        name: the function that messages speak of.
+        x, shape, weight, bias, eps: as for `layer_norm`, of any type.
+    """
     _check_types(name, {"input": x, "weight": weight, "bias": bias}, shape, eps)
     if not shape:
         raise RuntimeError(f"{name}: got normalized_shape={list(shape)}, need at least one dim.")
@@ -173,6 +182,13 @@ def _check_types(name: str, tensors: dict[str, Tensor | None], shape: Sequence[i
 
 
 def _check_parameter(name: str, label: str, parameter: Tensor, x: Tensor, shape: Sequence[int]) -> None:
+    """RuntimeError unless a weight or bias fits the input.
+
+    Args:
+        name, label: the function, and what it calls the parameter, for messages.
+        parameter: a tensor.
+        x, shape: the input and its normalized_shape.
+    """
     if tuple(parameter.shape) != tuple(shape):
         raise RuntimeError(
             f"{name}: got {label} of shape={list(parameter.shape)}, need normalized_shape={list(shape)}."
@@ -189,6 +205,15 @@ def _check_backward(
     rstd: Tensor,
     output_mask: Sequence[bool],
 ) -> None:
+    """Raises where an operand of the backward function does not fit the input.
+
+    Args:
+        name: the function that messages speak of.
+        grad_out, x: of one shape and dtype.
+        shape: normalized_shape.
+        mean, rstd: (*lead, 1, ..., 1), float32 for a half-precision x.
+        output_mask: three bools.
+    """
     for label, value in (("grad_out", grad_out), ("mean", mean), ("rstd", rstd)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{name}: got {label}={value!r}, need a Tensor.")

@@ -41,6 +41,13 @@ def _batched_rows(args: Record) -> Rows:
 def _differentiate_rows(
     saved: Saved[Rows], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
 ) -> Gradients:
+    """The backward op's gradients from what layer norm has saved.
+
+    Args:
+        saved: what the forward op kept.
+        grad_out, grad_mean, grad_rstd: cotangents of its outputs; None for zero.
+        wanted: which gradients to compute.
+    """
     x, mean, rstd = saved.input, saved.mean, saved.rstd
     assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
     # eps goes along for the derivatives of the backward op. Its values are those of mean and rstd, but the
@@ -88,6 +95,11 @@ def _groups(args: Record) -> Groups:
 def _differentiate_groups(
     saved: Saved[Groups], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
 ) -> Gradients:
+    """The backward op's gradients from what group norm has saved.
+
+    Args:
+        saved, grad_out, grad_mean, grad_rstd, wanted: as for `_differentiate_rows`.
+    """
     x, mean, rstd = saved.input, saved.mean, saved.rstd
     assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
     return group_norm_backward(
@@ -133,6 +145,11 @@ def _channels(args: Record) -> Channels:
 def _differentiate_channels(
     saved: Saved[Channels], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
 ) -> Gradients:
+    """The backward op's gradients from what batch norm in training has saved.
+
+    Args:
+        saved, grad_out, grad_mean, grad_rstd, wanted: as for `_differentiate_rows`.
+    """
     x, mean, rstd = saved.input, saved.mean, saved.rstd
     assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
     # aten's backward returns d_weight and d_bias whether or not there are parameters, so their dtypes are

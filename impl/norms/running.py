@@ -27,7 +27,13 @@ _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 def _update(running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, momentum: float) -> None:
-    """running = (1 - momentum) running + momentum moment, rounded once; a moment broadcasts against its statistic."""
+    """running = (1 - momentum) running + momentum moment, rounded once; a moment broadcasts against its statistic.
+
+    Args:
+        running_mean, running_var: (*batch, C), written in place.
+        mean, var: the moments of the batch, in any dtype.
+        momentum: the weight of the moments.
+    """
     # The moments depend on the input. If this were recorded, the buffers would keep the graph of every
     # batch alive.
     with torch.no_grad():

@@ -60,6 +60,12 @@ def cross_map_lrn2d_keeping(x: Tensor, size: int, alpha: float, beta: float, k: 
 
 
 def _forward(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: float, beta: float, k: float) -> None:
+    """Writes a s^(-beta), and where asked for s and s^beta.
+
+    Args:
+        outputs: one tensor or three, shaped as x.
+        x, size, alpha, beta, k: as for `cross_map_lrn2d`.
+    """
     before, after = reach(size, x.shape[-3])
 
     def plan(shape: Shape) -> Callable[..., None]:
@@ -228,6 +234,15 @@ class _Base:
     """s = k + scale W a^2 for views a of one shape, in memory of its own."""
 
     def __init__(self, shape: Shape, before: int, after: int, scale: float, k: float, like: Tensor) -> None:
+        """Plans the window sums of views of one shape.
+
+        Args:
+            shape: of the views.
+            before, after: channels of the window before and after its centre.
+            scale: alpha / size.
+            k: added to the sum.
+            like: a tensor of the dtype and device of the views.
+        """
         self.window = _Window(shape, before, after, like)
         # For a window of one channel `total` is `middle` itself, which is filled anew while s is still
         # read. Only then s needs memory of its own.
@@ -240,7 +255,13 @@ class _Base:
 
 
 def _divide(a: Tensor, s: Tensor, beta: float, root: Tensor, out: Tensor) -> None:
-    """out = a / s^beta; `root` becomes s^beta for beta > 0."""
+    """out = a / s^beta; `root` becomes s^beta for beta > 0.
+
+    Args:
+        a, s: of one shape and dtype.
+        beta: any number.
+        root, out: memory for the two results.
+    """
     if beta < 0:
         torch.mul(a, torch.pow(s, -beta, out=root), out=out)
     else:

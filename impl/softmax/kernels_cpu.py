@@ -101,6 +101,14 @@ def backward_kernel(log: bool) -> Backward:
     aten = _aten_log_softmax_backward if log else _softmax_backward
 
     def kernel(grad: Tensor, output: Tensor, shift: Tensor | None, dim: int, input_dtype: torch.dtype) -> Tensor:
+        """The cotangent of the input in `input_dtype`.
+
+        Args:
+            grad, output: of one shape, in any dtypes.
+            shift: not read; the derivatives of this op need it.
+            dim: of the sums, not negative.
+            input_dtype: of the result.
+        """
         dtype = grad.dtype
         # ATen takes operands of one dtype. Where they differ, all are taken to one that holds each of them,
         # and the result is rounded once.

@@ -87,6 +87,13 @@ def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, inp
 
 
 def _forward(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    """Both forward functions, after their names.
+
+    Args:
+        name: the function that messages speak of.
+        op: its operator.
+        x, dim, dtype: as for `softmax`.
+    """
     if not (
         type(dim) is int and isinstance(x, Tensor) and x.dtype in FLOATING and (dtype is None or dtype in FLOATING)
     ):
@@ -111,6 +118,13 @@ def _tangents_may_come() -> bool:
 def _backward(
     name: str, op: ops.BackwardOp, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
 ) -> Tensor:
+    """Both backward functions, after their names.
+
+    Args:
+        name: the function that messages speak of.
+        op: its operator.
+        grad, output, dim, input_dtype: as for `softmax_backward_data`.
+    """
     if not (
         type(dim) is int
         and isinstance(grad, Tensor)
@@ -145,6 +159,12 @@ def _check_forward(name: str, x: Tensor, dim: int, dtype: torch.dtype | None) ->
 
 
 def _check_backward(name: str, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> None:
+    """Raises what is wrong with the arguments of a backward function.
+
+    Args:
+        name: the function that messages speak of.
+        grad, output, dim, input_dtype: as for `softmax_backward_data`, of any type.
+    """
     for label, tensor in (("grad_output", grad), ("output", output)):
         require_tensor(name, label, tensor)
         require_floating(name, label, tensor)

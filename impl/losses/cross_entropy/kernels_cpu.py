@@ -145,6 +145,14 @@ def _terms(
     smoothing: float,
     batch_ndim: int,
 ) -> _Terms:
+    """What `_gradient` makes the gradient of.
+
+    Args:
+        g: the cotangent of every position's loss, 0 where ignored.
+        x: the logits.
+        index, ignored: of `checked_index`.
+        weight, smoothing, batch_ndim: as for `cross_entropy`.
+    """
     dim = class_dim(x.dim(), batch_ndim)
     shape = _positions(x, dim)
     table = None if weight is None else weight.to(g.dtype)

@@ -40,6 +40,12 @@ class _Saved(NamedTuple):
 
 
 def _form(x: Tensor, target: Tensor, ignore_index: int, smoothing: float, batch_ndim: int) -> Form:
+    """The form of the loss whose scores are log-softmax(x).
+
+    Args:
+        x: the logits, of which the shape is read.
+        target, ignore_index, smoothing, batch_ndim: as for the kernels.
+    """
     classes = x.shape[class_dim(x.dim(), batch_ndim)]
     return nll.form_of(target, classes, ignore_index, batch_ndim, smoothing)
 

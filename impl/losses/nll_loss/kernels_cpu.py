@@ -74,7 +74,11 @@ def nll_loss(
 def _forward_aten(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, op: str
 ) -> tuple[Tensor, Tensor]:
-    """ATen's kernel, which checks every target as it reads it."""
+    """ATen's kernel, which checks every target as it reads it.
+
+    Args:
+        x, target, weight, reduction, ignore_index, op: as for `nll_loss`, without batch dims.
+    """
     try:
         if x.dim() <= 2:
             out, total_weight = _aten_rows(x, target, weight, reduction, ignore_index)
@@ -149,7 +153,11 @@ def nll_loss_backward(
 def _backward_aten(
     grad_output: Tensor, target: Tensor, weight: Tensor | None, classes: int, ignore_index: int
 ) -> Tensor:
-    """ATen's kernel for rows. It checks targets where it sums, and writes anywhere where it does not."""
+    """ATen's kernel for rows. It checks targets where it reduces; else it writes wherever a target points.
+
+    Args:
+        grad_output, target, weight, classes, ignore_index: as for `nll_loss_backward`; target of no dims or one.
+    """
     like = grad_output.new_empty(()).expand(*target.shape, classes)  # ATen reads its shape
     one = grad_output.new_ones(())
     if target.dim() and grad_output.dim():

@@ -130,7 +130,8 @@ def weight_gradient(
         y: the scores, in the dtype of formulas.
         weight: of the classes.
         reduction: NONE, MEAN or SUM.
-        g, g_total: for a mean g is divided by the total weight already; None for zero.
+        g: divided by the total weight already, for a mean; None for zero.
+        g_total: None for zero.
     """
     out = None if g is None else form.to_weight(g, y)
     if reduction == MEAN and g is not None:
@@ -237,6 +238,12 @@ def output_dtype(x: Tensor, autocast: bool) -> torch.dtype:
 
 
 def _forward_vmap(autocast: bool, op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    """One more batch dim in front; the op keeps a loss per batch index.
+
+    Args:
+        autocast: whether autocast applies to the op, whose loss is float32 then.
+        op, size, dims, args: as for every vmap rule.
+    """
     x = args.input
     out, total = op(
         batched(x, dims.input, size, compute_dtype(x.dtype)), batched(args.target, dims.target, size),

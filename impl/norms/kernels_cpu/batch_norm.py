@@ -98,7 +98,10 @@ def _parameters(*parameters: Tensor | None, dtype: torch.dtype) -> list[Tensor |
 def _training_rows(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x (N, C, L), contiguous. Without eps ATen takes 1 / sqrt(0) for 0; in half precision it is fast by itself."""
+    """x (N, C, L), contiguous: by blocks where these are faster, and with eps = 0, where ATen takes 1 / sqrt(0) for 0.
+
+    Blocks are no faster than ATen's kernel for the half types, nor for short rows or small inputs.
+    """
     if eps == 0.0 or (x.shape[2] >= 32 and x.numel() >= 1 << 16 and x.dtype not in HALF):
         return _training_blocks(x, weight, bias, eps)
     return _training_aten(x, weight, bias, eps)
@@ -281,6 +284,12 @@ def _backward(
     bias_dtype: torch.dtype,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
+    """The backward of both kinds of statistics; lays out the operands.
+
+    Args:
+        grad_out, ..., output_mask: as for `batch_norm_backward`.
+        statistics, eps: see `Statistics`.
+    """
     mask = (output_mask[0], output_mask[1], output_mask[2])
     dtype = compute_dtype(x.dtype)
     wanted = memory_format(x)
@@ -312,6 +321,12 @@ def _backward_laid(
     mask: Mask,
     wanted: torch.memory_format,
 ) -> MaskedOutputs:
+    """The gradients in whatever layout the kernels write them.
+
+    Args:
+        grad_out, ..., mask: as for `_backward`, the parameters dense and in the dtype of the sums.
+        wanted: the memory format to hand to ATen.
+    """
     run = _backward_half if x.dtype in HALF else _backward_wide
     deterministic = torch.are_deterministic_algorithms_enabled()
     if deterministic and (x.shape[2:].numel() == 1 or wanted is not torch.contiguous_format):
@@ -329,7 +344,11 @@ def _backward_laid(
 def _backward_wide(
     grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
 ) -> MaskedOutputs:
-    """ATen's kernel on float32 or float64."""
+    """ATen's kernel on float32 or float64.
+
+    Args:
+        grad_out, ..., mask: as for `_backward`, laid out.
+    """
     mean, scale, grad_mean, grad_invstd = statistics
     # eps comes only with constant statistics, where `scale` is the variance. With those of the batch
     # `scale` is 1 / sqrt(var + eps) already, and ATen needs no eps.
@@ -351,7 +370,11 @@ def _backward_wide(
 def _backward_half(
     grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
 ) -> MaskedOutputs:
-    """ATen computes in float32 and rounds once, if its parameters are float32; what is added to that must be, too."""
+    """ATen computes in float32 and rounds once, if its parameters are float32; what is added to that must be, too.
+
+    Args:
+        grad_out, ..., mask: as for `_backward`, laid out.
+    """
     if statistics[2] is None and statistics[3] is None:
         # Ones change no value. They are float32, as the statistics are, and so choose ATen's kernel with
         # float32 sums.

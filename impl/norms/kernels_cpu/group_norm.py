@@ -77,6 +77,9 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, group
     """Groups of one element, centred before they are scaled: zero exactly, or NaN.
 
     ATen computes x scale − mean scale, which leaves the rounding error of both products.
+
+    Args:
+        x, weight, bias, groups, eps: as for `group_norm`.
     """
     mean = x.reshape(x.shape[0], groups).to(compute_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
     centred = mean - mean
@@ -87,7 +90,11 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, group
 
 
 def _forward_infinite(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """Scaled after it is centred. ATen computes x scale − mean scale, which is NaN for an infinite weight."""
+    """Scaled after it is centred. ATen computes x scale − mean scale, which is NaN for an infinite weight.
+
+    Args:
+        x, weight, bias, groups, eps: as for `group_norm`.
+    """
     up = x.to(compute_dtype(x.dtype))
     # Without parameters ATen's scale is rstd alone, so its output is the normalised input, and the affine
     # map follows it.
@@ -220,7 +227,11 @@ def _per_channel(parameter: Tensor, ndim: int) -> Tensor:
 def _by_layer_norm(
     grad_out: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, groups: int
 ) -> Tensor:
-    """d_input of groups as rows; the weight is per channel, not per element of a row, and goes into grad_out."""
+    """d_input of groups as rows; the weight is per channel, not per element of a row, and goes into grad_out.
+
+    Args:
+        grad_out, x, mean, rstd, weight, groups: as for `group_norm_backward`, in the dtype of the sums.
+    """
     g = grad_out if weight is None else grad_out * _per_channel(weight, x.dim())
     rows = (x.shape[0] * groups, x.numel() // (x.shape[0] * groups))
     statistics = (t.reshape(rows[0], 1).contiguous() for t in (mean, rstd))
@@ -238,7 +249,11 @@ def _backward_single(
     weight: Tensor | None,
     mask: tuple[bool, bool, bool],
 ) -> MaskedOutputs:
-    """Groups of one element, centred before they are scaled, as `_forward_single`."""
+    """Groups of one element, centred before they are scaled, as `_forward_single`.
+
+    Args:
+        grad_out, x, mean, rstd, weight, mask: as for `_gradients`.
+    """
     mean, rstd = mean.reshape(x.shape), rstd.reshape(x.shape)
     normalized = x.sub(mean).mul_(rstd)
     d_input = None
@@ -262,7 +277,14 @@ def _add_statistics(
     rstd: Tensor,
     groups: int,
 ) -> None:
-    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place."""
+    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place.
+
+    Args:
+        d_input, x: (N, C, *), in the dtype of the sums.
+        grad_mean, grad_rstd: cotangents of mean and rstd, or None for zero.
+        mean, rstd: (N, groups).
+        groups: a divisor of C.
+    """
     layout = Groups(groups)
     # d_input is contiguous, so its view shares its memory and the sums below, in place, arrive in it.
     total, x = layout.view(d_input), layout.view(x)
