@@ -1,5 +1,6 @@
 """What SHIPS: production PyTorch ops."""
 
+# `import X as X` tells type checkers that a name is offered on purpose, and linters that it is not unused.
 from . import decompositions as decompositions
 from .comm import Broadcast as Broadcast
 from .comm import Gather as Gather

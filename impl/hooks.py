@@ -34,8 +34,12 @@ def backward_hook_identity(*args: Any) -> tuple[Any, ...]:
     if private.transforms_active() or torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return tuple(map(_view, args))
     needs = [isinstance(arg, Tensor) and arg.requires_grad for arg in args]
+    # There is no gradient to pass on, so no node is needed for a hook to sit on.
     if not any(needs):
         return tuple(map(_view, args))
+    # The class below has an apply of its own, which calls this function. The one reached here, of the class
+    # above torch's Function, makes the node and does no more; Function's own would ask for transforms, of
+    # which there are none by now.
     outputs = super(Function, BackwardHookFunction).apply(*args)
     if _forward_ad._current_level < 0:
         return outputs

@@ -20,6 +20,8 @@ from ..pointwise.log_sigmoid import log_sigmoid
 from ..softmax import expressions as softmax
 from .registry import maybe_register_decomposition, register_decomposition_for_jvp
 
+# The parameters below have the names of aten's schemas, `self` among them, for the signatures become text
+# of a script.
 aten = torch.ops.aten
 
 
@@ -30,7 +32,7 @@ def _attached(value: Any, slope: Tensor) -> Tensor:
 
 
 def _all_attached(values: Any, slopes: norms.Gradients) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for three. Where an op returns None, so does this:"""
+    """The same for three tensors, None where the op returns None, whatever the annotation says."""
     first, second, third = map(attached, values, slopes)
     return first, second, third
 
@@ -51,6 +53,8 @@ def log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
 @register_decomposition_for_jvp(aten._softmax_backward_data.default)
 def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: int) -> Tensor:
     """y (g - sum(g y))."""
+    # The value is the op's own, so that it does not change because a tangent is present. The slope has no
+    # shift: aten's op is given the rounded output and counts it as independent of grad_output.
     value = values_of(aten._softmax_backward_data.default, grad_output, output, dim, input_dtype)
     return _attached(value, softmax.gradient(False, raised(grad_output), output, None, dim))
 
@@ -72,7 +76,11 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight."""
+    """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight.
+
+    Args:
+        grad_output, ..., total_weight: as aten's op of this name has them.
+    """
     overload = aten.nll_loss_backward.default
     value = values_of(overload, grad_output, self, target, weight, reduction, ignore_index, total_weight)
     return _attached(value, nll_loss.gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight))
@@ -88,7 +96,11 @@ def nll_loss2d_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    """The gradient of nll_loss2d in its input; differentiable in grad_output, weight and total_weight."""
+    """The gradient of nll_loss2d in its input; differentiable in grad_output, weight and total_weight.
+
+    Args:
+        grad_output, ..., total_weight: as aten's op of this name has them.
+    """
     overload = aten.nll_loss2d_backward.default
     value = values_of(overload, grad_output, self, target, weight, reduction, ignore_index, total_weight)
     return _attached(value, nll_loss.gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight))
@@ -105,9 +117,14 @@ def native_layer_norm_backward(
     bias: Tensor | None,
     output_mask: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of layer_norm; mean and rstd count as functions of the input. None where the op returns nothing."""
+    """Gradients of layer_norm; mean and rstd count as functions of the input. None where the op returns nothing.
+
+    Args:
+        grad_out, ..., output_mask: as aten's op of this name has them; bias is not read by the derivatives.
+    """
     overload = aten.native_layer_norm_backward.default
     values = values_of(overload, grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
+    # The op is given rstd and no eps, so the expression finds the eps that belongs to it.
     slopes = norms.gradients(
         Rows(len(normalized_shape)), grad_out, input, weight, eps=None, rstd=raised(rstd), wanted=_wanted(output_mask)
     )
@@ -121,9 +138,18 @@ def _wanted(output_mask: list[bool]) -> tuple[bool, bool, bool]:
 def _batch_norm_slopes(
     grad_out: Tensor, x: Tensor, weight: Any, constants: Any, rstd: Any, eps: float
 ) -> norms.Gradients:
-    """By the `constants` (mean, variance), or, where these are None, by the batch's own statistics, of which `rstd`."""
+    """By the `constants` (mean, variance), or, where these are None, by the batch's own statistics, of which `rstd`.
+
+    Args:
+        grad_out, x: (N, C, *).
+        weight: (C,), or None for ones.
+        constants: (mean, variance), (C,) each, or None.
+        rstd: (C,), read without constants.
+        eps: added to the variance, read with constants.
+    """
     layout = Channels(x.shape[1])
     g, rows = layout.view(grad_out), layout.view(x)
+    # With statistics of the batch the input acts through them as well; constant ones only scale it.
     if constants is None:
         slopes = norms.gradients(layout, g, rows, weight, eps=None, rstd=layout.view_statistics(raised(rstd)))
     else:
@@ -146,7 +172,11 @@ def native_batch_norm_backward(
     eps: float,
     output_mask: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of batch norm; in training the saved statistics count as functions of the input."""
+    """Gradients of batch norm; in training the saved statistics count as functions of the input.
+
+    Args:
+        grad_out, ..., output_mask: as aten's op of this name has them.
+    """
     statistics = (running_mean, running_var, save_mean, save_invstd)
     overload = aten.native_batch_norm_backward.default
     values = values_of(overload, grad_out, input, weight, *statistics, train, eps, output_mask)
@@ -168,7 +198,11 @@ def batch_norm_backward(
     output_mask: list[bool],
     reserve: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of batch norm, `update` for training; save_var holds 1 / sqrt(var + eps)."""
+    """Gradients of batch norm, `update` for training; save_var holds 1 / sqrt(var + eps).
+
+    Args:
+        grad_out, ..., reserve: as aten's op of this name has them.
+    """
     statistics = (running_mean, running_var, save_mean, save_var)
     overload = aten.batch_norm_backward.default
     values = values_of(overload, grad_out, input, weight, *statistics, update, eps, output_mask, reserve)
@@ -188,9 +222,14 @@ def cudnn_batch_norm_backward(
     epsilon: float,
     reserveSpace: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of batch norm in training; save_var holds 1 / sqrt(var + eps)."""
+    """Gradients of batch norm in training; save_var holds 1 / sqrt(var + eps).
+
+    Args:
+        input, ..., reserveSpace: as aten's op of this name has them.
+    """
     statistics = (running_mean, running_var, save_mean, save_var)
     overload = aten.cudnn_batch_norm_backward.default
+    # cudnn's op takes the input before the cotangent, the native op the other way round.
     values = _trained(overload, input, grad_output, weight, statistics, epsilon, reserveSpace)
     return _all_attached(values, _batch_norm_slopes(grad_output, input, weight, None, save_var, epsilon))
 
@@ -206,7 +245,11 @@ def miopen_batch_norm_backward(
     save_var: Tensor | None,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of batch norm in training; save_var holds 1 / sqrt(var + eps)."""
+    """Gradients of batch norm in training; save_var holds 1 / sqrt(var + eps).
+
+    Args:
+        input, ..., epsilon: as aten's op of this name has them.
+    """
     statistics = (running_mean, running_var, save_mean, save_var)
     overload = aten.miopen_batch_norm_backward.default
     values = _trained(overload, input, grad_output, weight, statistics, epsilon)
@@ -216,7 +259,15 @@ def miopen_batch_norm_backward(
 def _trained(
     overload: Any, x: Tensor, grad: Tensor, weight: Tensor, statistics: Any, epsilon: float, *reserve: Tensor
 ) -> Any:
-    """The op's values; those of the native op where this device has no kernel of the op's library."""
+    """The op's values; those of the native op where this device has no kernel of the op's library.
+
+    Args:
+        overload: cudnn's or miopen's.
+        x, grad, weight: its operands.
+        statistics: running mean and variance, saved mean and invstd.
+        epsilon: added to the variance.
+        reserve: cudnn's last argument, which miopen's op does not have.
+    """
     if x.is_cuda:
         return values_of(overload, x, grad, weight, *statistics, epsilon, *reserve)
     native = aten.native_batch_norm_backward.default

@@ -101,6 +101,8 @@ def install_jvp_decompositions() -> None:
     """
     global _installed, _enabled
     if not _installed:
+        # Torch imports that module with the first dual tensor, and the import registers torch's
+        # decompositions. That it is loaded is the sign that ours would come second and be dropped.
         if _TORCHS_OWN in sys.modules:
             raise TooLateError(
                 f"install_jvp_decompositions: got {_TORCHS_OWN} already loaded, need a process in which no forward AD"
@@ -125,6 +127,7 @@ def jvp_decompositions(enabled: bool = True) -> Iterator[None]:
         As `install_jvp_decompositions`.
     """
     global _enabled
+    # The state that the block found comes back at its end, so blocks may be nested.
     before = _enabled
     install_jvp_decompositions()
     _enabled = enabled
@@ -141,6 +144,8 @@ def _graph(overload: Any, function: Callable[..., Any]) -> Any:
     decomposition = torch.jit.ignore(switched)  # noqa: F841 (the text below names it)
     parameters = inspect.signature(function).parameters
     taken = ", ".join(str(parameter) for parameter in parameters.values())
+    # A script is compiled from source text with typed parameters. A function made at run time has none, so
+    # the text of a wrapper is written with the signature of the decomposition.
     text = f"def wrapped({taken}):\n  return decomposition({', '.join(parameters)})\n"
     return torch.jit.CompilationUnit(text).wrapped.graph
 
@@ -151,6 +156,7 @@ def _switched(overload: Any, function: Callable[..., Any]) -> Callable[..., Any]
     def run(*args: Any) -> Any:
         return function(*args) if _enabled else _torchs_own(overload)(*args)
 
+    # `run` takes *args; TorchScript reads the types of the parameters from these two.
     run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     run.__annotations__ = dict(function.__annotations__)
     return run

@@ -14,6 +14,7 @@ from .nll_loss import rules as nll_rules
 from .nll_loss.kernels_cpu import MEAN, NONE, SUM
 
 _REDUCTIONS = {"none": NONE, "mean": MEAN, "sum": SUM}
+# The integer types that torch's own kernels of these losses take.
 _TARGETS = (torch.int64, torch.uint8)
 
 
@@ -50,6 +51,8 @@ def nll_loss(
     """
     if not _fits(input, target, weight, ignore_index, reduction):
         target = _check("nll_loss", input, target, weight, ignore_index, reduction)
+    # The weight's cotangents come from the loss and from the total weight. In float32 they add up before
+    # they are rounded.
     weight = _wide(weight)
     return nll_rules.nll_loss(input, target, weight, _REDUCTIONS[reduction], ignore_index, 0)[0]
 
@@ -160,7 +163,11 @@ def nll_loss2d_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    """`nll_loss_backward` of (N, C, H, W) with targets (N, H, W)."""
+    """`nll_loss_backward` of (N, C, H, W) with targets (N, H, W).
+
+    Args:
+        grad_output, ..., total_weight: as for `nll_loss_backward`, self with four dims.
+    """
     name = "nll_loss2d_backward"
     target = _check_native(name, self, target, weight, ignore_index, reduction, (4,))
     return _backward(name, grad_output, self, target, weight, reduction, ignore_index, total_weight)
@@ -176,6 +183,12 @@ def _backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
+    """Both backward functions, after the checks that differ.
+
+    Args:
+        name: the function that messages speak of.
+        grad_output, ..., total_weight: as for `nll_loss_backward`, x for its self.
+    """
     for label, value in (("grad_output", grad_output), ("total_weight", total_weight)):
         require_tensor(name, label, value)
         require_device(name, label, value, "self", x)
@@ -187,6 +200,8 @@ def _backward(
     if tuple(total_weight.shape) not in ((), (1,)):
         raise RuntimeError(f"{name}: got total_weight of shape={list(total_weight.shape)}, need one element.")
     g = grad_output.reshape(()) if single else grad_output
+    # The op takes the cotangent of every position's loss. The division stands outside of it, so torch's own
+    # derivative of a quotient makes the result differentiable in total_weight.
     if reduction == MEAN:
         up = compute_dtype(x.dtype)
         g = g.to(up) / total_weight.reshape(()).to(up)
@@ -200,16 +215,22 @@ def _wide(weight: Tensor | None) -> Tensor | None:
 
 
 def _fits(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong."""
+    """Whether the arguments are right, the short way. `_check` says what is wrong.
+
+    Args:
+        x, ..., reduction: as for `nll_loss`, of any type.
+    """
     if not isinstance(x, Tensor) or not isinstance(target, Tensor):
         return False
     if x.dtype not in FLOATING or target.dtype not in _TARGETS or x.device != target.device:
         return False
     shape = x.shape
+    # An input of one row is right, too, but its target may have a dim too many, which `_check` takes off.
     if len(shape) < 2 or target.shape != shape[:1] + shape[2:]:
         return False
     if type(ignore_index) is not int or type(reduction) is not str or reduction not in _REDUCTIONS:
         return False
+    # The ops take an int64. A greater int would fail in the dispatcher, with a message about the schema.
     if not -(2**63) <= ignore_index < 2**63:
         return False
     if weight is None:
@@ -222,7 +243,13 @@ def _fits(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, r
 def _check(
     name: str, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: Any, label: str = "input"
 ) -> Tensor:
-    """Raises what is wrong with the arguments; else the target, without dims where the input is one row."""
+    """Raises what is wrong with the arguments; else the target, without dims where the input is one row.
+
+    Args:
+        name: the function that messages speak of.
+        x, ..., reduction: as for `nll_loss`, of any type.
+        label: what the function calls x.
+    """
     _check_types(name, label, x, target, weight, ignore_index)
     if not isinstance(reduction, str) or reduction not in _REDUCTIONS:
         raise ValueError(f"{name}: got reduction={reduction!r}, need 'none', 'mean' or 'sum'.")
@@ -238,7 +265,13 @@ def _check_native(
     reduction: int,
     dims: tuple[int, ...],
 ) -> Tensor:
-    """The checks of the ops in ATen's signatures; the target as `_check` returns it."""
+    """The checks of the ops in ATen's signatures; the target as `_check` returns it.
+
+    Args:
+        name: the function that messages speak of.
+        x, ..., reduction: as for `nll_loss_forward`, of any type.
+        dims: the numbers of dims that x may have.
+    """
     known = type(reduction) is int and reduction in (NONE, MEAN, SUM)
     if known and _fits(x, target, weight, ignore_index, "mean") and x.dim() in dims:
         return target
@@ -254,6 +287,12 @@ def _check_native(
 
 
 def _check_types(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
+    """Raises what is wrong with types and dtypes, and where devices differ.
+
+    Args:
+        name, label: the function, and what it calls x, for messages.
+        x, target, weight, ignore_index: as for `nll_loss`, of any type.
+    """
     require_tensor(name, label, x)
     require_tensor(name, "target", target)
     if weight is not None:
@@ -269,7 +308,12 @@ def _check_types(name: str, label: str, x: Tensor, target: Tensor, weight: Tenso
 
 
 def _check_shapes(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-    """Also returns the target, without dims where the input is one row."""
+    """Also returns the target, without dims where the input is one row.
+
+    Args:
+        name, label: the function, and what it calls x, for messages.
+        x, target, weight: as for `nll_loss`.
+    """
     got = f"{name}: got target of shape={list(target.shape)} and {label} of shape={list(x.shape)}"
     if not x.dim():
         raise ValueError(f"{name}: got {label} of shape=[], need at least one dim, the classes.")
@@ -305,4 +349,5 @@ def _require_dtype(name: str, label: str, value: Tensor, x: Tensor) -> None:
 def _number(name: str, smoothing: Any) -> float:
     if isinstance(smoothing, bool) or not isinstance(smoothing, (int, float, torch.SymFloat, torch.SymInt)):
         raise TypeError(f"{name}: got label_smoothing={smoothing!r}, need a float.")
+    # The op's schema says float, so an int or a symbolic number is made one.
     return float(smoothing)

@@ -53,8 +53,17 @@ def native_batch_norm_legit(
     momentum: float,
     eps: float,
 ) -> Outputs:
-    """`native_batch_norm` whose running statistics are always given."""
+    """`native_batch_norm` whose running statistics are always given.
+
+    Args:
+        input, ..., eps: as for `native_batch_norm`; running_mean and running_var are not optional.
+
+    Raises:
+        As `native_batch_norm`, and RuntimeError without running statistics.
+    """
     name = "native_batch_norm_legit"
+    # aten's schema has a Tensor here and no optional one. Without this test None would pass as "no running
+    # statistics".
     for label, value in (("running_mean", running_mean), ("running_var", running_var)):
         if value is None:
             raise RuntimeError(f"{name}: got {label}=None, need a Tensor.")
@@ -64,7 +73,11 @@ def native_batch_norm_legit(
 def native_batch_norm_legit_no_stats(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> Outputs:
-    """`native_batch_norm` without running statistics; RuntimeError without `training`, where it would need them."""
+    """`native_batch_norm` without running statistics; RuntimeError without `training`, where it would need them.
+
+    Args:
+        input, weight, bias, training, momentum, eps: as for `native_batch_norm`; momentum is not read.
+    """
     return _forward("native_batch_norm_legit_no_stats", input, weight, bias, None, None, training, momentum, eps)
 
 
@@ -78,11 +91,19 @@ def cudnn_batch_norm(
     exponential_average_factor: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`native_batch_norm`, and as a fourth output cudnn's reserve, which is empty (uint8): nothing here needs one."""
+    """`native_batch_norm`, and as a fourth output cudnn's reserve, which is empty (uint8): nothing here needs one.
+
+    Args:
+        input, weight, bias, running_mean, running_var, training: as for `native_batch_norm`.
+        exponential_average_factor: cudnn's name for momentum.
+        epsilon: its name for eps.
+    """
     outputs = _forward(
         "cudnn_batch_norm", input, weight, bias, running_mean, running_var, training,
         exponential_average_factor, epsilon,
     )  # fmt: skip
+    # cudnn's backward reads intermediates from its reserve. The backward here computes from the input, so
+    # the reserve is there for the signature alone.
     return *outputs, input.new_empty(0, dtype=torch.uint8)
 
 
@@ -96,7 +117,11 @@ def miopen_batch_norm(
     exponential_average_factor: float,
     epsilon: float,
 ) -> Outputs:
-    """`native_batch_norm`."""
+    """`native_batch_norm`.
+
+    Args:
+        input, ..., epsilon: as for `cudnn_batch_norm`.
+    """
     return _forward(
         "miopen_batch_norm", input, weight, bias, running_mean, running_var, training,
         exponential_average_factor, epsilon,
@@ -135,6 +160,7 @@ def native_batch_norm_backward(
     Raises:
         TypeError, RuntimeError, IndexError, NotImplementedError: as `batch_norm`.
     """
+    # The names go into error messages, which thus speak of the arguments as this signature calls them.
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_invstd": save_invstd,
     }  # fmt: skip
@@ -156,7 +182,14 @@ def batch_norm_backward(
     reserve: Tensor,
 ) -> Gradients:
     """`native_batch_norm_backward`: `update` is its train, `save_var` its save_invstd (by aten's name for it), and
-    `reserve` is ignored."""
+    `reserve` is ignored.
+
+    Args:
+        grad_out, ..., save_mean, eps, output_mask: as for `native_batch_norm_backward`.
+        save_var: 1 / sqrt(var + eps), (C,).
+        update: whether the statistics are those of the batch.
+        reserve: any tensor.
+    """
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
@@ -176,7 +209,14 @@ def cudnn_batch_norm_backward(
     reserveSpace: Tensor,
 ) -> Gradients:
     """`native_batch_norm_backward` with train and all three gradients; `save_var` is its save_invstd, and
-    `reserveSpace` is ignored."""
+    `reserveSpace` is ignored.
+
+    Args:
+        input, grad_output, ..., save_mean: as for `native_batch_norm_backward`.
+        save_var: 1 / sqrt(var + eps), (C,).
+        epsilon: eps.
+        reserveSpace: any tensor.
+    """
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
@@ -195,7 +235,11 @@ def miopen_batch_norm_backward(
     save_var: Tensor | None,
     epsilon: float,
 ) -> Gradients:
-    """`native_batch_norm_backward` with train and all three gradients; `save_var` is its save_invstd."""
+    """`native_batch_norm_backward` with train and all three gradients; `save_var` is its save_invstd.
+
+    Args:
+        input, ..., epsilon: as for `cudnn_batch_norm_backward`.
+    """
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
@@ -215,10 +259,18 @@ def _forward(
     momentum: float,
     eps: float,
 ) -> Outputs:
+    """The one forward behind all signatures.
+
+    Args:
+        name: the function that messages speak of.
+        x, ..., eps: as for `native_batch_norm`.
+    """
     if not fits(x, weight, bias, running_mean, running_var, training, momentum, eps):
         check(name, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if training:
         return train(x, weight, bias, running_mean, running_var, momentum, eps)
+    # The statistics were given and not computed, so there is nothing to save: both are empty, not None, as
+    # aten has it.
     out = evaluate(x, weight, bias, running_mean, running_var, eps)
     dtype = compute_dtype(x.dtype)
     return out, x.new_empty(0, dtype=dtype), x.new_empty(0, dtype=dtype)

@@ -53,12 +53,17 @@ def batch_norm(
 
     Source: S. Ioffe, C. Szegedy, Batch Normalization, arXiv:1502.03167, algorithm 1.
     """
+    # Calls that are right pay for one pass of cheap comparisons. Only a wrong one pays for finding out
+    # which rule it breaks and how to say so.
     if not fits(input, weight, bias, running_mean, running_var, training, momentum, eps):
         check("batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training:
         return evaluate(input, weight, bias, running_mean, running_var, eps)
+    # With eps = 0 a constant channel is 0 / 0. The native functions allow it and return the NaN.
     if eps <= 0.0:
         raise ValueError(f"batch_norm: got eps={eps}, need a positive number with training.")
+    # One element is its own mean, so the output would be the bias whatever the input is, and no gradient
+    # would reach it.
     if _elements(input) == 1:
         raise ValueError(f"batch_norm: got input of shape={list(input.shape)}, need more than 1 value per channel.")
     return train(input, weight, bias, running_mean, running_var, momentum, eps)[0]
@@ -73,8 +78,17 @@ def train(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(out, mean, invstd) of the batch; updates running statistics that are given."""
+    """(out, mean, invstd) of the batch; updates running statistics that are given.
+
+    Args:
+        x, weight, bias: as for `batch_norm`.
+        running_mean, running_var: (C,), updated in place; or None, both.
+        momentum: the weight of the batch in the running statistics.
+        eps: added to the variance.
+    """
     out, mean, invstd, moments = ops.batch_norm_training(x, weight, bias, eps)
+    # The moments of an empty batch are NaN. Written once, NaN would stay in the running statistics for
+    # good.
     if running_mean is not None and _elements(x) != 0:
         update(running_mean, running_var, *moments.unbind(), momentum)
     return out, mean, invstd
@@ -88,7 +102,13 @@ def evaluate(
     running_var: Tensor | None,
     eps: float,
 ) -> Tensor:
-    """out by running statistics, which the checks have seen to be there."""
+    """out by running statistics, which the checks have seen to be there.
+
+    Args:
+        x, weight, bias: as for `batch_norm`.
+        running_mean, running_var: (C,).
+        eps: added to the variance.
+    """
     assert running_mean is not None
     assert running_var is not None
     return ops.batch_norm_evaluation(x, weight, bias, running_mean, running_var, eps)
@@ -113,7 +133,13 @@ def fits(
     momentum: float,
     eps: float,
 ) -> bool:
-    """Whether the arguments are right, the short way. `check` says what is wrong."""
+    """Whether the arguments are right, the short way. `check` says what is wrong.
+
+    Args:
+        x, ..., eps: as for `batch_norm`, of any type.
+    """
+    # The types of the numbers are compared exactly: an int or a SymFloat is right, too, but takes the way
+    # by `check`.
     if not isinstance(x, Tensor) or type(eps) is not float or type(momentum) is not float:
         return False
     dtype, shape, device = x.dtype, x.shape, x.device
@@ -144,9 +170,15 @@ def check(
     momentum: float,
     eps: float,
 ) -> None:
-    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int)."""
+    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int).
+
+    Args:
+        name: the function that messages speak of.
+        x, ..., eps: as for `batch_norm`, of any type.
+    """
     statistics = {"running_mean": running_mean, "running_var": running_var}
     parameters = {"weight": weight, "bias": bias, **statistics}
+    # Each rule relies on those before it: shapes are read only of what is a tensor.
     require_tensor(name, "input", x)
     for label, value in parameters.items():
         if value is not None:
@@ -191,7 +223,19 @@ def checked_backward(
     mask: tuple[bool, bool, bool],
 ) -> Gradients:
     """The one backward behind all signatures; `statistics` maps running_mean, running_var and the names that `name`
-    gives to the saved mean and invstd, in this order, to their values."""
+    gives to the saved mean and invstd, in this order, to their values.
+
+    Args:
+        name: the function that messages speak of.
+        grad_out, x: (N, C, *), of one dtype.
+        weight: (C,), or None.
+        statistics: running_mean, running_var, then the saved mean and invstd of the batch; (C,) or None each.
+        training: whether the saved statistics are used.
+        eps: added to the running variance.
+        mask: which of the three gradients to compute.
+    """
+    # In training the saved statistics are read, else the running ones. Those that are not read are not
+    # checked, because callers pass empty tensors or None for them.
     used = slice(2, 4) if training else slice(2)
     labels, given = tuple(statistics)[used], tuple(statistics.values())[used]
     require_tensor(name, "input", x)
@@ -212,6 +256,7 @@ def checked_backward(
             check_parameter(name, label, value, x)
     if not isinstance(eps, (float, int, torch.SymFloat)):
         raise TypeError(f"{name}: got eps={eps!r}, need a float.")
+    # `scale` is the saved invstd in training, and the running variance otherwise.
     mean, scale = given
     dtype = (mean if weight is None else weight).dtype
     if training:

@@ -32,9 +32,12 @@ def layer_norm(op: Any, size: int, dims: Record, args: Record) -> Batched:
     x, weight, row_ndim = args.input, args.weight, args.row_ndim
     if dims.input is not None:
         x = x.movedim(dims.input, 0)
+    # Rows are independent, so a batch dim in front is one more lead dim and the op takes it as it is.
     if dims.weight is None and dims.bias is None:
         return op(x, weight, args.bias, row_ndim, args.eps), (0, 0, 0)
     up, ndim = x.to(compute_dtype(x.dtype)), x.dim() + (dims.input is None)
+    # The kernel takes one weight for all rows. One without a batch stays inside; the bias is added outside
+    # in any case, because a batched weight must be multiplied in before it.
     inside = None
     if weight is not None and dims.weight is None:
         inside, weight = weight.to(up.dtype), None
@@ -61,6 +64,8 @@ def layer_norm_backward(op: Any, size: int, dims: Record, args: Record) -> Batch
             weight = weight.movedim(dims.weight, 0)
             if weight.dim() == args.row_ndim + 1:  # inner batch dims that it does not have
                 weight = weight.reshape(weight.shape[0], *(1,) * args.batch_ndim, *weight.shape[1:])
+        # The weight has dims for other levels of vmap but none for this one. A dim of size 1 broadcasts
+        # over this batch.
         elif weight.dim() > args.row_ndim:
             weight = weight.unsqueeze(0)
     d_input, *sums = op(
@@ -83,12 +88,16 @@ def group_norm(op: Any, size: int, dims: Record, args: Record) -> Batched:
     """Folds the batch into N, or, where a parameter is batched, into the channels and groups."""
     x, dtype = args.input, args.input.dtype
     n, channels = slice_shape(x, dims.input)[:2]
+    # Samples are independent and share the parameters, so the batch can become more samples. Where a
+    # parameter is batched it becomes more channels, and each slice has its own parameters and groups.
     if dims.weight is None and dims.bias is None:
         folded = op(fold(x, dims.input, size, 0), args.weight, args.bias, args.groups, args.eps)
         return tuple(unfold(t, 0, size, n) for t in folded), (0, 0, 0)
     up, shared = compute_dtype(dtype), dims.input is None
 
     def parameter(t: Tensor | None, dim: int | None) -> Tensor | None:
+        # A parameter that is repeated is raised for the sum that the derivative of repeating is. Where x is
+        # raised, the parameters follow it, for the op takes no half-precision ones beside float32.
         return None if t is None else fold(t.to(up) if shared or dim is None else t, dim, size, 0)
 
     out, mean, rstd = op(
@@ -154,6 +163,8 @@ def batch_norm_training(op: Any, size: int, dims: Record, args: Record) -> Batch
     x, dtype, up = args.input, args.input.dtype, compute_dtype(args.input.dtype)
     channels = slice_shape(x, dims.input)[1]
     (x,) = raised_for_sum(x, dims=(dims.input,))
+    # The parameters of each slice become channels of their own. They are raised even where they are
+    # batched, because x may have been raised and takes no half-precision parameters then.
     weight, bias = (
         None if t is None else _channels(t.to(up), dim, size)
         for t, dim in ((args.weight, dims.weight), (args.bias, dims.bias))

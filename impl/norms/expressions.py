@@ -65,6 +65,8 @@ class Row(NamedTuple):
 
     def normalize(self, t: Tensor) -> Tensor:
         """r (t - bar(t) - xh bar(t xh)): the derivative of xh, which is its own adjoint."""
+        # bar(t xh) equals bar((t - bar(t)) xh), because a row of xh sums to 0. It does so only nearly in
+        # floating point, and a large bar(t) would leak in through what is left; a centred t has none.
         centred = self.centre(t)
         return self.along(self.r) * (centred - self.xh * self.along(self.bar(centred * self.xh)))
 
@@ -89,6 +91,8 @@ def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Te
         r = (var + eps).sqrt().reciprocal()
     else:
         assert rstd is not None
+        # The inner bracket is the eps that the given rstd implies, a number without a derivative. The
+        # dependence on x is that of var alone, and the value is the given rstd but for rounding.
         r = (var + (rstd.detach().pow(-2) - var.detach())).sqrt().reciprocal()
     n = 1
     for dim in dims:
@@ -103,6 +107,8 @@ def recompute_mean_var(
 
     rstd = 1 / sqrt(var + eps) with the eps that the given `rstd` implies, held constant. float32 for the half types.
     """
+    # Name and signature are those of torch._decomp.decompositions_for_jvp, where torch's decompositions
+    # find it.
     x, dims, given = raised(input), tuple(inner_dim_indices), raised(rstd)
     kept = tuple(1 if dim in {d % x.dim() for d in dims} else size for dim, size in enumerate(x.shape))
     row = row_statistics(x, dims, None, given.reshape(kept))
@@ -147,6 +153,7 @@ def moved_outputs(
         row = row_statistics(x.to(compute_dtype(x.dtype)), layout.dims(x.dim()), eps, None)
         if tx is not None:
             w = raised(weight)
+            # These are d m = bar(dx) and d r = -r^2 bar(dx xh) of the module's docstring.
             t_mean, t_rstd = row.bar(tx), row.slope(tx)
             out = _times(row.normalize(tx), None if w is None else layout.spread(w, x.dim()))
         if tw is not None:
@@ -189,10 +196,13 @@ def gradients(
     """
     dy, ndim = raised(grad_out), x.dim()
     d_input = d_weight = None
+    # d_bias = sum(dy) reads neither x nor its statistics.
     if wanted[0] or wanted[1]:
         row = row_statistics(raised(x), layout.dims(ndim), eps, rstd)
         if wanted[0]:
             d_input = row.normalize(dy if weight is None else dy * row.along(layout.spread(raised(weight), ndim)))
+            # This is the term r ds / N in the bracket of d_x. It stands apart because there is mostly no
+            # cotangent of rstd, and -r xh (r ds / N) is all that it adds.
             if grad_rstd is not None:
                 d_input = d_input - row.xh * row.along(row.r * (row.r * grad_rstd / row.n))
             if grad_mean is not None:
@@ -203,8 +213,19 @@ def gradients(
 
 
 def constant_scale(layout: Layout, x: Tensor, mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """(xh, r) from statistics (C,) that are constants: they take no gradient, as in torch."""
+    """(xh, r) from statistics (C,) that are constants: they take no gradient, as in torch.
+
+    Args:
+        layout: which elements share statistics.
+        x: the input, as the layout views it.
+        mean, var: (C,).
+        eps: added to the variance.
+
+    Returns:
+        Both in the dtype of formulas; r viewed to broadcast against x.
+    """
     mean, var = (layout.view_statistics(raised(t.detach())) for t in (mean, var))
+    # As in `row_statistics`, torch's derivative of rsqrt would go by r^3.
     r = (var + eps).sqrt().reciprocal()
     return (raised(x) - mean) * r, r
 

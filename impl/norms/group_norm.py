@@ -43,6 +43,8 @@ def group_norm(
 
     Source: Y. Wu, K. He, Group Normalization, arXiv:1803.08494, eq. 1, 2, 6 and 7.
     """
+    # A call that is right pays for cheap comparisons alone; a wrong one for finding out which rule it
+    # breaks.
     if not _fits(input, num_groups, weight, bias, eps):
         _check("group_norm", "num_groups", input, num_groups, weight, bias, eps)
     return ops.group_norm(input, weight, bias, num_groups, eps)[0]
@@ -113,6 +115,7 @@ def native_group_norm_backward(
     """
     name = "native_group_norm_backward"
     x = _as_channels(name, "input", input, N, C, HxW)
+    # aten's signature has neither bias nor eps here, so None and 0 stand in for them in the checks.
     if not _fits(x, group, weight, None, 0.0):
         _check(name, "group", x, group, weight, None, 0.0)
     _check_backward(name, grad_out, input, (N, group), mean, rstd, output_mask)
@@ -128,7 +131,11 @@ def native_group_norm_backward(
 
 
 def _fits(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong."""
+    """Whether the arguments are right, the short way. `_check` says what is wrong.
+
+    Args:
+        x, groups, weight, bias, eps: as for `group_norm`, of any type.
+    """
     if not isinstance(x, Tensor) or type(groups) is not int or type(eps) is not float:
         return False
     dtype = x.dtype
@@ -150,6 +157,7 @@ def _fits(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, ep
 
 
 def _is_int(value: object) -> bool:
+    # A bool is an int to Python, but True is no number of groups.
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
@@ -162,7 +170,12 @@ def _check(
     bias: Tensor | None,
     eps: float,
 ) -> None:
-    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int)."""
+    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int).
+
+    Args:
+        name, label: the function, and what it calls the number of groups, for messages.
+        x, groups, weight, bias, eps: as for `group_norm`, of any type.
+    """
     checks.require_tensor(name, "input", x)
     if not _is_int(groups):
         raise TypeError(f"{name}: got {label}={groups!r}, need an int.")
@@ -188,7 +201,13 @@ def _check_parameter(name: str, label: str, parameter: Tensor, x: Tensor) -> Non
 
 
 def _as_channels(name: str, label: str, t: Tensor, n: int, channels: int, positions: int) -> Tensor:
-    """t as (N, C, *): itself where it has that shape, else reshaped to (N, C, HxW)."""
+    """t as (N, C, *): itself where it has that shape, else reshaped to (N, C, HxW).
+
+    Args:
+        name, label: the function, and what it calls t, for messages.
+        t: of n * channels * positions elements.
+        n, channels, positions: N, C and HxW.
+    """
     checks.require_tensor(name, label, t)
     for size_label, size in (("N", n), ("C", channels), ("HxW", positions)):
         if not _is_int(size):
@@ -213,6 +232,15 @@ def _check_backward(
     rstd: Tensor,
     output_mask: Sequence[bool],
 ) -> None:
+    """Raises where an operand of the backward function does not fit the input.
+
+    Args:
+        name: the function that messages speak of.
+        grad_out, x: of one shape and dtype.
+        expected: the shape of the statistics.
+        mean, rstd: of that shape, float32 for a half-precision x.
+        output_mask: three bools.
+    """
     for label, value in (("grad_out", grad_out), ("mean", mean), ("rstd", rstd)):
         checks.require_tensor(name, label, value)
         checks.require_device(name, label, value, "input", x)

@@ -25,13 +25,21 @@ from .kernels_cpu.layer_norm import native_layer_norm as native_layer_norm
 
 
 def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """(out, mean, rstd) with statistics in float32 for the half types."""
+    """(out, mean, rstd) with statistics in float32 for the half types.
+
+    Args:
+        x, weight, bias, groups, eps: as for the CPU's.
+    """
     out, mean, rstd = cpu.group_norm(*_wide(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
 
 def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it."""
+    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it.
+
+    Args:
+        x, weight, bias, groups, eps: as for the CPU's.
+    """
     out, mean, rstd = cpu.native_group_norm(*_wide(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
@@ -49,10 +57,17 @@ def group_norm_backward(
     eps: float | None,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
+
+    Args:
+        grad_out, grad_mean, grad_rstd, x, mean, rstd, weight: as for the CPU's.
+        bias_dtype, groups, eps, output_mask: as for the CPU's.
+    """
     dtype = x.dtype
     if dtype in HALF:
         grad_out, x = grad_out.float(), x.float()
+    # The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and
+    # bias_dtype. It takes x for float32, so only d_input is left to be rounded.
     d_input, d_weight, d_bias = cpu.group_norm_backward(
         grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, groups, eps, output_mask
     )

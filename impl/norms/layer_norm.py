@@ -38,7 +38,11 @@ def layer_norm(
 
     Source: J. L. Ba, J. R. Kiros, G. E. Hinton, Layer Normalization, arXiv:1607.06450, eq. 3-4.
     """
+    # Only a list is converted. A torch.Size is a tuple already, and what is neither is for `_check` to
+    # refuse.
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
+    # A call that is right pays for cheap comparisons alone; a wrong one for finding out which rule it
+    # breaks.
     if not _fits(input, shape, weight, bias, eps):
         _check("layer_norm", input, shape, weight, bias, eps)
     return ops.layer_norm(input, weight, bias, len(shape), eps)[0]
@@ -103,6 +107,7 @@ def native_layer_norm_backward(
     """
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     name = "native_layer_norm_backward"
+    # This op is given no eps; 0 takes its place in the checks, which the forward op shares.
     if not _fits(input, shape, weight, bias, 0.0):
         _check(name, input, shape, weight, bias, 0.0)
     _check_backward(name, grad_out, input, shape, mean, rstd, output_mask)
@@ -113,7 +118,11 @@ def native_layer_norm_backward(
 
 
 def _fits(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong."""
+    """Whether the arguments are right, the short way. `_check` says what is wrong.
+
+    Args:
+        x, shape, weight, bias, eps: as for `layer_norm`, of any type.
+    """
     if not isinstance(x, Tensor) or not isinstance(shape, tuple) or type(eps) is not float:
         return False
     dtype = x.dtype
@@ -142,7 +151,12 @@ def _check(
     bias: Tensor | None,
     eps: float,
 ) -> None:
-    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int)."""
+    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int).
+
+    Args:
+        name: the function that messages speak of.
+        x, shape, weight, bias, eps: as for `layer_norm`, of any type.
+    """
     _check_types(name, {"input": x, "weight": weight, "bias": bias}, shape, eps)
     if not shape:
         raise RuntimeError(f"{name}: got normalized_shape={list(shape)}, need at least one dim.")
@@ -168,6 +182,13 @@ def _check_types(name: str, tensors: dict[str, Tensor | None], shape: Sequence[i
 
 
 def _check_parameter(name: str, label: str, parameter: Tensor, x: Tensor, shape: Sequence[int]) -> None:
+    """RuntimeError unless a weight or bias fits the input.
+
+    Args:
+        name, label: the function, and what it calls the parameter, for messages.
+        parameter: a tensor.
+        x, shape: the input and its normalized_shape.
+    """
     if tuple(parameter.shape) != tuple(shape):
         raise RuntimeError(
             f"{name}: got {label} of shape={list(parameter.shape)}, need normalized_shape={list(shape)}."
@@ -184,6 +205,15 @@ def _check_backward(
     rstd: Tensor,
     output_mask: Sequence[bool],
 ) -> None:
+    """Raises where an operand of the backward function does not fit the input.
+
+    Args:
+        name: the function that messages speak of.
+        grad_out, x: of one shape and dtype.
+        shape: normalized_shape.
+        mean, rstd: (*lead, 1, ..., 1), float32 for a half-precision x.
+        output_mask: three bools.
+    """
     for label, value in (("grad_out", grad_out), ("mean", mean), ("rstd", rstd)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{name}: got {label}={value!r}, need a Tensor.")

@@ -75,6 +75,8 @@ class Rows(NamedTuple):
         return tuple(range(ndim - self.row_ndim, ndim))
 
     def spread(self, affine: Tensor, ndim: int) -> Tensor:
+        # Without batch dims the weight broadcasts from the right as it is. With them it needs dims of size
+        # 1 in place of the lead dims, which it does not have.
         if affine.dim() == self.row_ndim:
             return affine
         batch, row = affine.shape[: self.batch_ndim], affine.shape[self.batch_ndim :]
@@ -118,6 +120,8 @@ class Groups(NamedTuple):
         return spread
 
     def collect(self, t: Tensor) -> Tensor:
+        # What is left after samples and positions is (groups, channels per group). Groups are contiguous
+        # runs of channels, so flattening gives the channels in order.
         return _sum(t, (0, 3)).flatten()
 
     def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:
@@ -136,6 +140,8 @@ class Channels(NamedTuple):
     channels: int
 
     def view(self, x: Tensor) -> Tensor:
+        # The dim of size 1 stands where group norm has the channels of a group, so both have four dims in
+        # the expressions.
         return x[:, :, None, None] if x.dim() == 2 else x.flatten(2).unsqueeze(2)
 
     def view_statistics(self, t: Tensor) -> Tensor:
@@ -151,6 +157,7 @@ class Channels(NamedTuple):
         return affine[:, None, None]
 
     def collect(self, t: Tensor) -> Tensor:
+        # The dim of channels per group, of size 1, goes with the flattening.
         return _sum(t, (0, 3)).flatten()
 
     def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:
@@ -169,6 +176,9 @@ def memory_format(x: Tensor) -> torch.memory_format:
     Strides that are channels_last but for dims of size 1, which ATen takes for either format in turn, are not.
     """
     if x.dim() in (4, 5) and not x.is_contiguous():
+        # In channels_last memory the channels lie side by side, then the positions from the last dim on,
+        # then the samples. The strides are built and compared exactly, because torch's own test overlooks
+        # dims of size 1.
         sizes, strides = [x.shape[1], *x.shape[:1:-1]], [1]
         for size in sizes:
             strides.append(strides[-1] * size)

@@ -24,11 +24,16 @@ def normalized(
     momentum = 0.0 if module.momentum is None else module.momentum
     updates = module.training and module.track_running_stats
     if updates and module.num_batches_tracked is not None:
+        # The count comes before the momentum, so that batch 1 has the weight 1 / 1. It is an op and not `+=
+        # 1`, because functorch refuses to write in place to a tensor that a transformed function has
+        # captured.
         count(module.num_batches_tracked)
         if module.momentum is None:
             momentum = 1.0 / float(module.num_batches_tracked)
     mean, var = module.running_mean, module.running_var
     training = module.training or (mean is None and var is None)
+    # Tracking can be switched off after construction. The buffers are still there then, and torch leaves
+    # them alone while training.
     if module.training and not module.track_running_stats:
         mean = var = None
     return norm(x, mean, var, module.weight, module.bias, training, momentum, module.eps)

@@ -41,8 +41,17 @@ def _batched_rows(args: Record) -> Rows:
 def _differentiate_rows(
     saved: Saved[Rows], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
 ) -> Gradients:
+    """The backward op's gradients from what layer norm has saved.
+
+    Args:
+        saved: what the forward op kept.
+        grad_out, grad_mean, grad_rstd: cotangents of its outputs; None for zero.
+        wanted: which gradients to compute.
+    """
     x, mean, rstd = saved.input, saved.mean, saved.rstd
     assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
+    # eps goes along for the derivatives of the backward op. Its values are those of mean and rstd, but the
+    # expression behind its derivatives is exact only if it need not find eps from the rounded rstd.
     return layer_norm_backward(
         grad_out, grad_mean, grad_rstd, x, mean, rstd, rules.weight_or_zeros(saved), saved.bias_dtype,
         saved.layout.row_ndim, saved.eps, 0, wanted,
@@ -86,6 +95,11 @@ def _groups(args: Record) -> Groups:
 def _differentiate_groups(
     saved: Saved[Groups], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
 ) -> Gradients:
+    """The backward op's gradients from what group norm has saved.
+
+    Args:
+        saved, grad_out, grad_mean, grad_rstd, wanted: as for `_differentiate_rows`.
+    """
     x, mean, rstd = saved.input, saved.mean, saved.rstd
     assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
     return group_norm_backward(
@@ -131,8 +145,15 @@ def _channels(args: Record) -> Channels:
 def _differentiate_channels(
     saved: Saved[Channels], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
 ) -> Gradients:
+    """The backward op's gradients from what batch norm in training has saved.
+
+    Args:
+        saved, grad_out, grad_mean, grad_rstd, wanted: as for `_differentiate_rows`.
+    """
     x, mean, rstd = saved.input, saved.mean, saved.rstd
     assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
+    # aten's backward returns d_weight and d_bias whether or not there are parameters, so their dtypes are
+    # always given. Without a parameter nobody asks for its gradient, and the input's dtype serves.
     return batch_norm_backward(
         grad_out, grad_mean, grad_rstd, x, mean, rstd, saved.weight, saved.weight_dtype or x.dtype,
         saved.bias_dtype or x.dtype, saved.eps, wanted,
@@ -141,11 +162,13 @@ def _differentiate_channels(
 
 def _training_fake(args: Record) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     out, mean, rstd = _batch.fake(args)
+    # The moments are mean and unbiased variance, one row each, in the dtype of the statistics.
     return out, mean, rstd, mean.new_empty((2, mean.shape[0]))
 
 
 _batch = Norm(_channels, _channels, _differentiate_channels)
 
+# Batch norm has no autocast rule in torch either: it takes a half-precision input beside float32 parameters.
 batch_norm_training = Operator(
     "batch_norm_training(Tensor input, Tensor? weight, Tensor? bias, float eps)"
     " -> (Tensor out, Tensor mean, Tensor invstd, Tensor moments)",

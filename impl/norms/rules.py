@@ -93,6 +93,8 @@ class Norm(Generic[L]):
         x, weight, bias, mean, rstd = args.input, args.weight, args.bias, outputs.mean, outputs.rstd
         weight_dtype = None if weight is None else weight.dtype
         bias_dtype = None if bias is None else bias.dtype
+        # d_weight = sum(dy xh) does not read the weight, and d_bias = sum(dy) reads neither input nor
+        # statistics. What is not read is not kept, so layers that are frozen in part hold less memory.
         if not needs.input:
             weight = None
             if not needs.weight:
@@ -136,6 +138,8 @@ class Norm(Generic[L]):
         """The backward op as an expression of grad_out, input, weight and the cotangents of the statistics."""
 
         def slopes(args: Record) -> Gradients:
+            # The mean is an argument of the op and not read here: it counts as the function of the input
+            # that it is, and the expression computes it again.
             layout = self.backward_layout(args)
             grad_mean, grad_rstd = (
                 None if t is None else layout.view_statistics(t) for t in (args.grad_mean, args.grad_rstd)
@@ -159,6 +163,7 @@ class Norm(Generic[L]):
 def wanted_of(args: Record) -> Wanted:
     """The gradients that a call of a backward op asks for, and that it has a parameter for."""
     mask = args.output_mask
+    # Batch norm's backward op has `weight_dtype` in its schema and returns d_weight without a weight, too.
     has_weight = args.weight is not None or hasattr(args, "weight_dtype")
     return mask[0], mask[1] and has_weight, mask[2] and args.bias_dtype is not None
 
@@ -208,6 +213,8 @@ def constants_rules(layout: Callable[[Record], Layout], differentiate: Different
         """Copies of the statistics: a later call in training mode writes to the originals."""
         x = args.input
         weight_dtype, bias_dtype = (x.dtype if t is None else t.dtype for t in (args.weight, args.bias))
+        # The weight is a factor of d_input alone, while the statistics are read for d_input and for
+        # d_weight.
         x_kept = weight = mean = var = None
         if needs.input or needs.weight:
             x_kept, weight = x, args.weight if needs.input else None

@@ -15,6 +15,8 @@ from ..operator import torch_private as private
 from ..operator.operator import LIBRARY
 from ..operator.precision import HALF
 
+# These are torch's own words for the same mistake, so that a user who knows the message, or searches for
+# it, finds the same explanation.
 NOT_BATCHED = (
     "Batch norm got a batched tensor as input while the running_mean or running_var, which will be updated in place,"
     " were not batched.\nIf you are using a module and do not need eval mode, please set `track_running_stats` to be"
@@ -25,9 +27,18 @@ _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 def _update(running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, momentum: float) -> None:
-    """running = (1 - momentum) running + momentum moment, rounded once; a moment broadcasts against its statistic."""
+    """running = (1 - momentum) running + momentum moment, rounded once; a moment broadcasts against its statistic.
+
+    Args:
+        running_mean, running_var: (*batch, C), written in place.
+        mean, var: the moments of the batch, in any dtype.
+        momentum: the weight of the moments.
+    """
+    # The moments depend on the input. If this were recorded, the buffers would keep the graph of every
+    # batch alive.
     with torch.no_grad():
         for running, moment in ((running_mean, mean), (running_var, var)):
+            # In half precision both products and the sum would be rounded. In float32 only the result is.
             if running.dtype in HALF:
                 running.copy_(running.float().mul_(1.0 - momentum).add_(moment, alpha=momentum))
             else:
@@ -37,6 +48,7 @@ def _update(running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor
 def _update_vmap(info: Any, in_dims: Any, *args: Any) -> tuple[None, None]:
     """Batched statistics in one call; a batched moment cannot be written to a statistic that is not batched."""
     for statistic, moment in ((0, 2), (1, 3)):
+        # There is one statistic and a moment per batch index: no single value could be written to it.
         if in_dims[statistic] is None and in_dims[moment] is not None:
             raise RuntimeError(NOT_BATCHED)
     *tensors, momentum = args
@@ -64,6 +76,8 @@ def _plain(args: Any) -> bool:
     """Whether plain tensors alone take part, with nobody watching: then the kernel is all there is to a call."""
     if torch.compiler.is_compiling() or private.transforms_active() or private.dispatch_mode_count():
         return False
+    # The types are compared exactly, because a subclass may define __torch_dispatch__ and would miss the
+    # call.
     return all(type(t) in _PLAIN for t in args if not isinstance(t, float))
 
 
@@ -74,9 +88,12 @@ def _define(schema: str, kernel: Any, vmap: Any) -> Any:
     overload = getattr(getattr(torch.ops, LIBRARY.ns), name).default
     LIBRARY.impl(name, kernel, "CPU")
     LIBRARY.impl(name, kernel, "CUDA")
+    # An op that returns nothing has no shapes to tell, but a tracer asks for a fake all the same.
     torch.library.register_fake(qualified, lambda *args: None, lib=LIBRARY)
     torch.library.register_vmap(qualified, vmap, lib=LIBRARY)
 
+    # No derivative flows through an update. Without a kernel for Autograd torch's fallback would warn about
+    # a missing derivative when a backward pass comes by.
     def autograd_kernel(*args: Any) -> None:
         with private.below_autograd():
             overload(*args)

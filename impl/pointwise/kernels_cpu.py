@@ -16,12 +16,14 @@ _aten_backward = torch.ops.aten.log_sigmoid_backward.default
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
     """(out, exp(-|x|)); None for the half types, whose exp(-|x|) would be rounded."""
     out, buffer = _aten_forward(x.contiguous())
+    # A half-precision exp(-|x|) has 8 or 11 significant bits, and a slope made of it would have no more.
     return out, None if x.dtype in HALF else buffer
 
 
 def fake(args: Record) -> tuple[Tensor, Tensor | None]:
     """Fake (out, buffer), of either device."""
     x = args.input
+    # The fake must have a buffer where the kernels have one: only on the CPU, and not for the half types.
     kept = x.device.type == "cpu" and x.dtype not in HALF
     return x.new_empty(x.shape), x.new_empty(x.shape) if kept else None
 

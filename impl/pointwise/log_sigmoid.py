@@ -94,11 +94,13 @@ def _curved(weight: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
 def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
     """The batch in front."""
     grad, x = raised_for_sum(args.grad_output, args.input, dims=(dims.grad_output, dims.input))
+    # The buffer is never raised: it exists only where nothing has to be.
     operands = in_front(grad, dims.grad_output, size), in_front(x, dims.input, size)
     return op(*operands, in_front(args.buffer, dims.buffer, size)).to(args.input.dtype), 0
 
 
 def _backward_grads(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+    # v is read for both gradients, and products of half-precision numbers would be rounded on the way.
     v, x, dtype = raised(cotangents.out), raised(saved.input), saved.input.dtype
     return {
         "grad_output": _backward(v, x, saved.buffer).to(dtype) if needs.grad_output else None,

@@ -52,6 +52,7 @@ class _Base(NamedTuple):
 
 
 def _window(t: Tensor, before: int, after: int) -> Tensor:
+    # A window of one channel is the identity, whatever the op would do.
     return window_sum(t, before, after) if before or after else t
 
 
@@ -59,6 +60,7 @@ def _base(x: Tensor, settings: Settings) -> _Base:
     size, alpha, beta, k = settings
     a, c = raised(x), alpha / size
     before, after = kernels_cpu.reach(size, x.shape[-3])
+    # Squares never cancel: for alpha and k that are not negative, s is not smaller than any of its terms.
     s = _window(a * a, before, after) * c + k
     p0 = s.pow(-beta)
     # Where s = 0 and beta is negative, p0 / s is not finite where p1 may be, and its product with zero is zero.

@@ -26,12 +26,21 @@ Shape = tuple[int, ...]  # (images, channels, positions)
 
 def reach(size: int, channels: int) -> tuple[int, int]:
     """Channels of the window before and after its centre, no more than there are."""
+    # A channel further away than the last one does not exist, and a window that reaches there would sum
+    # zeros only.
     last = max(channels - 1, 0)
     return min(size // 2, last), min((size - 1) // 2, last)
 
 
 def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
-    """a s^(-beta) for x of shape (..., C, H, W): contiguous, in x's dtype."""
+    """a s^(-beta) for x of shape (..., C, H, W): contiguous, in x's dtype.
+
+    Args:
+        x: (..., C, H, W).
+        size: channels in the window.
+        alpha, beta, k: see the module.
+    """
+    # s^0 is 1 whatever s is. The clone is there because an output aliases no input.
     if beta == 0:
         return x.clone(memory_format=torch.contiguous_format)
     out = _like(x)
@@ -40,13 +49,23 @@ def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -
 
 
 def cross_map_lrn2d_keeping(x: Tensor, size: int, alpha: float, beta: float, k: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(`cross_map_lrn2d`, s, s^beta) for beta > 0: what the backward would have to compute again."""
+    """(`cross_map_lrn2d`, s, s^beta) for beta > 0: what the backward would have to compute again.
+
+    Args:
+        x, size, alpha, beta, k: as for `cross_map_lrn2d`.
+    """
     out, base, root = _like(x), *(_like(x, compute_dtype(x.dtype)) for _ in range(2))
     _forward((out, base, root), x, size, alpha, beta, k)
     return out, base, root
 
 
 def _forward(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: float, beta: float, k: float) -> None:
+    """Writes a s^(-beta), and where asked for s and s^beta.
+
+    Args:
+        outputs: one tensor or three, shaped as x.
+        x, size, alpha, beta, k: as for `cross_map_lrn2d`.
+    """
     before, after = reach(size, x.shape[-3])
 
     def plan(shape: Shape) -> Callable[..., None]:
@@ -74,6 +93,11 @@ def cross_map_lrn2d_backward(
     """g s^(-beta) - (2 alpha beta / size) a W'(g a s^(-beta - 1)): contiguous, in x's dtype.
 
     s is `base` and s^beta is `root` where both are given.
+
+    Args:
+        grad_out, x: (..., C, H, W).
+        base, root: s and s^beta in the compute dtype of x, as `cross_map_lrn2d_keeping` returns them; or None.
+        size, alpha, beta, k: as for `cross_map_lrn2d`.
     """
     if beta == 0:
         return grad_out.clone(memory_format=torch.contiguous_format)
@@ -82,6 +106,8 @@ def cross_map_lrn2d_backward(
 
     def plan(shape: Shape) -> Callable[..., None]:
         again = None if kept else _Base(shape, before, after, alpha / size, k, x)
+        # A window that is as long before as after is its own mirror image. Its memory, in which s lies as
+        # well, is free again once `middle` holds the product that was divided by s.
         mirrored = again.window if again and before == after else _Window(shape, after, before, x)
         scaled = torch.empty_like(mirrored.total)
 
@@ -97,6 +123,7 @@ def cross_map_lrn2d_backward(
                 torch.mul(scaled, a, out=mirrored.middle).div_(s)
             else:  # not by way of s^(-beta), for s may be 0
                 torch.mul(g, a, out=mirrored.middle).mul_(s.pow(-beta - 1))
+            # The result is rounded to x's dtype as it is written to `out`, and nowhere before.
             torch.addcmul(scaled, a, mirrored.sum(), value=-2 * alpha * beta / size, out=out)
 
         return columns
@@ -136,6 +163,8 @@ def _by_columns(plan: Callable[[Shape], Callable[..., None]], *tensors: Tensor) 
     if not shape.numel():
         return
     views = [t.reshape(-1, shape[-3], shape[-2] * shape[-1]) for t in tensors]
+    # There are at most four shapes: a whole piece, and what is left over at the end of the images, of the
+    # positions, or of both.
     planned: dict[Any, Callable[..., None]] = {}
     for part in _parts(views[0]):
         pieces = [view[part] for view in views]
@@ -148,9 +177,12 @@ def _parts(view: Tensor) -> Iterator[tuple[slice, slice, slice]]:
     images, channels, positions = view.shape
     every = slice(None)
     most = _CHUNK * torch.get_num_threads()
+    # On CUDA there is no cache to keep to, and every piece would be more launches.
     if not view.is_cpu or view.numel() <= most:
         yield every, every, every
         return
+    # Several images while they fit, else some positions of one image. Channels are never divided, because
+    # the window runs along them.
     wide = max(1, round(most / (channels * positions)))
     pieces = max(1, round(channels * positions / most))
     narrow = -(-positions // pieces)
@@ -202,7 +234,18 @@ class _Base:
     """s = k + scale W a^2 for views a of one shape, in memory of its own."""
 
     def __init__(self, shape: Shape, before: int, after: int, scale: float, k: float, like: Tensor) -> None:
+        """Plans the window sums of views of one shape.
+
+        Args:
+            shape: of the views.
+            before, after: channels of the window before and after its centre.
+            scale: alpha / size.
+            k: added to the sum.
+            like: a tensor of the dtype and device of the views.
+        """
         self.window = _Window(shape, before, after, like)
+        # For a window of one channel `total` is `middle` itself, which is filled anew while s is still
+        # read. Only then s needs memory of its own.
         self.s = self.window.total if before or after else torch.empty_like(self.window.total)
         self._k, self._scale = self.s.new_full((), k), scale
 
@@ -212,7 +255,13 @@ class _Base:
 
 
 def _divide(a: Tensor, s: Tensor, beta: float, root: Tensor, out: Tensor) -> None:
-    """out = a / s^beta; `root` becomes s^beta for beta > 0."""
+    """out = a / s^beta; `root` becomes s^beta for beta > 0.
+
+    Args:
+        a, s: of one shape and dtype.
+        beta: any number.
+        root, out: memory for the two results.
+    """
     if beta < 0:
         torch.mul(a, torch.pow(s, -beta, out=root), out=out)
     else:
@@ -221,6 +270,7 @@ def _divide(a: Tensor, s: Tensor, beta: float, root: Tensor, out: Tensor) -> Non
 
 def _raise(s: Tensor, beta: float, out: Tensor) -> Tensor:
     """s^beta; the usual exponents at a third of the time of a power."""
+    # s^0.75 = sqrt(s) sqrt(sqrt(s)). 0.75 is the exponent of the paper, and the default.
     if beta == 0.75:
         return torch.sqrt(s, out=out).mul_(out.sqrt())
     if beta == 0.5:

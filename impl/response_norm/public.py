@@ -61,7 +61,11 @@ class CrossMapLRN2d(torch.nn.CrossMapLRN2d):
 
 
 def _fits(x: Tensor, size: int, alpha: float, beta: float, k: float) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong."""
+    """Whether the arguments are right, the short way. `_check` says what is wrong.
+
+    Args:
+        x, size, alpha, beta, k: as for `cross_map_lrn2d`, of any type.
+    """
     return (
         isinstance(x, Tensor)
         and x.dtype in FLOATING
@@ -78,7 +82,11 @@ _NUMBERS = (float, int)
 
 
 def _check(x: Tensor, size: int, alpha: float, beta: float, k: float) -> None:
-    """Raises what is wrong with the arguments; returns when they are right after all (numbers of another type)."""
+    """Raises what is wrong with the arguments; returns when they are right after all (numbers of another type).
+
+    Args:
+        x, size, alpha, beta, k: as for `cross_map_lrn2d`, of any type.
+    """
     name = "cross_map_lrn2d"
     require_tensor(name, "input", x)
     if not isinstance(size, (int, torch.SymInt)) or isinstance(size, bool):

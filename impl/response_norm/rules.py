@@ -52,6 +52,7 @@ def _cotangents(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
 
 
 def _tangent(args: Record, tangents: Record) -> Tensor:
+    # s^0 is 1 for every s. The expression would form s^(-1), which is not finite where s is 0.
     if args.beta == 0:
         moved: Tensor = tangents.input.clone(memory_format=torch.contiguous_format)
         return moved
@@ -76,6 +77,8 @@ def _fake_keeping(args: Record) -> _Kept:
 def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
     """One more dim in front, the operands all in one dtype."""
     grad, x, base, root, *settings = args
+    # An operand that is repeated along the batch is raised, because the derivative of repeating is a sum.
+    # The other follows it, for the op takes both in one dtype.
     given = (grad, x) if None not in (dims.grad_out, dims.input) else tuple(map(raised, (grad, x)))
     operands = zip((*given, base, root), dims, strict=False)
     out = op(*(in_front(t, dim, size) for t, dim in operands), *settings)

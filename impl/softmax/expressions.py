@@ -47,6 +47,8 @@ def gradient(log: bool, g: Tensor, output: Tensor, shift: Tensor | None, dim: in
     if shift is None:
         p = wide.exp() if log else wide
     else:
+        # The output is a constant here and all dependence on x is the shift's. Rounded, its probabilities
+        # do not add up to 1; divided by their sum they do, and have the derivatives of a softmax.
         weights = (wide.detach() + shift).exp() if log else wide.detach() * shift.exp()
         p = weights / total(weights, dim)
     return g - p * total(g, dim) if log else p * (g - total(p * g, dim))
@@ -56,4 +58,5 @@ def zero_shift(like: Tensor, shape: torch.Size, dense: bool) -> Tensor:
     """The shift of a half-precision output: float32 zeros of `shape`; in the memory of one, where it is not `dense`."""
     if dense:
         return like.new_zeros(shape, dtype=torch.float32)
+    # Zeros of the input's size would cost as much as the float32 copy that the rounded output saves.
     return like.new_zeros((), dtype=torch.float32).expand(shape)

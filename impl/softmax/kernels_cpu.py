@@ -62,6 +62,8 @@ def forward_kernel(log: bool) -> Forward:
     def kernel(x: Tensor, dim: int, dtype: torch.dtype | None, dense: bool) -> tuple[Tensor, Tensor | None]:
         given = x.dtype
         dtype = given if dtype is None else dtype
+        # Along the last dim ATen's softmax computes half-precision rows in float32 and rounds the result
+        # alone, which is what `_half` would do with a copy.
         if dtype in HALF and not (dtype is given and not log and dim >= x.dim() - 1):
             out = _half(aten, x, dim, dtype)  # elsewhere ATen rounds what comes before the result, too
         else:
@@ -75,6 +77,8 @@ def forward_kernel(log: bool) -> Forward:
 def _half(aten: Callable[[Tensor, int], Tensor], x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
     """A half-precision result, computed in float32 and rounded once, some rows at a time: the copies stay in cache."""
     wide = wider(x.dtype, dtype)
+    # The pieces are cut along a dim that is not summed over, so every row stays whole. A vector has no such
+    # dim and is one piece.
     axis = 0 if dim else x.dim() - 1
     if x.numel() <= _CHUNK or axis == dim:
         return aten(x.to(wide), dim).to(dtype)
@@ -97,7 +101,17 @@ def backward_kernel(log: bool) -> Backward:
     aten = _aten_log_softmax_backward if log else _softmax_backward
 
     def kernel(grad: Tensor, output: Tensor, shift: Tensor | None, dim: int, input_dtype: torch.dtype) -> Tensor:
+        """The cotangent of the input in `input_dtype`.
+
+        Args:
+            grad, output: of one shape, in any dtypes.
+            shift: not read; the derivatives of this op need it.
+            dim: of the sums, not negative.
+            input_dtype: of the result.
+        """
         dtype = grad.dtype
+        # ATen takes operands of one dtype. Where they differ, all are taken to one that holds each of them,
+        # and the result is rounded once.
         if dtype is not output.dtype or dtype is not input_dtype:
             dtype = torch.promote_types(wider(dtype, input_dtype), compute_dtype(output.dtype))
             grad, output = grad.to(dtype), output.to(dtype)

@@ -87,6 +87,13 @@ def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, inp
 
 
 def _forward(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    """Both forward functions, after their names.
+
+    Args:
+        name: the function that messages speak of.
+        op: its operator.
+        x, dim, dtype: as for `softmax`.
+    """
     if not (
         type(dim) is int and isinstance(x, Tensor) and x.dtype in FLOATING and (dtype is None or dtype in FLOATING)
     ):
@@ -98,6 +105,8 @@ def _forward(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dty
         wide = compute_dtype(x.dtype)
         if torch.promote_types(wide, dtype) is not dtype:  # what is saved for backward must be as wide as the input
             return op(x, dim, wide, False)[0].to(dtype)
+    # Torch gives a tangent the strides of its primal, and a shift in the memory of one element could hold
+    # no tangent. So it has memory of its own where a tangent may come.
     return op(x, dim, dtype, (dtype or x.dtype) in HALF and _tangents_may_come())[0]
 
 
@@ -109,6 +118,13 @@ def _tangents_may_come() -> bool:
 def _backward(
     name: str, op: ops.BackwardOp, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
 ) -> Tensor:
+    """Both backward functions, after their names.
+
+    Args:
+        name: the function that messages speak of.
+        op: its operator.
+        grad, output, dim, input_dtype: as for `softmax_backward_data`.
+    """
     if not (
         type(dim) is int
         and isinstance(grad, Tensor)
@@ -125,6 +141,7 @@ def _backward(
 
 def _wrapped(name: str, dim: int, ndim: int) -> int:
     """`dim` as a non-negative int; IndexError where it is out of range."""
+    # A tensor of no dims takes the dims 0 and -1, as in torch.
     ndim = ndim or 1
     if not -ndim <= dim < ndim:
         raise IndexError(f"{name}: got dim={dim}, need {-ndim} to {ndim - 1}.")
@@ -142,6 +159,12 @@ def _check_forward(name: str, x: Tensor, dim: int, dtype: torch.dtype | None) ->
 
 
 def _check_backward(name: str, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> None:
+    """Raises what is wrong with the arguments of a backward function.
+
+    Args:
+        name: the function that messages speak of.
+        grad, output, dim, input_dtype: as for `softmax_backward_data`, of any type.
+    """
     for label, tensor in (("grad_output", grad), ("output", output)):
         require_tensor(name, label, tensor)
         require_floating(name, label, tensor)

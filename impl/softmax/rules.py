@@ -46,6 +46,7 @@ def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any,
     rows = [
         in_front(grad, dims.grad, size), in_front(output, dims.output, size), in_front(args.shift, dims.shift, size)
     ]  # fmt: skip
+    # Slices without dims become rows of one element, as in the forward rule.
     if grad.dim() == (dims.grad is not None):
         rows = [None if t is None else t.unsqueeze(-1) for t in rows]
         return op(*rows, 1, args.input_dtype).squeeze(-1), 0
@@ -63,6 +64,7 @@ def _forward_rules(log: bool) -> Rules[_Saved]:
         grad, through = cotangents.out, cotangents.shift
         if through is None:
             return {"input": op(grad, output, shift, dim, dtype)}
+        # Two cotangents arrive at x. They are added in float32, and the sum is rounded once.
         if grad is not None:
             through = op(raised(grad), output, shift, dim, through.dtype) + through
         return {"input": through.to(dtype)}
@@ -70,9 +72,12 @@ def _forward_rules(log: bool) -> Rules[_Saved]:
     def jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor | None]:
         x = args.input
         dtype = x.dtype if args.dtype is None else args.dtype
+        # The probabilities are computed again in a dtype as wide as input and output, because the output
+        # itself may be rounded to half precision.
         p = softmax(x, args.dim, kernels_cpu.wider(x.dtype, dtype), False)[0]
         t = tangents.input.to(p.dtype)
         out = expressions.moved_output(log, p, t, args.dim).to(dtype)
+        # The shift is x minus its value: always 0, but it moves as x does, so its tangent is that of x.
         return out, t.to(torch.float32) if dtype in HALF else None
 
     return Rules(save, backward, jvp)

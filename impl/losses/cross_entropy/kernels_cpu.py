@@ -33,8 +33,23 @@ def cross_entropy(
     smoothing: float,
     batch_ndim: int,
 ) -> tuple[Tensor, Tensor]:
-    """(output, total_weight), as of the negative log likelihood."""
+    """(output, total_weight), as of the negative log likelihood.
+
+    Args:
+        x: logits, (*batch, C) or (*batch, N, C, d1, ..., dk).
+        target: int64 or uint8 classes, shaped as x without C.
+        weight: (C,), or (*batch, C) where each batch dim is full or 1; None for ones.
+        reduction: NONE, MEAN or SUM.
+        ignore_index: the target whose positions count for nothing.
+        smoothing: the share of the target that goes to all classes, from 0 to 1.
+        batch_ndim: the number of batch dims.
+
+    Raises:
+        IndexError: a target is neither a class nor ignore_index.
+    """
     dim = class_dim(x.dim(), batch_ndim)
+    # No batch dims, smoothing or half types: then ATen's log-softmax and the plain loss say it all, and the
+    # latter checks targets as it reads them.
     if x.is_cpu and batch_ndim == 0 and not smoothing and x.dtype not in HALF:
         z = _log_probabilities(x, dim)
         return nll.nll_loss(z, target, weight, reduction, ignore_index, 0, "cross_entropy")
@@ -48,6 +63,8 @@ def cross_entropy(
     weights = None if smooth is None else _class_weights(table, x, dim, batch_ndim)
     for rows in _pieces(view):
         z = _log_probabilities(view[rows].to(up), 1)
+        # One or two numbers per position leave the loop. The log-probabilities of a piece are dropped
+        # before the next one, so a half-precision input is never copied to float32 as a whole.
         loss[rows] = picked(z, at[rows], 1).neg_()
         if smooth is not None:
             smooth[rows] = (z if weights is None else z.mul_(_piece(weights, rows))).sum(1)
@@ -57,6 +74,7 @@ def cross_entropy(
         loss.mul_(hits)
     if smooth is not None:
         loss.mul_(1.0 - smoothing).sub_(smooth.reshape(target.shape).mul_(smoothing / max(classes, 1)))
+    # The ignored positions are set to 0 after all products: they may hold NaN, and 0 times NaN is NaN.
     if ignored is not None:
         loss.masked_fill_(ignored, 0.0)
     out, total_weight = reduced(loss, hits, ignored, reduction, batch_ndim)
@@ -72,9 +90,18 @@ def cross_entropy_backward(
     smoothing: float,
     batch_ndim: int,
 ) -> Tensor:
-    """The logits' gradient p (a + sum b) - a onehot - b with a = (1 - s) g w_t, b = s/C g w, in x's dtype and shape."""
+    """The logits' gradient p (a + sum b) - a onehot - b with a = (1 - s) g w_t, b = s/C g w, in x's dtype and shape.
+
+    Args:
+        grad_output: (*batch), or of the target's shape; for a mean divided by the total weight already.
+        x, target, weight, ignore_index, smoothing, batch_ndim: as for `cross_entropy`.
+
+    Raises:
+        IndexError: a target is neither a class nor ignore_index.
+    """
     dim = class_dim(x.dim(), batch_ndim)
     index, ignored = checked_index("cross_entropy", target, x.shape[dim], ignore_index)
+    # Targets were checked all the same: whether one is wrong must not depend on the size of another dim.
     if not x.numel():
         return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     up = compute_dtype(x.dtype)
@@ -86,6 +113,7 @@ def cross_entropy_backward(
     if x.dtype is up:
         return _gradient(view, terms, slice(None)).reshape(x.shape)
     out = torch.empty(view.shape, dtype=x.dtype, device=x.device)
+    # The assignment rounds a piece to the half type; this is the only rounding.
     for rows in _pieces(view):
         out[rows] = _gradient(view[rows].to(up), terms, rows)
     return out.reshape(x.shape)
@@ -99,7 +127,8 @@ class _Terms(NamedTuple):
         weights: w in b, as `_class_weights` views it.
     """
 
-    index: Tensor  # type: ignore[assignment]  # nobody searches this tuple
+    # A NamedTuple is a tuple, whose method `index` this field hides; the method is not called anywhere.
+    index: Tensor  # type: ignore[assignment]
     ignored: Tensor | None
     hit: Tensor
     every: Tensor | None
@@ -116,6 +145,14 @@ def _terms(
     smoothing: float,
     batch_ndim: int,
 ) -> _Terms:
+    """What `_gradient` makes the gradient of.
+
+    Args:
+        g: the cotangent of every position's loss, 0 where ignored.
+        x: the logits.
+        index, ignored: of `checked_index`.
+        weight, smoothing, batch_ndim: as for `cross_entropy`.
+    """
     dim = class_dim(x.dim(), batch_ndim)
     shape = _positions(x, dim)
     table = None if weight is None else weight.to(g.dtype)
@@ -135,11 +172,15 @@ def _gradient(x: Tensor, terms: _Terms, rows: slice) -> Tensor:
     """The gradient for some rows of a table."""
     d = _probabilities(x, 1)
     ignored = None if terms.ignored is None else terms.ignored[rows]
-    # A row that is not finite is NaN in every class; of others, 0 times p is 0 already, as is 0 times a finite weight.
+    # The gradient of an ignored position is 0. Its scale and its hit are 0 already, so every term of a finite row with
+    # finite weights is 0, and the pass that writes zeros is not needed. A row whose softmax is not finite is NaN in
+    # every class, so class 0 tells; there, and under an infinite weight, 0 times something is NaN.
     leaks = ignored is not None and (
         bool((ignored & d.select(1, 0).isnan()).any())
         or not (terms.weights is None or bool(torch.isfinite(terms.weights).all()))
     )
+    # p (a + sum b) - b - a onehot adds up to 0 over the classes, since a constant added to all logits
+    # changes nothing.
     d.mul_(terms.scale[rows].unsqueeze(1))
     if terms.every is not None:
         every = terms.every[rows].unsqueeze(1)
@@ -156,6 +197,8 @@ def _log_probabilities(x: Tensor, dim: int) -> Tensor:
     """Log-softmax of a float32 or float64 input."""
     if not _is_narrow(x, dim):
         return torch.log_softmax(x, dim)
+    # The largest logit cancels in the result. Without it exp cannot overflow, and the sum is at least 1, so
+    # its logarithm is finite.
     centred = x - x.amax(dim, keepdim=True)
     return centred.sub_(centred.exp().sum(dim, keepdim=True).log_())
 
@@ -170,6 +213,7 @@ def _probabilities(x: Tensor, dim: int) -> Tensor:
         return torch.softmax(x.movedim(dim, -1).contiguous(), -1).movedim(-1, dim).contiguous()
     if not _is_narrow(x, dim):
         return torch.softmax(x, dim)
+    # The largest exponential is 1, so none overflows and the sum to divide by is at least 1.
     exponentials = (x - x.amax(dim, keepdim=True)).exp_()
     return exponentials.div_(exponentials.sum(dim, keepdim=True))
 
@@ -200,6 +244,7 @@ def _class_weights(weight: Tensor | None, x: Tensor, dim: int, batch_ndim: int) 
     if weight is None:
         return None
     if weight.dim() > 1:
+        # A batch index is several rows of the table, and each of them gets the weights of its index.
         batch = x.shape[:batch_ndim]
         weight = weight.expand(*batch, -1).reshape(math.prod(batch), 1, -1)
         weight = weight.expand(-1, math.prod(x.shape[batch_ndim:dim]), -1).flatten(0, 1)

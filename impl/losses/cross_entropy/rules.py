@@ -40,6 +40,12 @@ class _Saved(NamedTuple):
 
 
 def _form(x: Tensor, target: Tensor, ignore_index: int, smoothing: float, batch_ndim: int) -> Form:
+    """The form of the loss whose scores are log-softmax(x).
+
+    Args:
+        x: the logits, of which the shape is read.
+        target, ignore_index, smoothing, batch_ndim: as for the kernels.
+    """
     classes = x.shape[class_dim(x.dim(), batch_ndim)]
     return nll.form_of(target, classes, ignore_index, batch_ndim, smoothing)
 
@@ -56,6 +62,7 @@ def _forward_fake(args: Record) -> Outputs:
 
 
 def _save(args: Record, outputs: Record, needs: Record) -> _Saved:
+    # The total weight is kept for a mean alone: the other reductions do not divide by it.
     given = outputs.total if args.reduction == MEAN else None
     return _Saved(
         args.input, args.target, args.weight, given, args.reduction, args.ignore_index, args.label_smoothing,
@@ -84,6 +91,8 @@ def _backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
 def _jvp(args: Record, tangents: Record) -> Outputs:
     x, dtype = raised(args.input), args.input.dtype
     form = _form(x, args.target, args.ignore_index, args.label_smoothing, args.batch_ndim)
+    # z, not x, is what the loss is linear in: the tangent of x goes through the derivative of log-softmax
+    # first.
     p, z = masked_scores(x, form)
     t_z = None if tangents.input is None else _centred(raised(tangents.input), p, form.dim)
     out, t_total = nll.moved(form, z, raised(args.weight), t_z, raised(tangents.weight), args.reduction)
@@ -97,6 +106,8 @@ def _forward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, 
         nll.batched_weight(args.weight, dims.weight, size, args.batch_ndim), args.reduction, args.ignore_index,
         args.label_smoothing, args.batch_ndim + 1,
     )  # fmt: skip
+    # An input that was repeated came in float32, and so did the loss. It is rounded to the dtype that a
+    # call without vmap has.
     return (out.to(nll.output_dtype(x, True)), total), (0, 0)
 
 
@@ -106,6 +117,7 @@ def _slope(args: Record) -> Tensor:
     form = _form(x, args.target, args.ignore_index, args.label_smoothing, args.batch_ndim)
     p = masked_scores(x, form)[0]
     d = form.to_scores(raised(args.grad_output), raised(args.weight))
+    # dz = (I - 1 p') dx as matrices over the classes. Its adjoint is I - p 1', so p stands outside of the sum here.
     return d - p * sums.spread(sums.total(d, (form.dim,), keepdim=True), d.shape)
 
 

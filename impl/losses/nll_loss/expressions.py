@@ -60,18 +60,24 @@ class Form(NamedTuple):
         if not self.smoothing:
             return out
         smooth = -(y if weight is None else y * self._weights(weight)).sum(self.dim)
+        # An ignored position may hold an infinity or a NaN, whose product with 0 is NaN; so its loss is set
+        # to 0 instead.
         smooth = smooth.masked_fill(self.ignored(), 0.0)
         if reduction != NONE:
             smooth = self._sum(smooth)
         if reduction == MEAN:
             smooth = smooth / self.total(weight, given)
+        # Without classes all positions are ignored and the term is 0; the divisor of 1 avoids Python's
+        # ZeroDivisionError.
         return out * (1.0 - self.smoothing) + smooth * (self.smoothing / max(self.classes, 1))
 
     def total(self, weight: Tensor | None, given: Tensor) -> Tensor:
-        """The total weight, as a function of the weight alone; its value is `given`, as it came with a loss.
+        """The total weight, as a function of the weight alone; its value is `given`, which a loss returned.
 
-        That one counts as a function of the scores as well. Its derivative is 0 there, but a quotient by a total weight
-        of 0 makes NaN of that, where there is nothing to differentiate. So it is used where nobody differentiates.
+        `given` is an output of the loss, and so on the graph of all the loss has read, the scores among it. Its
+        derivative by the scores is 0; but behind a quotient by a total weight of 0 the chain rule makes 0 times
+        infinity of that, NaN. So `given` serves, detached, where nothing is differentiated. Elsewhere the total is
+        computed again, from the weight.
         """
         if weight is None or not differentiated():
             return given.detach()
@@ -93,6 +99,8 @@ class Form(NamedTuple):
 
     def to_weight(self, g: Tensor, y: Tensor) -> Tensor:
         """The adjoint of l in w, (*batch, C): cotangents of l to the weight's."""
+        # l is linear in w. So its derivative by w_c is the loss with weights of one, summed over the
+        # positions whose target is c.
         loss = self.forward(y, self.target, None, NONE, self.ignore_index, self.batch_ndim)[0]
         out = self.at_targets(spread(g, self.target) * loss)
         if not self.smoothing:
@@ -102,6 +110,8 @@ class Form(NamedTuple):
 
     def at_targets(self, g: Tensor) -> Tensor:
         """The sum of g over the positions that have a class as target, (*batch, C): the adjoint of `weight[target]`."""
+        # With weights of one the backward op writes -g at every target that is not ignored. Summed over the
+        # positions and negated, that is g by class.
         placed: Tensor = self.backward(g, self.target, None, self.classes, self.ignore_index, self.batch_ndim, g.dtype)
         return -self._over_positions(placed)
 
@@ -112,6 +122,8 @@ class Form(NamedTuple):
     def _weights(self, weight: Tensor) -> Tensor:
         """A weight, viewed to broadcast against scores."""
         batch = weight.shape[:-1]
+        # A weight with batch dims needs dims of size 1 for N and for the positions. One without broadcasts
+        # from the classes on.
         before = self.dim - self.batch_ndim if batch else 0
         after = self.target.dim() - self.dim
         return weight.reshape(*batch, *(1,) * before, weight.shape[-1], *(1,) * after)
@@ -127,5 +139,7 @@ class Form(NamedTuple):
 
 def masked_scores(x: Tensor, form: Form) -> tuple[Tensor, Tensor]:
     """(p, log p) over the classes; at ignored positions those of equal logits, whatever stands there."""
+    # Zeros make the probabilities of an ignored row finite, whatever it holds, so that their product with a
+    # cotangent of 0 is 0.
     x = x.masked_fill(form.ignored().unsqueeze(form.dim), 0.0)
     return torch.softmax(x, form.dim), torch.log_softmax(x, form.dim)

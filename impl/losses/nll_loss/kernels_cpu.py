@@ -38,12 +38,29 @@ def nll_loss(
     batch_ndim: int,
     op: str = "nll_loss",
 ) -> tuple[Tensor, Tensor]:
-    """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction."""
+    """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction.
+
+    Args:
+        x: scores, (*batch, C) or (*batch, N, C, d1, ..., dk).
+        target: int64 or uint8 classes, shaped as x without C.
+        weight: (C,), or (*batch, C) where each batch dim is full or 1; None for ones.
+        reduction: NONE, MEAN or SUM.
+        ignore_index: the target whose positions count for nothing.
+        batch_ndim: the number of batch dims.
+        op: the name that messages speak of.
+
+    Raises:
+        IndexError: a target is neither a class nor ignore_index.
+    """
+    # ATen's kernel knows no batch dims and no weight in another dtype than the input's, and the half types
+    # are to be summed in float32 and rounded once.
     if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF and (weight is None or weight.dtype is x.dtype):
         return _forward_aten(x, target, weight, reduction, ignore_index, op)
     dim = class_dim(x.dim(), batch_ndim)
     index, ignored = checked_index(op, target, x.shape[dim], ignore_index)
     up = compute_dtype(x.dtype)
+    # One element per position is picked before anything is widened, so no float32 copy of the whole input
+    # is made.
     loss = picked(x, index, dim).to(up).neg_()
     weights = None if weight is None else weights_at(weight.to(up), index, batch_ndim)
     if weights is not None:
@@ -57,7 +74,11 @@ def nll_loss(
 def _forward_aten(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, op: str
 ) -> tuple[Tensor, Tensor]:
-    """ATen's kernel, which checks every target as it reads it."""
+    """ATen's kernel, which checks every target as it reads it.
+
+    Args:
+        x, target, weight, reduction, ignore_index, op: as for `nll_loss`, without batch dims.
+    """
     try:
         if x.dim() <= 2:
             out, total_weight = _aten_rows(x, target, weight, reduction, ignore_index)
@@ -67,10 +88,14 @@ def _forward_aten(
         shape, (rows, classes) = target.shape, x.shape[:2]
         if x.dim() != 4:
             length = math.prod(x.shape[2:])
+            # ATen's kernel takes two dims of positions. Any number of them goes into one, with a second of
+            # size 1 beside it.
             x, target = x.reshape(rows, classes, length, 1), target.reshape(rows, length, 1)
         out, total_weight = _aten_grid(x, target.long(), weight, reduction, ignore_index)
         return (out.reshape(shape) if reduction == NONE else out), total_weight
     except IndexError:
+        # ATen's message names a target and no rule. The one raised here is that of all other ways through
+        # this module.
         raise _out_of_range(op, target, x.shape[class_dim(x.dim(), 0)], ignore_index) from None
 
 
@@ -83,7 +108,17 @@ def nll_loss_backward(
     batch_ndim: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    """-grad_output * weight at the targets, else zero, in `dtype`; grad_output is (*batch) or of the target's shape."""
+    """-grad_output * weight at the targets, else zero, in `dtype`; grad_output is (*batch) or of the target's shape.
+
+    Args:
+        grad_output: for a mean divided by the total weight already.
+        target, weight, ignore_index, batch_ndim: as for `nll_loss`.
+        classes: C.
+        dtype: of the result.
+
+    Raises:
+        IndexError: a target is neither a class nor ignore_index.
+    """
     if (
         batch_ndim == 0
         and grad_output.is_cpu
@@ -98,12 +133,15 @@ def nll_loss_backward(
     out = torch.zeros((*target.shape[:dim], classes, *target.shape[dim:]), dtype=dtype, device=target.device)
     if not out.numel():
         return out
+    # One number goes to every target, and scatter_ of a number needs no tensor of values.
     if ignored is None and weight is None and not grad_output.dim() and out.is_cpu and dtype not in HALF:
         return out.scatter_(dim, index.unsqueeze(dim), -grad_output.item())
     value = spread(grad_output.to(compute_dtype(dtype)), index).neg()
     if weight is not None:
         value = value * weights_at(weight.to(value.dtype), index, batch_ndim)
     if ignored is not None:
+        # Filled, not multiplied by 0: after a mean over a total weight of 0 the cotangent is not finite,
+        # and the gradient of an ignored position is 0 even then.
         value = value.expand(index.shape).masked_fill(ignored, 0.0)
     placed = value.to(dtype).expand(index.shape).unsqueeze(dim)
     # Bits are moved: ATen's scatter takes a half tensor to float32 and back, a hundred times as long.
@@ -115,12 +153,20 @@ def nll_loss_backward(
 def _backward_aten(
     grad_output: Tensor, target: Tensor, weight: Tensor | None, classes: int, ignore_index: int
 ) -> Tensor:
-    """ATen's kernel for rows. It checks targets where it sums, and writes anywhere where it does not."""
+    """ATen's kernel for rows. It checks targets where it reduces; else it writes wherever a target points.
+
+    Args:
+        grad_output, target, weight, classes, ignore_index: as for `nll_loss_backward`; target of no dims or one.
+    """
     like = grad_output.new_empty(()).expand(*target.shape, classes)  # ATen reads its shape
     one = grad_output.new_ones(())
     if target.dim() and grad_output.dim():
+        # With reduction none ATen writes at every target unseen. One out of range would write outside the
+        # output, so all are checked before.
         checked_index("nll_loss_backward", target, classes, ignore_index)
         return _aten_rows_backward(grad_output, like, target, weight, NONE, ignore_index, one)  # type: ignore[no-any-return]
+    # With a reduction ATen checks targets itself. SUM serves for a mean, too, whose cotangent comes divided
+    # by the total weight already.
     try:
         return _aten_rows_backward(grad_output, like, target, weight, SUM, ignore_index, one)  # type: ignore[no-any-return]
     except IndexError:
@@ -137,7 +183,15 @@ def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: 
 def reduced(
     loss: Tensor, weights: Tensor | None, ignored: Tensor | None, reduction: int, batch_ndim: int
 ) -> tuple[Tensor, Tensor]:
-    """(output, total_weight) from the loss and the weight of every target; `loss` is zero where ignored."""
+    """(output, total_weight) from the loss and the weight of every target; `loss` is zero where ignored.
+
+    Args:
+        loss: of the target's shape, in the dtype of the sums.
+        weights: the weight of every target, or None for ones.
+        ignored: which targets are; None where none is.
+        reduction: NONE, MEAN or SUM.
+        batch_ndim: the number of batch dims, each index of which is a loss of its own.
+    """
     batch = loss.shape[:batch_ndim]
     if reduction == NONE:
         return loss, loss.new_zeros(batch)
@@ -145,6 +199,8 @@ def reduced(
         total_weight = ordered_sum(weights if ignored is None else weights.masked_fill(ignored, 0.0), batch_ndim)
     else:
         count = math.prod(loss.shape[batch_ndim:])
+        # Without weights the total weight is a count, in the dtype of the loss. float32 holds counts
+        # exactly up to 2^24.
         total_weight = loss.new_full(batch, count)
         if ignored is not None:
             total_weight = total_weight - ignored.reshape(*batch, count).sum(-1)
@@ -164,11 +220,17 @@ def checked_index(op: str, target: Tensor, classes: int, ignore_index: int) -> t
     if index.is_cuda and torch.cuda.is_current_stream_capturing():  # nothing can be read; the kernels assert
         ignored = index == ignore_index
         return index.masked_fill(ignored, 0), ignored
+    # The least and the greatest target tell whether any is wrong. Only if one may be ignored are all of
+    # them compared.
     low, high = _range(index)
     if low <= ignore_index <= high:
         ignored = index == ignore_index
+        # Without classes there is no class 0 to follow, but targets that are all ignored are right all the
+        # same.
         if not classes and bool(ignored.all()):
             return index, ignored
+        # An ignored target may be -100, which gather would read outside the input. Class 0 is safe to read,
+        # and whoever called sets what was read there to 0.
         index = index.masked_fill(ignored, 0)
         if low < 0 or high >= classes:
             low, high = _range(index)
@@ -201,6 +263,8 @@ def picked(x: Tensor, index: Tensor, dim: int) -> Tensor:
 
 def weights_at(weight: Tensor, index: Tensor, batch_ndim: int) -> Tensor:
     """The weight of every target."""
+    # Without classes every target is ignored, for `checked_index` has let it pass, and its weight does not
+    # count.
     if not weight.shape[-1]:
         return weight.new_zeros(index.shape)
     if weight.dim() == 1:
@@ -220,6 +284,8 @@ def ordered_sum(t: Tensor, batch_ndim: int) -> Tensor:
     """The sum over all but the batch dims, in an order that no number of threads changes."""
     batch = t.shape[:batch_ndim]
     rows = t.reshape(*batch, math.prod(t.shape[batch_ndim:]))
+    # Blocks have a fixed size and ATen gives each of them to one thread whole. One long sum it would divide
+    # among its threads, and the last bits would depend on their number.
     while rows.shape[-1] > _BLOCK:
         blocks = rows.shape[-1] // _BLOCK
         head = rows[..., : blocks * _BLOCK].reshape(*batch, blocks, _BLOCK).sum(-1)

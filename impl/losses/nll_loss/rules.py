@@ -68,6 +68,7 @@ def _forward_fake(args: Record) -> tuple[Tensor, Tensor]:
 
 
 def _forward_save(args: Record, outputs: Record, needs: Record) -> _Saved:
+    # The total weight is kept for a mean alone: the other reductions do not divide by it.
     x = args.input
     return _Saved(
         x if needs.weight else None, args.target, args.weight, outputs.total if args.reduction == MEAN else None,
@@ -92,7 +93,13 @@ def _forward_backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads
 
 
 def form_of(target: Tensor, classes: int, ignore_index: int, batch_ndim: int, smoothing: float = 0.0) -> Form:
-    """The form of the losses of a target, on the ops of this module."""
+    """The form of the losses of a target, on the ops of this module.
+
+    Args:
+        target, ignore_index, batch_ndim: as for the kernels.
+        classes: C.
+        smoothing: the share of the target that goes to all classes.
+    """
     return Form(_plain, nll_loss_backward, total_weight, target, classes, ignore_index, batch_ndim, smoothing)
 
 
@@ -100,6 +107,13 @@ def cotangent(form: Form, g: Tensor, weight: Tensor | None, given: Tensor | None
     """The cotangent of every position's loss, for a mean from the total weight that is given with it.
 
     In float32 where it is divided, or used twice and so summed over.
+
+    Args:
+        form: of the loss.
+        g: the cotangent of the output, (*batch) or of the target's shape.
+        weight: of the classes, or None.
+        given: the total weight of a mean, else None.
+        twice: whether the result is read for the weight's gradient, too.
     """
     if given is not None:
         return g.to(given.dtype) / form.total(weight, given)
@@ -109,9 +123,20 @@ def cotangent(form: Form, g: Tensor, weight: Tensor | None, given: Tensor | None
 def weight_gradient(
     form: Form, y: Tensor, weight: Tensor, reduction: int, g: Tensor | None, g_total: Tensor | None
 ) -> Tensor | None:
-    """The weight's gradient for g, the cotangent of every position's loss, and g_total, that of the total weight."""
+    """The weight's gradient for g, the cotangent of every position's loss, and g_total, that of the total weight.
+
+    Args:
+        form: of the loss.
+        y: the scores, in the dtype of formulas.
+        weight: of the classes.
+        reduction: NONE, MEAN or SUM.
+        g: divided by the total weight already, for a mean; None for zero.
+        g_total: None for zero.
+    """
     out = None if g is None else form.to_weight(g, y)
     if reduction == MEAN and g is not None:
+        # With S the weighted sum and T the total weight, d(S / T) = dS / T - (S / T) dT / T. g is divided
+        # by T already, so the cotangent of T is -g S / T.
         through = -g * form.value(y, weight.to(y.dtype), MEAN)
         g_total = through if g_total is None else g_total + through
     if reduction != NONE and g_total is not None:
@@ -124,6 +149,8 @@ def weight_gradient(
 def _forward_jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor]:
     x, target, weight, reduction, ignore_index, batch_ndim = args
     t, t_weight, up = tangents.input, tangents.weight, compute_dtype(x.dtype)
+    # The loss is linear in the scores, so its tangent is the loss of the tangent. The total weight does not
+    # read the scores.
     if t_weight is None:
         out, total = _plain(t, target, weight, reduction, ignore_index, batch_ndim)
         return out, torch.zeros_like(total)
@@ -162,7 +189,15 @@ def gradient(
 def moved(
     form: Form, y: Tensor, weight: Tensor | None, t: Tensor | None, t_weight: Tensor | None, reduction: int
 ) -> tuple[Tensor, Tensor]:
-    """Tangents of the loss and of the total weight, where y moves along t and the weight along t_weight."""
+    """Tangents of the loss and of the total weight, where y moves along t and the weight along t_weight.
+
+    Args:
+        form: of the loss.
+        y, weight: where the tangents are taken, in the dtype of formulas.
+        t, t_weight: the directions; None for zero.
+        reduction: NONE, MEAN or SUM.
+    """
+    # A mean is differentiated as a quotient of two sums.
     inner = SUM if reduction == MEAN else reduction
     constant = y.new_zeros(form.target.shape[: form.batch_ndim])
     if t_weight is None:
@@ -174,6 +209,7 @@ def moved(
         return out, constant
     t_total = form.of_weight(t_weight)
     if reduction == MEAN and weight is not None:
+        # d(S / T) = (dS - (S / T) dT) / T, with S / T the mean itself.
         out = (out - form.value(y, weight, MEAN) * t_total) / form.of_weight(weight)
     return out, t_total
 
@@ -189,6 +225,8 @@ def batched_weight(weight: Tensor | None, dim: int | None, size: int, batch_ndim
         return weight
     if dim is None:
         return weight.unsqueeze(0)
+    # The weight may be without dims for the levels of vmap that were here before. Dims of size 1 broadcast
+    # over them.
     weight = weight.movedim(dim, 0)
     return weight.reshape(size, *(1,) * batch_ndim, weight.shape[-1]) if weight.dim() == 2 else weight
 
@@ -200,6 +238,12 @@ def output_dtype(x: Tensor, autocast: bool) -> torch.dtype:
 
 
 def _forward_vmap(autocast: bool, op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    """One more batch dim in front; the op keeps a loss per batch index.
+
+    Args:
+        autocast: whether autocast applies to the op, whose loss is float32 then.
+        op, size, dims, args: as for every vmap rule.
+    """
     x = args.input
     out, total = op(
         batched(x, dims.input, size, compute_dtype(x.dtype)), batched(args.target, dims.target, size),
@@ -218,6 +262,8 @@ def _backward_fake(args: Record) -> Tensor:
 
 def _backward_save(args: Record, outputs: Record, needs: Record) -> _SavedAdjoint:
     g = args.grad_output
+    # Where the weight needs no gradient, dtype and number of dims are all that is needed of the cotangent,
+    # and the tensor itself can be freed.
     return _SavedAdjoint(
         g if needs.weight else None, args.target, args.weight, args.classes, args.ignore_index, args.batch_ndim,
         g.dtype, g.dim(),
@@ -229,6 +275,8 @@ def _backward_backward(saved: _SavedAdjoint, needs: Record, cotangents: Record) 
     g, target, weight, classes, ignore_index, batch_ndim, dtype, ndim = saved
     v = cotangents.out
     up = compute_dtype(v.dtype)
+    # The cotangent is read twice where the weight needs a gradient, so the two contributions add in
+    # float32.
     if v.dtype is not dtype or needs.weight:
         v = v.to(up)
     grads = {}
@@ -252,6 +300,7 @@ def _backward_jvp(args: Record, tangents: Record) -> Tensor:
         return along(t, args.weight, dtype)
     if t is None:
         return along(args.grad_output, t_weight, dtype)
+    # Two terms are added, so both come in float32 and the sum is rounded once.
     up = compute_dtype(dtype)
     return (along(t, args.weight, up) + along(args.grad_output, t_weight, up)).to(dtype)
 

@@ -31,6 +31,7 @@ def _laid(t: Tensor, wanted: torch.memory_format) -> Tensor:
     """t in a memory format: dense as (N, C, L), or channels_last with the strides that ATen writes."""
     if wanted is torch.contiguous_format:
         t = t.contiguous()
+        # An input (N, C) has no positions. The product over no dims is 1, so it becomes (N, C, 1).
         return t if t.dim() == 3 else t.view(t.shape[0], t.shape[1], t.shape[2:].numel())
     return t if memory_format(t) is wanted else torch.empty_like(t, memory_format=wanted).copy_(t)
 
@@ -40,6 +41,7 @@ def batch_norm_training(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(out, mean, invstd, moments): moments (2, C) are mean and unbiased variance, for the running statistics."""
     dtype, channels = compute_dtype(x.dtype), x.shape[1]
+    # The mean of nothing is 0 / 0, so all statistics of an empty batch are NaN.
     if x.numel() == 0:
         moments = torch.full((2, channels), torch.nan, dtype=dtype, device=x.device)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -47,6 +49,8 @@ def batch_norm_training(
     wanted = memory_format(x)
     weight, bias = _parameters(weight, bias, dtype=dtype)
     batch, length = x.shape[0], x.shape[2:].numel()
+    # The error of x a + (b - mean a) grows with |mean| / std. Among a few elements a standard deviation
+    # that is small beside the mean is a matter of chance, so they are centred first.
     if batch * length <= _FEW:
         return _training_few(x, weight, bias, eps)
     if torch.are_deterministic_algorithms_enabled() and (length == 1 or wanted is not torch.contiguous_format):
@@ -54,12 +58,16 @@ def batch_norm_training(
         rows = x.movedim(1, 0).reshape(1, channels, batch * length).contiguous()
         out, *statistics = _training_rows(rows, weight, bias, eps)
         out = out.view(channels, batch, *x.shape[2:]).movedim(0, 1)
+    # With eps = 0 ATen takes 1 / sqrt(0) for 0, and a constant channel would come out as the bias where the
+    # formula says NaN. The way by rows has no such case, at the price of a copy for channels_last.
     elif wanted is torch.contiguous_format or eps == 0.0:
         out, *statistics = _training_rows(_laid(x, torch.contiguous_format), weight, bias, eps)
         out = out.view(x.shape)
     else:
         out, *statistics = _training_aten(x, weight, bias, eps)
     mean, invstd, moments = statistics
+    # ATen forms weight * invstd before it meets x. Where that product leaves the range of the dtype
+    # although (x - mean) invstd weight does not, the output is computed again in the formula's order.
     if weight is not None and _beyond(weight, invstd):
         out = _applied(x.to(dtype) - _along(mean, x), weight, bias, invstd)
     if out.dtype is not x.dtype or memory_format(out) is not wanted:
@@ -72,8 +80,11 @@ def _beyond(weight: Tensor, invstd: Tensor) -> bool:
     size = (weight * invstd).abs_()
     least, largest = torch.aminmax(size)
     info = torch.finfo(size.dtype)
+    # A NaN compares false with everything. Written with `not`, the test counts it as beyond the range.
     if not largest.item() <= info.max:
         return True
+    # A product of 0 from a weight of 0 is exact. Only a tiny product of other weights has lost digits, so
+    # the second test, which reads all elements, decides.
     return least.item() < info.tiny and bool(((size < info.tiny) & (weight != 0)).any())
 
 
@@ -87,7 +98,10 @@ def _parameters(*parameters: Tensor | None, dtype: torch.dtype) -> list[Tensor |
 def _training_rows(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x (N, C, L), contiguous. Without eps ATen takes 1 / sqrt(0) for 0; in half precision it is fast by itself."""
+    """x (N, C, L), contiguous: by blocks where these are faster, and with eps = 0, where ATen takes 1 / sqrt(0) for 0.
+
+    Blocks are no faster than ATen's kernel for the half types, nor for short rows or small inputs.
+    """
     if eps == 0.0 or (x.shape[2] >= 32 and x.numel() >= 1 << 16 and x.dtype not in HALF):
         return _training_blocks(x, weight, bias, eps)
     return _training_aten(x, weight, bias, eps)
@@ -100,9 +114,13 @@ def _training_few(
     dims = (0, *range(2, x.dim()))
     mean = x.mean(dims, dtype=compute_dtype(x.dtype))
     centred = x - _along(mean, x)
+    # For a half-precision x the mean is float32, and so is `centred`: its squares neither overflow float16,
+    # which ends at 65504, nor are they rounded to it.
     total = (centred * centred).sum(dims)
     count = x.numel() // x.shape[1]
     invstd = (total / count).add_(eps).sqrt_().reciprocal_()
+    # The running variance takes the unbiased variance. For one element per channel that is 0 / 0, NaN, as
+    # in torch.
     moments = torch.stack((mean, total / (count - 1)))
     out = _applied(centred, weight, bias, invstd).to(x.dtype)
     return out.contiguous(memory_format=memory_format(x)), mean, invstd, moments
@@ -119,6 +137,8 @@ def _training_aten(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """ATen's kernel; with momentum 1 its running statistics are those of the batch."""
+    # ATen writes (1 - momentum) running + momentum statistic. From zeros and with momentum 1 this is the
+    # statistic itself, so the unbiased variance needs no pass of its own over x.
     moments = torch.zeros((2, x.shape[1]), dtype=compute_dtype(x.dtype), device=x.device)
     batch_mean, batch_var = moments.unbind()
     out, mean, invstd = torch.native_batch_norm(x, weight, bias, batch_mean, batch_var, True, 1.0, eps)
@@ -138,14 +158,20 @@ def _training_blocks(
     out = torch.empty_like(x)  # before all small tensors, which would split the memory that the last result has freed
     means, variances = _row_moments(x.view(1, batch * channels, length))
     means, variances = means.view(batch, channels), variances.view(batch, channels)
+    # rstd = 1 / sqrt(var) without eps, so its inverse square is the variance. A constant row has rstd =
+    # inf, which gives its variance 0 back.
     variances.reciprocal_().square_()
     mean = sums.mean(means, (0,))
     if bool(torch.isnan(mean).any()):  # the mean of a row that holds an infinity is that infinity; ATen says NaN
         means = x.mean(2, dtype=means.dtype)
         mean = sums.mean(means, (0,))
+    # The variance of the channel is the mean of the rows' variances plus the variance of the rows' means.
+    # No term is negative, so nothing cancels, however large the mean is.
     deviations = means.sub_(mean)
     variance = sums.mean(variances.addcmul_(deviations, deviations), (0,))
     nothing = x.new_empty((2, 0), dtype=mean.dtype).unbind()
+    # Without training ATen normalises by statistics that it is given, which are those of the batch here. It
+    # does not read the momentum then.
     _aten_out(x, weight, bias, mean, variance, False, 0.0, eps, out=out, save_mean=nothing[0], save_invstd=nothing[1])
     count = batch * length
     moments = torch.stack((mean, variance * (count / (count - 1))))
@@ -156,6 +182,8 @@ def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and rstd, without eps, of each row of (1, R, L)."""
     _, count, length = rows.shape
     dtype, threads = compute_dtype(rows.dtype), torch.get_num_threads()
+    # Group norm hands whole rows to its threads. So many rows make about _BLOCK elements per thread, and
+    # never fewer rows than threads.
     step = max(threads, threads * _BLOCK // length)
     found = []
     for start in range(0, count, step):
@@ -163,6 +191,8 @@ def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
         ones = zeros = None
         if rows.dtype in HALF:  # ATen keeps its statistics in the parameters' dtype
             ones, zeros = rows.new_ones(size, dtype=dtype), rows.new_zeros(size, dtype=dtype)
+        # With as many groups as channels every row is a group of its own. The normalised values are not
+        # needed; [1:] is mean and rstd.
         block = rows[:, start : start + size]
         found.append(torch.native_group_norm(block, ones, zeros, 1, size, length, size, 0.0)[1:])
     means, scales = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
@@ -172,7 +202,14 @@ def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
 def batch_norm_evaluation(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, eps: float
 ) -> Tensor:
-    """out from constant statistics, x a + (b - mean a) with a = weight / sqrt(var + eps)."""
+    """out from constant statistics, x a + (b - mean a) with a = weight / sqrt(var + eps).
+
+    Args:
+        x: (N, C, *).
+        weight, bias: (C,), or None for ones and zeros.
+        running_mean, running_var: (C,), constants.
+        eps: added to the variance.
+    """
     wanted = memory_format(x)
     if x.numel() == 0:
         return torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -195,7 +232,18 @@ def batch_norm_backward(
     eps: float | None,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
+    """(d_input, d_weight, d_bias) from the given batch statistics; None where masked.
+
+    Args:
+        grad_out: shaped as x, in its dtype.
+        grad_mean, grad_invstd: cotangents of mean and invstd, (C,); None for zero.
+        x: (N, C, *).
+        mean, invstd: (C,), of the batch.
+        weight: (C,), or None for ones.
+        weight_dtype, bias_dtype: of d_weight and d_bias, which are returned without parameters, too.
+        eps: not read; the derivatives of this op need it.
+        output_mask: which of the three to compute.
+    """
     through = (grad_mean, grad_invstd)
     return _backward(grad_out, x, weight, (mean, invstd, *through), None, weight_dtype, bias_dtype, output_mask)
 
@@ -211,7 +259,13 @@ def batch_norm_evaluation_backward(
     eps: float,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
+    """(d_input, d_weight, d_bias) from constant statistics; None where masked.
+
+    Args:
+        grad_out, x, weight, weight_dtype, bias_dtype, output_mask: as for `batch_norm_backward`.
+        running_mean, running_var: (C,), constants.
+        eps: added to the variance.
+    """
     given = (running_mean, running_var, None, None)
     return _backward(grad_out, x, weight, given, eps, weight_dtype, bias_dtype, output_mask)
 
@@ -230,10 +284,17 @@ def _backward(
     bias_dtype: torch.dtype,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
+    """The backward of both kinds of statistics; lays out the operands.
+
+    Args:
+        grad_out, ..., output_mask: as for `batch_norm_backward`.
+        statistics, eps: see `Statistics`.
+    """
     mask = (output_mask[0], output_mask[1], output_mask[2])
     dtype = compute_dtype(x.dtype)
     wanted = memory_format(x)
     if x.numel() == 0:
+        # A sum over no elements is 0, in contrast to the statistics, which are NaN.
         sums = x.new_zeros(x.shape[1], dtype=dtype)
         grads: MaskedOutputs = (torch.empty_like(x, memory_format=torch.contiguous_format), sums, sums.clone())
         grads = (grads[0] if mask[0] else None, grads[1] if mask[1] else None, grads[2] if mask[2] else None)
@@ -260,6 +321,12 @@ def _backward_laid(
     mask: Mask,
     wanted: torch.memory_format,
 ) -> MaskedOutputs:
+    """The gradients in whatever layout the kernels write them.
+
+    Args:
+        grad_out, ..., mask: as for `_backward`, the parameters dense and in the dtype of the sums.
+        wanted: the memory format to hand to ATen.
+    """
     run = _backward_half if x.dtype in HALF else _backward_wide
     deterministic = torch.are_deterministic_algorithms_enabled()
     if deterministic and (x.shape[2:].numel() == 1 or wanted is not torch.contiguous_format):
@@ -277,14 +344,22 @@ def _backward_laid(
 def _backward_wide(
     grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
 ) -> MaskedOutputs:
-    """ATen's kernel on float32 or float64."""
+    """ATen's kernel on float32 or float64.
+
+    Args:
+        grad_out, ..., mask: as for `_backward`, laid out.
+    """
     mean, scale, grad_mean, grad_invstd = statistics
+    # eps comes only with constant statistics, where `scale` is the variance. With those of the batch
+    # `scale` is 1 / sqrt(var + eps) already, and ATen needs no eps.
     if eps is not None:
         grads: MaskedOutputs = _aten_backward(grad_out, x, weight, mean, scale, None, None, False, eps, mask)
         return grads
     grads = _aten_backward(grad_out, x, weight, None, None, mean, scale, True, 0.0, mask)
     d_input, count = grads[0], x.numel() // x.shape[1]
     if d_input is not None and grad_invstd is not None:  # d invstd / dx = -invstd^2 xh / n
+        # The cotangent goes in first. invstd^3 alone leaves the range of float32 where the standard
+        # deviation exceeds about 4e12, and the product with the cotangent need not.
         slope = scale * (scale * (scale * grad_invstd / count))
         d_input.sub_((x - _along(mean, x)).mul_(_along(slope, x)))
     if d_input is not None and grad_mean is not None:
@@ -295,8 +370,14 @@ def _backward_wide(
 def _backward_half(
     grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
 ) -> MaskedOutputs:
-    """ATen computes in float32 and rounds once, if its parameters are float32; what is added to that must be, too."""
+    """ATen computes in float32 and rounds once, if its parameters are float32; what is added to that must be, too.
+
+    Args:
+        grad_out, ..., mask: as for `_backward`, laid out.
+    """
     if statistics[2] is None and statistics[3] is None:
+        # Ones change no value. They are float32, as the statistics are, and so choose ATen's kernel with
+        # float32 sums.
         weight = torch.ones_like(statistics[0]) if weight is None else weight
         return _backward_wide(grad_out, x, weight, statistics, eps, mask)
     d_input, *sums = _backward_wide(grad_out.float(), x.float(), weight, statistics, eps, mask)

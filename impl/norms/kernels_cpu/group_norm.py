@@ -27,12 +27,24 @@ def _dense(x: Tensor) -> Tensor:
     """x contiguous, with the strides of a new tensor: dims of size 1 can make contiguous memory look channels-last."""
     x = x.contiguous()
     if x.dim() > 3 and (x.shape[1] == 1 or math.prod(x.shape[2:]) == 1):
+        # The values are copied into new memory, because contiguous() returns a tensor that counts as
+        # contiguous as it is, with the strides that mislead ATen.
         return torch.empty(x.shape, dtype=x.dtype, device=x.device).copy_(x)
     return x
 
 
 def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """(out, mean, rstd) with statistics in float32 for the half types."""
+    """(out, mean, rstd) with statistics in float32 for the half types.
+
+    Args:
+        x: (N, C, *).
+        weight, bias: (C,) in x's dtype, or float32 with a half-precision x; None for ones and zeros.
+        groups: a divisor of C.
+        eps: added to the variance.
+
+    Returns:
+        out as x, contiguous; mean and rstd (N, groups).
+    """
     n, channels = x.shape[:2]
     positions = math.prod(x.shape[2:])
     if channels * positions == groups:
@@ -42,6 +54,9 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
         # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds them to half.
         weight = x.new_ones(channels, dtype=torch.float32) if weight is None else weight.float()
         bias = x.new_zeros(channels, dtype=torch.float32) if bias is None else bias.float()
+    # An infinite weight makes a difference of two infinities of x scale - mean scale. The sum of the
+    # weights is finite only if each of them is, so one sum tells. Large finite weights whose sum overflows
+    # take the other way, too, which is slower but as right.
     if weight is not None and x.is_cpu and not math.isfinite(weight.sum().item()):
         return _forward_infinite(x, weight, bias, groups, eps)
     # ATen takes the parameters' memory to be dense whatever their strides say.
@@ -62,6 +77,9 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, group
     """Groups of one element, centred before they are scaled: zero exactly, or NaN.
 
     ATen computes x scale − mean scale, which leaves the rounding error of both products.
+
+    Args:
+        x, weight, bias, groups, eps: as for `group_norm`.
     """
     mean = x.reshape(x.shape[0], groups).to(compute_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
     centred = mean - mean
@@ -72,8 +90,14 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, group
 
 
 def _forward_infinite(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """Scaled after it is centred. ATen computes x scale − mean scale, which is NaN for an infinite weight."""
+    """Scaled after it is centred. ATen computes x scale − mean scale, which is NaN for an infinite weight.
+
+    Args:
+        x, weight, bias, groups, eps: as for `group_norm`.
+    """
     up = x.to(compute_dtype(x.dtype))
+    # Without parameters ATen's scale is rstd alone, so its output is the normalised input, and the affine
+    # map follows it.
     out, mean, rstd = torch.native_group_norm(
         up, None, None, x.shape[0], x.shape[1], math.prod(x.shape[2:]), groups, eps
     )
@@ -81,8 +105,13 @@ def _forward_infinite(x: Tensor, weight: Tensor, bias: Tensor | None, groups: in
 
 
 def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it: ATen says NaN."""
+    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it: ATen says NaN.
+
+    Args:
+        x, weight, bias, groups, eps: as for `group_norm`.
+    """
     out, mean, rstd = group_norm(x, weight, bias, groups, eps)
+    # As for layer norm: the test waits for a CUDA device, so only the op whose mean is a result makes it.
     if bool(torch.isnan(mean).any()):
         exact = Groups(groups).view(x).mean((2, 3), dtype=mean.dtype)
         mean = torch.where(torch.isnan(mean), exact, mean)
@@ -102,7 +131,22 @@ def group_norm_backward(
     eps: float | None,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
+
+    Args:
+        grad_out: shaped as x, in its dtype.
+        grad_mean, grad_rstd: cotangents of mean and rstd, (N, groups); None for zero.
+        x: (N, C, *).
+        mean, rstd: (N, groups), float32 for a half-precision x.
+        weight: (C,), or None for ones.
+        bias_dtype: the dtype of d_bias; None without a bias.
+        groups: a divisor of C.
+        eps: not read; the derivatives of this op need it.
+        output_mask: which of the three to compute.
+
+    Returns:
+        d_input as x; d_weight and d_bias (C,), in the dtypes of the parameters.
+    """
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
     dtype = x.dtype
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
@@ -136,7 +180,12 @@ def _gradients(
     groups: int,
     mask: tuple[bool, bool, bool],
 ) -> MaskedOutputs:
-    """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype."""
+    """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype.
+
+    Args:
+        grad_out, x, mean, rstd, weight, groups: as for `group_norm_backward`.
+        mask: which to compute; False for a parameter that is not there.
+    """
     n, channels = x.shape[:2]
     up = compute_dtype(x.dtype)
     weight = None if weight is None else weight.to(up).contiguous()
@@ -150,6 +199,8 @@ def _gradients(
     if mask[2] and (weight is None or not (mask[0] or mask[1])):  # ATen fails on d_bias without a weight
         d_bias = _sum_per_channel(grad_out)
         mask = (mask[0], mask[1], False)
+    # d_input alone depends on the number of threads in ATen's kernel for groups. Groups are rows to layer
+    # norm's kernel, and a row is the work of one thread there.
     if mask[0] and not _by_aten(x, groups):
         d_input = _by_layer_norm(grad_out, x, mean, rstd, weight, groups)
         mask = (False, mask[1], mask[2])
@@ -176,7 +227,11 @@ def _per_channel(parameter: Tensor, ndim: int) -> Tensor:
 def _by_layer_norm(
     grad_out: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, groups: int
 ) -> Tensor:
-    """d_input of groups as rows; the weight is per channel, not per element of a row, and goes into grad_out."""
+    """d_input of groups as rows; the weight is per channel, not per element of a row, and goes into grad_out.
+
+    Args:
+        grad_out, x, mean, rstd, weight, groups: as for `group_norm_backward`, in the dtype of the sums.
+    """
     g = grad_out if weight is None else grad_out * _per_channel(weight, x.dim())
     rows = (x.shape[0] * groups, x.numel() // (x.shape[0] * groups))
     statistics = (t.reshape(rows[0], 1).contiguous() for t in (mean, rstd))
@@ -194,12 +249,17 @@ def _backward_single(
     weight: Tensor | None,
     mask: tuple[bool, bool, bool],
 ) -> MaskedOutputs:
-    """Groups of one element, centred before they are scaled, as `_forward_single`."""
+    """Groups of one element, centred before they are scaled, as `_forward_single`.
+
+    Args:
+        grad_out, x, mean, rstd, weight, mask: as for `_gradients`.
+    """
     mean, rstd = mean.reshape(x.shape), rstd.reshape(x.shape)
     normalized = x.sub(mean).mul_(rstd)
     d_input = None
     if mask[0]:
         g = grad_out if weight is None else grad_out * _per_channel(weight, x.dim())
+        # As in layer norm's kernel: g - g is 0, but NaN where g is not finite, as the formula has it.
         d_input = (g - g).sub_(normalized * g * normalized).mul_(rstd).contiguous()
     return (
         d_input,
@@ -217,12 +277,22 @@ def _add_statistics(
     rstd: Tensor,
     groups: int,
 ) -> None:
-    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place."""
+    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place.
+
+    Args:
+        d_input, x: (N, C, *), in the dtype of the sums.
+        grad_mean, grad_rstd: cotangents of mean and rstd, or None for zero.
+        mean, rstd: (N, groups).
+        groups: a divisor of C.
+    """
     layout = Groups(groups)
+    # d_input is contiguous, so its view shares its memory and the sums below, in place, arrive in it.
     total, x = layout.view(d_input), layout.view(x)
     length = x.shape[2] * x.shape[3]
     if grad_rstd is not None:
         r = layout.view_statistics(rstd)
+        # The factors r come one at a time, because r^3 on its own underflows in float32 where the standard
+        # deviation exceeds about 4e12.
         slope = r * (r * layout.view_statistics(grad_rstd) / length)
         total.sub_((x - layout.view_statistics(mean)).mul_(r).mul_(slope))
     if grad_mean is not None:

@@ -20,8 +20,20 @@ MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
-    """(out, mean, rstd) with statistics in float32 for the half types."""
+    """(out, mean, rstd) with statistics in float32 for the half types.
+
+    Args:
+        x: (*lead, *row).
+        weight, bias: (*row) in x's dtype, or float32 with a half-precision x; None for ones and zeros.
+        row_ndim: the number of dims of a row.
+        eps: added to the variance.
+
+    Returns:
+        out as x; mean and rstd (*lead, 1, ..., 1).
+    """
     row = x.shape[-row_ndim:]
+    # A row of one element is its own mean, so the exact result is the bias, or 0 without one. ATen's
+    # difference of two rounded products misses it by an error that grows with |x| rstd.
     if row.numel() == 1:
         return _forward_single(x, weight, bias, eps)
     if x.dtype in HALF:
@@ -29,6 +41,8 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
         # them to half.
         weight = x.new_ones(row, dtype=torch.float32) if weight is None else weight.float()
         bias = x.new_zeros(row, dtype=torch.float32) if bias is None else bias.float()
+    # ATen's forward kernel updates mean and variance as it goes (Welford). The error of that grows with
+    # |mean| / std, that of E[x^2] - E[x]^2 with its square, so no second pass over x is needed here.
     out, mean, rstd = torch.native_layer_norm(x, row, weight, bias, eps)
     if 0 in row:
         mean.fill_(torch.nan)  # the mean of nothing; ATen says 0
@@ -41,7 +55,11 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: 
     ATen computes x rstd − mean rstd, which leaves the rounding error of both products.
     """
     mean = x.to(compute_dtype(x.dtype), copy=True, memory_format=torch.contiguous_format)
+    # The difference is 0 for a finite element and NaN for an infinity or a NaN, as (x - mean) is in the
+    # formula. Zeros written directly would hide the infinity.
     centred = mean - mean
+    # This is 1 / sqrt(eps), and infinite for eps = 0; the product with a centred 0 is NaN then, as the
+    # formula reads.
     rstd = centred.square().add_(eps).sqrt_().reciprocal_()
     out = centred.mul_(rstd)
     out = out if weight is None else out.mul_(weight)
@@ -50,8 +68,14 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: 
 
 
 def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
-    """`layer_norm`, with the mean of a row that holds an infinity as mathematics has it: ATen says NaN."""
+    """`layer_norm`, with the mean of a row that holds an infinity as mathematics has it: ATen says NaN.
+
+    Args:
+        x, weight, bias, row_ndim, eps: as for `layer_norm`.
+    """
     out, mean, rstd = layer_norm(x, weight, bias, row_ndim, eps)
+    # On CUDA this test waits for the device. Only the native op pays for it, because only there the mean is
+    # a result that users see; in `layer_norm` it is there for the backward, where such a row is NaN anyway.
     if bool(torch.isnan(mean).any()):
         dims = tuple(range(x.dim() - row_ndim, x.dim()))
         exact = x.mean(dims, keepdim=True, dtype=mean.dtype)
@@ -73,7 +97,22 @@ def layer_norm_backward(
     batch_ndim: int,
     output_mask: Sequence[bool],
 ) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
+
+    Args:
+        grad_out: shaped as x, in its dtype.
+        grad_mean, grad_rstd: cotangents of mean and rstd, shaped as they are; None for zero.
+        x: (*batch, *lead, *row).
+        mean, rstd: (*batch, *lead, 1, ..., 1), float32 for a half-precision x.
+        weight: (*row), or (*batch, *row) where each batch dim is full or 1; None for ones.
+        bias_dtype: the dtype of d_bias; None without a bias.
+        row_ndim, batch_ndim: the numbers of dims of a row and of the batch.
+        eps: not read; the derivatives of this op need it.
+        output_mask: which of the three to compute.
+
+    Returns:
+        d_input as x; d_weight and d_bias (*batch, *row), in the dtypes of the parameters.
+    """
     wants_weight = output_mask[1] and weight is not None
     wants_bias = output_mask[2] and bias_dtype is not None
     mask = (output_mask[0], wants_weight, wants_bias)
@@ -88,6 +127,8 @@ def layer_norm_backward(
     ):
         return _backward_aten(grad_out, x, mean, rstd, weight, row_ndim, mask)
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
+    # ATen's kernel takes one weight for all rows and sums parameter gradients over all rows. Where batch
+    # dims ask for a weight, or for a gradient, per batch index it can do neither.
     sliced = batch_ndim > 0 and (wants_weight or wants_bias or (weight is not None and weight.dim() > row_ndim))
     if dtype in HALF and (statistics or sliced):  # round once, after the last term
         grad_out, x = grad_out.float(), x.float()
@@ -98,6 +139,8 @@ def layer_norm_backward(
     else:
         grads = _backward_aten(grad_out, x, mean, rstd, weight, row_ndim, mask)
     d_input, d_weight, d_bias = grads
+    # ATen's kernel takes no cotangents of mean and rstd, which are differentiable outputs here. What comes
+    # through them is added to its result.
     if statistics and d_input is not None:
         _add_statistics(d_input, grad_mean, grad_rstd, x, mean, rstd, row_ndim)
     return (
@@ -120,6 +163,13 @@ def _backward_aten(
 
     ATen sums parameter gradients per thread, so their last bits depend on the number of threads. Under
     `torch.use_deterministic_algorithms(True)` they are summed without it, at about twice the time.
+
+    Args:
+        grad_out, x: (*lead, *row), float32 or float64.
+        mean, rstd: (*lead, 1, ..., 1) in the same dtype, any strides.
+        weight: (*row) in any dtype, or None.
+        row_ndim: the number of dims of a row.
+        mask: which of the three to compute.
     """
     row = x.shape[-row_ndim:]
     if weight is not None and weight.dtype is not x.dtype:
@@ -149,11 +199,17 @@ def _backward_single(
     row_ndim: int,
     mask: tuple[bool, bool, bool],
 ) -> MaskedOutputs:
-    """Rows of one element, centred before they are scaled, as `_forward_single`."""
+    """Rows of one element, centred before they are scaled, as `_forward_single`.
+
+    Args:
+        grad_out, x, mean, rstd, weight, row_ndim, mask: as for `_backward_aten`.
+    """
     d_input = None
     if mask[0]:
         normalized = (x - mean).mul_(rstd)
         g = grad_out if weight is None else grad_out * weight
+        # In r (g - bar(g) - xh bar(g xh)), taken over one element, bar(g) is g and bar(g xh) is g xh. The
+        # term g - g is written out because it is NaN where g is not finite, and 0 elsewhere.
         d_input = (g - g).sub_(normalized * g * normalized).mul_(rstd)
     return d_input, *_parameter_sums(grad_out, x, mean, rstd, row_ndim, 0, mask)
 
@@ -171,6 +227,10 @@ def _backward_half(
     in float32.
 
     ATen's own half kernel rounds parameter gradients along the way.
+
+    Args:
+        grad_out, x: (*lead, *row), bfloat16 or float16.
+        mean, rstd, weight, row_ndim, mask: as for `_backward_aten`, the statistics in float32.
     """
     row = x.shape[-row_ndim:]
     length = row.numel()
@@ -180,6 +240,8 @@ def _backward_half(
         return _backward_aten(grad_out.float(), x.float(), mean, rstd, weight, row_ndim, mask)
     grad_out, x = grad_out.reshape(rows, *row), x.reshape(rows, *row)
     mean, rstd = (t.reshape(rows, *(1,) * row_ndim) for t in (mean, rstd))
+    # An assignment to a slice of this tensor rounds float32 to the half type. It is the only rounding, and
+    # no float32 gradient of the whole input is ever in memory.
     d_input = torch.empty(x.shape, dtype=x.dtype) if mask[0] else None
     d_weight = d_bias = None
     for start in range(0, rows, step):
@@ -189,6 +251,8 @@ def _backward_half(
         )
         if d_input is not None and some_x is not None:
             d_input[part] = some_x
+        # The gradients of a chunk are float32 and stay so while they are added. The caller rounds the sum
+        # once.
         if some_weight is not None:
             d_weight = some_weight if d_weight is None else d_weight.add_(some_weight)
         if some_bias is not None:
@@ -206,9 +270,19 @@ def _backward_sliced(
     batch_ndim: int,
     mask: tuple[bool, bool, bool],
 ) -> MaskedOutputs:
-    """One weight, d_weight and d_bias per batch index: d_input by the kernel without affine, the others by sums."""
+    """One weight, d_weight and d_bias per batch index: d_input by the kernel without affine, the others by sums.
+
+    Args:
+        grad_out, x: (*batch, *lead, *row), float32 or float64.
+        mean, rstd: (*batch, *lead, 1, ..., 1).
+        weight: (*row), or (*batch, *row) where each batch dim is full or 1; None for ones.
+        row_ndim, batch_ndim: the numbers of dims of a row and of the batch.
+        mask: which of the three to compute.
+    """
     d_input = None
     if mask[0]:
+        # The weight enters d_input only in g = dy w. So a weight per batch index goes into the cotangent
+        # beforehand, and the kernel runs without one.
         g = grad_out
         if weight is not None:
             g = g * Rows(row_ndim, batch_ndim).spread(weight.to(x.dtype), x.dim())
@@ -225,9 +299,17 @@ def _parameter_sums(
     batch_ndim: int,
     mask: tuple[bool, bool, bool],
 ) -> tuple[Tensor | None, Tensor | None]:
-    """(d_weight, d_bias) per batch index as plain sums, in an order that no thread count changes."""
+    """(d_weight, d_bias) per batch index as plain sums, in an order that no thread count changes.
+
+    Args:
+        grad_out, x, mean, rstd: as for `_backward_sliced`.
+        row_ndim, batch_ndim: the numbers of dims of a row and of the batch.
+        mask: of input, weight and bias; the first is not read.
+    """
     d_weight = d_bias = None
     if mask[1]:
+        # d_weight = sum(dy xh). The normalised rows xh are computed again from mean and rstd, because
+        # keeping them in the forward would cost one more tensor of the input's size.
         product = (x - mean).mul_(rstd).mul_(grad_out)
         d_weight = Rows(row_ndim, batch_ndim).collect(product)
     if mask[2]:
@@ -246,9 +328,18 @@ def _add_statistics(
     rstd: Tensor,
     row_ndim: int,
 ) -> None:
-    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place."""
+    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place.
+
+    Args:
+        d_input, x: (*lead, *row) in the dtype of the sums.
+        grad_mean, grad_rstd: cotangents of mean and rstd, or None for zero.
+        mean, rstd: (*lead, 1, ..., 1).
+        row_ndim: the number of dims of a row.
+    """
     length = x.shape[-row_ndim:].numel()
     if grad_rstd is not None:
+        # d rstd / dx = -rstd^2 xh / N. The factors rstd are applied one at a time, because rstd^3 on its
+        # own underflows in float32 where the standard deviation exceeds about 4e12.
         d_input.sub_((x - mean).mul_(rstd).mul_(rstd * (rstd * grad_rstd / length)))
     if grad_mean is not None:
         d_input.add_(grad_mean / length)
