@@ -102,7 +102,7 @@ def backward_kernel(log: bool) -> Backward:
             dtype = torch.promote_types(wider(dtype, input_dtype), compute_dtype(output.dtype))
             grad, output = grad.to(dtype), output.to(dtype)
         out: Tensor = aten(grad, output, dim, dtype)
-        return out.to(input_dtype)
+        return out if out.dtype is input_dtype else out.to(input_dtype)
 
     return kernel
 
