@@ -32,6 +32,8 @@ that still exists still means the same.
 | kept_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy | torch.compiler.disable, free per call |
 | kept_out_of_graphs | torch._C._dynamo.eval_frame._FrameExecStrategy, _FrameAction; _torchdynamo_disable | the same |
 | forward_mode_for_threads | torch._functorch.eager_transforms.JVP_NESTING | one dual level for several threads |
+| softmax_backward_data | torch._softmax_backward_data | ATen's op, in half the time of `torch.ops` |
+| log_softmax_backward_data | torch._log_softmax_backward_data | the same |
 | pytree | torch.utils._pytree | containers of outputs |
 | constant_at | torch._C._functorch._unwrap_for_grad, _wrap_for_grad | a primal without its innermost tangent |
 """
@@ -108,6 +110,11 @@ _inner: Callable[[Tensor], Tensor] = _private("torch._C._functorch.get_unwrapped
 _is_wrapper: Callable[[Tensor], bool] = _private("torch._C._functorch.is_functorch_wrapped_tensor")
 _eager_transforms: Any = _private("torch._functorch.eager_transforms")
 _private("torch._functorch.eager_transforms.JVP_NESTING")
+# By way of `torch.ops`, a call of these would take a microsecond longer, which is the time of a small softmax.
+softmax_backward_data: Callable[[Tensor, Tensor, int, torch.dtype], Tensor] = _private("torch._softmax_backward_data")
+log_softmax_backward_data: Callable[[Tensor, Tensor, int, torch.dtype], Tensor] = _private(
+    "torch._log_softmax_backward_data"
+)
 pytree: Any = _private("torch.utils._pytree")
 _set_strategy: Callable[[Any, Any], None] = _private("torch._C._dynamo.eval_frame.set_code_exec_strategy")
 _Strategy: Any = _private("torch._C._dynamo.eval_frame._FrameExecStrategy")
