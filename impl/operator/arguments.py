@@ -25,7 +25,13 @@ def require_floating(op: str, label: str, tensor: Tensor) -> None:
 
 
 def require_device(op: str, label: str, tensor: Tensor, other_label: str, other: Tensor) -> None:
-    """RuntimeError unless both tensors are on one device."""
+    """RuntimeError unless both tensors are on one device.
+
+    Args:
+        op: the name of the function that was called, for the message.
+        label, other_label: the names of the arguments, for the message.
+        tensor, other: the arguments.
+    """
     if tensor.device != other.device:
         raise RuntimeError(
             f"{op}: got {label} on device={tensor.device} and {other_label} on device={other.device}, need one device."
@@ -33,13 +39,29 @@ def require_device(op: str, label: str, tensor: Tensor, other_label: str, other:
 
 
 def require_shape(op: str, label: str, tensor: Tensor, shape: Any, rule: str) -> None:
-    """RuntimeError unless `tensor` has `shape`; `rule` says where that shape comes from."""
+    """RuntimeError unless `tensor` has `shape`.
+
+    Args:
+        op: the name of the function that was called, for the message.
+        label: the name of the argument, for the message.
+        tensor: the argument.
+        shape: what its shape must be.
+        rule: where that shape comes from, for the message.
+    """
+    # A caller may give the shape as a list, which is never equal to a torch.Size.
     if tuple(tensor.shape) != tuple(shape):
         raise RuntimeError(f"{op}: got {label} of shape={list(tensor.shape)}, need {rule}={list(shape)}.")
 
 
 def require_like(op: str, label: str, value: Any, other_label: str, other: Tensor) -> None:
-    """Unless `value` is a Tensor on the device, of the shape and of the dtype of `other`: TypeError or RuntimeError."""
+    """Unless `value` is a Tensor on the device, of the shape and of the dtype of `other`: TypeError or RuntimeError.
+
+    Args:
+        op: the name of the function that was called, for the message.
+        label, other_label: the names of the arguments, for the message.
+        value: the argument, of any type.
+        other: the tensor that it must be like.
+    """
     require_tensor(op, label, value)
     require_device(op, label, value, other_label, other)
     require_shape(op, label, value, other.shape, f"the {other_label}'s shape")

@@ -32,6 +32,8 @@ def fold(t: Tensor | None, dim: int | None, size: int, at: int) -> Tensor | None
         return None
     if dim is not None:
         return t.movedim(dim, at).flatten(at, at + 1)
+    # An operand without a batch is the same in every slice, and the op, which takes the folded dim for one of its own,
+    # needs it once for each of them.
     t = t.unsqueeze(at)
     return t.expand(*t.shape[:at], size, *t.shape[at + 1 :]).flatten(at, at + 1)
 

@@ -56,10 +56,13 @@ class Expression(Derivatives):
             with private.below_autograd():
                 outputs = kernel(*args)
             found = slopes(arguments(args))
+            # `_Attached` has a backward rule alone. A tangent may come here, and only `attach` carries it on.
             if forward_ad._current_level >= 0:
                 return _each_attached(outputs, found)
             if isinstance(outputs, Tensor):
                 return apply((outputs,), _shaped(found, outputs))[0]
+            # A missing output has no expression either, so missing outputs are left out of the graph and put back
+            # afterwards.
             present = [i for i, value in enumerate(outputs) if value is not None]
             carried = apply([outputs[i] for i in present], *[_shaped(found[i], outputs[i]) for i in present])
             result = list(outputs)

@@ -37,6 +37,7 @@ class Linear(Derivatives):
         """An autograd function of these rules."""
         name = op.argument_names[0]
 
+        # The value of the first argument is not saved: the derivative of a linear op does not depend on it.
         def save(args: Record, outputs: Record, needs: Record) -> _Saved:
             first, *others = args
             return _Saved(first.shape, tuple(others))

@@ -31,7 +31,9 @@ LIBRARY = torch.library.Library("opassay", "FRAGMENT")
 """Where all ops of this package are registered. A library that is collected would take its ops with it."""
 
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
-_is_compiling = torch.compiler.is_compiling
+# These are looked up once, because a call asks all of them before it may go straight to a kernel. Dynamo knows
+# `is_dynamo_compiling` under any name and takes it for True.
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled = torch.is_autocast_enabled
 _transforms_active = private.transforms_active
@@ -130,10 +132,12 @@ class Operator(Generic[*Ts, Outputs]):
         own = renamed or {}
         self.argument_names = tuple(own.get(name, name) for name in records.argument_names(self.overload))
         self.output_names = outputs or records.output_names(self.overload)
-        self.arguments = records.record_of(f"{self.name}_arguments", self.argument_names)
-        self.outputs = records.record_of(f"{self.name}_outputs", self.output_names)
+        self.argument_record = records.record_of(f"{self.name}_arguments", self.argument_names)
+        self.output_record = records.record_of(f"{self.name}_outputs", self.output_names)
+        self.arguments = records.maker(self.argument_record)
         self.tensors = records.tensor_positions(self.overload)
-        self._first_tensor = self.tensors[0]
+        self._first_tensor, *self._other_tensors = self.tensors
+        # `derivatives.around` reads the names and positions above, so it must come after them.
         devices = {device for device, _ in kernels.autocast}
         self._cpu_autocast, self._cuda_autocast = "cpu" in devices, "cuda" in devices
         self._cpu, self._cuda = kernels.cpu, kernels.cuda
@@ -157,6 +161,8 @@ class Operator(Generic[*Ts, Outputs]):
         def batched(info: Any, in_dims: tuple[int | None, ...], *args: object) -> tuple[Any, Any]:
             return vmap(self, info.batch_size, self.arguments(in_dims), self.arguments(args))
 
+        # Both rules are registered with the library that defined the op: otherwise they would outlive it, and a second
+        # definition in a test would be refused.
         torch.library.register_fake(qualified, fake, lib=library)
         torch.library.register_vmap(qualified, batched, lib=library)
         for device, dtype in self.kernels.autocast:
@@ -169,18 +175,35 @@ class Operator(Generic[*Ts, Outputs]):
         here without the dispatcher's round trips through Python. Under Dynamo the first test is a constant, so only the
         op is traced.
         """
-        if _is_compiling() or _transforms_active() or _dispatch_mode_count() or _key_included(_VMAP_MODE):
+        # `torch.compiler.is_compiling` says the first two in one, and is a call of a call: slower than both here.
+        if (
+            _is_dynamo_compiling()
+            or torch.compiler._is_compiling_flag
+            or _transforms_active()
+            or _dispatch_mode_count()
+            or _key_included(_VMAP_MODE)
+        ):
+            return self._dispatched(*args)
+        first: Any = args[self._first_tensor]
+        # A subclass of Tensor may have a `__torch_function__` or `__torch_dispatch__`, which only the dispatcher calls.
+        # Most tensors are of the first type, and comparing types is cheaper than a lookup in a set.
+        kind = type(first)
+        if kind is not Tensor and kind not in _PLAIN:
             return self._dispatched(*args)
         records_graph = _is_grad_enabled()
-        differentiable = forward_ad._current_level >= 0
-        for i in self.tensors:
+        differentiable = forward_ad._current_level >= 0 or (records_graph and first.requires_grad)
+        # The first tensor is tested apart from the others, so that an op of one tensor runs no loop. Even when a
+        # gradient is known to be wanted, the types of the rest still decide whether the kernel may be called at all.
+        for i in self._other_tensors:
             tensor: Any = args[i]
             if tensor is not None:
-                if type(tensor) not in _PLAIN:
+                kind = type(tensor)
+                if kind is not Tensor and kind not in _PLAIN:
                     return self._dispatched(*args)
-                if records_graph and tensor.requires_grad:
-                    differentiable = True
-        first: Any = args[self._first_tensor]
+                if records_graph and not differentiable:
+                    differentiable = tensor.requires_grad
+        # Casting is the dispatcher's business, under autocast. An op that does not take part in autocast on a device
+        # need not ask for it.
         if first.is_cpu and not (self._cpu_autocast and _is_autocast_enabled("cpu")):
             return self._on_cpu(*args) if differentiable else self._cpu(*args)
         if first.is_cuda and not (self._cuda_autocast and _is_autocast_enabled("cuda")):
@@ -200,6 +223,8 @@ class Operator(Generic[*Ts, Outputs]):
         if _transforms_active():
             with private.single_level_function_enabled():
                 return self._single_level(*args)
+        # torch calls this kernel also where no gradient is wanted. An autograd function would then save tensors that
+        # nothing reads, and would cost more than a small op does.
         if forward_ad._current_level < 0 and not (
             _is_grad_enabled() and any(args[i] is not None and args[i].requires_grad for i in self.tensors)
         ):

@@ -31,11 +31,16 @@ MakeRecord = Callable[[Iterable[object]], Record]
 """Makes a record from values in the order of the schema."""
 
 
-def record_of(title: str, names: Iterable[str]) -> MakeRecord:
-    """What makes records with fields of these names."""
+def record_of(title: str, names: Iterable[str]) -> type[Any]:
+    """The class of records with fields of these names: a named tuple."""
     make: Any = namedtuple  # mypy takes it for a declaration, with names that are known beforehand
-    made = make(title, tuple(names))
-    return cast(MakeRecord, functools.partial(tuple.__new__, made))
+    made: type[Any] = make(title, tuple(names))
+    return made
+
+
+def maker(record: type[Any]) -> MakeRecord:
+    """What makes records of a class that `record_of` made."""
+    return cast(MakeRecord, functools.partial(tuple.__new__, record))
 
 
 def argument_names(overload: torch._ops.OpOverload) -> tuple[str, ...]:

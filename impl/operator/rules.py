@@ -16,7 +16,6 @@ one broken gives a wrong derivative without an error:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -28,6 +27,10 @@ from torch.autograd import Function, forward_ad
 from . import torch_private as private
 from .operator import Derivatives, Operator
 from .records import Grads, Record
+
+# A record is made of a whole tuple at once here, as `Operator.arguments` does it. The constructor of a named tuple is a
+# Python function, and five records are made in every differentiable call.
+_new: Any = tuple.__new__
 
 Saved = TypeVar("Saved", bound=tuple[Any, ...])
 
@@ -56,6 +59,8 @@ class Rules(Derivatives, Generic[Saved]):
 
     def around(self, op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
         """`apply` of an autograd function with these rules."""
+        # A function of torch's usual kind would serve all open levels at once, and the dispatcher would serve the outer
+        # ones again.
         single_level = level == "functorch"
         suffix = {"plain": "", "autograd": "_dispatched", "functorch": "_single_level"}[level]
         base: Any = private.SingleLevelFunction if single_level else Function
@@ -75,32 +80,39 @@ def _forward(
     rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], single_level: bool
 ) -> Callable[..., Any]:
     """`forward` of an autograd function. It runs at every differentiable call, and its names are local for speed."""
-    save, make_arguments, make_outputs, tensors = rules.save, op.arguments, op.outputs, op.tensors
+    save, arguments, named_outputs, tensors = rules.save, op.argument_record, op.output_record, op.tensors
     constant = tuple(op.output_names.index(name) for name in rules.non_differentiable)
+    counts: dict[Any, int] = {}
 
     def forward(ctx: Any, *args: Any) -> Any:
-        ctx.set_materialize_grads(False)
+        # The attributes of the context are set in place here and below. Its methods that set them do nothing else, but
+        # each is one more Python call, and a small op would take several per cent longer.
+        ctx.materialize_grads = False
         result = values(*args)
         outputs = result if type(result) is tuple else (result,)
-        kept = save(make_arguments(args), make_outputs(outputs), make_arguments(ctx.needs_input_grad))
+        kept = save(_new(arguments, args), _new(named_outputs, outputs), _new(arguments, ctx.needs_input_grad))
         kind: Any = type(kept)
-        count = _tensor_fields(kind)
-        ctx.save_for_backward(*kept[:count])
-        ctx.kept_as, ctx.others = kind, kept[count:]
+        # Annotations are read once per class, for this runs in every call. The class is looked up although one op has
+        # one, because nothing keeps a save rule from returning another.
+        count = counts.get(kind)
+        if count is None:
+            count = counts[kind] = _tensor_fields(kind)
+        ctx.to_save = kept[:count]
+        ctx.kept = kind, kept[count:]
         level = private.top_jvp_level() if single_level else None
-        # Where no tangent can be, nothing asks for jvp: keep no argument alive for it.
+        # Arguments that only `jvp` reads are kept where a tangent may come. Elsewhere nothing calls it, and they would
+        # stay in memory until the backward pass.
         if level is not None or forward_ad._current_level >= 0:
             ctx.jvp_level = level
             ctx.arguments = tuple(None if i in tensors else arg for i, arg in enumerate(args))
             ctx.save_for_forward(*[args[i] for i in tensors])
         if constant:
-            ctx.mark_non_differentiable(*[outputs[i] for i in constant if outputs[i] is not None])
+            ctx.non_differentiable = tuple([outputs[i] for i in constant if outputs[i] is not None])
         return result
 
     return forward
 
 
-@functools.cache
 def _tensor_fields(saved: Any) -> int:
     """How many fields of what a save rule returns are tensors, by their annotations: these must come first."""
     are = ["Tensor" in str(annotation) for annotation in saved.__annotations__.values()]
@@ -110,21 +122,27 @@ def _tensor_fields(saved: Any) -> int:
 
 
 def _backward(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any]) -> Callable[..., Any]:
-    rule, make_arguments, make_outputs = rules.backward, op.arguments, op.outputs
-    names, known = op.argument_names, frozenset(op.argument_names)
+    rule, arguments, named_outputs = rules.backward, op.argument_record, op.output_record
+    names = op.argument_names
+    position = {name: i for i, name in enumerate(names)}
+    nothing = (None,) * len(names)
 
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        needs = ctx.needs_input_grad
-        for cotangent in cotangents:
-            if cotangent is not None:
-                break
-        else:
-            return (None,) * len(needs)
-        saved = tuple.__new__(ctx.kept_as, ctx.saved_tensors + ctx.others)
-        grads = rule(saved, make_arguments(needs), make_outputs(cotangents))
-        if not known.issuperset(grads):
-            raise TypeError(f"{op.name}: got cotangents of {list(grads)}, need arguments, of {list(names)}.")
-        return tuple(map(grads.get, names))
+        if cotangents[0] is None and all(cotangent is None for cotangent in cotangents):
+            return nothing
+        # torch has checked here that no saved tensor was written since, and has freed them after a first backward.
+        kind, others = ctx.kept
+        saved = _new(kind, ctx.saved_tensors + others)
+        grads = rule(saved, _new(arguments, ctx.needs_input_grad), _new(named_outputs, cotangents))
+        # Entries are put in their places one by one, since a rule names few of an op's arguments. The lookup is also
+        # the check of the names, so a misspelt one cannot pass for a gradient of zero.
+        result: list[Tensor | None] = [*nothing]
+        try:
+            for name in grads:
+                result[position[name]] = grads[name]
+        except KeyError:
+            raise TypeError(f"{op.name}: got cotangents of {list(grads)}, need arguments, of {list(names)}.") from None
+        return tuple(result)
 
     return backward
 
@@ -133,11 +151,15 @@ def _jvp(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any]) -> Callable[...
     """`jvp`; under functorch with this level's tangents off the arguments, and outer levels live (rule 2)."""
 
     def jvp(ctx: Any, *tangents: Any) -> Any:
+        # torch keeps the tensors, and drops them once this rule has run. On the context they would stay in memory as
+        # long as the graph.
         level, args = ctx.jvp_level, list(ctx.arguments)
         for i, tensor in zip(op.tensors, ctx.saved_tensors, strict=True):
             args[i] = tensor
         if level is None:
             return rules.jvp(op.arguments(args), op.arguments(tangents))
+        # The rule differentiates nothing by this level. If the arguments kept this level's tangents, operations in the
+        # rule would add a second derivative to the tangent.
         args = [private.constant_at(v, level) if isinstance(v, Tensor) else v for v in args]
         with torch.enable_grad(), private.forward_ad_enabled(True):
             return rules.jvp(op.arguments(args), op.arguments(tangents))

@@ -31,6 +31,15 @@ def spread(t: Tensor, shape: Sequence[int]) -> Tensor:
 def _steady(
     reduce: Callable[..., Tensor], t: Tensor, dims: Sequence[int], keepdim: bool, dtype: torch.dtype | None
 ) -> Tensor:
+    """`reduce` of t; with deterministic algorithms, the same bits on any number of threads.
+
+    Args:
+        reduce: `torch.sum` or `torch.mean`.
+        t: any shape.
+        dims: those to reduce, at least one, negative ones counted from the end.
+        keepdim: whether a reduced dim stays, with length 1.
+        dtype: of the result, and of the sums; None for that of t.
+    """
     if not torch.are_deterministic_algorithms_enabled():
         return reduce(t, tuple(dims), keepdim=keepdim, dtype=dtype)
     # ATen shares a sum that has a single result among its threads, so the last bits of the result depend on their

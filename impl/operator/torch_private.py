@@ -12,6 +12,8 @@ that still exists still means the same.
 | below_autograd | torch._C._AutoDispatchBelowAutograd | re-enter an op below its Autograd kernel |
 | forward_ad_enabled | torch.autograd.forward_ad._set_fwd_grad_enabled | forward AD back on inside a kernel |
 | (used in place) | torch.autograd.forward_ad._current_level | is a dual level open |
+| (used in place) | torch._C._FunctionBase.to_save, materialize_grads, non_differentiable | set on a context |
+| (used in place) | torch.compiler._is_compiling_flag | is non-strict export tracing |
 | key_included | torch._C._dispatch_tls_is_dispatch_key_included | is VMAP_MODE on |
 | VMAP_MODE | torch._C._parse_dispatch_key("VmapMode") | the key of torch.autograd.grad(is_grads_batched=True) |
 | transforms_active | torch._C._are_functorch_transforms_active | is a grad, jvp or vmap level open |
@@ -30,6 +32,8 @@ that still exists still means the same.
 | kept_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy | torch.compiler.disable, free per call |
 | kept_out_of_graphs | torch._C._dynamo.eval_frame._FrameExecStrategy, _FrameAction; _torchdynamo_disable | the same |
 | forward_mode_for_threads | torch._functorch.eager_transforms.JVP_NESTING | one dual level for several threads |
+| softmax_backward_data | torch._softmax_backward_data | ATen's op, in half the time of `torch.ops` |
+| log_softmax_backward_data | torch._log_softmax_backward_data | the same |
 | pytree | torch.utils._pytree | containers of outputs |
 | constant_at | torch._C._functorch._unwrap_for_grad, _wrap_for_grad | a primal without its innermost tangent |
 """
@@ -78,6 +82,9 @@ forward_ad_enabled: Callable[[bool], AbstractContextManager[None]] = _private(
 transforms_active: Callable[[], bool] = _private("torch._C._are_functorch_transforms_active")
 dispatch_mode_count: Callable[[], int] = _private("torch._C._len_torch_dispatch_stack")
 _private("torch.autograd.forward_ad._current_level")
+_private("torch.compiler._is_compiling_flag")
+for _name in ("to_save", "materialize_grads", "non_differentiable"):
+    _private(f"torch._C._FunctionBase.{_name}")
 key_included: Callable[[Any], bool] = _private("torch._C._dispatch_tls_is_dispatch_key_included")
 VMAP_MODE: Any = _private("torch._C._parse_dispatch_key")("VmapMode")
 register_jit_decomposition: Callable[[Any, Any], None] = _private("torch.jit._register_decomposition")
@@ -103,6 +110,11 @@ _inner: Callable[[Tensor], Tensor] = _private("torch._C._functorch.get_unwrapped
 _is_wrapper: Callable[[Tensor], bool] = _private("torch._C._functorch.is_functorch_wrapped_tensor")
 _eager_transforms: Any = _private("torch._functorch.eager_transforms")
 _private("torch._functorch.eager_transforms.JVP_NESTING")
+# By way of `torch.ops`, a call of these would take a microsecond longer, which is the time of a small softmax.
+softmax_backward_data: Callable[[Tensor, Tensor, int, torch.dtype], Tensor] = _private("torch._softmax_backward_data")
+log_softmax_backward_data: Callable[[Tensor, Tensor, int, torch.dtype], Tensor] = _private(
+    "torch._log_softmax_backward_data"
+)
 pytree: Any = _private("torch.utils._pytree")
 _set_strategy: Callable[[Any, Any], None] = _private("torch._C._dynamo.eval_frame.set_code_exec_strategy")
 _Strategy: Any = _private("torch._C._dynamo.eval_frame._FrameExecStrategy")

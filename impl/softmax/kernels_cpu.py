@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..operator import torch_private as private
 from ..operator.precision import HALF, compute_dtype
 from ..operator.records import Record
 from . import expressions
@@ -18,8 +19,8 @@ from . import expressions
 _CHUNK = 1 << 17
 """Elements of a half-precision operand that are taken to float32 at a time."""
 
-_aten_softmax_backward = torch.ops.aten._softmax_backward_data.default
-_aten_log_softmax_backward = torch.ops.aten._log_softmax_backward_data.default
+_aten_softmax_backward = private.softmax_backward_data
+_aten_log_softmax_backward = private.log_softmax_backward_data
 _deterministic = torch.are_deterministic_algorithms_enabled
 
 Forward = Callable[[Tensor, int, torch.dtype | None, bool], tuple[Tensor, Tensor | None]]
@@ -116,7 +117,7 @@ def backward_kernel(log: bool) -> Backward:
             dtype = torch.promote_types(wider(dtype, input_dtype), compute_dtype(output.dtype))
             grad, output = grad.to(dtype), output.to(dtype)
         out: Tensor = aten(grad, output, dim, dtype)
-        return out.to(input_dtype)
+        return out if out.dtype is input_dtype else out.to(input_dtype)
 
     return kernel
 

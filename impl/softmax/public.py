@@ -101,13 +101,14 @@ def _forward(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dty
         if x.dtype not in FLOATING:
             x = x.to(dtype)
     dim = _wrapped(name, dim, x.dim())
-    if dtype is not None and dtype is not x.dtype:
-        wide = compute_dtype(x.dtype)
+    given = x.dtype
+    if dtype is not None and dtype is not given:
+        wide = compute_dtype(given)
         if torch.promote_types(wide, dtype) is not dtype:  # what is saved for backward must be as wide as the input
             return op(x, dim, wide, False)[0].to(dtype)
     # Torch gives a tangent the strides of its primal, and a shift in the memory of one element could hold
     # no tangent. So it has memory of its own where a tangent may come.
-    return op(x, dim, dtype, (dtype or x.dtype) in HALF and _tangents_may_come())[0]
+    return op(x, dim, dtype, (dtype or given) in HALF and _tangents_may_come())[0]
 
 
 def _tangents_may_come() -> bool:
