@@ -79,7 +79,7 @@ class Account:
                 self.started.add(key)
             case log.CellFinished(verdict=data):
                 self._finish(event, verdict_of(data))
-            case log.CellDied(cell=key):
+            case log.CellDied():
                 self._die(event)
             case log.CellsGivenUp(cells=keys, why=why):
                 for key in keys:

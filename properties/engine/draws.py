@@ -99,8 +99,8 @@ class Large(Every):
 
     picky = True
 
-    def __init__(self, judgement: Judge, count: int, most: int, shared: bool = False, choosy: bool = True) -> None:
-        self._judgement, self.count, self.most, self.shared = judgement, count, most, shared
+    def __init__(self, judge: Judge, count: int, most: int, shared: bool = False, choosy: bool = True) -> None:
+        self._judge, self.count, self.most, self.shared = judge, count, most, shared
         self.largest = self.taken = self._passed = 0
         self._first, self._choosy = True, choosy
         self._axes: set[str] = set()
@@ -146,7 +146,7 @@ class Large(Every):
             if extent > LONG:
                 self._long.add(name)
         self.taken += 1
-        most = self.count + (0 if self._judgement.tally.mostly_judged(LARGE) else FURTHER)
+        most = self.count + (0 if self._judge.tally.mostly_judged(LARGE) else FURTHER)
         return self.taken < most
 
 
@@ -169,12 +169,12 @@ class Starved(Every):
 
     picky = True
 
-    def __init__(self, judgement: Judge) -> None:
-        self._judgement = judgement
-        self._left = dict.fromkeys(judgement.tally.starved(), FURTHER)
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._left = dict.fromkeys(judge.tally.starved(), FURTHER)
 
     def _wanted(self) -> set[str]:
-        return {name for name in self._judgement.tally.starved() if self._left.get(name, 0) > 0}
+        return {name for name in self._judge.tally.starved() if self._left.get(name, 0) > 0}
 
     def wants(self, draft: Draft) -> bool:
         wanted = self._wanted().intersection(regimes_of(draft.regime))
@@ -245,7 +245,7 @@ def run(
             raise violation from None
 
 
-def stages(judgement: Judge, question: Property, examples: int, draw: Callable[[str, int, Every, str], None]) -> None:
+def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str, int, Every, str], None]) -> None:
     """All samples of a cell: those of the question's kind, large ones, and more of regimes that could not be judged.
 
     Args:
@@ -258,9 +258,9 @@ def stages(judgement: Judge, question: Property, examples: int, draw: Callable[[
     """
     asks_large = question.kind == "large"
     count = examples if asks_large else question.large_of(examples)
-    reason = _without_large(judgement, examples, count) if count or question.large else ""
+    reason = _without_large(judge, examples, count) if count or question.large else ""
     if reason:
-        judgement.tally.note(f"no large samples: {reason}")
+        judge.tally.note(f"no large samples: {reason}")
         count = 0
     kind = "ordinary" if asks_large else question.kind
     # A property that is about large samples is asked of ordinary ones only where the op offers no large ones.
@@ -268,34 +268,34 @@ def stages(judgement: Judge, question: Property, examples: int, draw: Callable[[
         draw(kind, examples - count, Every(), "")
     # Where overflow has left most elements undecided, as many samples are drawn again. Compiled code gets none of
     # these, because each sample is compiled anew, which takes seconds.
-    if not judgement.tally.mostly_judged(PLANNED) and not judgement.compiled:
+    if not judge.tally.mostly_judged(PLANNED) and not judge.compiled:
         draw(kind, examples, Every(), "more")
     if count:
-        _draw_large(judgement, Large(judgement, count, question.most, shared=asks_large), draw)
-    if judgement.tally.starved() and not judgement.compiled:
-        judgement.tally.begin(MORE)
-        draw(kind, STARVED_PATIENCE, Starved(judgement), "starved")
+        _draw_large(judge, Large(judge, count, question.most, shared=asks_large), draw)
+    if judge.tally.starved() and not judge.compiled:
+        judge.tally.begin(MORE)
+        draw(kind, STARVED_PATIENCE, Starved(judge), "starved")
 
 
-def _without_large(judgement: Judge, examples: int, count: int) -> str:
+def _without_large(judge: Judge, examples: int, count: int) -> str:
     """Why no large samples are drawn; empty if they are."""
     if not count:
         return f"{examples} sample{'s' * (examples != 1)} in all"
     try:
-        drafts_of(judgement.op, judgement.contract.stores.name, "large")
+        drafts_of(judge.op, judge.contract.stores.name, "large")
     except Unsupported as answer:
         return str(answer)
     return ""
 
 
-def _draw_large(judgement: Judge, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
+def _draw_large(judge: Judge, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
     """Judge large samples. The part stays LARGE where one fails, for whoever judges that one again."""
-    judgement.tally.begin(LARGE)
+    judge.tally.begin(LARGE)
     draw("large", DRAFTS * choice.count, choice, "large")
     if not choice.taken:  # the strategy has hardly more than one draft, or gives none that suits
-        choice = Large(judgement, choice.count, choice.most, choosy=False)
+        choice = Large(judge, choice.count, choice.most, choosy=False)
         draw("large", choice.count, choice, "large")
-    judgement.tally.begin(PLANNED)
+    judge.tally.begin(PLANNED)
     if choice.largest <= ORDINARY_MOST:
         raise DeclarationError(
             f"samples: kind 'large' gave floating tensors of at most {choice.largest} elements in {choice.taken}"

@@ -38,9 +38,9 @@ def large_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     The ordinary samples have 72 elements at most, where the planted faults do not show; shrinking is tested apart.
     """
 
-    def stages(judgement: Any, question: Any, examples: int, draw: Any) -> None:
-        choice = draws.Large(judgement, question.large_of(examples), question.most)
-        draws._draw_large(judgement, choice, draw)
+    def stages(judge: Any, question: Any, examples: int, draw: Any) -> None:
+        choice = draws.Large(judge, question.large_of(examples), question.most)
+        draws._draw_large(judge, choice, draw)
 
     monkeypatch.setattr(draws, "stages", stages)
     monkeypatch.setattr(draws, "SHRINKING", 0.0)
@@ -97,8 +97,8 @@ def test_a_failure_of_the_largest_sample_is_told_without_an_exact_reading(monkey
     def unread(*args: Any) -> Any:
         raise AssertionError("an exact reading of a large sample would take minutes")
 
-    def stages(judgement: Any, question: Any, examples: int, draw: Any) -> None:
-        draws._draw_large(judgement, draws.Large(judgement, 1, question.most, shared=True), draw)
+    def stages(judge: Any, question: Any, examples: int, draw: Any) -> None:
+        draws._draw_large(judge, draws.Large(judge, 1, question.most, shared=True), draw)
 
     monkeypatch.setattr(judge, "evaluate", unread)
     monkeypatch.setattr(draws, "stages", stages)
@@ -119,8 +119,8 @@ def test_a_failure_of_the_largest_sample_is_told_without_an_exact_reading(monkey
 def test_every_op_has_its_large_samples(name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
-    def look(judgement: Any, sample: Any) -> None:
-        if judgement.tally.part == "large":
+    def look(judge: Any, sample: Any) -> None:
+        if judge.tally.part == "large":
             sizes.append(kinds.largest_of(sample))
 
     monkeypatch.setitem(CHECKS, code, look)

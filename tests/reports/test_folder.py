@@ -154,21 +154,6 @@ def test_what_is_not_ours_is_refused_and_left(plant: Callable[[Path], None], sai
     assert _tree(tmp_path) == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to the superuser")
-def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(FolderError, match="Permission denied"):
-        Folder.claim(tmp_path / "report", RUNS[0])
-    with pytest.raises(FolderError, match="Permission denied"):
-        Folder.claim(tmp_path, RUNS[0])
-    tmp_path.chmod(0o700)
-
-
-def test_a_read_only_place_is_refused() -> None:
-    with pytest.raises(FolderError, match="/proc/1/report"):
-        Folder.claim(Path("/proc/1/report"), RUNS[0])
-
-
 def test_only_our_names_are_written(tmp_path: Path) -> None:
     with Folder.claim(tmp_path / "r", RUNS[0]) as folder:
         for name in (

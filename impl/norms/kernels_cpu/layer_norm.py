@@ -242,7 +242,7 @@ def _backward_half(
     mean, rstd = (t.reshape(rows, *(1,) * row_ndim) for t in (mean, rstd))
     # An assignment to a slice of this tensor rounds float32 to the half type. It is the only rounding, and
     # no float32 gradient of the whole input is ever in memory.
-    d_input = torch.empty(x.shape, dtype=x.dtype) if mask[0] else None
+    d_input = x.new_empty(x.shape) if mask[0] else None
     d_weight = d_bias = None
     for start in range(0, rows, step):
         part = slice(start, start + step)

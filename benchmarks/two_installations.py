@@ -1,8 +1,8 @@
 """Times ops of two installations of opassay against each other: small calls, first order, double backward.
 
-Run `python benchmarks/house.py BEFORE AFTER`, each the Python of an environment. Processes of both alternate, each
-prints the minimum of its timings, and the minimum over all processes is kept: on a shared machine the minimum is what
-the code costs and the rest is the neighbours.
+Run `python benchmarks/two_installations.py BEFORE AFTER`, each the Python of an environment. Processes of both
+alternate, each prints the minimum of its timings, and the minimum over all processes is kept: on a shared machine the
+minimum is what the code costs, and the rest is the neighbours.
 """
 
 from __future__ import annotations
