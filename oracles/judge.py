@@ -23,7 +23,7 @@ from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
 from . import accept, state
 from .contract import Contract, contract
-from .op import Op, Sample, Subject, Tensor, dtype_name, to_array
+from .op import INTERPRETED, Op, Sample, Subject, Tensor, dtype_name, to_array
 from .paths import Expected, Path, Problem
 from .rounding import Ball, balls
 from .state import interrupt
@@ -63,6 +63,8 @@ class Judge:
         self.op, self.subject_name, self.contract, self.device, self.light = op, subject_name, contract, device, light
         self.subject: Subject = op.subject(subject_name)
         self.compiled = op.is_compiled(subject_name)
+        #: The device whose arithmetic the contract allows: kernels that are interpreted on a CPU are a GPU's.
+        self.arithmetic = "cuda" if subject_name == INTERPRETED else device
         self.tally = Tally()
 
     def again(self) -> Judge:
@@ -73,7 +75,7 @@ class Judge:
 
     def contract_of(self, order: int) -> Contract:
         """The contract of a path with `order` derivative steps, on top of those that the op itself is."""
-        return contract(self.contract.stores.name, self.device, order + self.op.promises.order)
+        return contract(self.contract.stores.name, self.arithmetic, order + self.op.promises.order)
 
     def offered(self, words: Sequence[Word]) -> list[Word]:
         """The words all of whose steps the op offers; Unsupported where there is none."""

@@ -19,6 +19,8 @@ Subject = Callable[..., Any]
 OWN = "opassay"
 #: The subject that torch.compile makes of the one named "torch".
 COMPILED = "compiled"
+#: The subject that is the production op with its Triton kernels in an interpreter.
+INTERPRETED = "triton"
 
 
 class Stream(enum.IntEnum):
@@ -220,6 +222,8 @@ class Op:
         reference: the formula; its signature is the op's, in NumPy arrays.
         subjects: implementations by name; "opassay" is the production op. Where there is a "torch", there is also
             "compiled": what torch.compile with inductor makes of it.
+        kernels: whether the production op has Triton kernels. Then there is also a subject "triton": the production op
+            in a process that interprets them.
         samples: (dtype name, kind) -> strategy of `Draft`s. Kinds are "ordinary"; "empty", where some tensor has no
             elements; "integers", where some tensor holds small integers times one power of two; and "large", where
             some tensor has more than 72 elements, and one axis is mostly the long one (`strategies.shapes`). A kind
@@ -242,6 +246,7 @@ class Op:
     mutates: tuple[str, ...] = ()
     ranks: Ranks | None = None
     devices: Devices | None = None
+    kernels: bool = False
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -264,11 +269,12 @@ class Op:
         return tuple(i for i, a in enumerate(args) if isinstance(a, Tensor) and self.argument(i) in self.differentiable)
 
     def has_subject(self, name: str) -> bool:
-        return name in self.subjects or (name == COMPILED and "torch" in self.subjects)
+        made = (name == COMPILED and "torch" in self.subjects) or (name == INTERPRETED and self.kernels)
+        return name in self.subjects or made
 
     def implementation(self, name: str) -> Subject:
         """The implementation of that name as it is; for "compiled", what is to be compiled."""
-        return self.subjects["torch" if self.is_compiled(name) else name]
+        return self.subjects[OWN if name == INTERPRETED else "torch" if self.is_compiled(name) else name]
 
     def subject(self, name: str) -> Subject:
         """The implementation of that name, `functional`."""

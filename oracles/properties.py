@@ -40,6 +40,7 @@ class Property:
         effort: how many examples are drawn, relative to a profile's number of them.
         dtypes: the dtypes in which it is asked.
         compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
+        interprets: whether it is asked of kernels that are interpreted: each program of them takes milliseconds.
         where: in which process it is judged.
     """
 
@@ -52,6 +53,7 @@ class Property:
     effort: float = 1.0
     dtypes: tuple[str, ...] = DTYPES
     compiles: bool = False
+    interprets: bool = False
     where: Where = Where.HERE
 
     def large_of(self, examples: int) -> int:
@@ -68,26 +70,26 @@ class Property:
 
 
 _TABLE = (
-    Property("FWD", "forward values", effort=1.25, compiles=True, large=LARGE),
-    Property("VJP", "reverse mode, first order", effort=0.9, compiles=True, large=LARGE),
-    Property("JVP", "forward mode, first order", effort=0.9, compiles=True, large=LARGE),
+    Property("FWD", "forward values", effort=1.25, compiles=True, interprets=True, large=LARGE),
+    Property("VJP", "reverse mode, first order", effort=0.9, compiles=True, interprets=True, large=LARGE),
+    Property("JVP", "forward mode, first order", effort=0.9, compiles=True, interprets=True, large=LARGE),
     Property(
         "ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
-        effort=0.25, compiles=True, large=LARGE, most=20_000,
+        effort=0.25, compiles=True, interprets=True, large=LARGE, most=20_000,
     ),
     Property("ORD3", "third order", effort=0.2, dtypes=("float64",)),
     Property("ADJ", "forward and reverse mode are adjoint"),
-    Property("VMAP", "vmap over every in_dims and out_dims", slices=3, effort=0.25),
+    Property("VMAP", "vmap over every in_dims and out_dims", slices=3, effort=0.25, interprets=True),
     Property("NEST", "nested transforms", slices=4, effort=0.07),
     Property(
         "WORD", "every nesting of jvp, vjp and vmap, to the depth promised", slices=7, dtypes=("float64", "float32")
     ),
     Property("DUAL", "the primal ignores tangents and requires_grad"),
     Property("LAW", "metamorphic laws"),
-    Property("DATA", "exact data, bit for bit", kind="integers"),
-    Property("LAYOUT", "strides and views"),
-    Property("SPECIAL", "NaN, infinities, zeros, subnormals, largest", effort=0.15, compiles=True),
-    Property("EMPTY", "zero-size inputs", kind="empty", effort=0.3, compiles=True),
+    Property("DATA", "exact data, bit for bit", kind="integers", interprets=True),
+    Property("LAYOUT", "strides and views", interprets=True),
+    Property("SPECIAL", "NaN, infinities, zeros, subnormals, largest", effort=0.15, compiles=True, interprets=True),
+    Property("EMPTY", "zero-size inputs", kind="empty", effort=0.3, compiles=True, interprets=True),
     Property("ERROR", "documented errors", effort=0.4),
     Property("PURE", "inputs and globals untouched", effort=0.4),
     Property("FAKE", "meta and fake tensors", effort=0.4),

@@ -48,6 +48,8 @@ class Code(enum.StrEnum):
     ADJOINT = "OA109"  # <y, Jv> and <J^T y, v> differ by more than both bounds
     MEMORY = "OA110"  # more saved for backward than declared
     BIAS = "OA111"  # a systematic error far below one bound width
+    OUT_OF_BOUNDS = "OA112"  # a kernel touched memory that is no operand's
+    RACE = "OA113"  # programs or threads of a kernel touched one address, and no order is decided
     FEW_SAMPLES = "OA201"
     MOSTLY_NOT_JUDGED = "OA202"
     REGIME_NOT_JUDGED = "OA203"  # a regime of inputs was drawn, and no element of it could be judged

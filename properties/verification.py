@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..oracles.case import CaseError, load_case
-from ..oracles.op import Op
+from ..oracles.op import INTERPRETED, Op
 from ..oracles.properties import DTYPES, PROPERTIES, Where
 from ..oracles.verdict import Cell, Verdict, charged
 from .engine.cells import Settings
@@ -19,14 +19,17 @@ from .engine.guard import guarded
 from .functions.user import Samples, custom_function
 from .places.gathering import OnRanks
 from .places.here import Here, Place
+from .places.interpreted import interpreted_place
 from .places.prepared import prepared_place
 
 __all__ = ["CaseError", "Settings", "place_of", "replay_case", "run_cell", "verify", "verify_function"]
 
 
-def place_of(property: str) -> Place:
-    """Where the cells of a property are judged; "here" also where there is no such property, which is said there."""
-    question = PROPERTIES.get(property)
+def place_of(cell: Cell) -> Place:
+    """Where a cell is judged; "here" also where there is no such property, which is said there."""
+    if cell.subject == INTERPRETED:
+        return interpreted_place()
+    question = PROPERTIES.get(cell.property)
     where = Where.HERE if question is None else question.where
     return prepared_place() if where is Where.PREPARED else OnRanks() if where is Where.WORLD else Here()
 
@@ -41,7 +44,7 @@ def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
     Raises:
         KeyboardInterrupt: a signal came (or what else the caller's signal handler raises); there is no verdict then.
     """
-    return guarded(cell, lambda: place_of(cell.property).judge(cell, settings, op))
+    return guarded(cell, lambda: place_of(cell).judge(cell, settings, op))
 
 
 def replay_case(text: str) -> Verdict:
@@ -51,7 +54,7 @@ def replay_case(text: str) -> Verdict:
         CaseError: the text is no case file.
     """
     cell, sample = load_case(text)
-    return guarded(cell, lambda: place_of(cell.property).replay(cell, sample, text))
+    return guarded(cell, lambda: place_of(cell).replay(cell, sample, text))
 
 
 def verify(

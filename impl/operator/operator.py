@@ -210,6 +210,14 @@ class Operator(Generic[*Ts, Outputs]):
             return self._on_cuda(*args) if differentiable else self._cuda(*args)
         return self._dispatched(*args)
 
+    def serve_cpu_by_cuda_kernel(self) -> None:
+        """Tensors on the CPU go to the CUDA kernel from now on, in this process and for good.
+
+        This is for a process that interprets Triton's kernels. The kernels' host code takes tensors of any device.
+        """
+        self._cpu, self._on_cpu = self.kernels.cuda, self._on_cuda
+        self._library.impl(self.name, self.kernels.cuda, "CPU", allow_override=True)
+
     def _below_autograd(self, *args: object) -> Any:
         """The op's outputs at this level without derivatives of this level.
 

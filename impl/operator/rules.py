@@ -66,7 +66,7 @@ class Rules(Derivatives, Generic[Saved]):
         base: Any = private.SingleLevelFunction if single_level else Function
         members = {
             "forward": _forward(self, op, values, single_level),
-            "backward": _backward(self, op),
+            "backward": _backward(self, op, single_level),
             "jvp": _jvp(self, op),
         }
         cls: Any = type(op.name + suffix, (base,), {key: staticmethod(value) for key, value in members.items()})
@@ -121,7 +121,7 @@ def _tensor_fields(saved: Any) -> int:
     return sum(are)
 
 
-def _backward(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any]) -> Callable[..., Any]:
+def _backward(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], single_level: bool) -> Callable[..., Any]:
     rule, arguments, named_outputs = rules.backward, op.argument_record, op.output_record
     names = op.argument_names
     position = {name: i for i, name in enumerate(names)}
@@ -132,7 +132,12 @@ def _backward(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any]) -> Callabl
             return nothing
         # torch has checked here that no saved tensor was written since, and has freed them after a first backward.
         kind, others = ctx.kept
-        saved = _new(kind, ctx.saved_tensors + others)
+        tensors = ctx.saved_tensors
+        if single_level:
+            # `torch.func.vjp` gives its function away when its level has ended. What was saved at that level is still
+            # wrapped then, and a kernel that asks for a tensor's address would find none.
+            tensors = tuple([None if t is None else private.unwrap_if_dead(t) for t in tensors])
+        saved = _new(kind, tensors + others)
         grads = rule(saved, _new(arguments, ctx.needs_input_grad), _new(named_outputs, cotangents))
         # Entries are put in their places one by one, since a rule names few of an op's arguments. The lookup is also
         # the check of the names, so a misspelt one cannot pass for a gradient of zero.

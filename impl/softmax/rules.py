@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ..operator.batching import in_front, out_dims, raised_for_sum
 from ..operator.expression import Expression
-from ..operator.operator import Operator, on_all_devices
+from ..operator.operator import Kernels, Operator
 from ..operator.precision import HALF, raised
 from ..operator.records import Grads, Record
 from ..operator.rules import Rules
-from . import expressions, kernels_cpu
+from . import expressions, kernels_cpu, kernels_cuda
 
 ForwardOp = Operator[Tensor, int, torch.dtype | None, bool, tuple[Tensor, Tensor | None]]
 BackwardOp = Operator[Tensor, Tensor, Tensor | None, int, torch.dtype, Tensor]
@@ -84,10 +84,10 @@ def _forward_rules(log: bool) -> Rules[_Saved]:
 
 
 def _forward_op(name: str, log: bool) -> ForwardOp:
-    kernel = kernels_cpu.forward_kernel(log)
+    cpu, cuda = kernels_cpu.forward_kernel(log), kernels_cuda.forward_kernel(log)
     return Operator(
         f"{name}(Tensor input, int dim, ScalarType? dtype, bool dense_shift) -> (Tensor, Tensor)",
-        on_all_devices(kernel, kernels_cpu.fake, (("cuda", torch.float32),)),
+        Kernels(cpu, cuda, kernels_cpu.fake, (("cuda", torch.float32),)),
         _forward_vmap,
         _forward_rules(log),
         outputs=("out", "shift"),
@@ -100,7 +100,7 @@ def _backward_op(name: str, log: bool) -> BackwardOp:
 
     return Operator(
         f"{name}(Tensor grad, Tensor output, Tensor? shift, int dim, ScalarType input_dtype) -> Tensor",
-        on_all_devices(kernels_cpu.backward_kernel(log), kernels_cpu.backward_fake),
+        Kernels(kernels_cpu.backward_kernel(log), kernels_cuda.backward_kernel(log), kernels_cpu.backward_fake),
         _backward_vmap,
         Expression(slope),
     )

@@ -260,6 +260,7 @@ def _forward_op(formula: Callable[..., Any], subjects: dict[str, Any], of: tuple
         saved=_saved,
         laws=of,
         refusals=REFUSALS,
+        kernels=True,
     )
 
 
@@ -273,6 +274,7 @@ def _backward_op(formula: Callable[..., Any], subjects: dict[str, Any], samples:
         order=1,
         laws=(laws.linear("grad_output"),),
         refusals=BACKWARD_REFUSALS,
+        kernels=True,
     )
 
 

@@ -29,6 +29,7 @@ def declare(
     mutates: Sequence[str] = (),
     ranks: Ranks | None = None,
     devices: Devices | None = None,
+    kernels: bool = False,
     **promised: Any,
 ) -> Op:
     """The declaration of an op. Its functions get arguments by the names of their own parameters.
@@ -48,6 +49,7 @@ def declare(
         laws, refusals: relations and documented invalid input, of the functions in `laws` and `refusals`.
         mutates: names of the arguments that a call writes.
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
+        kernels: whether the production op has Triton kernels.
         promised: what else `Promises` has: order, nesting, without, specials, one_graph.
 
     Raises:
@@ -72,6 +74,7 @@ def declare(
         mutates=tuple(map(signature.own, mutates)),
         ranks=ranks,
         devices=devices,
+        kernels=kernels,
     )
     # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.
     kept = None if saved is None else _saved(signature, op, saved)

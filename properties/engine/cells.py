@@ -29,7 +29,7 @@ from ...oracles.case import case_id, dump_case, load_case
 from ...oracles.checks import CHECKS
 from ...oracles.contract import contract
 from ...oracles.judge import Judge
-from ...oracles.op import Draft, Op, Sample
+from ...oracles.op import INTERPRETED, Draft, Op, Sample
 from ...oracles.properties import PROPERTIES, Property, Where
 from ...oracles.snippet import snippet
 from ...oracles.state import interrupt
@@ -117,7 +117,8 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
-    judge = Judge(op, subject, contract(cell.dtype, cell.device), cell.device, light)
+    arithmetic = "cuda" if cell.subject == INTERPRETED else cell.device
+    judge = Judge(op, subject, contract(cell.dtype, arithmetic), cell.device, light)
     return Opened(cell, judge, question, tell)
 
 
@@ -359,7 +360,8 @@ def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: Ba
         failure = Failure(Code.BITS, "a failure that did not repeat", str(err), case_id(cell, text), text)
     else:
         lines = f"# opassay replay {case_id(cell, text)}"
-        if question.where is not Where.PREPARED:  # a program of its own has no process prepared for it
+        # A program of its own has no process prepared for it.
+        if question.where is not Where.PREPARED and cell.subject != INTERPRETED:
             lines = _program(judge, cell, violation.sample or sample, violation, case_id(cell, text), lines)
         failure = Failure(violation.code, violation.title, violation.message, case_id(cell, text), text, lines)
     # A setter that fires once has changed the process all the same.

@@ -44,13 +44,14 @@ class Worker:
 
     Args:
         prepare: nothing is called where it is empty. deadline: seconds that one question may take.
+        purpose: what the process is prepared for, in messages.
 
     Attributes:
         process: while there is one.
     """
 
-    def __init__(self, prepare: str = "", deadline: float = DEADLINE) -> None:
-        self._prepare, self._deadline = prepare, deadline
+    def __init__(self, prepare: str = "", deadline: float = DEADLINE, purpose: str = "forward AD") -> None:
+        self._prepare, self._deadline, self._purpose = prepare, deadline, purpose
         self.process: Process | None = None
 
     def ask(self, **question: Any) -> None:
@@ -67,7 +68,7 @@ class Worker:
             WorkerError: there is none.
         """
         if self.process is None:
-            raise WorkerError("the worker for forward AD is not running")
+            raise WorkerError(f"the worker for {self._purpose} is not running")
         try:
             until = time.monotonic() + self._deadline
             # A process says once, before its first answer, that it is ready. The question was sent without waiting for
@@ -79,10 +80,10 @@ class Worker:
             late = time.monotonic() > until
             self.close()
             said = str(err).replace("in time", f"within {self._deadline:.0f} s", 1) if late else str(err)
-            raise WorkerError(f"the worker for forward AD {said}") from err
+            raise WorkerError(f"the worker for {self._purpose} {said}") from err
         except (AnswerError, ValueError, KeyError) as err:
             self.close()
-            raise WorkerError(f"the worker for forward AD answered something else ({err})") from err
+            raise WorkerError(f"the worker for {self._purpose} answered something else ({err})") from err
         except BaseException:  # an interrupt, too, leaves an answer behind that nobody waits for
             self.close()
             raise

@@ -1,0 +1,63 @@
+"""Arithmetic of the Triton kernels: exponential, logarithm, square root and rounding, as accurate as CUDA's own.
+
+What is hard here: in single precision Triton makes `exp` of the hardware's 2^x, whose argument x log2(e) is rounded
+first. The error of the result grows with |x|, to some 60 ulp at |x| = 88, and results below 2^-126 become zero. So the
+exponential is reduced here by hand. In double precision Triton calls CUDA's accurate functions.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# log2(e); and log(2) in two parts, of which the first has so few bits that its products with small integers are exact.
+_LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
+_LN2_HIGH: tl.constexpr = tl.constexpr(0.693359375)
+_LN2_LOW: tl.constexpr = tl.constexpr(-2.12194440054690583e-4)
+
+
+@triton.jit
+def exp(x):
+    """e^x to 2 ulp, subnormal results included; float32 or float64."""
+    if x.dtype == tl.float64:
+        return tl.exp(x)
+    # Beyond these bounds the result is 0 or infinity whatever the rest says. NaN passes the comparisons unchanged.
+    reduced = tl.where(x < -104.0, -104.0, tl.where(x > 89.0, 89.0, x))
+    power = tl.floor(tl.fma(reduced, _LOG2_E, 0.5))
+    rest = tl.fma(-power, _LN2_LOW, tl.fma(-power, _LN2_HIGH, reduced))
+    # The power of two is applied in two halves, because 2^power alone is no normal number where the result is tiny.
+    half = tl.floor(power * 0.5)
+    return tl.exp2(rest * _LOG2_E) * tl.exp2(half) * tl.exp2(power - half)
+
+
+@triton.jit
+def log1p(z):
+    """log(1 + z) for z >= 0, to 2 ulp or so; float32 or float64."""
+    # The rounding error of 1 + z is made good by the factor z / ((1 + z) - 1), as long as that is no 0 / 0.
+    above = 1.0 + z
+    exact = above - 1.0
+    return tl.where(exact == 0.0, z, tl.where(above == z, tl.log(above), tl.log(above) * (z / exact)))
+
+
+@triton.jit
+def reciprocal_sqrt(x):
+    """1 / √x, both steps rounded correctly."""
+    if x.dtype == tl.float64:
+        return 1.0 / tl.sqrt(x)
+    return tl.div_rn(1.0, tl.sqrt_rn(x))
+
+
+@triton.jit
+def divide(x, y):
+    """x / y, rounded correctly."""
+    if x.dtype == tl.float64:
+        return x / y
+    return tl.div_rn(x, y)
+
+
+@triton.jit
+def number(value, ACC: tl.constexpr):
+    """What `as_operand` made of a Python float, in the dtype of the sums."""
+    if tl.float64 == ACC:
+        return value.to(tl.int64).to(tl.float64, bitcast=True)
+    return value

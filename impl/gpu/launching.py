@@ -1,0 +1,129 @@
+"""How a Triton kernel is launched, where its results are put, and what is counted where no kernel serves a call.
+
+What this is for: a kernel's host code says what to launch and never on what. So the same host code runs on a GPU, in an
+interpreter that judges every address, and in front of a recorder that only takes down what would have been launched.
+
+What is hard here: below some forty megabytes the call costs more than the kernel does. So nothing here computes what a
+caller can look up, and the way from `launch` to Triton is one call.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+Grid = tuple[int, ...]
+Constants = Mapping[str, object]
+
+
+class Launcher(Protocol):
+    """What kernels run on."""
+
+    def launch(self, kernel: Any, grid: Grid, operands: tuple[object, ...], constants: Constants, warps: int) -> None:
+        """Run a kernel.
+
+        Args:
+            kernel: of `triton.jit`.
+            grid: how many programs there are, in one to three dims. At least one in each.
+            operands: the kernel's first arguments in order: tensors, None, ints, floats.
+            constants: its other arguments, those of type `tl.constexpr`, by name.
+            warps: how many warps of 32 threads a program has.
+        """
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A contiguous tensor whose every element some kernel will write."""
+
+
+class Device:
+    """The GPU on which the operands are."""
+
+    def launch(self, kernel: Any, grid: Grid, operands: tuple[object, ...], constants: Constants, warps: int) -> None:
+        # Triton launches on the current device, whatever device the operands are on. The first operand of every
+        # kernel here is a tensor.
+        first: Any = operands[0]
+        if first.device.index == torch.cuda.current_device():
+            kernel[grid](*operands, **constants, num_warps=warps, enable_fp_fusion=False)
+            return
+        with torch.cuda.device(first.device):
+            kernel[grid](*operands, **constants, num_warps=warps, enable_fp_fusion=False)
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+
+_on: list[Launcher] = [Device()]
+"""What kernels run on; the last one counts."""
+
+
+def launch(kernel: Any, grid: Grid, operands: tuple[object, ...], constants: Constants, warps: int = 4) -> None:
+    """Run a kernel on the launcher in use; arguments as for `Launcher.launch`. An empty grid runs nothing.
+
+    Args:
+        kernel, grid, operands, constants, warps: as for `Launcher.launch`.
+    """
+    if 0 not in grid:
+        _on[-1].launch(kernel, grid, operands, constants, warps)
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A contiguous tensor whose every element a kernel is going to write."""
+    return _on[-1].empty(shape, dtype, device)
+
+
+@contextmanager
+def on(launcher: Launcher) -> Iterator[None]:
+    """Within the block, kernels run on a launcher: of this process, in all its threads."""
+    _on.append(launcher)
+    try:
+        yield
+    finally:
+        _on.remove(launcher)
+
+
+def put_on(launcher: Launcher) -> None:
+    """Kernels run on a launcher from now on, for good."""
+    _on.append(launcher)
+
+
+# ----------------------------------------------------------------------------------------------------------- fallbacks
+
+fallbacks: Counter[tuple[str, str]] = Counter()
+"""How often a call on a CUDA tensor was served by a composition of torch's ops, by (op, reason)."""
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def served(op: str) -> bool:
+    """Whether kernels can serve an op at all; where not, the call is counted in `fallbacks`."""
+    return _has_triton() or fall_back(op, "triton is not installed")
+
+
+def fall_back(op: str, reason: str) -> bool:
+    """Counts a call that no kernel takes; False."""
+    fallbacks[op, reason] += 1
+    return False
+
+
+def as_operand(value: float, dtype: torch.dtype) -> float | int:
+    """A Python float as an operand of a kernel whose sums are in `dtype`; `arithmetic.number` reads it there.
+
+    Triton takes a float for float32. So a kernel in float64 gets the bits of the number, as an int64. The parameter
+    must stand in the kernel's `do_not_specialize`, because Triton compiles anew for ints that are 1 or multiples of 16.
+    """
+    return _bits(value) if dtype is torch.float64 else value
+
+
+@functools.lru_cache(maxsize=256)
+def _bits(value: float) -> int:
+    return int.from_bytes(struct.pack("<d", value), "little", signed=True)

@@ -1,0 +1,90 @@
+"""Kernels of softmax and log-softmax on CUDA: Triton's; without Triton those of the CPU, which are compositions.
+
+A tensor is seen as (outer, length, inner), the sums over `length`. Where inner is 1 a program takes rows that follow
+each other, else rows that lie side by side. Rows that do not fit into registers are read twice.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..gpu import blocks
+from ..gpu.launching import empty, launch, served
+from ..operator.precision import HALF, compute_dtype
+from . import expressions, kernels_cpu
+
+#: Elements of the longest rows that are kept in registers: of one operand forward, of two backward.
+_FORWARD_MOST, _BACKWARD_MOST = 32768, 8192
+
+
+def forward_kernel(log: bool) -> kernels_cpu.Forward:
+    """The kernel of softmax, or of log_softmax."""
+    name, composed = "log_softmax" if log else "softmax", kernels_cpu.forward_kernel(log)
+
+    def kernel(x: Tensor, dim: int, dtype: torch.dtype | None, dense: bool) -> tuple[Tensor, Tensor | None]:
+        if not served(name):
+            return composed(x, dim, dtype, dense)
+        from . import kernels_triton as texts
+
+        dtype = x.dtype if dtype is None else dtype
+        out = empty(x.shape, dtype, x.device)
+        kernels = texts.softmax_forward, texts.softmax_forward_long
+        _launch(kernels, _FORWARD_MOST, (x.contiguous(), out), dim, log, kernels_cpu.wider(x.dtype, dtype))
+        return out, expressions.zero_shift(x, x.shape, dense) if dtype in HALF else None
+
+    return kernel
+
+
+def backward_kernel(log: bool) -> kernels_cpu.Backward:
+    """The kernel of softmax's backward op, or of log_softmax's."""
+    name, composed = "log_softmax_backward" if log else "softmax_backward", kernels_cpu.backward_kernel(log)
+
+    def kernel(grad: Tensor, output: Tensor, shift: Tensor | None, dim: int, input_dtype: torch.dtype) -> Tensor:
+        """The cotangent of the input in `input_dtype`.
+
+        Args:
+            grad, output, shift, dim, input_dtype: as for the CPU's.
+        """
+        if not served(name):
+            return composed(grad, output, shift, dim, input_dtype)
+        from . import kernels_triton as texts
+
+        d_input = empty(grad.shape, input_dtype, grad.device)
+        wide = torch.promote_types(kernels_cpu.wider(grad.dtype, input_dtype), compute_dtype(output.dtype))
+        kernels = texts.softmax_backward, texts.softmax_backward_long
+        _launch(kernels, _BACKWARD_MOST, (grad.contiguous(), output.contiguous(), d_input), dim, log, wide)
+        return d_input
+
+    return kernel
+
+
+def _launch(
+    kernels: tuple[object, object], most: int, tensors: tuple[Tensor, ...], dim: int, log: bool, wide: torch.dtype
+) -> None:
+    """One kernel over all rows.
+
+    Args:
+        kernels: for rows that fit into registers, and for others. most: elements of the longest row that fits.
+        tensors: contiguous and of one shape. dim: of the sums, not negative. log: whether of log-softmax.
+        wide: the dtype in which it is computed.
+    """
+    shape = tensors[0].shape
+    if not tensors[0].numel():
+        return
+    length = shape[dim] if shape else 1
+    inner = math.prod(shape[dim + 1 :])
+    outer = math.prod(shape[:dim])
+    if inner == 1:
+        tile, tiles = blocks.along_rows(length, most), 1
+        programs = blocks.ceil_div(outer, tile.rows)
+    else:
+        tile = blocks.across_rows(length, inner, most)
+        tiles = blocks.ceil_div(inner, tile.rows)
+        programs = outer * tiles
+    constants = {
+        "LOG": log, "DOUBLE": wide is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1
+    }  # fmt: skip
+    launch(kernels[not tile.whole], (programs,), (*tensors, outer, length, inner, tiles), constants, tile.warps)

@@ -1,0 +1,117 @@
+"""Triton kernels of softmax and log-softmax, along any dim; a row is read once where it fits into registers.
+
+A tensor is seen as (outer, length, inner), the sums over `length`. Where inner is 1 a program takes rows that follow
+each other, else rows that lie side by side. Rows that do not fit are read twice: once for the largest element and the
+sum of exponentials, which is rescaled where a larger element comes ("online"), and once for the results.
+
+Source: M. Milakov, N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867, algorithm 3.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ..gpu.arithmetic import divide, exp
+
+
+@triton.jit
+def _rows_of(M, K, inner, tiles, ROWS: tl.constexpr, LAST: tl.constexpr):
+    """Where the program's rows begin, and which of them there are."""
+    pid = tl.program_id(0).to(tl.int64)
+    if LAST:
+        row = pid * ROWS + tl.arange(0, ROWS)
+        return row * K, row < M
+    side = (pid % tiles) * ROWS + tl.arange(0, ROWS)
+    return (pid // tiles) * K * inner + side, side < inner
+
+
+@triton.jit
+def softmax_forward(
+    X, Y, M, K, inner, tiles,
+    LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
+):  # fmt: skip
+    """Rows that fit."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    start, there = _rows_of(M, K, inner, tiles, ROWS, LAST)
+    k = tl.arange(0, BLOCK)
+    at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+    taken = there[:, None] & (k < K)[None, :]
+    x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
+    shifted = x - tl.max(x, 1)[:, None]
+    e = exp(shifted)
+    total = tl.sum(e, 1)[:, None]
+    y = shifted - tl.log(total) if LOG else divide(e, total)
+    tl.store(Y + at, y.to(Y.dtype.element_ty), mask=taken)
+
+
+@triton.jit
+def softmax_forward_long(
+    X, Y, M, K, inner, tiles,
+    LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
+):  # fmt: skip
+    """Rows that do not fit, read twice."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    start, there = _rows_of(M, K, inner, tiles, ROWS, LAST)
+    top = tl.full((ROWS,), float("-inf"), ACC)
+    total = tl.zeros((ROWS,), ACC)
+    for first in range(0, K, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+        x = tl.load(X + at, mask=there[:, None] & (k < K)[None, :], other=float("-inf")).to(ACC)
+        higher = tl.maximum(top, tl.max(x, 1))
+        # As long as all is -inf there is nothing to rescale, and the difference of two infinities would be a NaN.
+        total *= tl.where(top == higher, 1.0, exp(top - higher))
+        total += tl.sum(exp(x - tl.where(higher == float("-inf"), 0.0, higher)[:, None]), 1)
+        top = higher
+    for first in range(0, K, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+        taken = there[:, None] & (k < K)[None, :]
+        shifted = tl.load(X + at, mask=taken, other=0.0).to(ACC) - top[:, None]
+        y = shifted - tl.log(total)[:, None] if LOG else divide(exp(shifted), total[:, None])
+        tl.store(Y + at, y.to(Y.dtype.element_ty), mask=taken)
+
+
+@triton.jit
+def softmax_backward(
+    G, Y, D, M, K, inner, tiles,
+    LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
+):  # fmt: skip
+    """d = y (g - Σ y g), or g - e^y Σ g of log-softmax, in rows that fit."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    start, there = _rows_of(M, K, inner, tiles, ROWS, LAST)
+    k = tl.arange(0, BLOCK)
+    at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+    taken = there[:, None] & (k < K)[None, :]
+    g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
+    y = tl.load(Y + at, mask=taken, other=0.0).to(ACC)
+    d = g - exp(y) * tl.sum(g, 1)[:, None] if LOG else y * (g - tl.sum(y * g, 1)[:, None])
+    tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+
+
+@triton.jit
+def softmax_backward_long(
+    G, Y, D, M, K, inner, tiles,
+    LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
+):  # fmt: skip
+    """The same in rows that do not fit."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    start, there = _rows_of(M, K, inner, tiles, ROWS, LAST)
+    total = tl.zeros((ROWS,), ACC)
+    for first in range(0, K, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+        taken = there[:, None] & (k < K)[None, :]
+        g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
+        if not LOG:
+            g *= tl.load(Y + at, mask=taken, other=0.0).to(ACC)
+        total += tl.sum(g, 1)
+    for first in range(0, K, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+        taken = there[:, None] & (k < K)[None, :]
+        g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
+        y = tl.load(Y + at, mask=taken, other=0.0).to(ACC)
+        d = g - exp(y) * total[:, None] if LOG else y * (g - total[:, None])
+        tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)

@@ -1,0 +1,193 @@
+"""Triton's interpreter as a machine that judges: programs in a shuffled order, in the memory of `memory`.
+
+Every private name of Triton's interpreter stands here. What is hard here: Triton patches its language anew for every
+call of every device function, which is most of what an interpreted program costs. Here the language is patched once,
+for good, so this belongs into a process that does nothing else.
+
+Two things are made as the hardware has them. float32 becomes bfloat16 by rounding to the nearest even number, where the
+interpreter truncates, and bfloat16 becomes float32 exactly, where the interpreter loses subnormal numbers. And a load
+without `other` gives NaN in the lanes that are masked out, where hardware gives anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..op import Tensor
+from ..verdict import Code
+from ..violation import Violation
+from .memory import Book, Memory
+
+#: The order of a launch's programs comes from this and from the number of the launch.
+SEED = 20_13
+
+
+def prepare() -> None:
+    """Have this process interpret kernels: to be called before Triton is imported.
+
+    Raises:
+        RuntimeError: Triton is imported already, and its kernels would be compiled.
+    """
+    import sys
+
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise RuntimeError("machine: Triton was imported before this process was told to interpret its kernels")
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+class Machine:
+    """A launcher (`impl.gpu.launching.Launcher`) that interprets, and judges every address.
+
+    Attributes:
+        book: what the launches moved.
+    """
+
+    def __init__(self) -> None:
+        from triton.runtime import interpreter
+
+        self.book = Book()
+        self._memory: Memory | None = None
+        self._launches = 0
+        self._interpreter = interpreter
+        self._builder = _builder(interpreter, self)
+        interpreter.interpreter_builder = self._builder
+        interpreter.interpreter_semantic = interpreter.TritonSemantic(self._builder)
+        self._patch_for_good()
+
+    @property
+    def memory(self) -> Memory:
+        """That of the launch that is running."""
+        assert self._memory is not None
+        return self._memory
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A tensor of NaN, or of the lowest integers, so that an element that no kernel writes is seen."""
+        poison = float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
+        return torch.full(tuple(shape), poison, dtype=dtype, device=device)
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: tuple[int, ...],
+        operands: tuple[object, ...],
+        constants: Mapping[str, object],
+        warps: int,
+    ) -> None:
+        """Interpret a kernel.
+
+        Args:
+            kernel, grid, operands, constants, warps: as `impl.gpu.launching.Launcher` has them.
+
+        Raises:
+            Violation: an address outside of every operand, a race, an atomic sum.
+        """
+        function = kernel.rewrite()
+        tensors = [t for t in operands if isinstance(t, Tensor)]
+        self._memory = Memory(kernel.fn.__name__, tensors)
+        arguments = dict(zip(kernel.arg_names, map(self._operand, operands), strict=False))
+        arguments |= constants
+        bound = inspect.getcallargs(function, **arguments)
+        sizes = (*grid, 1, 1)[:3]
+        self._builder.set_grid_dim(*sizes)
+        # numpy warns of overflow and of invalid operations, which are a kernel's daily business.
+        with np.errstate(all="ignore"):
+            for number in np.random.default_rng((SEED, self._launches)).permutation(int(np.prod(sizes))):
+                self._builder.set_grid_idx(*(int(i) for i in np.unravel_index(number, sizes)))
+                self._memory.begin(int(number))
+                function(**bound)
+                self._memory.end()
+        self._launches += 1
+        self._memory.copy_back(tensors)
+        self.book.add(kernel.fn.__name__, self._memory.traffic())
+
+    def _patch_for_good(self) -> None:
+        interpreter = self._interpreter
+        # A function's globals say which parts of the language it uses: kernels use `triton.language`, and the functions
+        # of its standard library `triton.language.core`.
+        for named in ({"tl": interpreter.tl}, {"core": interpreter.tl.core}):
+            interpreter._patch_lang(types.SimpleNamespace(__globals__=named))
+        interpreter._patch_lang = lambda _: _Unpatched()
+
+    def _operand(self, value: object) -> object:
+        interpreter = self._interpreter
+        if isinstance(value, Tensor):
+            template = interpreter._implicit_cvt(value)
+            handle = interpreter.TensorHandle(np.array([self.memory.address(value)], dtype=np.uint64), template.dtype)
+            return interpreter.tl.tensor(handle, template.dtype)
+        if isinstance(value, float):
+            # Triton takes a float for float32 when it compiles; the interpreter would leave it what it is.
+            with np.errstate(over="ignore"):
+                number = np.array([value], dtype=np.float32)
+            return interpreter.tl.tensor(
+                interpreter.TensorHandle(number, interpreter.tl.float32), interpreter.tl.float32
+            )
+        return interpreter._implicit_cvt(value)
+
+
+class _Unpatched:
+    """What patching the language gives once it stays patched."""
+
+    def restore(self) -> None:
+        """Nothing: the language stays as it is."""
+
+
+def _builder(interpreter: Any, machine: Machine) -> Any:
+    """The interpreter's builder, which performs the operations of a program, with memory that is judged."""
+    tl = interpreter.tl
+
+    class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # the base is found at run time
+        def create_masked_load(self, ptrs: Any, mask: Any, other: Any, cache_policy: Any, is_volatile: Any) -> Any:
+            element = ptrs.get_element_ty()
+            dtype = interpreter._get_np_dtype(element)
+            taken = np.broadcast_to(mask.data, ptrs.data.shape)
+            machine.memory.load(ptrs.data[taken], dtype.itemsize)
+            if other is None:
+                other = interpreter.TensorHandle(_unknown(ptrs.data.shape, dtype, element), element)
+            return super().create_masked_load(ptrs, mask, other, cache_policy, is_volatile)
+
+        def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_policy: Any) -> Any:
+            taken = np.broadcast_to(mask.data, ptrs.data.shape)
+            machine.memory.store(ptrs.data[taken], value.data.dtype.itemsize)
+            return super().create_masked_store(ptrs, value, mask, cache_policy)
+
+        def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+            if np.issubdtype(val.data.dtype, np.floating):
+                raise Violation(Code.RACE, "an atomic sum of floating numbers: its order decides its last bits")
+            return super().create_atomic_rmw(rmwOp, ptr, val, mask, sem, scope)
+
+        def create_barrier(self) -> None:
+            machine.memory.barrier()
+
+        def cast_impl(self, src: Any, dst_type: Any) -> Any:
+            if src.dtype.scalar == tl.float32 and dst_type.scalar == tl.bfloat16:
+                return interpreter.TensorHandle(_to_bfloat16(src.data), tl.bfloat16)
+            if src.dtype.scalar == tl.bfloat16 and dst_type.scalar == tl.float32:
+                return interpreter.TensorHandle((src.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+            return super().cast_impl(src, dst_type)
+
+        def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
+            if tl.float32 in (src.dtype.scalar, dst_type.scalar):
+                return self.cast_impl(src, dst_type)
+            return super().create_fp_to_fp(src, dst_type, rounding_mode)
+
+    return Builder()
+
+
+def _unknown(shape: Any, dtype: Any, element: Any) -> Any:
+    if np.issubdtype(dtype, np.floating):
+        return np.full(shape, np.nan, dtype=dtype)
+    # bfloat16 is held as 16 bits, of which these are a NaN; of integers the bits say nothing anyway.
+    return np.full(shape, np.iinfo(dtype).max, dtype=dtype)
+
+
+def _to_bfloat16(values: Any) -> Any:
+    """Bits of bfloat16, rounded to nearest even."""
+    wide = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+    return wide.to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16).reshape(values.shape)

@@ -1,0 +1,288 @@
+"""The memory of one launch: copies of the operands between guard bands, and a book of who touched which byte.
+
+What this is for: an interpreter of kernels runs one program after another, so what goes wrong on a GPU goes right
+there. Here every address is looked up before it is read or written, and the book knows which program did it. Two
+programs that write one byte race; so do one that writes and one that reads it, whatever the order in which they ran.
+
+What is hard here: a kernel knows addresses, not tensors. An address belongs to the operand in whose span it lies; the
+bytes between operands belong to nobody, and neither do the gaps of a strided view's storage.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..op import Tensor
+from ..verdict import Code
+from ..violation import Violation
+
+#: Bytes on both sides of every operand. A kernel that is wrong by a block lands here, and not in what is Python's.
+GUARD = 1 << 16
+#: What the bands hold: as a number of any floating dtype a NaN.
+_CANARY = 0xFF
+_NOBODY = -1
+
+
+@dataclass
+class Traffic:
+    """Bytes that one launch moves, as booked.
+
+    Attributes:
+        loaded, stored: bytes that go to or come from memory. What one program touches again counts again, and what
+            several programs read counts once, because the GPU's L2 cache serves it.
+        touched: bytes of all loads and stores of all programs.
+    """
+
+    loaded: int = 0
+    stored: int = 0
+    touched: int = 0
+
+
+@dataclass
+class _Region:
+    """One storage: its copy between guard bands, and what happened to its bytes.
+
+    Attributes:
+        start: the address of the storage's first byte in `buffer`.
+        allowed: whether a byte belongs to an operand.
+        writer: the program that wrote the item beginning at a byte. reader: one that read it, -2 for several.
+        loads, stores: of the item beginning at a byte, by the program that did so most often.
+    """
+
+    buffer: Any
+    start: int
+    size: int
+    allowed: Any
+    writer: Any
+    reader: Any
+    loads: Any
+    stores: Any
+
+
+_SEVERAL = -2
+
+
+@dataclass
+class _Program:
+    """What the running program did since it began: byte offsets, by region."""
+
+    loads: list[list[Any]] = field(default_factory=list)
+    stores: list[list[Any]] = field(default_factory=list)
+    #: Since the last barrier: what another thread of this program may not have seen yet.
+    fresh: list[list[Any]] = field(default_factory=list)
+
+
+class Memory:
+    """The operands of one launch.
+
+    Args:
+        kernel: its name, for messages. operands: tensors on the CPU.
+    """
+
+    def __init__(self, kernel: str, operands: list[Tensor]) -> None:
+        self._kernel = kernel
+        self._regions: list[_Region] = []
+        self._storages: dict[int, int] = {}
+        for operand in operands:
+            self._take(operand)
+        self._starts = np.array([region.start for region in self._regions], dtype=np.uint64)
+        self._number = _NOBODY
+        self._program = _Program()
+        self._item: dict[int, int] = {}
+
+    def _take(self, operand: Tensor) -> None:
+        storage = operand.untyped_storage()
+        key = storage.data_ptr()
+        if key not in self._storages:
+            size = storage.nbytes()
+            raw = np.full(size + 2 * GUARD + 64, _CANARY, dtype=np.uint8)
+            # Storages keep their alignment to 16 bytes, on which what a kernel may load at once depends.
+            offset = GUARD + (-(raw.ctypes.data + GUARD)) % 64 + key % 16
+            inside = raw[offset : offset + size]
+            inside[:] = _bytes_of(storage)
+            nothing = np.full(size, _NOBODY, dtype=np.int64)
+            self._storages[key] = len(self._regions)
+            self._regions.append(
+                _Region(
+                    raw, raw.ctypes.data + offset, size, np.zeros(size, dtype=bool), nothing, nothing.copy(),
+                    np.zeros(size, dtype=np.int32), np.zeros(size, dtype=np.int32),
+                )
+            )  # fmt: skip
+        region = self._regions[self._storages[key]]
+        for first, last in _runs(operand):
+            region.allowed[first:last] = True
+
+    def address(self, operand: Tensor) -> int:
+        """Where an operand's first element is."""
+        storage = operand.untyped_storage()
+        region = self._regions[self._storages[storage.data_ptr()]]
+        return region.start + int(operand.storage_offset()) * operand.element_size()
+
+    # ------------------------------------------------------------------------------------------------------ programs
+
+    def begin(self, number: int) -> None:
+        """What is touched from now on is touched by this program."""
+        self._number = number
+        self._program = _Program(*([[] for _ in self._regions] for _ in range(3)))
+
+    def end(self) -> None:
+        """Book what the program did.
+
+        Raises:
+            Violation: a byte that another program has written was written or read.
+        """
+        for region, loads, stores in zip(self._regions, self._program.loads, self._program.stores, strict=True):
+            read, times_read = _distinct(loads)
+            written, times_written = _distinct(stores)
+            self._require_alone(region, read, written)
+            region.writer[written] = self._number
+            region.reader[read] = np.where(region.reader[read] == _NOBODY, self._number, _SEVERAL)
+            region.loads[read] = np.maximum(region.loads[read], times_read)
+            region.stores[written] = np.maximum(region.stores[written], times_written)
+
+    def _require_alone(self, region: _Region, read: Any, written: Any) -> None:
+        for verb, found in (("write", written[region.writer[written] != _NOBODY]),
+                            ("read", read[region.writer[read] != _NOBODY])):  # fmt: skip
+            if found.size:
+                other = int(region.writer[found[0]])
+                raise self._race(f"programs {other} and {self._number}: the first writes", verb, region, found)
+        others = written[region.reader[written] != _NOBODY]
+        if others.size:
+            other = int(region.reader[others[0]])
+            who = "several programs" if other == _SEVERAL else f"program {other}"
+            raise self._race(f"{who} and program {self._number}: the first read", "write", region, others)
+
+    def _race(self, who: str, verb: str, region: _Region, found: Any) -> Violation:
+        where = f"bytes {', '.join(str(int(b)) for b in found[:4])} of operand storage {self._regions.index(region)}"
+        title = f"{self._kernel}: race between programs that no order decides"
+        return Violation(Code.RACE, title, [f"{who} and the second {verb}s {where}", f"{found.size} items in all"])
+
+    # -------------------------------------------------------------------------------------------------- loads, stores
+
+    def load(self, addresses: Any, item: int) -> None:
+        """Book a load of items of so many bytes.
+
+        Raises:
+            Violation: an address is outside of every operand, or written since the last barrier.
+        """
+        for index, offsets in self._located(addresses, item, "loads"):
+            fresh = self._program.fresh[index]
+            if fresh and np.isin(offsets, np.concatenate(fresh)).any():
+                title = (
+                    f"{self._kernel}: program {self._number} loads what its threads stored, without a barrier between"
+                )
+                raise Violation(Code.RACE, title)
+            self._program.loads[index].append(offsets)
+            self._item[index] = item
+
+    def store(self, addresses: Any, item: int) -> None:
+        """Book a store; errors as for `load`, and where one store writes an item twice."""
+        for index, offsets in self._located(addresses, item, "stores"):
+            if np.unique(offsets).size != offsets.size:
+                title = f"{self._kernel}: two threads of program {self._number} write one address in one store"
+                raise Violation(Code.RACE, title)
+            self._program.stores[index].append(offsets)
+            self._program.fresh[index].append(offsets)
+            self._item[index] = item
+
+    def barrier(self) -> None:
+        """Every thread of the program sees what was stored before."""
+        self._program.fresh = [[] for _ in self._regions]
+
+    def _located(self, addresses: Any, item: int, verb: str) -> list[tuple[int, Any]]:
+        flat = np.ravel(addresses).astype(np.uint64)
+        if not flat.size:
+            return []
+        indices = np.searchsorted(self._order_starts(), flat, side="right") - 1
+        found = []
+        for position in np.unique(indices):
+            index = int(self._order[position]) if position >= 0 else 0
+            region, some = self._regions[index], flat[indices == position]
+            offsets = some.astype(np.int64) - region.start
+            inside = (offsets >= 0) & (offsets + item <= region.size)
+            inside[inside] = region.allowed[offsets[inside]]
+            if not inside.all():
+                wrong = int(offsets[~inside][0])
+                raise Violation(
+                    Code.OUT_OF_BOUNDS, f"{self._kernel}: program {self._number} {verb} outside of every operand",
+                    [f"at byte {wrong} from the start of a storage of {region.size} bytes", f"{item} bytes an item"],
+                )  # fmt: skip
+            found.append((index, offsets))
+        return found
+
+    def _order_starts(self) -> Any:
+        if not hasattr(self, "_order"):
+            self._order = np.argsort(self._starts)
+            self._sorted = self._starts[self._order]
+        return self._sorted
+
+    # ----------------------------------------------------------------------------------------------------- afterwards
+
+    def copy_back(self, operands: list[Tensor]) -> None:
+        """The operands as the launch left them.
+
+        Raises:
+            Violation: a guard band was written.
+        """
+        for operand in operands:
+            storage = operand.untyped_storage()
+            region = self._regions[self._storages[storage.data_ptr()]]
+            offset = region.start - region.buffer.ctypes.data
+            bands = region.buffer[:offset], region.buffer[offset + region.size :]
+            if any((band != _CANARY).any() for band in bands):
+                raise Violation(Code.OUT_OF_BOUNDS, f"{self._kernel}: wrote around an operand")
+            _bytes_of(storage)[:] = region.buffer[offset : offset + region.size]
+
+    def traffic(self) -> Traffic:
+        """What the launch moved."""
+        moved = Traffic()
+        for index, region in enumerate(self._regions):
+            item = self._item.get(index, 0)
+            moved.loaded += item * int(region.loads.sum())
+            moved.stored += item * int(region.stores.sum())
+        return moved
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> Any:
+    return torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
+
+
+def _runs(operand: Tensor) -> list[tuple[int, int]]:
+    """First and last byte of the memory that an operand's elements take, as few runs."""
+    item = operand.element_size()
+    start = int(operand.storage_offset()) * item
+    if operand.numel() == 0:
+        return []
+    if operand.is_contiguous():
+        return [(start, start + operand.numel() * item)]
+    axes = [np.arange(int(n)) * int(s) for n, s in zip(operand.shape, operand.stride(), strict=True)]
+    offsets = np.unique(functools.reduce(np.add.outer, axes)) * item + start
+    return [(int(o), int(o) + item) for o in offsets]
+
+
+def _distinct(offsets: list[Any]) -> tuple[Any, Any]:
+    if not offsets:
+        nothing = np.zeros(0, dtype=np.int64)
+        return nothing, nothing
+    return np.unique(np.concatenate(offsets), return_counts=True)
+
+
+@dataclass
+class Book:
+    """What all launches moved, by kernel."""
+
+    launches: Counter[str] = field(default_factory=Counter)
+    moved: dict[str, Traffic] = field(default_factory=dict)
+
+    def add(self, kernel: str, traffic: Traffic) -> None:
+        self.launches[kernel] += 1
+        whole = self.moved.setdefault(kernel, Traffic())
+        whole.loaded += traffic.loaded
+        whole.stored += traffic.stored
+        whole.touched += traffic.touched

@@ -1,0 +1,97 @@
+"""The place of subject "triton": a process in which the Triton kernels of the production ops are interpreted.
+
+What this is for: the kernels are judged on a machine without a GPU: their values, and every address they touch. What
+that says nothing about is a GPU; a report calls the subject interpreted, never CUDA.
+
+What is hard here: Triton decides when it is imported whether kernels are interpreted, and the interpreter patches its
+language for the whole process. So this takes a process of its own, in which nothing else is judged.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import asdict
+from typing import Any
+
+from ...oracles.op import INTERPRETED, Op, Sample
+from ...oracles.properties import PROPERTIES
+from ...oracles.verdict import Cell, Code, Verdict
+from ...oracles.violation import Unsupported
+from .. import worlds
+from ..engine import cells
+from .prepared import Worker
+
+#: Seconds that one question may take. An interpreted program takes milliseconds, and a cell has thousands.
+DEADLINE = 900.0
+INSTALL = "opassay.properties.places.interpreted:install"
+_NAME = "interprets kernels"
+
+
+def install() -> None:
+    """Have this process interpret the kernels of all ops, on tensors of the CPU, for good."""
+    from ...oracles.machine import interpreter  # not at the top: only this process becomes such a machine
+
+    interpreter.prepare()
+    from ...impl.gpu import launching  # imports no kernel; those must be imported after the line above
+    from ...impl.operator.operator import Operator
+
+    importlib.import_module("opassay.impl")  # registers the ops
+    launching.put_on(interpreter.Machine())
+    for operator in Operator.registry.values():
+        if operator.kernels.cuda is not operator.kernels.cpu:
+            operator.serve_cpu_by_cuda_kernel()
+
+
+class Interpreted:
+    """The place: one process, which starts with the first question."""
+
+    def __init__(self, worker: Worker | None = None) -> None:
+        self._worker = worker or Worker(INSTALL, DEADLINE, "interpreted kernels")
+
+    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+        """The verdict of a cell.
+
+        Raises:
+            Unsupported: the question is not asked of interpreted kernels, or Triton is not installed.
+            WorkerError: the process failed.
+        """
+        if op is not None:
+            reason = f"subject {INTERPRETED!r} is asked of ops that other processes know by name"
+            raise Unsupported(Code.NOT_APPLICABLE, reason)
+        _require_asked(cell)
+        return self._answer(cell, settings=asdict(settings))
+
+    def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
+        """The verdict on the sample of a case file; errors are those of `judge`."""
+        _require_asked(cell)
+        return self._answer(cell, case=text)
+
+    def _answer(self, cell: Cell, **question: Any) -> Verdict:
+        self._worker.ask(cell=[cell.op, cell.property, cell.dtype, cell.device, cell.subject], **question)
+        return self._worker.answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.close()
+
+
+def interpreted_place() -> Interpreted:
+    """The place that this process keeps."""
+    found: Interpreted | None = worlds.helper(_NAME)
+    if found is None:
+        found = Interpreted()
+        worlds.keep(_NAME, found)
+    return found
+
+
+def _require_asked(cell: Cell) -> None:
+    question = PROPERTIES.get(cell.property)
+    if question is not None and not question.interprets:
+        asked = ", ".join(code for code, other in PROPERTIES.items() if other.interprets)
+        reason = f"{cell.property} is not asked of interpreted kernels; asked are {asked}"
+        raise Unsupported(Code.NOT_APPLICABLE, reason)
+    if cell.device != "cpu":
+        raise Unsupported(Code.NOT_APPLICABLE, f"kernels are interpreted on the CPU, not on {cell.device}")
+    cells.open_cell(cell, light=True)  # what is asked of no op or dtype need not be asked there
+    if importlib.util.find_spec("triton") is None:
+        raise Unsupported(Code.NO_DEVICE, "Triton is not installed; opassay[triton] brings it, on Linux")
