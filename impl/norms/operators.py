@@ -15,11 +15,14 @@ from torch import Tensor
 
 from ..operator.operator import Kernels, Operator
 from ..operator.records import Record
-from . import batching, kernels_cuda, rules
+from . import batching, rules
 from .expressions import Gradients
 from .kernels_cpu import batch_norm as batch_cpu
 from .kernels_cpu import group_norm as group_cpu
 from .kernels_cpu import layer_norm as layer_cpu
+from .kernels_cuda import batch_norm as batch_cuda
+from .kernels_cuda import group_norm as group_cuda
+from .kernels_cuda import layer_norm as layer_cuda
 from .layout import Channels, Groups, Rows
 from .rules import Norm, Saved, SavedConstants, Wanted
 
@@ -62,7 +65,7 @@ _layer = Norm(_rows, _batched_rows, _differentiate_rows)
 
 layer_norm = Operator(
     "layer_norm(Tensor input, Tensor? weight, Tensor? bias, int row_ndim, float eps) -> (Tensor, Tensor, Tensor)",
-    Kernels(layer_cpu.layer_norm, kernels_cuda.layer_norm, _layer.fake, _AUTOCAST),
+    Kernels(layer_cpu.layer_norm, layer_cuda.layer_norm, _layer.fake, _AUTOCAST),
     batching.layer_norm,
     _layer.forward_rules(statistics=False),
     outputs=_OUTPUTS,
@@ -70,7 +73,7 @@ layer_norm = Operator(
 native_layer_norm = Operator(
     "native_layer_norm(Tensor input, Tensor? weight, Tensor? bias, int row_ndim, float eps)"
     " -> (Tensor, Tensor, Tensor)",
-    Kernels(layer_cpu.native_layer_norm, kernels_cuda.native_layer_norm, _layer.fake, _AUTOCAST),
+    Kernels(layer_cpu.native_layer_norm, layer_cuda.native_layer_norm, _layer.fake, _AUTOCAST),
     batching.layer_norm,
     _layer.forward_rules(statistics=True),
     outputs=_OUTPUTS,
@@ -79,7 +82,7 @@ layer_norm_backward = Operator(
     "layer_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input,"
     " Tensor mean, Tensor rstd, Tensor? weight, ScalarType? bias_dtype, int row_ndim, float? eps,"
     " int batch_ndim, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-    Kernels(layer_cpu.layer_norm_backward, kernels_cuda.layer_norm_backward, _layer.backward_fake),
+    Kernels(layer_cpu.layer_norm_backward, layer_cuda.layer_norm_backward, _layer.backward_fake),
     batching.layer_norm_backward,
     _layer.backward_derivatives(),
     outputs=_GRADIENTS,
@@ -112,7 +115,7 @@ _group = Norm(_groups, _groups, _differentiate_groups)
 
 group_norm = Operator(
     "group_norm(Tensor input, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)",
-    Kernels(group_cpu.group_norm, kernels_cuda.group_norm, _group.fake, _AUTOCAST),
+    Kernels(group_cpu.group_norm, group_cuda.group_norm, _group.fake, _AUTOCAST),
     batching.group_norm,
     _group.forward_rules(statistics=False),
     outputs=_OUTPUTS,
@@ -120,7 +123,7 @@ group_norm = Operator(
 native_group_norm = Operator(
     "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)",
     # torch's native_group_norm does not autocast.
-    Kernels(group_cpu.native_group_norm, kernels_cuda.native_group_norm, _group.fake),
+    Kernels(group_cpu.native_group_norm, group_cuda.native_group_norm, _group.fake),
     batching.group_norm,
     _group.forward_rules(statistics=True),
     outputs=_OUTPUTS,
@@ -129,7 +132,7 @@ group_norm_backward = Operator(
     "group_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input, Tensor mean, Tensor rstd,"
     " Tensor? weight, ScalarType? bias_dtype, int groups, float? eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
-    Kernels(group_cpu.group_norm_backward, kernels_cuda.group_norm_backward, _group.backward_fake),
+    Kernels(group_cpu.group_norm_backward, group_cuda.group_norm_backward, _group.backward_fake),
     batching.group_norm_backward,
     _group.backward_derivatives(),
     outputs=_GRADIENTS,
@@ -172,7 +175,7 @@ _batch = Norm(_channels, _channels, _differentiate_channels)
 batch_norm_training = Operator(
     "batch_norm_training(Tensor input, Tensor? weight, Tensor? bias, float eps)"
     " -> (Tensor out, Tensor mean, Tensor invstd, Tensor moments)",
-    Kernels(batch_cpu.batch_norm_training, kernels_cuda.batch_norm_training, _training_fake),
+    Kernels(batch_cpu.batch_norm_training, batch_cuda.batch_norm_training, _training_fake),
     batching.batch_norm_training,
     _batch.forward_rules(statistics=True, others=("moments",)),
     outputs=(*_OUTPUTS, "moments"),
@@ -181,7 +184,7 @@ batch_norm_backward = Operator(
     "batch_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_invstd, Tensor input, Tensor mean,"
     " Tensor invstd, Tensor? weight, ScalarType weight_dtype, ScalarType bias_dtype, float? eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
-    Kernels(batch_cpu.batch_norm_backward, kernels_cuda.batch_norm_backward, _batch.backward_fake),
+    Kernels(batch_cpu.batch_norm_backward, batch_cuda.batch_norm_backward, _batch.backward_fake),
     batching.batch_norm_backward,
     _batch.backward_derivatives(),
     outputs=_GRADIENTS,
@@ -212,7 +215,7 @@ def _evaluation_backward_fake(args: Record) -> Gradients:
 batch_norm_evaluation = Operator(
     "batch_norm_evaluation(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var,"
     " float eps) -> Tensor",
-    Kernels(batch_cpu.batch_norm_evaluation, kernels_cuda.batch_norm_evaluation, _evaluation_fake),
+    Kernels(batch_cpu.batch_norm_evaluation, batch_cuda.batch_norm_evaluation, _evaluation_fake),
     batching.batch_norm_evaluation,
     rules.constants_rules(_channels, _differentiate_constants),
 )
@@ -222,7 +225,7 @@ batch_norm_evaluation_backward = Operator(
     " -> (Tensor, Tensor, Tensor)",
     Kernels(
         batch_cpu.batch_norm_evaluation_backward,
-        kernels_cuda.batch_norm_evaluation_backward,
+        batch_cuda.batch_norm_evaluation_backward,
         _evaluation_backward_fake,
     ),
     batching.batch_norm_evaluation_backward,

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from opassay.impl import GroupNorm, group_norm, native_group_norm, native_group_norm_backward
-from opassay.impl.norms import kernels_cuda as group_norm_cuda
 from opassay.impl.norms.kernels_cpu import group_norm as group_norm_cpu
+from opassay.impl.norms.kernels_cuda import group_norm as group_norm_cuda
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 

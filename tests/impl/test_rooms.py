@@ -20,6 +20,7 @@ FAMILIES = ("linalg", "losses", "norms", "pointwise", "response_norm", "softmax"
 #: The rooms of a family. What an op is called by is `public`, or has the name of the op.
 ROOMS = {
     "__init__", "public", "operators", "rules", "expressions", "layout", "batching", "kernels_cpu", "kernels_cuda",
+    "kernels_triton",
     "running", "modules", "aten_names",
 }  # fmt: skip
 
@@ -42,7 +43,7 @@ def test_a_family_has_only_the_fixed_rooms(family: str) -> None:
 
 def test_every_folder_of_impl_is_a_family_or_known() -> None:
     folders = {path.parent.name for path in IMPL.glob("*/__init__.py")}
-    assert folders == {*FAMILIES, "operator", "forward_ad", "function", "comm"}
+    assert folders == {*FAMILIES, "operator", "gpu", "forward_ad", "function", "comm"}
 
 
 def test_a_room_of_another_name_is_found(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Kernels of the norms on CUDA: ATen's values, by the kernels of the CPU, whose signatures they have.
+"""Kernels of group norm on CUDA: ATen's values, by the kernels of the CPU, whose signatures they have.
 
-Layer and batch norm are the same there. Group norm is not: ATen's CUDA kernels take no float32 parameters with a
-half-precision input and keep its statistics in half precision, so half-precision operands are taken to float32 around
-them.
+ATen's CUDA kernels take no float32 parameters with a half-precision input and keep its statistics in half precision, so
+half-precision operands are taken to float32 around them.
 """
 
 from __future__ import annotations
@@ -12,16 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..operator.precision import HALF
-from .kernels_cpu import group_norm as cpu
-from .kernels_cpu.batch_norm import batch_norm_backward as batch_norm_backward
-from .kernels_cpu.batch_norm import batch_norm_evaluation as batch_norm_evaluation
-from .kernels_cpu.batch_norm import batch_norm_evaluation_backward as batch_norm_evaluation_backward
-from .kernels_cpu.batch_norm import batch_norm_training as batch_norm_training
-from .kernels_cpu.group_norm import MaskedOutputs, Outputs
-from .kernels_cpu.layer_norm import layer_norm as layer_norm
-from .kernels_cpu.layer_norm import layer_norm_backward as layer_norm_backward
-from .kernels_cpu.layer_norm import native_layer_norm as native_layer_norm
+from ...operator.precision import HALF
+from ..kernels_cpu import group_norm as cpu
+from ..kernels_cpu.group_norm import MaskedOutputs, Outputs
 
 
 def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:

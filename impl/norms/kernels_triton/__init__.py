@@ -1,0 +1,1 @@
+"""Texts of the norms' Triton kernels."""
