@@ -15,6 +15,10 @@ _TILE = 4096
 _PIECE = 4096
 
 
+#: Rows side by side that are read together: fewer would leave most of each sector of memory unread.
+DENSE = 16
+
+
 class Tile(NamedTuple):
     """What one program takes.
 

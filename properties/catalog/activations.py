@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op import Draft, Op, Slices
 from ...reference import activations as formulas
 from ...reference.formats import Format
 from .. import strategies
@@ -103,6 +103,11 @@ BACKWARD_REFUSALS = (
     refusals.integer("input", "int64"),
 )
 
+
+def _slices(input: Tensor, arguments: tuple[str, ...], outputs: tuple[int | None, ...]) -> Slices | None:
+    return Slices(dict.fromkeys(arguments, 0), outputs) if input.ndim else None
+
+
 OPS: tuple[Op, ...] = (
     declare(
         formulas.log_sigmoid,
@@ -110,6 +115,7 @@ OPS: tuple[Op, ...] = (
         samples=_samples(_forward),
         differentiable=("input",),
         dtypes=lambda input: (input.dtype,),
+        invariant=lambda input: _slices(input, ("input",), (0,)),
         saved=_saved,
         laws=LAWS,
         refusals=REFUSALS,
@@ -124,6 +130,7 @@ OPS: tuple[Op, ...] = (
         samples=_samples(_forward),
         differentiable=("input",),
         dtypes=lambda input: (input.dtype, input.dtype),
+        invariant=lambda input: _slices(input, ("input",), (0, None)),
         saved=_saved,
         laws=LAWS,
         refusals=REFUSALS,
@@ -138,6 +145,7 @@ OPS: tuple[Op, ...] = (
         samples=_samples(_backward),
         differentiable=("grad_output", "input"),
         dtypes=lambda input: (input.dtype,),
+        invariant=lambda input: _slices(input, ("grad_output", "input"), (0,)),
         order=1,
         laws=(laws.law("slopes at x and -x add up to 1", _at_both, _slopes),),
         refusals=BACKWARD_REFUSALS,

@@ -12,7 +12,7 @@ import torch._refs.nn.functional as refs
 from hypothesis import strategies as st
 
 from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op import Draft, Op, Slices
 from ...reference import losses as formulas
 from .. import strategies
 from ..declaring import drawing, laws, refusals
@@ -241,6 +241,17 @@ def _torch_cross_entropy(
     )
 
 
+def _slices(input: Tensor) -> Slices | None:
+    """Each sample has a loss of its own where nothing is summed."""
+    return Slices({"input": 0, "target": 0}, (0,), given={"reduction": "none"}) if input.ndim > 1 else None
+
+
+def _slices_of_logits(input: Tensor, device: str) -> Slices | None:
+    # Where the classes are not the last dim, ATen's log-softmax on the CPU computes whole vectors of positions in one
+    # way, and what is left in another.
+    return None if device == "cpu" and input.ndim > 2 else _slices(input)
+
+
 def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
     """The declaration of an op by aten's name."""
     theirs = getattr(torch.ops.aten, name).default
@@ -279,6 +290,7 @@ OPS: tuple[Op, ...] = (
         samples=_forward(NAMED, ANY),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
+        invariant=_slices,
         saved=_saved,
         laws=NAMED.laws(True),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION),
@@ -289,6 +301,7 @@ OPS: tuple[Op, ...] = (
         samples=_forward(NAMED, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
+        invariant=_slices_of_logits,
         saved=_saved_of_logits,
         laws=(
             *NAMED.laws(False),

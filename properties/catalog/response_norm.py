@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 
 from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op import Draft, Op, Slices
 from ...reference import response_norm as formulas
 from .. import strategies
 from ..declaring import drawing, laws, refusals
@@ -87,6 +87,7 @@ OPS: tuple[Op, ...] = (
         samples=_samples,
         differentiable=("input",),
         dtypes=lambda input: (input.dtype,),
+        invariant=lambda: Slices({"input": 0}, (0,)),
         saved=_saved,
         laws=(
             laws.pair(

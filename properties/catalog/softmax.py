@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op import Draft, Op, Slices
 from ...reference import softmax as formulas
 from ...reference.formats import Format
 from .. import strategies
@@ -250,6 +250,15 @@ BACKWARD_REFUSALS = (
 )
 
 
+def _slices(arguments: tuple[str, ...], input: Tensor, dim: int, device: str) -> Slices | None:
+    """Slices along the first dim, where that is not summed over."""
+    # Across rows that lie side by side ATen's kernels on the CPU compute whole vectors in one way, and what is left in
+    # another; there only rows along the last dim are promised.
+    if input.ndim < 2 or dim in (0, -input.ndim) or (device == "cpu" and dim not in (-1, input.ndim - 1)):
+        return None
+    return Slices(dict.fromkeys(arguments, 0), (0,))
+
+
 def _forward_op(formula: Callable[..., Any], subjects: dict[str, Any], of: tuple[laws.Relation, ...]) -> Op:
     return declare(
         formula,
@@ -257,6 +266,7 @@ def _forward_op(formula: Callable[..., Any], subjects: dict[str, Any], of: tuple
         samples=drawing.inexact(_forward),
         differentiable=("input",),
         dtypes=lambda input, dtype: (_result(input, dtype),),
+        invariant=lambda input, dim, device: _slices(("input",), input, dim, device),
         saved=_saved,
         laws=of,
         refusals=REFUSALS,
@@ -271,6 +281,7 @@ def _backward_op(formula: Callable[..., Any], subjects: dict[str, Any], samples:
         samples=samples,
         differentiable=("grad_output", "output"),
         dtypes=lambda input_dtype: (input_dtype,),
+        invariant=lambda output, dim, device: _slices(("grad_output", "output"), output, dim, device),
         order=1,
         laws=(laws.linear("grad_output"),),
         refusals=BACKWARD_REFUSALS,

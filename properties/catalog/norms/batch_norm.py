@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from .... import impl
-from ....oracles.op import Draft, Op, Ranks
+from ....oracles.op import Draft, Op, Ranks, Slices
+from ....oracles.verdict import Code
+from ....oracles.violation import Unsupported
 from ....reference import batch_norm as formulas
 from ... import strategies, worlds
 from ...declaring import drawing, refusals
@@ -175,6 +178,26 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
 # ---------------------------------------------------------------------------------------------- declarations
 
 
+def _channels(own: int, device: str, **named: Any) -> Slices:
+    """Every channel has statistics of its own, in training and in evaluation.
+
+    Args:
+        own: how many outputs there are before the running statistics.
+        device: "cpu" or "cuda". named: the arguments.
+
+    Raises:
+        Unsupported: on the CPU.
+    """
+    # On the CPU the kernel of a batch, and with it the order of a channel's sums, depends on the number of channels.
+    if device == "cpu":
+        raise Unsupported(Code.NOT_APPLICABLE, "batch norm promises nothing of single channels on the CPU")
+    given = [name for name in (*RUNNING, "weight", "bias") if named.get(name) is not None]
+    # In evaluation the statistics of the batch are not computed; they come out empty.
+    statistics = 0 if named.get("training", True) else None
+    running = tuple(0 for name in RUNNING if name in given)
+    return Slices({"input": 1, **dict.fromkeys(given, 0)}, (1, *(statistics,) * (own - 1), *running))
+
+
 def _op(
     formula: Callable[..., Any],
     subjects: Mapping[str, Callable[..., Any]],
@@ -201,6 +224,7 @@ def _op(
         samples=_samples(formula, **samples),
         differentiable=shared.AFFINE,
         dtypes=_dtypes(own),
+        invariant=functools.partial(_channels, own),
         saved=_saved,
         laws=laws_of(signature, own),
         refusals=found,

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from .... import impl
-from ....oracles.op import Draft, Op
+from ....oracles.op import Draft, Op, Slices
 from ....reference import norms as formulas
 from ... import strategies
 from ...declaring import drawing, laws, refusals
@@ -189,6 +189,21 @@ ELEMENTS = refusals.refusal(
     "another number of elements", lambda input, N: {"N": N + input.numel() + 1}, RuntimeError, "N"
 )
 
+
+def _native_slices(input: Tensor, N: int) -> Slices | None:
+    # The op reads any shape of N C HxW elements; only where the samples are an axis of it can they be cut.
+    return Slices({"input": 0}, (0, 0, 0), ("N",)) if input.ndim > 1 and input.shape[0] == N else None
+
+
+def _backward_slices(input: Tensor, N: int, **named: Any) -> Slices | None:
+    if input.ndim < 2 or input.shape[0] != N:
+        return None
+    samples = dict.fromkeys(("grad_out", "input", "mean", "rstd"), 0)
+    # Group norm's backward op has no bias among its arguments, and returns its gradient wherever it is asked for.
+    outputs = shared.sums_over_slices(named["output_mask"], named["weight"], True)
+    return Slices(samples, outputs, ("N",))
+
+
 OPS: tuple[Op, ...] = (
     declare(
         formulas.group_norm,
@@ -196,6 +211,7 @@ OPS: tuple[Op, ...] = (
         samples=_forward,
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
+        invariant=lambda: Slices({"input": 0}, (0,)),
         saved=_saved,
         laws=LAWS,
         refusals=(*SHARED, refusals.shape("bias"), FLAT),
@@ -206,6 +222,7 @@ OPS: tuple[Op, ...] = (
         samples=_native,
         differentiable=shared.AFFINE,
         dtypes=shared.with_statistics,
+        invariant=_native_slices,
         saved=_saved_native,
         laws=(BATCH,),
         refusals=(*SHARED, refusals.shape("bias"), ELEMENTS),
@@ -220,6 +237,7 @@ OPS: tuple[Op, ...] = (
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
+        invariant=_backward_slices,
         order=1,
         refusals=(*SHARED, ELEMENTS),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch._refs.nn.functional
 from hypothesis import strategies as st
 
 from .... import impl
-from ....oracles.op import Draft, Op
+from ....oracles.op import Draft, Op, Slices
 from ....reference import norms as formulas
 from ...declaring import drawing, laws, refusals
 from ...declaring.declare import declare
@@ -63,6 +64,22 @@ def _has_rows(input: Tensor, normalized_shape: tuple[int, ...]) -> bool:
     return input.ndim > len(normalized_shape)
 
 
+def _rows(outputs: int) -> Callable[..., Slices | None]:
+    """The slices of a forward op with so many outputs."""
+
+    def slices(input: Tensor, normalized_shape: tuple[int, ...]) -> Slices | None:
+        return Slices({"input": 0}, (0,) * outputs) if _has_rows(input, normalized_shape) else None
+
+    return slices
+
+
+def _backward_rows(input: Tensor, normalized_shape: tuple[int, ...], **named: Any) -> Slices | None:
+    if not _has_rows(input, normalized_shape):
+        return None
+    rows = dict.fromkeys(("grad_out", "input", "mean", "rstd"), 0)
+    return Slices(rows, shared.sums_over_slices(named["output_mask"], named["weight"], named["bias"]))
+
+
 BATCH = laws.permute({"input": 0}, exact=True, when=_has_rows)
 LAWS = (laws.scale({"input": 1, "eps": 2}), BATCH, laws.mirror("input", "bias"))
 REFUSALS = (
@@ -85,6 +102,7 @@ OPS: tuple[Op, ...] = (
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
+        invariant=_rows(1),
         saved=_saved,
         laws=LAWS,
         refusals=REFUSALS,
@@ -99,6 +117,7 @@ OPS: tuple[Op, ...] = (
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
         differentiable=shared.AFFINE,
         dtypes=shared.with_statistics,
+        invariant=_rows(3),
         saved=_saved,
         laws=(BATCH,),
         refusals=REFUSALS,
@@ -114,6 +133,7 @@ OPS: tuple[Op, ...] = (
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
+        invariant=_backward_rows,
         order=1,
         refusals=REFUSALS,
     ),
