@@ -90,8 +90,8 @@ EXPLANATIONS: dict[Code, Explanation] = {
     ),
     Code.OUT_OF_BOUNDS: Explanation(
         "a kernel touched memory that is no operand's",
-        "An address that a program of the kernel reads or writes lies in none of its operands, or memory around an operand"
-        " was written. On a GPU this reads another tensor, or destroys one.",
+        "An address that a program of the kernel reads or writes lies in none of its operands, or memory around one was"
+        " written. On a GPU this reads another tensor, or destroys one.",
         "The mask of that load or store, the tail of the last block, and the strides. `opassay replay` repeats it.",
     ),
     Code.RACE: Explanation(
