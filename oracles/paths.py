@@ -114,7 +114,7 @@ class Problem:
         # Every algorithm that the formula declares is taken along the same word, because an evaluation may use any of
         # them and the bound has to cover it.
         first, *others = (
-            along(REFERENCE, word, self.operation(_plain(algorithm)), len(self.wrt), outputs, len(self.fixed))
+            along(REFERENCE, word, self.operation(_of_arrays(algorithm)), len(self.wrt), outputs, len(self.fixed))
             for algorithm in (self.op.reference, *algorithms(self.op.reference))
         )
 
@@ -130,7 +130,7 @@ class Problem:
         return [to_array(t) for t in (*self.passive, *self.inputs, *directions)]
 
 
-def _plain(formula: Callable[..., Any]) -> Callable[..., Any]:
+def _of_arrays(formula: Callable[..., Any]) -> Callable[..., Any]:
     """A formula that takes tensors, of integers say, as NumPy arrays."""
 
     def plain(*args: Any) -> Any:

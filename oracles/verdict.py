@@ -273,7 +273,7 @@ def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
 
     A text above its limit is cut; a case or snippet above its limit is left out, because half of one cannot be run.
     """
-    data: dict[str, Any] = _plain(asdict(verdict))
+    data: dict[str, Any] = _jsonable(asdict(verdict))
     failure = data["failure"]
     for name in ("case", "snippet") if failure else ():
         if len(getattr(verdict.failure, name)) > max_case:
@@ -284,14 +284,14 @@ def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
 _LONG = ("case", "snippet")
 
 
-def _plain(value: Any, limit: int = MAX_TEXT) -> Any:
+def _jsonable(value: Any, limit: int = MAX_TEXT) -> Any:
     if isinstance(value, float):
         return float(value).hex()
     if isinstance(value, str):
         # A subject's text may hold a lone surrogate, which UTF-8 cannot encode: writing the log would fail.
         return str(value)[:limit].encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {key: _plain(item, MAX_CASE if key in _LONG else MAX_TEXT) for key, item in value.items()}
+        return {key: _jsonable(item, MAX_CASE if key in _LONG else MAX_TEXT) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_jsonable(item) for item in value]
     return value if value is None else int(value)

@@ -55,7 +55,7 @@ def judge(run: Run, files: Files, *, partial: bool = False) -> list[Finding]:
     """
     verdicts = {verdict.cell.key: verdict for verdict in run.verdicts}
     findings = [
-        *_whole(run, partial),
+        *_of_the_run(run, partial),
         *_verdicts(run, files.known),
         *_known(run, files.known, verdicts, partial),
         *(_budgets(run, files, files.budget, verdicts, partial) if files.budget is not None else ()),
@@ -81,7 +81,7 @@ def finding_line(finding: Finding) -> str:
     return one_line(f"{sign} {finding.kind:<9} {finding.cell}  {finding.text}", 400)
 
 
-def _whole(run: Run, partial: bool) -> Iterator[Finding]:
+def _of_the_run(run: Run, partial: bool) -> Iterator[Finding]:
     """What is not in the record although it was planned, and a run that the framework itself broke."""
     if is_shard(run):
         text = f"the record is of shard {run.settings['shard']} alone; merge all shards first"

@@ -362,8 +362,8 @@ def _encode(run: Run, max_case: int) -> bytes:
         "profile": run.profile,
         "seed": run.seed,
         "max_examples": run.max_examples,
-        "settings": _table(run.settings),
-        "environment": _table(run.environment),
+        "settings": _short_entries(run.settings),
+        "environment": _short_entries(run.environment),
         "plan_digest": run.plan_digest,
         "started": run.started,
         "seconds": run.seconds.hex(),
@@ -376,7 +376,7 @@ def _encode(run: Run, max_case: int) -> bytes:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
 
 
-def _table(values: Mapping[str, str]) -> dict[str, str]:
+def _short_entries(values: Mapping[str, str]) -> dict[str, str]:
     return {_short(key): _short(value) for key, value in list(values.items())[:MAX_ENTRIES] if _short(key)}
 
 

@@ -17,17 +17,24 @@ from ..violation import Violation
 
 def fakes(judge: Judge, sample: Sample) -> None:
     """FAKE: shape, dtype, stride and device of forward and reverse mode outputs."""
-    eager = _described(_outputs(judge, sample.args, "eager"), with_device=True)
+    eager = _described(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
     with FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
-        _compare(judge, _described(_outputs(judge, fake, "fake tensors"), with_device=True), eager, "fake tensors")
+        _compare(
+            judge,
+            _described(_outputs_and_gradients(judge, fake, "fake tensors"), with_device=True),
+            eager,
+            "fake tensors",
+        )
     # Meta tensors are on a device of that name by definition, so only the device of fake tensors is compared.
     meta = [a.to("meta") if isinstance(a, torch.Tensor) else a for a in sample.args]
     bare = [{k: v for k, v in row.items() if k != "device"} for row in eager]
-    _compare(judge, _described(_outputs(judge, meta, "meta tensors"), with_device=False), bare, "meta tensors")
+    _compare(
+        judge, _described(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False), bare, "meta tensors"
+    )
 
 
-def _outputs(judge: Judge, args: Sequence[Any], what: str) -> list[Tensor]:
+def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str) -> list[Tensor]:
     problem = Problem(judge.op, args)
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     outputs = judge.call(problem.subject(judge.subject), *leaves, what=what)

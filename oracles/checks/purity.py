@@ -50,7 +50,7 @@ def _pure(judge: Judge, sample: Sample) -> None:
     _backward(judge, problem, cotangents)
     _untouched(judge, tensors, before, "forward + vjp")
     require_same(judge, cotangents, kept, "cotangents after backward", Code.MUTATED)
-    _aliases(judge, outputs, sample.args)
+    _shares_what_it_declares(judge, outputs, sample.args)
     _schema(judge, sample)
     _writes_what_it_declares(judge, sample)
 
@@ -92,7 +92,7 @@ def _backward(judge: Judge, problem: Problem, cotangents: Sequence[Tensor]) -> l
     return list(grads)
 
 
-def _aliases(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> None:
+def _shares_what_it_declares(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> None:
     """Each output shares memory with the argument that is declared, as an object of its own, and else with nothing."""
     declared = judge.op.promises.aliases
     sources = (None,) * len(outputs) if declared is None else declared(tuple(args))

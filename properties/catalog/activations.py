@@ -36,7 +36,7 @@ WEIGHTED = ("benign",) * 3 + ("both tails", "near zero") * 2 + tuple(VALUES)
 GRADIENTS = ("benign", "benign", "ties", "wide")
 
 
-def _samples(fill: Callable[[Callable[[str], Tensor], str, str], Named]) -> Callable[..., Any]:
+def _of_one_shape(fill: Callable[[Callable[[str], Tensor], str, str], Named]) -> Callable[..., Any]:
     """Samples of one shape, of 0 to 3 dims; `fill` makes them of (tensor of a regime, regime, that of gradients)."""
 
     @st.composite
@@ -56,17 +56,17 @@ def _samples(fill: Callable[[Callable[[str], Tensor], str, str], Named]) -> Call
     return drawing.inexact(samples)
 
 
-def _forward(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
+def _input_alone(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
     return {"input": tensor(regime)}
 
 
-def _backward(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
+def _with_cotangent(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
     """The buffer is that of torch's CPU op, so that torch's op can be judged, too."""
     grad, x = tensor(gradients), tensor(regime)
     return {"grad_output": grad, "input": x, "buffer": x.double().abs().neg().exp().to(x.dtype)}
 
 
-def _saved(input: Tensor) -> int:
+def _input_and_decay(input: Tensor) -> int:
     """The input, and exp(−|x|) where that is not rounded to a half format."""
     return drawing.bytes_of(input) * (1 if input.dtype.itemsize == 2 else 2)
 
@@ -107,10 +107,10 @@ OPS: tuple[Op, ...] = (
     declare(
         formulas.log_sigmoid,
         {"opassay": impl.log_sigmoid, "torch": torch.nn.functional.logsigmoid},
-        samples=_samples(_forward),
+        samples=_of_one_shape(_input_alone),
         differentiable=("input",),
         dtypes=lambda input: (input.dtype,),
-        saved=_saved,
+        saved=_input_and_decay,
         laws=LAWS,
         refusals=REFUSALS,
     ),
@@ -121,10 +121,10 @@ OPS: tuple[Op, ...] = (
             "torch": torch.ops.aten.log_sigmoid_forward.default,
             "decomposition": decompositions.log_sigmoid_forward,
         },
-        samples=_samples(_forward),
+        samples=_of_one_shape(_input_alone),
         differentiable=("input",),
         dtypes=lambda input: (input.dtype, input.dtype),
-        saved=_saved,
+        saved=_input_and_decay,
         laws=LAWS,
         refusals=REFUSALS,
     ),
@@ -135,7 +135,7 @@ OPS: tuple[Op, ...] = (
             "torch": torch.ops.aten.log_sigmoid_backward.default,
             "decomposition": decompositions.log_sigmoid_backward,
         },
-        samples=_samples(_backward),
+        samples=_of_one_shape(_with_cotangent),
         differentiable=("grad_output", "input"),
         dtypes=lambda input: (input.dtype,),
         order=1,

@@ -93,7 +93,7 @@ def _logits(rng: Any, regime: str, shape: tuple[int, ...], dim: int, dtype: str)
 
 
 @st.composite
-def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
+def _row_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """Shape, dim, regime; rows of length 1, odd lengths, inner and outer dims."""
     outer_rank = draw(st.sampled_from((1, 1, 0, 2)))
     scalar = kind == "ordinary" and draw(st.integers(0, 19)) == 19
@@ -112,8 +112,8 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
 
 
 @st.composite
-def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(_structures(dtype, kind))
+def _logit_samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    structure = draw(_row_structures(dtype, kind))
     shape, dim, regime = (structure[name] for name in ("shape", "dim", "regime"))
 
     def fill(rng: Any) -> Named:
@@ -122,12 +122,12 @@ def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     return Draft(fill, regime, structure["extents"])
 
 
-def _backward(op: Callable[..., Tensor]) -> Callable[..., st.SearchStrategy[Draft]]:
+def _output_samples(op: Callable[..., Tensor]) -> Callable[..., st.SearchStrategy[Draft]]:
     """Samples of a backward op: outputs of `op`, correctly rounded, of rows that have one."""
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(_structures(dtype, kind))
+        structure = draw(_row_structures(dtype, kind))
         shape, dim, regime = (structure[name] for name in ("shape", "dim", "regime"))
         whole = kind == "integers"
         # The input's dtype is that of the cotangent, or a half one where that is float32.
@@ -153,7 +153,7 @@ def _result(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return dtype or input.dtype
 
 
-def _saved(input: Tensor, dtype: torch.dtype | None) -> int:
+def _output_before_rounding(input: Tensor, dtype: torch.dtype | None) -> int:
     """The output, before it is rounded where `dtype` is narrower than what it was computed in; a zero for its shift."""
     result, wide = _result(input, dtype), drawing.wide_dtype(input)
     narrows = result is not input.dtype and torch.promote_types(wide, result) is not result
@@ -164,7 +164,7 @@ def _saved(input: Tensor, dtype: torch.dtype | None) -> int:
 # ---------------------------------------------------------------------------------------------- laws
 
 
-def _shifted(input: Tensor, rng: Any) -> Named | None:
+def _rows_shifted(input: Tensor, rng: Any) -> Named | None:
     """x -> x + c for every row alike, where that addition is exact."""
     moved = laws.plus_exactly(input, 2.0 ** int(rng.integers(-2, 6)) * rng.choice([-1.0, 1.0]))
     return None if moved is None else {"input": moved}
@@ -219,7 +219,7 @@ def _along_dim(dim: int) -> int:
 
 
 LAWS = (
-    laws.pair("shift invariance", _shifted),
+    laws.pair("shift invariance", _rows_shifted),
     laws.law("a column of -inf is absent", _with_absent, _without_absent),
     laws.sums("gradient sums to zero", 0.0, _along_dim, when=_has_rows, word=("vjp",)),
     laws.pair("permutation within the rows", _flipped, _flip),
@@ -254,10 +254,10 @@ def _forward_op(formula: Callable[..., Any], subjects: dict[str, Any], of: tuple
     return declare(
         formula,
         {"opassay": getattr(impl, formula.__name__), **subjects},
-        samples=drawing.inexact(_forward),
+        samples=drawing.inexact(_logit_samples),
         differentiable=("input",),
         dtypes=lambda input, dtype: (_result(input, dtype),),
-        saved=_saved,
+        saved=_output_before_rounding,
         laws=of,
         refusals=REFUSALS,
     )
@@ -287,7 +287,7 @@ OPS: tuple[Op, ...] = (
             "torch": _aten._softmax_backward_data.default,
             "decomposition": decompositions._softmax_backward_data,
         },
-        _backward(torch.softmax),
+        _output_samples(torch.softmax),
     ),
     _backward_op(
         formulas.log_softmax_backward_data,
@@ -295,6 +295,6 @@ OPS: tuple[Op, ...] = (
             "torch": _aten._log_softmax_backward_data.default,
             "decomposition": decompositions._log_softmax_backward_data,
         },
-        drawing.inexact(_backward(torch.log_softmax)),
+        drawing.inexact(_output_samples(torch.log_softmax)),
     ),
 )

@@ -74,8 +74,8 @@ def declare(
         devices=devices,
     )
     # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.
-    kept = None if saved is None else _saved(signature, op, saved)
-    shared = None if aliases is None else _aliases(signature, op, aliases)
+    kept = None if saved is None else _saved_by_position(signature, op, saved)
+    shared = None if aliases is None else _aliases_by_position(signature, op, aliases)
     return dataclasses.replace(op, promises=dataclasses.replace(op.promises, saved=kept, aliases=shared))
 
 
@@ -96,7 +96,9 @@ def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) 
     return by_position
 
 
-def _saved(signature: Signature, op: Op, saved: Callable[..., int]) -> Callable[[Args, frozenset[int]], int]:
+def _saved_by_position(
+    signature: Signature, op: Op, saved: Callable[..., int]
+) -> Callable[[Args, frozenset[int]], int]:
     read = signature.reader(f"{op.name}: saved", saved, "wanted")
 
     def by_position(args: Args, wanted: Collection[int]) -> int:
@@ -106,7 +108,7 @@ def _saved(signature: Signature, op: Op, saved: Callable[..., int]) -> Callable[
     return by_position
 
 
-def _aliases(
+def _aliases_by_position(
     signature: Signature, op: Op, aliases: Callable[..., Sequence[str | None]]
 ) -> Callable[[Args], tuple[int | None, ...]]:
     read = signature.reader(f"{op.name}: aliases", aliases)

@@ -92,10 +92,10 @@ def rows(
         table: (number of rows, elements of a row); by default a row is the last axis.
     """
     found = values(rng, regime, table or (math.prod(shape[:-1]), math.prod(shape[-1:])), dtype, known)
-    return _shaped(strategies.to_dtype(np.reshape(found, tuple(shape)), dtype), shape)
+    return _in_shape(strategies.to_dtype(np.reshape(found, tuple(shape)), dtype), shape)
 
 
-def _shaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+def _in_shape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """NumPy makes a vector of what has no axes when it is copied."""
     return tensor if shape else tensor.reshape(())
 
@@ -112,7 +112,7 @@ def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
     values = np.asarray(rng.standard_normal(tuple(shape)))
     if kind == "integers":
         values = np.asarray(strategies.integers(rng, tuple(shape), FORMATS[dtype]))
-    return _shaped(strategies.to_dtype(values, dtype), shape)
+    return _in_shape(strategies.to_dtype(values, dtype), shape)
 
 
 # ------------------------------------------------------------------------------------- samples, for declarations

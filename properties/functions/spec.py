@@ -101,10 +101,10 @@ class Spec:
         # Only what differs from the default is written, so that a small function has a short text in a case file, and
         # an old case file stays valid where a field is added.
         differing = {f.name: told[f.name] for f in dataclasses.fields(self) if told[f.name] != f.default}
-        return json.dumps(differing, default=_plain)
+        return json.dumps(differing, default=_as_lists)
 
 
-def _plain(value: Any) -> Any:
+def _as_lists(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset) else [value.factors, value.number, value.total]
 
 

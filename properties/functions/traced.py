@@ -95,7 +95,7 @@ class _Reader(torch.fx.Interpreter):
 # ------------------------------------------------------------------------------------------------------- the rules
 
 
-def _same(x: Any, *args: Any, **kwargs: Any) -> Any:
+def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
@@ -103,7 +103,7 @@ def _axes(dim: Any) -> Any:
     return tuple(dim) if isinstance(dim, (list, tuple)) and dim else dim if isinstance(dim, int) else None
 
 
-def _sum(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def _summed(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     return np.sum(x, axis=_axes(dim), keepdims=keepdim)
 
 
@@ -115,7 +115,7 @@ def _largest(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return np.max(x, axis=_axes(dim), keepdims=keepdim)
 
 
-def _scaled(f: Rule) -> Rule:
+def _with_alpha(f: Rule) -> Rule:
     return lambda a, b, alpha=1: f(a, b if alpha == 1 else b * alpha)
 
 
@@ -170,7 +170,7 @@ def _full(x: Any, value: Any, **kwargs: Any) -> Any:
     return np.full(np.shape(x), float(value))
 
 
-def _shaped(value: float) -> Rule:
+def _filled_with(value: float) -> Rule:
     return lambda shape, **kwargs: np.full(tuple(shape), value)
 
 
@@ -186,11 +186,11 @@ RULES: dict[Any, Rule] = {
             aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default, aten.lift_fresh.default,
             aten.contiguous.default, aten.positive.default,
         ),
-        _same,
+        _unchanged,
     ),
-    **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _scaled(np.add)),
-    **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), _scaled(np.subtract)),
-    **dict.fromkeys((aten.rsub.Scalar, aten.rsub.Tensor), _scaled(lambda a, b: b - a)),
+    **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _with_alpha(np.add)),
+    **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), _with_alpha(np.subtract)),
+    **dict.fromkeys((aten.rsub.Scalar, aten.rsub.Tensor), _with_alpha(lambda a, b: b - a)),
     **dict.fromkeys((aten.mul.Tensor, aten.mul.Scalar), np.multiply),
     **dict.fromkeys((aten.div.Tensor, aten.div.Scalar), np.divide),
     **dict.fromkeys((aten.gt.Scalar, aten.gt.Tensor), np.greater),
@@ -201,7 +201,7 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys((aten.ne.Scalar, aten.ne.Tensor), np.not_equal),
     **dict.fromkeys((aten.logical_not.default, aten.bitwise_not.default), np.logical_not),
     **dict.fromkeys((aten.logical_and.default, aten.bitwise_and.Tensor), np.logical_and),
-    **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList), _sum),
+    **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList), _summed),
     **dict.fromkeys((aten.mean.default, aten.mean.dim), _mean),
     **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _view),
     **dict.fromkeys((aten.expand.default, aten.expand_copy.default), _expand),
@@ -212,8 +212,8 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys((aten.zeros_like.default,), lambda x, **kwargs: np.zeros(np.shape(x))),
     aten.full_like.default: _full,
     aten.full.default: lambda shape, value, **kwargs: np.full(tuple(shape), float(value)),
-    aten.ones.default: _shaped(1.0),
-    aten.zeros.default: _shaped(0.0),
+    aten.ones.default: _filled_with(1.0),
+    aten.zeros.default: _filled_with(0.0),
     aten.scalar_tensor.default: lambda value, **kwargs: np.float64(value),
     aten.neg.default: np.negative,
     aten.abs.default: np.absolute,

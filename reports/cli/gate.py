@@ -116,7 +116,7 @@ def update_command(record: Path, budget: Path, allow_raise: tuple[str, ...], rea
         raise Stop(exit_codes.USAGE, str(err)) from err
     with as_usage():
         write_atomically(budget, baseline.dump_budget(after))
-    _say(changes, f"{len(changes)} changes in {budget}")
+    _print_changes(changes, f"{len(changes)} changes in {budget}")
     return exit_codes.OK
 
 
@@ -152,7 +152,7 @@ def accept_command(
         raise Stop(exit_codes.USAGE, str(err)) from err
     with as_usage():
         write_atomically(known, baseline.dump_known(after))
-    _say(changes, f"{len(changes)} changes in {known}")
+    _print_changes(changes, f"{len(changes)} changes in {known}")
     return exit_codes.OK
 
 
@@ -171,7 +171,7 @@ def prune_command(record: Path, budget: Path, known: Path) -> int:
             write_atomically(budget, baseline.dump_budget(kept))
         if accepted is not None:
             write_atomically(known, baseline.dump_known(left))
-    _say(said, f"{len(said)} entries removed")
+    _print_changes(said, f"{len(said)} entries removed")
     return exit_codes.OK
 
 
@@ -213,7 +213,7 @@ def _columns(first: str, *others: str) -> None:
     click.echo("  ".join([first, *(one_line(text, 600) for text in others)]))
 
 
-def _say(lines: list[Any], last: str) -> None:
+def _print_changes(lines: list[Any], last: str) -> None:
     for line in lines:
         click.echo(one_line(str(line), 1000))
     click.echo(last)

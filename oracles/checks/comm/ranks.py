@@ -93,7 +93,7 @@ def _judge_word(judge: Judge, sample: Sample, word: Word, bounds: Sequence[int])
             if kind == PARTIAL:
                 _sum_within(judge, parts, ball, expected.names[i], name)
             else:
-                judge.output(expected, i, _whole(judge, parts, kind, expected.names[i], name), ball)
+                judge.output(expected, i, _held_together(judge, parts, kind, expected.names[i], name), ball)
 
 
 def _at_home(ranks: Ranks, problem: Problem, outputs: int) -> tuple[list[Kind], list[Kind]]:
@@ -133,7 +133,7 @@ def _part(t: Tensor, kind: Kind, rank: int, rows: slice) -> Tensor:
     return t if kind == SHARED or rank == 0 else torch.zeros_like(t)
 
 
-def _whole(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, path: str) -> Tensor:
+def _held_together(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, path: str) -> Tensor:
     """What the ranks hold together of a result that is not partial.
 
     Args:

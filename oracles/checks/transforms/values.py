@@ -60,10 +60,10 @@ def _words(judge: Judge, sample: Sample, words: Sequence[Word]) -> None:
     for word in judge.offered(words):
         for engine in engines_of(word):
             results = judge.hold(sample, word, engine)
-            _dtypes(judge, sample, word, engine, results)
+            _require_cotangent_dtypes(judge, sample, word, engine, results)
 
 
-def _dtypes(judge: Judge, sample: Sample, word: Word, engine: str, results: Sequence[Tensor]) -> None:
+def _require_cotangent_dtypes(judge: Judge, sample: Sample, word: Word, engine: str, results: Sequence[Tensor]) -> None:
     """A cotangent has the dtype of its primal; torch enforces it for most paths, and this for all.
 
     Args:

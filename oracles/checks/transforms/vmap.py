@@ -48,7 +48,7 @@ def vmapped(judge: Judge, sample: Sample) -> None:
             loops[varied] = _Loop(judge, sample, varied)
         # torch 2.13 misplaces the batch of an output that depends on no batched input. Such an output exists only where
         # some input is not batched; so the batch is asked for as the last axis only where every input is batched.
-        _one(judge, sample, tensors, dims, loops[varied], last=None not in dims and bool(rng.integers(2)))
+        _judge_batching(judge, sample, tensors, dims, loops[varied], last=None not in dims and bool(rng.integers(2)))
 
 
 class _Loop:
@@ -104,7 +104,7 @@ def _numbered(number: int, choices: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
     return tuple(reversed(found))
 
 
-def _one(
+def _judge_batching(
     judge: Judge,
     sample: Sample,
     tensors: Sequence[int],
@@ -169,8 +169,10 @@ def _unless_refused(
     with judge.tally.clock("reference"):
         values = [np.asarray(ball.centre) for ball in loop.read[len(loop.read) - len(written) :]]
         blank = [torch.full_like(a, math.nan) if i in varied and is_float(a) else a for i, a in enumerate(first)]
-        reached = _written(judge, blank, len(written))
-    must = [judge.op.label(i) for i, k in shared if not all(_same(values[k][0], row) for row in values[k][1:])]
+        reached = _values_written(judge, blank, len(written))
+    must = [
+        judge.op.label(i) for i, k in shared if not all(_equal_with_nan(values[k][0], row) for row in values[k][1:])
+    ]
     may = any(np.isnan(reached[k]).any() for _, k in shared)
     try:
         outputs = judge.call(call, *batched, what=what)
@@ -191,14 +193,14 @@ def _unless_refused(
     return outputs
 
 
-def _written(judge: Judge, args: Sequence[Any], count: int) -> list[Any]:
+def _values_written(judge: Judge, args: Sequence[Any], count: int) -> list[Any]:
     """What the formula says a call writes, as arrays."""
     problem = Problem(judge.op, args)
     read = balls(problem.formula((), 0), problem.arrays(), judge.contract_of(0))
     return [np.asarray(ball.centre) for ball in read[len(read) - count :]]
 
 
-def _same(a: Any, b: Any) -> bool:
+def _equal_with_nan(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b, equal_nan=True))
 
 

@@ -72,7 +72,7 @@ def filled(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
     return {"input": x, **named, **given}
 
 
-def _samples(
+def _forward_samples(
     formula: Callable[..., Any], least: int = 0, needs: tuple[str, ...] = (), **fixed: Any
 ) -> Callable[..., st.SearchStrategy[Draft]]:
     """Strategy of samples for the signature of a formula.
@@ -107,7 +107,7 @@ def _samples(
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def _dtypes(own: int) -> Callable[..., Any]:
+def _outputs_and_running(own: int) -> Callable[..., Any]:
     """Those of out, or of out and the statistics that are saved, and of the running statistics that are given."""
 
     def dtypes(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None) -> Any:
@@ -117,7 +117,7 @@ def _dtypes(own: int) -> Callable[..., Any]:
     return dtypes
 
 
-def _saved(
+def _input_and_channel_statistics(
     input: Tensor,
     weight: Tensor | None,
     training: bool,
@@ -189,7 +189,7 @@ def _op(
         formula: of the same name as the production op. subjects: other implementations.
         own: how many outputs it has before the running statistics.
         strict: whether it refuses what torch's function does.
-        ranks: how it runs over ranks. samples: as for `_samples`.
+        ranks: how it runs over ranks. samples: as for `_forward_samples`.
     """
     signature = Signature(formula)
     found = _refusals(signature, strict)
@@ -198,10 +198,10 @@ def _op(
     return declare(
         formula,
         {"opassay": getattr(impl, formula.__name__), **subjects},
-        samples=_samples(formula, **samples),
+        samples=_forward_samples(formula, **samples),
         differentiable=shared.AFFINE,
-        dtypes=_dtypes(own),
-        saved=_saved,
+        dtypes=_outputs_and_running(own),
+        saved=_input_and_channel_statistics,
         laws=laws_of(signature, own),
         refusals=found,
         mutates=tuple(name for name in RUNNING if name in signature),

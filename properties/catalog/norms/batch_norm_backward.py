@@ -25,7 +25,7 @@ ALL = (True, True, True)
 MASKS = (ALL,) * 3 + ((True, False, True), (False, True, True), (True, False, False))
 
 
-def _samples(signature: Signature, needs_weight: bool) -> Callable[..., st.SearchStrategy[Draft]]:
+def _saved_and_cotangents(signature: Signature, needs_weight: bool) -> Callable[..., st.SearchStrategy[Draft]]:
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         structure = draw(structures(dtype, kind))
@@ -51,7 +51,7 @@ def _samples(signature: Signature, needs_weight: bool) -> Callable[..., st.Searc
     return samples
 
 
-def _dtypes(
+def _of_wanted_gradients(
     input: Tensor, weight: Tensor | None, running_mean: Tensor | None, save_mean: Tensor | None,
     training: bool = True, output_mask: tuple[bool, ...] = ALL,
 ) -> Any:  # fmt: skip
@@ -103,10 +103,10 @@ def _op(formula: Callable[..., Any], subjects: dict[str, Any], needs_weight: boo
     return declare(
         formula,
         {"opassay": getattr(impl, formula.__name__), **subjects},
-        samples=_samples(Signature(formula), needs_weight),
+        samples=_saved_and_cotangents(Signature(formula), needs_weight),
         # The derivative by the statistics is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
-        dtypes=_dtypes,
+        dtypes=_of_wanted_gradients,
         order=1,
         laws=LAWS,
         refusals=REFUSALS,

@@ -22,7 +22,7 @@ Tensor = torch.Tensor
 
 
 @st.composite
-def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
+def _group_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """What group_norm samples have in common: shapes, affine dtypes, regime, eps; input of 2 to 5 dims."""
     rank = draw(st.sampled_from((1, 1, 2, 0, 3)))
     (n, groups), (per_group, *positions) = draw(strategies.shapes(kind, 1 + rank, 2))
@@ -55,8 +55,8 @@ def _sizes(input: Tensor) -> dict[str, int]:
 
 
 @st.composite
-def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(_structures(dtype, kind))
+def _plain_samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    structure = draw(_group_structures(dtype, kind))
     (_, *others), groups = structure["shape"], structure["groups"]
     # Torch's function refuses one element per group where there is one sample, so there are two then.
     if math.prod(structure["shape"]) == groups:
@@ -66,7 +66,7 @@ def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
 @st.composite
 def _native(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(_structures(dtype, kind))
+    structure = draw(_group_structures(dtype, kind))
     flat = draw(st.sampled_from((False, False, False, True)))
 
     def fill(rng: Any) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
 
 
 @st.composite
-def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(_structures(dtype, kind))
+def _saved_and_cotangent(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    structure = draw(_group_structures(dtype, kind))
     mask = draw(st.sampled_from(drawing.MASKS))
 
     def fill(rng: Any) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def _saved(input: Tensor, num_groups: int, weight: Tensor | None, wanted: set[str]) -> int:
+def _input_and_group_statistics(input: Tensor, num_groups: int, weight: Tensor | None, wanted: set[str]) -> int:
     return shared.saved(input, weight, shared.bytes_of_statistics(input, len(input) * num_groups), wanted)
 
 
@@ -128,7 +128,7 @@ def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bo
 # ---------------------------------------------------------------------------------------------- laws
 
 
-def _shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[Named] | None:
+def _groups_shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[Named] | None:
     """x and x + c with one c per group, both exact."""
     n, channels, positions = _sizes(input).values()
     if channels * positions == num_groups or not input.numel():
@@ -168,7 +168,7 @@ def _has_samples(input: Tensor) -> bool:
 BATCH = laws.permute({"input": 0}, exact=True, when=_has_samples)
 LAWS = (
     laws.scale({"input": 1, "eps": 2}),
-    laws.law("shift of each group", _shifted, lambda first, second: (second, first)),
+    laws.law("shift of each group", _groups_shifted, lambda first, second: (second, first)),
     BATCH,
     laws.pair("permutation of the groups", _groups_rolled, _roll_groups, exact=True),
     laws.law("each group a sample of its own", _groups_as_samples, _reshaped, exact=True),
@@ -193,10 +193,10 @@ OPS: tuple[Op, ...] = (
     declare(
         formulas.group_norm,
         {"opassay": impl.group_norm, "torch": torch.nn.functional.group_norm},
-        samples=_forward,
+        samples=_plain_samples,
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
-        saved=_saved,
+        saved=_input_and_group_statistics,
         laws=LAWS,
         refusals=(*SHARED, refusals.shape("bias"), FLAT),
     ),
@@ -216,7 +216,7 @@ OPS: tuple[Op, ...] = (
             "opassay": impl.native_group_norm_backward,
             "torch": torch.ops.aten.native_group_norm_backward.default,
         },
-        samples=_backward,
+        samples=_saved_and_cotangent,
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,

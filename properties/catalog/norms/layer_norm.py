@@ -22,7 +22,7 @@ CENTRES, NUMBERS = {"weight": 1.0, "bias": 0.0}, {"eps": drawing.EPS}
 
 
 @st.composite
-def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+def _saved_and_cotangent(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     structure = draw(drawing.row_structures(dtype, kind, CENTRES, NUMBERS))
     # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
     eps = structure["numbers"].pop("eps") or 1e-5
@@ -45,7 +45,9 @@ def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def _saved(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, wanted: set[str]) -> int:
+def _input_and_row_statistics(
+    input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, wanted: set[str]
+) -> int:
     rows = math.prod(input.shape[: input.ndim - len(normalized_shape)])
     return shared.saved(input, weight, shared.bytes_of_statistics(input, rows), wanted)
 
@@ -85,7 +87,7 @@ OPS: tuple[Op, ...] = (
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
-        saved=_saved,
+        saved=_input_and_row_statistics,
         laws=LAWS,
         refusals=REFUSALS,
     ),
@@ -99,7 +101,7 @@ OPS: tuple[Op, ...] = (
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
         differentiable=shared.AFFINE,
         dtypes=shared.with_statistics,
-        saved=_saved,
+        saved=_input_and_row_statistics,
         laws=(BATCH,),
         refusals=REFUSALS,
     ),
@@ -110,7 +112,7 @@ OPS: tuple[Op, ...] = (
             "torch": torch.ops.aten.native_layer_norm_backward.default,
             "decomposition": torch._decomp.decompositions.native_layer_norm_backward,
         },
-        samples=_backward,
+        samples=_saved_and_cotangent,
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
