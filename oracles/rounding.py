@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..reference.array import Array, Operands, Params, algorithms
+from ..reference.formats import Format, ulp_array
 from .contract import Contract
 
 #: Radii are computed in floating point themselves; this relative excess per operation covers their roundings.
@@ -64,6 +65,11 @@ class Ball(Array):
     def radii(self) -> Any:
         """The radius of every element."""
         return np.zeros(self.shape) if self.radius is None else np.broadcast_to(self.radius, self.shape)
+
+    def half_widths(self, fmt: Format) -> Any:
+        """Half-width of the accept set of every element, as float64, for outputs in a format."""
+        radius = np.asarray(self.radii(), dtype=np.float64)
+        return radius + 0.5 * ulp_array(fmt, np.abs(np.asarray(self.centre, dtype=np.float64)) + radius)
 
 
 def ball(values: Any, contract: Contract) -> Ball:
@@ -250,15 +256,10 @@ def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
 
 def _extreme(choose: Any) -> Callable[..., Ball]:
     def rule(contract: Contract, a: Ball, b: Ball) -> Ball:
-        return Ball(choose(a.centre, b.centre), _worse(a.radius, b.radius), contract)
+        exact = a.radius is None and b.radius is None
+        return Ball(choose(a.centre, b.centre), None if exact else np.maximum(_radius(a), _radius(b)), contract)
 
     return rule
-
-
-def _worse(a: Any, b: Any) -> Any:
-    if a is None and b is None:
-        return None
-    return np.maximum(0.0 if a is None else a, 0.0 if b is None else b)
 
 
 def _where(contract: Contract, a: Ball, b: Ball, condition: Any) -> Ball:

@@ -29,8 +29,10 @@ class Outcome(enum.StrEnum):
     ERROR = "error"  # the framework or the reference raised
 
 
-#: Outcomes that mean the question was asked and answered.
-CHECKED = frozenset({Outcome.VERIFIED, Outcome.WEAK, Outcome.FAIL, Outcome.UNSTABLE})
+#: Outcomes of a promise that held, of one that was broken, and of a question that was asked and answered.
+HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
+FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
+CHECKED = HELD | FAILED
 
 
 class Code(enum.StrEnum):
@@ -65,6 +67,10 @@ class Code(enum.StrEnum):
     HARNESS = "OA503"
     READING = "OA504"  # two readings of one formula contradict each other
     DECLARATION = "OA505"  # the declaration of the op is wrong: it does not say what it has to
+
+
+#: What a cell is made of, in the order of its fields.
+AXES = ("op", "property", "dtype", "device", "subject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +192,7 @@ def charged(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return found
 
 
-_ANSWERED = frozenset({Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSTABLE})
+_ANSWERED = HELD | {Outcome.UNSTABLE}
 
 
 def _answerable(verdicts: Sequence[Verdict], seen: Verdict) -> int | None:

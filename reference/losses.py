@@ -127,20 +127,6 @@ def nll_loss2d_forward(
     return _negative_log_likelihood(self, target, weight, reduction, ignore_index)
 
 
-def _gradient(
-    grad_output: Array, input: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int, total: Array
-) -> Array:
-    targets = _Targets.of(input, target, ignore_index)
-    g = grad_output if reduction == NONE else np.reshape(grad_output, ())
-    g = g / np.reshape(total, ()) if reduction == MEAN else g
-    if not targets.counts.any():
-        return np.where(False, input, 0.0) + np.sum(np.where(False, g, 0.0))
-    value = np.broadcast_to(-g, targets.counts.shape) if weight is None else -g * targets.look_up(weight)
-    # Each position adds to one element, its target's, of zeros: the adjoint of picking it.
-    value = np.where(targets.counts, value, 0.0)
-    return scatter(np.expand_dims(value, targets.axis), targets.grid(), np.shape(input))
-
-
 def nll_loss_backward(
     grad_output: Array, self: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int,
     total_weight: Array,
@@ -152,7 +138,15 @@ def nll_loss_backward(
         self, target, weight, reduction, ignore_index: as in `nll_loss_forward`.
         total_weight: (), as `nll_loss_forward` returns it.
     """
-    return _gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight)
+    targets = _Targets.of(self, target, ignore_index)
+    g = grad_output if reduction == NONE else np.reshape(grad_output, ())
+    g = g / np.reshape(total_weight, ()) if reduction == MEAN else g
+    if not targets.counts.any():
+        return np.where(False, self, 0.0) + np.sum(np.where(False, g, 0.0))
+    value = np.broadcast_to(-g, targets.counts.shape) if weight is None else -g * targets.look_up(weight)
+    # Each position adds to one element, its target's, of zeros: the adjoint of picking it.
+    value = np.where(targets.counts, value, 0.0)
+    return scatter(np.expand_dims(value, targets.axis), targets.grid(), np.shape(self))
 
 
 def nll_loss2d_backward(
@@ -164,7 +158,7 @@ def nll_loss2d_backward(
     Args:
         grad_output, self, target, weight, reduction, ignore_index, total_weight: as in `nll_loss_backward`.
     """
-    return _gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight)
+    return nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight)
 
 
 def cross_entropy(

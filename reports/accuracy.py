@@ -6,13 +6,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..oracles.verdict import CHECKED, Outcome, Verdict
+from ..oracles.verdict import CHECKED, HELD, Verdict
 from .page.chart import series_name, short_dtype
 from .text import code_span, grouped, has_ulps, markdown, number
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.
 LISTED = ("FWD", "VJP")
-_GOOD = (Outcome.VERIFIED, Outcome.WEAK)
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def _line(op: str, series: str, verdicts: Sequence[Verdict]) -> Line:
     return Line(
         op=op,
         series=series,
-        held=sum(v.outcome in _GOOD for v in verdicts),
+        held=sum(v.outcome in HELD for v in verdicts),
         checked=len(verdicts),
         samples=sum(v.measure.samples for v in verdicts),
         judged=sum(v.measure.judged for v in verdicts),

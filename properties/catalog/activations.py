@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from torch._decomp import decompositions
 
-from ... import impl
 from ...oracles.op import Draft, Op
 from ...reference import activations as formulas
 from ...reference.formats import Format
@@ -17,6 +15,7 @@ from .. import strategies
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
+from ..declaring.subjects import ours, with_aten
 
 Tensor = torch.Tensor
 
@@ -103,38 +102,26 @@ BACKWARD_REFUSALS = (
     refusals.integer("input", "int64"),
 )
 
+
+def _forward_op(formula: Callable[..., Any], subjects: Named, outputs: int) -> Op:
+    return declare(
+        formula,
+        subjects,
+        samples=_of_one_shape(_input_alone),
+        differentiable=("input",),
+        dtypes=lambda input: (input.dtype,) * outputs,
+        saved=_input_and_decay,
+        laws=LAWS,
+        refusals=REFUSALS,
+    )
+
+
 OPS: tuple[Op, ...] = (
-    declare(
-        formulas.log_sigmoid,
-        {"opassay": impl.log_sigmoid, "torch": torch.nn.functional.logsigmoid},
-        samples=_of_one_shape(_input_alone),
-        differentiable=("input",),
-        dtypes=lambda input: (input.dtype,),
-        saved=_input_and_decay,
-        laws=LAWS,
-        refusals=REFUSALS,
-    ),
-    declare(
-        formulas.log_sigmoid_forward,
-        {
-            "opassay": impl.log_sigmoid_forward,
-            "torch": torch.ops.aten.log_sigmoid_forward.default,
-            "decomposition": decompositions.log_sigmoid_forward,
-        },
-        samples=_of_one_shape(_input_alone),
-        differentiable=("input",),
-        dtypes=lambda input: (input.dtype, input.dtype),
-        saved=_input_and_decay,
-        laws=LAWS,
-        refusals=REFUSALS,
-    ),
+    _forward_op(formulas.log_sigmoid, ours(formulas.log_sigmoid, torch=torch.nn.functional.logsigmoid), 1),
+    _forward_op(formulas.log_sigmoid_forward, with_aten(formulas.log_sigmoid_forward), 2),
     declare(
         formulas.log_sigmoid_backward,
-        {
-            "opassay": impl.log_sigmoid_backward,
-            "torch": torch.ops.aten.log_sigmoid_backward.default,
-            "decomposition": decompositions.log_sigmoid_backward,
-        },
+        with_aten(formulas.log_sigmoid_backward),
         samples=_of_one_shape(_with_cotangent),
         differentiable=("grad_output", "input"),
         dtypes=lambda input: (input.dtype,),

@@ -61,7 +61,7 @@ def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, 
     }
 
 
-def _ignore_index(structure: dict[str, Any]) -> int:
+def _ignore_index(structure: Named) -> int:
     """One of the integers: a class, or not; within the target's dtype if targets are to hold it."""
     classes: int = structure["classes"]
     if structure["target"] == "uint8":
@@ -71,7 +71,7 @@ def _ignore_index(structure: dict[str, Any]) -> int:
     return chosen
 
 
-def _target(rng: Any, structure: dict[str, Any]) -> torch.Tensor:
+def _target(rng: Any, structure: Named) -> torch.Tensor:
     """Class indices, some of them ignored; all of them where there is no class."""
     shape, classes, ignored = structure["shape"], structure["classes"], structure["ignored"]
     of = shape[:1] + shape[2:] if len(shape) > 1 else ()
@@ -86,7 +86,7 @@ def _target(rng: Any, structure: dict[str, Any]) -> torch.Tensor:
     return torch.from_numpy(np.asarray(index)).to(getattr(torch, structure["target"]))
 
 
-def _scores(rng: Any, structure: dict[str, Any], dtype: str) -> torch.Tensor:
+def _scores(rng: Any, structure: Named, dtype: str) -> torch.Tensor:
     """The input; classes are the row that a regime fills."""
     shape, classes = structure["shape"], structure["classes"]
     table = (math.prod(shape) // max(classes, 1), classes)
@@ -96,7 +96,7 @@ def _scores(rng: Any, structure: dict[str, Any], dtype: str) -> torch.Tensor:
     return strategies.to_dtype(np.reshape(values, shape), dtype)
 
 
-def _class_weights(rng: Any, structure: dict[str, Any]) -> torch.Tensor | None:
+def _class_weights(rng: Any, structure: Named) -> torch.Tensor | None:
     """One weight per class, or None."""
     kind, classes = structure["weight"], structure["classes"]
     if kind is None:
@@ -111,7 +111,7 @@ def _class_weights(rng: Any, structure: dict[str, Any]) -> torch.Tensor | None:
     return strategies.to_dtype(draws[kind](), structure["weight dtype"])
 
 
-def _arguments(rng: Any, structure: dict[str, Any], dtype: str, names: Reductions) -> dict[str, Any]:
+def _arguments(rng: Any, structure: Named, dtype: str, names: Reductions) -> dict[str, Any]:
     """What the losses take, by name."""
     return {
         "input": _scores(rng, structure, dtype),
@@ -130,14 +130,13 @@ def _loss_samples(names: Reductions, ranks: tuple[int, ...], **numbers: tuple[fl
     """
 
     @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         structure = draw(_class_structures(dtype, kind, ranks))
-        drawn = {name: draw(st.sampled_from(choices)) for name, choices in numbers.items()}
-        return Draft(
-            lambda rng: _arguments(rng, structure, dtype, names) | drawn, structure["regime"], structure["extents"]
-        )
+        return structure | {"numbers": {name: draw(st.sampled_from(choices)) for name, choices in numbers.items()}}
 
-    return samples
+    return drawing.samples_of(
+        structures, lambda rng, structure, dtype: _arguments(rng, structure, dtype, names) | structure["numbers"]
+    )
 
 
 def _gradient_samples(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]:
@@ -148,22 +147,22 @@ def _gradient_samples(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy
     """
 
     @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         structure = draw(_class_structures(dtype, kind, ranks))
-        kept = draw(st.sampled_from(drawing.dtypes_beside(dtype)))
+        return structure | {"kind": kind, "total dtype": draw(st.sampled_from(drawing.dtypes_beside(dtype)))}
 
-        def fill(rng: Any) -> Named:
-            given = _arguments(rng, structure, dtype, NUMBERED)
-            target = given["target"]
-            # Where no weight is left, a number is drawn in its place, because a total of zero is judged in the losses.
-            found = total_weight(target, given["weight"], given["ignore_index"])
-            total = strategies.to_dtype(np.asarray(found or rng.uniform(0.5, 2.0)), kept).reshape(())
-            shape = target.shape if given["reduction"] == NUMBERED.none else ()
-            return given | {"grad_output": drawing.cotangent(rng, shape, dtype, kind), "total_weight": total}
+    def fill(rng: Any, structure: Named, dtype: str) -> Named:
+        given = _arguments(rng, structure, dtype, NUMBERED)
+        target = given["target"]
+        # Where no weight is left, a number is drawn in its place, because a total of zero is judged in the losses.
+        found = total_weight(target, given["weight"], given["ignore_index"])
+        number = np.asarray(found or rng.uniform(0.5, 2.0))
+        total = strategies.to_dtype(number, structure["total dtype"]).reshape(())
+        shape = target.shape if given["reduction"] == NUMBERED.none else ()
+        grad = drawing.cotangent(rng, shape, dtype, structure["kind"])
+        return given | {"grad_output": grad, "total_weight": total}
 
-        return Draft(fill, structure["regime"], structure["extents"])
-
-    return samples
+    return drawing.samples_of(structures, fill)
 
 
 # ---------------------------------------------------------------------------------------------- promises

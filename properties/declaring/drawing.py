@@ -118,6 +118,24 @@ def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
 # ------------------------------------------------------------------------------------- samples, for declarations
 
 
+def samples_of(
+    structures: Callable[[str, str], st.SearchStrategy[Named]], fill: Callable[[Any, Named, str], Any]
+) -> Callable[..., st.SearchStrategy[Draft]]:
+    """Samples whose structure Hypothesis draws and whose data NumPy fills in.
+
+    Args:
+        structures: (dtype name, kind) -> strategy of structures; each has its "regime" and its "extents" (see `Draft`).
+        fill: (generator, structure, dtype name) -> the arguments.
+    """
+
+    @st.composite
+    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+        structure = draw(structures(dtype, kind))
+        return Draft(lambda rng: fill(rng, structure, dtype), structure["regime"], structure["extents"])
+
+    return samples
+
+
 @st.composite
 def row_structures(
     draw: st.DrawFn, dtype: str, kind: str, centres: Mapping[str, float], numbers: Mapping[str, Sequence[Any]]
@@ -161,15 +179,10 @@ def normalized_rows(centres: Mapping[str, float], **numbers: Sequence[Any]) -> C
     for name, choices in numbers.items():
         if not choices:
             raise ValueError(f"{name}={choices!r}: need at least one value to draw from")
-
-    @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(row_structures(dtype, kind, centres, numbers))
-        return Draft(
-            lambda rng: row_arguments(rng, structure, dtype, centres), structure["regime"], structure["extents"]
-        )
-
-    return samples
+    return samples_of(
+        lambda dtype, kind: row_structures(dtype, kind, centres, numbers),
+        lambda rng, structure, dtype: row_arguments(rng, structure, dtype, centres),
+    )
 
 
 def inexact(samples: Callable[..., Any], why: str = "an exponential is exact on no data") -> Callable[..., Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,27 +59,6 @@ class Spec:
     def dirty(self) -> frozenset[int]:
         """Positions of the tensors that are written."""
         return frozenset(t.factors[0][0] for t, way in zip(self.terms, self.ways, strict=True) if way == "dirty")
-
-    def features(self) -> Iterator[str]:
-        """The features of the contract that the function uses, by name."""
-        yield f"arity {self.arity}"
-        yield f"outputs in {self.container}"
-        yield f"vmap rule: {self.rule}"
-        for way in sorted(set(self.ways)):
-            yield f"output: {way}"
-        told = {
-            "sum over all elements": any(term.total for term in self.terms),
-            "outputs that are no floating tensors": self.extras,
-            "None as a gradient": bool(self.constants),
-            "saved in another order for forward": self.backward_order != self.forward_order,
-            "outputs saved": self.saves_outputs,
-            "gradients in broadcast shape": self.broadcasts,
-            "undefined cotangents": not self.materializes,
-            "needs_input_grad asked": self.frugal,
-            "number between tensors": 0 < self.number_at < self.arity,
-            "batch put last by the vmap rule": self.last_dim and self.rule == "whole",
-        }
-        yield from (name for name, used in told.items() if used)
 
     def written_otherwise(self) -> Spec:
         """The same formula in another container, with other orders of saving and the generated vmap rule."""

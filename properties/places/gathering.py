@@ -184,11 +184,3 @@ def gather(world: World, deadline: float = DEADLINE) -> None:
         local = LocalTeam(world, deadline)
         worlds.keep(_RANKS, local)
     local.enter()
-
-
-def disband() -> None:
-    """End what `gather` and `join` began; a later call begins anew."""
-    try:
-        worlds.dismiss(_RANKS)
-    finally:
-        worlds.enter(World())

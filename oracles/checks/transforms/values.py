@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....reference.formats import FORMATS, ulp_array
+from ....reference.formats import FORMATS
 from ...judge import Judge
 from ...op import OWN, Sample, Tensor, dtype_name, to_array
 from ...paths import Problem
@@ -122,11 +122,9 @@ def _product(computed: Sequence[Tensor], direction: Sequence[Tensor], read: Sequ
     bound = 0.0
     for tensor, along_, ball in zip(computed, direction, read, strict=True):
         values, weights = to_array(tensor), to_array(along_)
-        fmt = FORMATS[dtype_name(tensor.dtype)]
         with np.errstate(all="ignore"):
             products: Any = (values * weights).ravel()
-            radius = np.asarray(ball.radii(), dtype=np.float64)
-            width = radius + 0.5 * ulp_array(fmt, np.abs(np.asarray(ball.centre, dtype=np.float64)) + radius)
+            width = ball.half_widths(FORMATS[dtype_name(tensor.dtype)])
             # `fsum` adds without rounding, so besides the outputs only the products contribute, each by half an ulp of
             # float64.
             bound += float(np.sum(np.abs(weights) * width) + np.sum(np.abs(products)) * 2.0**-53)

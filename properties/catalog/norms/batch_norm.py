@@ -19,6 +19,7 @@ from ...declaring import drawing, refusals
 from ...declaring.arguments import Named, Signature
 from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
+from ...declaring.subjects import ours, with_aten
 from . import shared
 from .batch_norm_laws import laws_of
 
@@ -85,7 +86,7 @@ def _forward_samples(
     signature = Signature(formula)
 
     @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    def adjusted(draw: st.DrawFn, dtype: str, kind: str) -> Named:
         structure = draw(structures(dtype, kind)) | fixed
         # Torch's function refuses one element per channel in training, and aten's ops take it: `least` is 2 or 0.
         if structure["training"] and structure["n"] * math.prod(structure["positions"]) == 1:
@@ -93,15 +94,9 @@ def _forward_samples(
         # The same functions refuse an eps of zero in training, because the deviation of a constant channel is zero.
         if structure["training"] and least > 1:
             structure["eps"] = structure["eps"] or 1e-5
-        for name in needs:
-            structure[name] = structure[name] or dtype
+        return structure | {name: structure[name] or dtype for name in needs}
 
-        def fill(rng: Any) -> dict[str, Any]:
-            return signature.of_these(filled(rng, structure, dtype))
-
-        return Draft(fill, structure["regime"], structure["extents"])
-
-    return samples
+    return drawing.samples_of(adjusted, lambda rng, structure, dtype: signature.of_these(filled(rng, structure, dtype)))
 
 
 # ---------------------------------------------------------------------------------------------- promises
@@ -186,7 +181,7 @@ def _op(
     """The declaration of a forward op.
 
     Args:
-        formula: of the same name as the production op. subjects: other implementations.
+        formula: of the same name as the production op. subjects: its implementations.
         own: how many outputs it has before the running statistics.
         strict: whether it refuses what torch's function does.
         ranks: how it runs over ranks. samples: as for `_forward_samples`.
@@ -197,7 +192,7 @@ def _op(
         found = tuple(mistake for mistake in found if mistake.error is not ValueError)
     return declare(
         formula,
-        {"opassay": getattr(impl, formula.__name__), **subjects},
+        subjects,
         samples=_forward_samples(formula, **samples),
         differentiable=shared.AFFINE,
         dtypes=_outputs_and_running(own),
@@ -209,7 +204,7 @@ def _op(
     )
 
 
-_aten = torch.ops.aten
+_legit = torch.ops.aten._native_batch_norm_legit
 _decomposed: Any = decompositions
 _synchronised: Any = impl.sync_batch_norm
 
@@ -221,26 +216,37 @@ def _on_a_rank(comm: Any, *args: Any) -> Any:
 
 #: torch has cudnn_batch_norm and miopen_batch_norm on no CPU: they have no subject but the production op here.
 OPS: tuple[Op, ...] = (
-    _op(formulas.batch_norm, {"torch": torch.nn.functional.batch_norm}, 1, strict=True, least=2),
     _op(
-        formulas.native_batch_norm,
-        {"torch": _aten.native_batch_norm.default, "decomposition": _decomposed.native_batch_norm},
+        formulas.batch_norm,
+        ours(formulas.batch_norm, torch=torch.nn.functional.batch_norm),
+        1,
+        strict=True,
+        least=2,
     ),
+    _op(formulas.native_batch_norm, with_aten(formulas.native_batch_norm)),
     _op(
         formulas.native_batch_norm_legit,
-        {"torch": _aten._native_batch_norm_legit.default, "decomposition": _decomposed._native_batch_norm_legit},
+        with_aten(formulas.native_batch_norm_legit, "_native_batch_norm_legit"),
         needs=("running",),
     ),
     _op(
         formulas.native_batch_norm_legit_no_stats,
-        {
-            "torch": _aten._native_batch_norm_legit.no_stats,
-            "decomposition": _decomposed._native_batch_norm_legit_no_stats,
-        },
+        ours(
+            formulas.native_batch_norm_legit_no_stats,
+            torch=_legit.no_stats,
+            decomposition=_decomposed._native_batch_norm_legit_no_stats,
+        ),
         training=True,
         running=None,
     ),
-    _op(formulas.cudnn_batch_norm, {}, needs=("weight",)),
-    _op(formulas.miopen_batch_norm, {}, needs=("weight",)),
-    _op(formulas.sync_batch_norm, {}, 1, strict=True, ranks=Ranks(worlds.run, _on_a_rank, worlds.size), least=2),
+    _op(formulas.cudnn_batch_norm, ours(formulas.cudnn_batch_norm), needs=("weight",)),
+    _op(formulas.miopen_batch_norm, ours(formulas.miopen_batch_norm), needs=("weight",)),
+    _op(
+        formulas.sync_batch_norm,
+        ours(formulas.sync_batch_norm),
+        1,
+        strict=True,
+        ranks=Ranks(worlds.run, _on_a_rank, worlds.size),
+        least=2,
+    ),
 )
