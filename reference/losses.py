@@ -74,17 +74,6 @@ def _reduced(loss: Array, weights: Array | None, counts: Any, reduction: int) ->
     return (total / total_weight if reduction == MEAN else total), total_weight + nothing
 
 
-def _negative_log_likelihood(
-    input: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int
-) -> tuple[Array, Array]:
-    targets = _Targets.of(input, target, ignore_index)
-    weights = None if weight is None else targets.look_up(weight)
-    loss = -targets.pick(input)
-    if weights is not None:
-        loss = np.where(targets.counts, weights * loss, 0.0)
-    return _reduced(loss, weights, targets.counts, reduction)
-
-
 def nll_loss(
     input: Array, target: Any, weight: Array | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Array:
@@ -97,7 +86,7 @@ def nll_loss(
         ignore_index: a target that counts for nothing.
         reduction: "none", "mean" or "sum".
     """
-    return _negative_log_likelihood(input, target, weight, _number(reduction), ignore_index)[0]
+    return nll_loss_forward(input, target, weight, _number(reduction), ignore_index)[0]
 
 
 def _number(reduction: str) -> int:
@@ -113,7 +102,12 @@ def nll_loss_forward(
         self: the input of `nll_loss`. target, weight, ignore_index: as there.
         reduction: 0, 1 or 2 for none, mean and sum, as aten numbers them.
     """
-    return _negative_log_likelihood(self, target, weight, reduction, ignore_index)
+    targets = _Targets.of(self, target, ignore_index)
+    weights = None if weight is None else targets.look_up(weight)
+    loss = -targets.pick(self)
+    if weights is not None:
+        loss = np.where(targets.counts, weights * loss, 0.0)
+    return _reduced(loss, weights, targets.counts, reduction)
 
 
 def nll_loss2d_forward(
@@ -124,7 +118,7 @@ def nll_loss2d_forward(
     Args:
         self, target, weight, reduction, ignore_index: as in `nll_loss_forward`.
     """
-    return _negative_log_likelihood(self, target, weight, reduction, ignore_index)
+    return nll_loss_forward(self, target, weight, reduction, ignore_index)
 
 
 def nll_loss_backward(

@@ -6,11 +6,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
-from decimal import ROUND_CEILING, Context, Decimal
 from typing import Literal
 
 from ..oracles.verdict import FAILED, Outcome, Verdict
-from .baseline import Known, KnownEntry, size_of
+from .baseline import Known, KnownEntry, rounded_up, size_of
 from .gate import LONGEST_EXPIRY
 from .record import Run
 from .text import clean, number
@@ -94,5 +93,5 @@ def _rounded(size: float | None) -> float | Literal["inf"] | None:
         return "inf"
     # Rounded upwards, one of the largest doubles becomes infinite. JSON has no number for
     # that, so a word stands for it.
-    rounded = float(Decimal(size).normalize(Context(prec=4, rounding=ROUND_CEILING)))
+    rounded = rounded_up(size)
     return "inf" if math.isinf(rounded) else rounded

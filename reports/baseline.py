@@ -196,7 +196,7 @@ def _entry(verdict: Verdict, run: Run, raised: str) -> BudgetEntry:
         cell=verdict.cell.key,
         device_class=device_class(verdict.cell, run.environment),
         metric=METRIC,
-        budget=_round_up(measure.max_ratio),
+        budget=min(CAP, rounded_up(measure.max_ratio)),
         kind="searched",
         profile=run.profile,
         seed=run.seed,
@@ -218,11 +218,11 @@ def _change(before: BudgetEntry | None, entry: BudgetEntry, may_rise: bool) -> s
     return ""
 
 
-def _round_up(ratio: float) -> float:
-    """Four significant digits, upwards, never above the cap."""
-    # Rounded to the nearest, half of the budgets would lie below the error that they were made from, and
+def rounded_up(ratio: float) -> float:
+    """Four significant digits, upwards."""
+    # Rounded to the nearest, half of the entries would lie below the error that they were made from, and
     # the same run would exceed them.
-    return min(CAP, float(Decimal(ratio).normalize(Context(prec=4, rounding=ROUND_CEILING))))
+    return float(Decimal(ratio).normalize(Context(prec=4, rounding=ROUND_CEILING)))
 
 
 class _Versioned(msgspec.Struct, frozen=True):

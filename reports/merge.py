@@ -15,7 +15,7 @@ from . import exit_codes
 from .collect import OTHER_SHARD, worse
 from .exit_codes import Reason
 from .record import RecordError, Run
-from .text import one_line
+from .text import by_key, one_line
 
 #: Of the environment: what decides verdicts. Where the others differ, a note says so.
 DECISIVE = ("torch", "numpy", "mpmath", "hypothesis", "gpu", "gpu capability", "gpu count", "cuda", "cudnn")
@@ -54,7 +54,8 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
             " merge what there is; the exit code stays 4"
         )
     notes = [*(note for run in runs for note in run.notes), *_differences(runs)]
-    verdicts = tuple(_merged(found, notes) for found in _by_cell(runs))
+    judged = by_key((verdict for run in runs for verdict in run.verdicts), lambda verdict: verdict.cell.key)
+    verdicts = tuple(_merged(found, notes) for found in judged.values())
     # The exit code is decided anew. A shard's own code may be 5 although the whole checked many cells, or 0 because its
     # command forgave failures with --exit-zero.
     reasons = [*_reasons(runs, missing), *exit_codes.run_reasons(verdicts)]
@@ -162,14 +163,6 @@ def _reasons(runs: Sequence[Run], missing: Sequence[tuple[int, int]]) -> list[Re
             text = "; ".join(run.exit_reasons[:3])
             reasons.append((run.exit_code, f"a merged run ended with {run.exit_code}: {one_line(text, 300)}"))
     return reasons
-
-
-def _by_cell(runs: Sequence[Run]) -> list[list[Verdict]]:
-    found: dict[str, list[Verdict]] = {}
-    for run in runs:
-        for verdict in run.verdicts:
-            found.setdefault(verdict.cell.key, []).append(verdict)
-    return list(found.values())
 
 
 def _merged(found: Sequence[Verdict], notes: list[str]) -> Verdict:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..oracles.verdict import CHECKED, HELD, Measure, Outcome, Verdict
 from ..oracles.verdict import clean as clean
 from ..oracles.verdict import failure_text as failure_text
 from .exit_codes import is_incomplete
+
+_T = TypeVar("_T")
+_K = TypeVar("_K")
 
 #: Outcomes that a reader has to look at, in the order of the lists.
 BAD = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.CRASH, Outcome.TIMEOUT, Outcome.ERROR)
@@ -135,11 +139,16 @@ def complaints(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     bad = [verdict for verdict in verdicts if verdict.outcome in BAD]
     # The sort is stable: cells of one outcome and subject stay in the order of the plan.
     bad.sort(key=lambda verdict: (BAD.index(verdict.outcome), subjects.index(verdict.cell.subject)))
-    groups: dict[tuple[str, ...], list[Verdict]] = {}
-    for verdict in bad:
-        cell = verdict.cell
-        groups.setdefault((verdict.outcome, cell.op, cell.property, cell.device, cell.subject), []).append(verdict)
+    groups = by_key(bad, lambda v: (v.outcome, v.cell.op, v.cell.property, v.cell.device, v.cell.subject))
     return list(groups.values())
+
+
+def by_key(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+    """The items in groups of one key each, in the order in which the keys come."""
+    groups: dict[_K, list[_T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def grouped(value: int) -> str:

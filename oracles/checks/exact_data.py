@@ -22,7 +22,6 @@ from ..paths import Expected
 from ..rounding import Ball
 from ..transforms import word_name
 from ..verdict import Code
-from ..violation import Violation
 
 
 def lowest_bit(values: Any) -> Any:
@@ -89,10 +88,6 @@ def _credit_multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
     )
 
 
-def _credit_square(contract: Contract, out: Ball, a: Ball) -> Any:
-    return _credit_multiply(contract, out, a, a)
-
-
 def _credit_sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...]) -> Any:
     size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
     unit = np.min(lowest_bit(a.centre), axis=axes, keepdims=True, initial=np.inf)
@@ -103,7 +98,7 @@ _CREDIT: dict[str, Callable[..., Any]] = {
     "add": _credit_add,
     "subtract": _credit_add,
     "multiply": _credit_multiply,
-    "square": _credit_square,
+    "square": lambda contract, out, a: _credit_multiply(contract, out, a, a),
     "sum": _credit_sum,
 }
 
@@ -136,5 +131,4 @@ def exact_data(judge: Judge, sample: Sample) -> None:
             if wrong.any():
                 at = tuple(int(i) for i in np.argwhere(wrong)[0])
                 lines = [f"{name}{list(at)}: got {float(got[at]).hex()}, need {float(need[at]).hex()} in any order"]
-                title = f"{judge.op.name} {expected.path}: {name} is not exact on exact data"
-                raise Violation(Code.BITS, title, lines, expected.path)
+                raise judge.broken(Code.BITS, f"{name} is not exact on exact data", lines, where=expected.path)

@@ -103,5 +103,5 @@ def _within_bounds(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_
         ratio = float(torch.where(judged & (error > 0), error / bound, 0.0).max()) if gap.numel() else 0.0
         judge.tally.ratio(min(ratio, 1.0))
         if ratio > 1:
-            title = f"{judge.op.name} law: {law.name}: out[{i}] off by {ratio:.4g} times all bounds together"
-            raise Violation(Code.VALUE, title, path=f"law: {law.name}")
+            wrong = f"{law.name}: out[{i}] off by {ratio:.4g} times all bounds together"
+            raise judge.broken(Code.VALUE, wrong, where="law", path=f"law: {law.name}")

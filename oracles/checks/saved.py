@@ -96,8 +96,7 @@ def _write_between(
     for a, b in zip(got, need, strict=True):
         if (a is None) != (b is None) or (a is not None and not same_bits(a, b)):
             when = f"when {name} is written between forward and backward"
-            title = f"{judge.op.name}: gradients change without an error {when}"
-            raise Violation(Code.MUTATED, title, path="vjp")
+            raise judge.broken(Code.MUTATED, f"gradients change without an error {when}", path="vjp")
     judge.tally.count(1)
 
 
@@ -110,8 +109,8 @@ def _nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
         for name, value in vars(node).items():
             if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
                 lines = ["save_for_backward knows its version, frees it after backward, and keeps its derivatives"]
-                title = f"{judge.op.name}: keeps a tensor as ctx.{name}, need save_for_backward"
-                raise Violation(Code.MEMORY, title, lines, "forward")
+                wrong = f"keeps a tensor as ctx.{name}, need save_for_backward"
+                raise judge.broken(Code.MEMORY, wrong, lines, path="forward")
         judge.tally.count(1)
 
 

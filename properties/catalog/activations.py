@@ -103,7 +103,7 @@ BACKWARD_REFUSALS = (
 )
 
 
-def _forward_op(formula: Callable[..., Any], subjects: Named, outputs: int) -> Op:
+def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int) -> Op:
     return declare(
         formula,
         subjects,
@@ -117,8 +117,8 @@ def _forward_op(formula: Callable[..., Any], subjects: Named, outputs: int) -> O
 
 
 OPS: tuple[Op, ...] = (
-    _forward_op(formulas.log_sigmoid, ours(formulas.log_sigmoid, torch=torch.nn.functional.logsigmoid), 1),
-    _forward_op(formulas.log_sigmoid_forward, with_aten(formulas.log_sigmoid_forward), 2),
+    _declaration(formulas.log_sigmoid, ours(formulas.log_sigmoid, torch=torch.nn.functional.logsigmoid), 1),
+    _declaration(formulas.log_sigmoid_forward, with_aten(formulas.log_sigmoid_forward), 2),
     declare(
         formulas.log_sigmoid_backward,
         with_aten(formulas.log_sigmoid_backward),

@@ -237,7 +237,7 @@ BACKWARD_REFUSALS = (
 )
 
 
-def _forward_op(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> Op:
+def _along_rows(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> Op:
     name = formula.__name__
     return declare(
         formula,
@@ -251,7 +251,7 @@ def _forward_op(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> O
     )
 
 
-def _backward_op(formula: Callable[..., Any], samples: Callable[..., Any]) -> Op:
+def _along_saved_rows(formula: Callable[..., Any], samples: Callable[..., Any]) -> Op:
     return declare(
         formula,
         with_aten(formula, f"_{formula.__name__}"),
@@ -265,8 +265,8 @@ def _backward_op(formula: Callable[..., Any], samples: Callable[..., Any]) -> Op
 
 
 OPS: tuple[Op, ...] = (
-    _forward_op(formulas.softmax, SOFTMAX_LAWS),
-    _forward_op(formulas.log_softmax, LAWS),
-    _backward_op(formulas.softmax_backward_data, _outputs_of(torch.softmax)),
-    _backward_op(formulas.log_softmax_backward_data, drawing.inexact(_outputs_of(torch.log_softmax))),
+    _along_rows(formulas.softmax, SOFTMAX_LAWS),
+    _along_rows(formulas.log_softmax, LAWS),
+    _along_saved_rows(formulas.softmax_backward_data, _outputs_of(torch.softmax)),
+    _along_saved_rows(formulas.log_softmax_backward_data, drawing.inexact(_outputs_of(torch.log_softmax))),
 )

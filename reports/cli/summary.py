@@ -14,6 +14,7 @@ from ..record import Run
 from ..text import (
     BAD,
     GLYPHS,
+    by_key,
     clean,
     complaints,
     counts,
@@ -131,9 +132,7 @@ def _counts_by_op(run: Run) -> Table:
         table.add_column(f"{GLYPHS[outcome]} {outcome}", justify="right", style=_STYLES.get(outcome, ""))
     table.add_column("error/bound", justify="right")
     table.add_column("time", justify="right")
-    rows: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in run.verdicts:
-        rows.setdefault((verdict.cell.op, verdict.cell.subject), []).append(verdict)
+    rows = by_key(run.verdicts, lambda verdict: (verdict.cell.op, verdict.cell.subject))
     for (op, subject), mine in rows.items():
         found = counts(mine)
         shown = [str(found[outcome]) if outcome in found else "" for outcome in present]

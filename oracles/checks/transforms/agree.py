@@ -143,5 +143,5 @@ def _balanced(
     # The difference is a NaN where a result is not finite; then there is nothing that the two sums could agree on.
     if not difference <= AGREEMENT * scale and difference == difference:
         lines = [f"{float(left.sum())!r} and {float(right.sum())!r}; they must agree to 2^-24 of {scale:.4g}"]
-        raise Violation(Code.ADJOINT, f"{judge.op.name}: {what}", lines, "adjoint")
+        raise judge.broken(Code.ADJOINT, what, lines, path="adjoint")
     judge.tally.count(1)

@@ -15,7 +15,6 @@ from ...paths import Problem
 from ...rounding import Ball
 from ...transforms import SECOND, THIRD, Word, engines_of, word_name
 from ...verdict import Code
-from ...violation import Violation
 
 
 def forward(judge: Judge, sample: Sample) -> None:
@@ -26,8 +25,7 @@ def forward(judge: Judge, sample: Sample) -> None:
         got = tuple(t.dtype for t in outputs)
         if got != promised:
             names = [", ".join(dtype_name(d) for d in dtypes) for dtypes in (got, promised)]
-            title = f"{judge.op.name} forward: got dtypes {names[0]}, need {names[1]}"
-            raise Violation(Code.ATTRIBUTE, title)
+            raise judge.broken(Code.ATTRIBUTE, f"got dtypes {names[0]}, need {names[1]}", where="forward", path="")
 
 
 def reverse(judge: Judge, sample: Sample) -> None:
@@ -76,9 +74,8 @@ def _require_cotangent_dtypes(judge: Judge, sample: Sample, word: Word, engine: 
     for like, tensor in zip(problem.inputs, results, strict=False):
         if tensor.dtype != like.dtype:
             got, need = dtype_name(tensor.dtype), dtype_name(like.dtype)
-            raise Violation(
-                Code.ATTRIBUTE, f"{judge.op.name} {word} ({engine}): got cotangent dtype={got}, need {need}"
-            )
+            wrong = f"got cotangent dtype={got}, need {need}"
+            raise judge.broken(Code.ATTRIBUTE, wrong, where=f"{word} ({engine})", path="")
 
 
 def adjoint(judge: Judge, sample: Sample) -> None:
@@ -109,9 +106,7 @@ def adjoint(judge: Judge, sample: Sample) -> None:
             f"⟨Jᵀȳ, v⟩ = {right!r}",
             f"difference {abs(left - right):.4g}, bound {bound:.4g}",
         ]
-        raise Violation(
-            Code.ADJOINT, f"{judge.op.name}: jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, "adjoint"
-        )
+        raise judge.broken(Code.ADJOINT, f"jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, path="adjoint")
     judge.tally.count(1)
     judge.tally.ratio(ratio, steers=True)
 

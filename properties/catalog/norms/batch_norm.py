@@ -216,13 +216,7 @@ def _on_a_rank(comm: Any, *args: Any) -> Any:
 
 #: torch has cudnn_batch_norm and miopen_batch_norm on no CPU: they have no subject but the production op here.
 OPS: tuple[Op, ...] = (
-    _op(
-        formulas.batch_norm,
-        ours(formulas.batch_norm, torch=torch.nn.functional.batch_norm),
-        1,
-        strict=True,
-        least=2,
-    ),
+    _op(formulas.batch_norm, ours(formulas.batch_norm, torch=torch.nn.functional.batch_norm), 1, strict=True, least=2),
     _op(formulas.native_batch_norm, with_aten(formulas.native_batch_norm)),
     _op(
         formulas.native_batch_norm_legit,

@@ -83,7 +83,7 @@ def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
 
 
 @st.composite
-def _masked(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+def _group_structures_and_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
     return draw(_group_structures(dtype, kind)) | {"kind": kind, "mask": draw(st.sampled_from(drawing.MASKS))}
 
 
@@ -207,7 +207,7 @@ OPS: tuple[Op, ...] = (
     declare(
         formulas.native_group_norm_backward,
         ours(formulas.native_group_norm_backward, torch=torch.ops.aten.native_group_norm_backward.default),
-        samples=drawing.samples_of(_masked, _saved_and_cotangent),
+        samples=drawing.samples_of(_group_structures_and_mask, _saved_and_cotangent),
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,

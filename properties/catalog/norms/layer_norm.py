@@ -23,7 +23,7 @@ CENTRES, NUMBERS = {"weight": 1.0, "bias": 0.0}, {"eps": drawing.EPS}
 
 
 @st.composite
-def _masked(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+def _with_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
     structure = draw(drawing.row_structures(dtype, kind, CENTRES, NUMBERS))
     return structure | {"kind": kind, "mask": draw(st.sampled_from(drawing.MASKS))}
 
@@ -77,7 +77,7 @@ REFUSALS = (
 )  # fmt: skip
 
 
-def _forward_op(
+def _normalizing(
     formula: Callable[..., Any], theirs: Any, dtypes: Callable[..., Any], of: tuple[laws.Relation, ...]
 ) -> Op:
     return declare(
@@ -96,16 +96,16 @@ _functional, _refs = torch.nn.functional.layer_norm, torch._refs.nn.functional.l
 _native, _native_refs = torch.ops.aten.native_layer_norm.default, torch._refs.native_layer_norm
 
 OPS: tuple[Op, ...] = (
-    _forward_op(
+    _normalizing(
         formulas.layer_norm, {"torch": _functional, "decomposition": _refs}, lambda input: (input.dtype,), LAWS
     ),
-    _forward_op(
+    _normalizing(
         formulas.native_layer_norm, {"torch": _native, "decomposition": _native_refs}, shared.with_statistics, (BATCH,)
     ),
     declare(
         formulas.native_layer_norm_backward,
         with_aten(formulas.native_layer_norm_backward),
-        samples=drawing.samples_of(_masked, _saved_and_cotangent),
+        samples=drawing.samples_of(_with_mask, _saved_and_cotangent),
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
