@@ -35,7 +35,7 @@ ALWAYS = ("FWD", "VJP", "JVP", "WORD")
 IN_TURN = ("VMAP", "NEST", "LAW", "ADJ", "DUAL", "PURE", "LAYOUT")
 
 
-def features(spec: Spec) -> Iterator[str]:
+def features_of(spec: Spec) -> Iterator[str]:
     """The features of the contract that the function uses, by name."""
     yield f"arity {spec.arity}"
     yield f"outputs in {spec.container}"
@@ -71,7 +71,7 @@ def chunk(number: int, subject: str, seed: int) -> tuple[int, Counter[str], list
         nonlocal done
         sample = draft.sample(data_seed, 7)
         done += 1
-        features.update(features(spec_of(sample.args[0])))
+        features.update(features_of(spec_of(sample.args[0])))
         for code in codes:
             try:
                 CHECKS[code](Judge(op, subject, contract(dtype)), sample)
