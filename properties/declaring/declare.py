@@ -79,9 +79,9 @@ def declare(
         kernels=kernels,
     )
     # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.
-    kept = None if saved is None else _saved(signature, op, saved)
-    shared = None if aliases is None else _aliases(signature, op, aliases)
-    sliced = None if invariant is None else _invariant(signature, title, invariant)
+    kept = None if saved is None else _saved_by_position(signature, op, saved)
+    shared = None if aliases is None else _aliases_by_position(signature, op, aliases)
+    sliced = None if invariant is None else _invariant_by_position(signature, title, invariant)
     promises = dataclasses.replace(op.promises, saved=kept, aliases=shared, invariant=sliced)
     return dataclasses.replace(op, promises=promises)
 
@@ -103,7 +103,9 @@ def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) 
     return by_position
 
 
-def _saved(signature: Signature, op: Op, saved: Callable[..., int]) -> Callable[[Args, frozenset[int]], int]:
+def _saved_by_position(
+    signature: Signature, op: Op, saved: Callable[..., int]
+) -> Callable[[Args, frozenset[int]], int]:
     read = signature.reader(f"{op.name}: saved", saved, "wanted")
 
     def by_position(args: Args, wanted: Collection[int]) -> int:
@@ -113,7 +115,7 @@ def _saved(signature: Signature, op: Op, saved: Callable[..., int]) -> Callable[
     return by_position
 
 
-def _aliases(
+def _aliases_by_position(
     signature: Signature, op: Op, aliases: Callable[..., Sequence[str | None]]
 ) -> Callable[[Args], tuple[int | None, ...]]:
     read = signature.reader(f"{op.name}: aliases", aliases)
@@ -125,7 +127,7 @@ def _aliases(
     return by_position
 
 
-def _invariant(
+def _invariant_by_position(
     signature: Signature, title: str, invariant: Callable[..., Slices | None]
 ) -> Callable[[Args, str], Slices | None]:
     read = signature.reader(f"{title}: invariant", invariant, "device")

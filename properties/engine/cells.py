@@ -174,7 +174,7 @@ def judge_case(text: str) -> None:
     # A violation is dropped here: the process that drew the sample finds it, too, and says the verdict.
     with interrupt.heard(), state.pinned(), contextlib.suppress(Violation):
         try:
-            _check(opened, sample)
+            _ask_watched(opened, sample)
         except kinds.DeclarationError as err:
             raise err.__cause__ or RuntimeError(str(err)) from None  # who drew the case says whose fault it is
 
@@ -285,10 +285,10 @@ def _judge_one(opened: Opened, sample: Sample) -> None:
     if opened.tell is not None:
         opened.tell(dump_case(opened.cell, sample))
     with opened.judge.tally.sample(sample):
-        _check(opened, sample)
+        _ask_watched(opened, sample)
 
 
-def _check(opened: Opened, sample: Sample) -> None:
+def _ask_watched(opened: Opened, sample: Sample) -> None:
     """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
     interrupt.reraise()
     with state.watched(state.SETTINGS):
