@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ...operator import sums
@@ -83,7 +84,7 @@ def _backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
     if needs.input and g is not None:
         grads["input"] = cross_entropy_backward(g, x, target, weight, ignore_index, smoothing, batch_ndim).to(dtype)
     if needs.weight and weight is not None:
-        z = masked_scores(x, form)[1]
+        z = torch.log_softmax(masked_scores(x, form), form.dim)
         grads["weight"] = nll.weight_gradient(form, z, weight, reduction, g, cotangents.total)
     return grads
 
@@ -93,7 +94,8 @@ def _jvp(args: Record, tangents: Record) -> Outputs:
     form = _form(x, args.target, args.ignore_index, args.label_smoothing, args.batch_ndim)
     # z, not x, is what the loss is linear in: the tangent of x goes through the derivative of log-softmax
     # first.
-    p, z = masked_scores(x, form)
+    x = masked_scores(x, form)
+    p, z = torch.softmax(x, form.dim), torch.log_softmax(x, form.dim)
     t_z = None if tangents.input is None else _centred(raised(tangents.input), p, form.dim)
     out, t_total = nll.moved(form, z, raised(args.weight), t_z, raised(tangents.weight), args.reduction)
     return out.to(dtype), t_total
@@ -115,10 +117,15 @@ def _slope(args: Record) -> Tensor:
     """D - p <D>."""
     x = raised(args.input)
     form = _form(x, args.target, args.ignore_index, args.label_smoothing, args.batch_ndim)
-    p = masked_scores(x, form)[0]
-    d = form.to_scores(raised(args.grad_output), raised(args.weight))
+    masked = form.may_ignore()
+    p = torch.softmax(masked_scores(x, form) if masked else x, form.dim)
+    g, weight = raised(args.grad_output), raised(args.weight)
+    d = form.to_scores(g, weight)
     # dz = (I - 1 p') dx as matrices over the classes. Its adjoint is I - p 1', so p stands outside of the sum here.
-    return d - p * sums.spread(sums.total(d, (form.dim,), keepdim=True), d.shape)
+    if masked or weight is not None:
+        return torch.addcmul(d, p, sums.spread(sums.total(d, (form.dim,), keepdim=True), d.shape), value=-1)
+    # Without weights D is -(1 - s) g at the target and -s/C g at each of C classes, so <D> = -g.
+    return torch.addcmul(d, p, sums.spread(form.over_classes(g), d.shape))
 
 
 def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
