@@ -78,17 +78,17 @@ def _softmax_slope(args: Record) -> Tensor:
     """y (g - sum(g y))."""
     # aten's op is given the rounded output and counts it as independent of grad_output. So there is no shift, which
     # would make the output a function of the input.
-    return softmax.gradient(False, raised(args.grad_output), args.output, None, args.dim)
+    return softmax.softmax_gradient(False, raised(args.grad_output), args.output, None, args.dim)
 
 
 def _log_softmax_slope(args: Record) -> Tensor:
     """g - exp(y) sum(g)."""
-    return softmax.gradient(True, raised(args.grad_output), args.output, None, args.dim)
+    return softmax.softmax_gradient(True, raised(args.grad_output), args.output, None, args.dim)
 
 
 def _nll_loss_slope(args: Record) -> Tensor:
     """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight."""
-    return nll_loss.gradient(*args)
+    return nll_loss.scores_gradient(*args)
 
 
 _softmax_backward_data = _adapter(aten._softmax_backward_data.default, _softmax_slope)

@@ -31,7 +31,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
         IndexError: dim is out of range.
         NotImplementedError: input or dtype is not floating.
     """
-    return _forward("softmax", ops.softmax, input, dim, dtype)
+    return _checked_softmax("softmax", ops.softmax, input, dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -46,7 +46,7 @@ def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Te
     Raises:
         As `softmax`.
     """
-    return _forward("log_softmax", ops.log_softmax, input, dim, dtype)
+    return _checked_softmax("log_softmax", ops.log_softmax, input, dim, dtype)
 
 
 def softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
@@ -68,7 +68,7 @@ def softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_d
         IndexError: dim is out of range.
         NotImplementedError: an operand or input_dtype is not floating.
     """
-    return _backward("softmax_backward_data", ops.softmax_backward, grad_output, output, dim, input_dtype)
+    return _checked_backward("softmax_backward_data", ops.softmax_backward, grad_output, output, dim, input_dtype)
 
 
 def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
@@ -83,10 +83,12 @@ def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, inp
     Raises:
         As `softmax_backward_data`.
     """
-    return _backward("log_softmax_backward_data", ops.log_softmax_backward, grad_output, output, dim, input_dtype)
+    return _checked_backward(
+        "log_softmax_backward_data", ops.log_softmax_backward, grad_output, output, dim, input_dtype
+    )
 
 
-def _forward(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+def _checked_softmax(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     """Both forward functions, after their names.
 
     Args:
@@ -119,7 +121,7 @@ def _tangents_may_come() -> bool:
     return private.transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
-def _backward(
+def _checked_backward(
     name: str, op: ops.BackwardOp, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
 ) -> Tensor:
     """Both backward functions, after their names.
