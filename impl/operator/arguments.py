@@ -79,3 +79,9 @@ def require_parameter(op: str, label: str, parameter: Tensor, x: Tensor) -> None
             " need the input's dtype, or float32 with a bfloat16 or float16 input."
         )
     require_device(op, label, parameter, "input", x)
+
+
+def require_int(op: str, label: str, value: object) -> None:
+    """TypeError unless `value` is an int, or a symbolic one; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        raise TypeError(f"{op}: got {label}={value!r}, need an int.")

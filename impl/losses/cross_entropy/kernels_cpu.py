@@ -57,7 +57,7 @@ def cross_entropy(
     index, ignored = checked_index("cross_entropy", target, classes, ignore_index)
     up = compute_dtype(x.dtype)
     table = None if weight is None else weight.to(up)
-    view, at = _table(x, dim), index.reshape(_positions(x, dim))
+    view, at = _class_table(x, dim), index.reshape(_positions(x, dim))
     loss = view.new_zeros(at.shape, dtype=up)
     smooth = torch.zeros_like(loss) if smoothing else None
     weights = None if smooth is None else _class_weights(table, x, dim, batch_ndim)
@@ -109,7 +109,7 @@ def cross_entropy_backward(
     if ignored is not None:
         g = g.masked_fill(ignored, 0.0)
     terms = _terms(g, x, index, ignored, weight, smoothing, batch_ndim)
-    view = _table(x, dim)
+    view = _class_table(x, dim)
     if x.dtype is up:
         return _gradient(view, terms, slice(None)).reshape(x.shape)
     out = torch.empty(view.shape, dtype=x.dtype, device=x.device)
@@ -218,7 +218,7 @@ def _probabilities(x: Tensor, dim: int) -> Tensor:
     return exponentials.div_(exponentials.sum(dim, keepdim=True))
 
 
-def _table(x: Tensor, dim: int) -> Tensor:
+def _class_table(x: Tensor, dim: int) -> Tensor:
     """x as (rows, C), or (rows, C, positions) where positions follow the classes."""
     after = math.prod(x.shape[dim + 1 :])
     shape = (math.prod(x.shape[:dim]), x.shape[dim])
@@ -226,7 +226,7 @@ def _table(x: Tensor, dim: int) -> Tensor:
 
 
 def _positions(x: Tensor, dim: int) -> tuple[int, ...]:
-    """The shape of one number per position of `_table`."""
+    """The shape of one number per position of `_class_table`."""
     rows, after = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1 :])
     return (rows,) if after == 1 else (rows, after)
 
