@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ..nll_loss import kernels_cpu as nll
 from ..nll_loss.kernels_cpu import checked_index, class_dim, picked, reduced, spread, weights_at
@@ -67,7 +68,7 @@ def cross_entropy(
         # before the next one, so a half-precision input is never copied to float32 as a whole.
         loss[rows] = picked(z, at[rows], 1).neg_()
         if smooth is not None:
-            smooth[rows] = (z if weights is None else z.mul_(_piece(weights, rows))).sum(1)
+            smooth[rows] = sums.total(z if weights is None else z.mul_(_piece(weights, rows)), (1,))
     loss = loss.reshape(target.shape)
     hits = None if table is None else weights_at(table, index, batch_ndim)
     if hits is not None:
@@ -164,7 +165,7 @@ def _terms(
         return _Terms(index, ignored, hit, None, hit, None)
     hit, every = hit * (1.0 - smoothing), g * (smoothing / x.shape[dim])
     weights = _class_weights(table, x, dim, batch_ndim)
-    of_classes = float(x.shape[dim]) if weights is None else weights.sum(1)
+    of_classes = float(x.shape[dim]) if weights is None else sums.total(weights, (1,))
     return _Terms(index, ignored, hit, every, hit + every * of_classes, weights)
 
 

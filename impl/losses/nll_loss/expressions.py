@@ -73,7 +73,7 @@ class Form(NamedTuple):
         out, given = self.forward(y, self.target, weight, reduction, self.ignore_index, self.batch_ndim)
         if not self.smoothing:
             return out
-        smooth = -(y if weight is None else y * self._weights(weight)).sum(self.dim)
+        smooth = -sums.total(y if weight is None else y * self._weights(weight), (self.dim,))
         # An ignored position may hold an infinity or a NaN, whose product with 0 is NaN; so its loss is set
         # to 0 instead.
         smooth = smooth.masked_fill(self.ignored(), 0.0)
