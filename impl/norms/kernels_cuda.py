@@ -14,11 +14,11 @@ from torch import Tensor
 
 from ..operator.precision import HALF
 from .kernels_cpu import group_norm as cpu
+from .kernels_cpu.backward import MaskedOutputs, Outputs
 from .kernels_cpu.batch_norm import batch_norm_backward as batch_norm_backward
 from .kernels_cpu.batch_norm import batch_norm_evaluation as batch_norm_evaluation
 from .kernels_cpu.batch_norm import batch_norm_evaluation_backward as batch_norm_evaluation_backward
 from .kernels_cpu.batch_norm import batch_norm_training as batch_norm_training
-from .kernels_cpu.group_norm import MaskedOutputs, Outputs
 from .kernels_cpu.layer_norm import layer_norm as layer_norm
 from .kernels_cpu.layer_norm import layer_norm_backward as layer_norm_backward
 from .kernels_cpu.layer_norm import native_layer_norm as native_layer_norm
@@ -30,7 +30,7 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     Args:
         x, weight, bias, groups, eps: as for the CPU's.
     """
-    out, mean, rstd = cpu.group_norm(*_wide(x, weight, bias), groups, eps)
+    out, mean, rstd = cpu.group_norm(*_in_float32(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
 
@@ -40,7 +40,7 @@ def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, gro
     Args:
         x, weight, bias, groups, eps: as for the CPU's.
     """
-    out, mean, rstd = cpu.native_group_norm(*_wide(x, weight, bias), groups, eps)
+    out, mean, rstd = cpu.native_group_norm(*_in_float32(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
 
@@ -74,7 +74,7 @@ def group_norm_backward(
     return None if d_input is None else d_input.to(dtype), d_weight, d_bias
 
 
-def _wide(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def _in_float32(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
     if x.dtype not in HALF:
         return x, weight, bias
     return x.float(), None if weight is None else weight.float(), None if bias is None else bias.float()
