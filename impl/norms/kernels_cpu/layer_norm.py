@@ -190,16 +190,17 @@ def _gradients_by_chunks(given: GivenRows) -> MaskedOutputs:
         return _gradients_by_aten(given.raised())
     grad_out, x = grad_out.reshape(rows, *row), x.reshape(rows, *row)
     mean, rstd = (t.reshape(rows, *(1,) * layout.row_ndim) for t in (mean, rstd))
-    # An assignment to a slice of this tensor rounds float32 to the half type. It is the only rounding, and
-    # no float32 gradient of the whole input is ever in memory.
-    d_input = x.new_empty(x.shape) if mask[0] else None
+    d_input = given.x.new_empty(given.x.shape) if mask[0] else None
+    d_rows = None if d_input is None else d_input.view(rows, *row)
     d_weight = d_bias = None
     for start in range(0, rows, step):
         part = slice(start, start + step)
         some = given._replace(grad_out=grad_out[part], x=x[part], mean=mean[part], rstd=rstd[part])
         some_x, some_weight, some_bias = _gradients_by_aten(some.raised())
-        if d_input is not None and some_x is not None:
-            d_input[part] = some_x
+        # The assignment rounds float32 to the half type. It is the only rounding, and no float32 gradient of the whole
+        # input is ever in memory.
+        if d_rows is not None and some_x is not None:
+            d_rows[part] = some_x
         # The gradients of a chunk are float32 and stay so while they are added. The caller rounds the sum
         # once.
         if some_weight is not None:
