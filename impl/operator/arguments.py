@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,27 @@ def require_tensor(op: str, label: str, value: Any) -> None:
     """TypeError unless `value` is a Tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{op}: got {label}={value!r}, need a Tensor.")
+
+
+_NUMBERS = (float, int, torch.SymFloat)
+
+Labelled = tuple[tuple[str, Any], ...]
+"""(label, value) of arguments of one kind, of any type."""
+
+
+def require_tensors(op: str, x: Any, parameters: Labelled) -> None:
+    """TypeError unless the input is a Tensor, and each of the parameters a Tensor or None."""
+    if not isinstance(x, Tensor):
+        require_tensor(op, "input", x)
+    for label, value in parameters:
+        if value is not None and not isinstance(value, Tensor):
+            require_tensor(op, label, value)
+
+
+def require_number(op: str, label: str, value: Any) -> None:
+    """TypeError unless `value` is a float or an int."""
+    if type(value) is not float and not isinstance(value, _NUMBERS):  # the first is quick, and mostly decides
+        raise TypeError(f"{op}: got {label}={value!r}, need a float.")
 
 
 def require_floating(op: str, label: str, tensor: Tensor) -> None:
@@ -79,3 +101,25 @@ def require_parameter(op: str, label: str, parameter: Tensor, x: Tensor) -> None
             " need the input's dtype, or float32 with a bfloat16 or float16 input."
         )
     require_device(op, label, parameter, "input", x)
+
+
+def require_parameters(
+    op: str, parameters: Labelled, x: Tensor, shape: Any, require: Callable[[str, str, Any, Tensor, Any], None]
+) -> None:
+    """Unless each parameter is None, or a Tensor that goes with the input: what `require` raises.
+
+    Args:
+        op: the name of the function that was called, for the message.
+        parameters: weights, biases and statistics.
+        x: the input.
+        shape: what their shape must be.
+        require: (op, label, parameter, x, shape) -> None, or an exception that says what is wrong.
+    """
+    # Most calls give only parameters in the input's dtype. The rules allow more, so they are asked about the others
+    # alone.
+    dtype, device = x.dtype, x.device
+    for label, value in parameters:
+        if value is not None and not (
+            isinstance(value, Tensor) and value.shape == shape and value.dtype is dtype and value.device == device
+        ):
+            require(op, label, value, x, shape)

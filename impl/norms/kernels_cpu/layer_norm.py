@@ -35,7 +35,8 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
     row = x.shape[-row_ndim:]
     # A row of one element is its own mean, so the exact result is the bias, or 0 without one. ATen's
     # difference of two rounded products misses it by an error that grows with |x| rstd.
-    if row.numel() == 1:
+    length = row.numel()
+    if length == 1:
         return _single_element(x, weight, bias, eps)
     if x.dtype in HALF:
         # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds
@@ -45,7 +46,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
     # ATen's forward kernel updates mean and variance as it goes (Welford). The error of that grows with
     # |mean| / std, that of E[x^2] - E[x]^2 with its square, so no second pass over x is needed here.
     out, mean, rstd = torch.native_layer_norm(x, row, weight, bias, eps)
-    if 0 in row:
+    if length == 0:
         mean.fill_(torch.nan)  # the mean of nothing; ATen says 0
     return out, mean, rstd
 
