@@ -23,6 +23,8 @@ from .kernels_cpu.layer_norm import layer_norm as layer_norm
 from .kernels_cpu.layer_norm import layer_norm_backward as layer_norm_backward
 from .kernels_cpu.layer_norm import native_layer_norm as native_layer_norm
 
+_Others = tuple[Tensor, Tensor, Tensor | None, torch.dtype | None, int, float | None, Sequence[bool]]
+
 
 def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
     """(out, mean, rstd) with statistics in float32 for the half types.
@@ -45,32 +47,20 @@ def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, gro
 
 
 def group_norm_backward(
-    grad_out: Tensor,
-    grad_mean: Tensor | None,
-    grad_rstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias_dtype: torch.dtype | None,
-    groups: int,
-    eps: float | None,
-    output_mask: Sequence[bool],
+    grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, x: Tensor, *others: *_Others
 ) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
 
     Args:
-        grad_out, grad_mean, grad_rstd, x, mean, rstd, weight: as for the CPU's.
-        bias_dtype, groups, eps, output_mask: as for the CPU's.
+        grad_out, grad_mean, grad_rstd, x: as for the CPU's.
+        others: its mean, rstd, weight, bias_dtype, groups, eps and output_mask.
     """
     dtype = x.dtype
     if dtype in HALF:
         grad_out, x = grad_out.float(), x.float()
     # The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and
     # bias_dtype. It takes x for float32, so only d_input is left to be rounded.
-    d_input, d_weight, d_bias = cpu.group_norm_backward(
-        grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, groups, eps, output_mask
-    )
+    d_input, d_weight, d_bias = cpu.group_norm_backward(grad_out, grad_mean, grad_rstd, x, *others)
     return None if d_input is None else d_input.to(dtype), d_weight, d_bias
 
 

@@ -6,6 +6,7 @@ kinds of sharing are whole dims, and knows the shapes of what an op returns.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple, Protocol
 
@@ -93,6 +94,10 @@ class Rows(NamedTuple):
 
     def empty_like(self, x: Tensor) -> Tensor:
         return x.new_empty(x.shape)
+
+
+#: `Rows`, made once for each pair of numbers: a call in reverse mode asks for it three times.
+rows_of = functools.cache(Rows)
 
 
 class Groups(NamedTuple):

@@ -19,7 +19,7 @@ from . import batching, kernels_cuda, rules
 from .kernels_cpu import batch_norm as batch_cpu
 from .kernels_cpu import group_norm as group_cpu
 from .kernels_cpu import layer_norm as layer_cpu
-from .layout import Channels, Groups, Rows
+from .layout import Channels, Groups, Rows, rows_of
 from .rules import Backward, Norm, SavedNorm
 
 _AUTOCAST = (("cuda", torch.float32),)  # as torch: layer and group norm autocast to float32 on CUDA, not on CPU
@@ -30,11 +30,11 @@ _GRADIENTS = ("input", "weight", "bias")
 
 
 def _rows(args: Record) -> Rows:
-    return Rows(args.row_ndim)
+    return rows_of(args.row_ndim)
 
 
 def _batched_rows(args: Record) -> Rows:
-    return Rows(args.row_ndim, args.batch_ndim)
+    return rows_of(args.row_ndim, args.batch_ndim)
 
 
 _rows_backward = Backward(_batched_rows)

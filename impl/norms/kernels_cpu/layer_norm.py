@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...operator.precision import HALF, compute_dtype
-from ..layout import Rows
+from ..layout import Rows, rows_of
 from .backward import MaskedOutputs, Operands, Outputs, completed
 
 _CHUNK = 1 << 18
@@ -116,7 +116,7 @@ def layer_norm_backward(
         d_input as x; d_weight and d_bias (*batch, *row), in the dtypes of the parameters.
     """
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
-    given = Operands(grad_out, x, mean, rstd, weight, Rows(row_ndim, batch_ndim), mask)
+    given = Operands(grad_out, x, mean, rstd, weight, rows_of(row_ndim, batch_ndim), mask)
     dtype = x.dtype
     if (  # by far the most frequent call, on its own for speed
         grad_mean is None
@@ -160,7 +160,7 @@ def _gradients_by_aten(given: GivenRows) -> MaskedOutputs:
         d_input = None
         if mask[0]:
             d_input = _aten_backward(grad_out, x, row, mean, rstd, weight, None, (True, False, False))[0]
-        return d_input, *_parameter_sums(given, Rows(layout.row_ndim))
+        return d_input, *_parameter_sums(given, rows_of(layout.row_ndim))
     # ATen reads only shape and dtype of the bias, and needs one to return its gradient.
     bias = x.new_empty(row) if mask[2] and weight is None else weight
     return _aten_backward(grad_out, x, row, mean, rstd, weight, bias, mask)  # type: ignore[no-any-return]
@@ -175,7 +175,7 @@ def _gradients_of_single(given: GivenRows, weight: Tensor | None) -> MaskedOutpu
         # In r (g - bar(g) - xh bar(g xh)), taken over one element, bar(g) is g and bar(g xh) is g xh. The
         # term g - g is written out because it is NaN where g is not finite, and 0 elsewhere.
         d_input = (g - g).sub_(normalized * g * normalized).mul_(given.rstd)
-    return d_input, *_parameter_sums(given, Rows(given.layout.row_ndim))
+    return d_input, *_parameter_sums(given, rows_of(given.layout.row_ndim))
 
 
 def _gradients_by_chunks(given: GivenRows) -> MaskedOutputs:
