@@ -128,10 +128,10 @@ def check(name: str, given: Arguments) -> None:
     if x.dim() < 2:
         raise IndexError(f"{name}: got input of shape={list(x.shape)}, need at least two dims.")
     require_parameters(name, parameters, x, x.shape[1:2], require_channels)
-    missing = [label for label, value in statistics if value is None]
-    if missing and not training:
-        raise RuntimeError(f"{name}: got {missing[0]}=None, need running statistics without training.")
-    if len(missing) == 1:
+    if (running_mean is None) is not (running_var is None) or not (training or running_mean is not None):
+        missing = [label for label, value in statistics if value is None]
+        if not training:
+            raise RuntimeError(f"{name}: got {missing[0]}=None, need running statistics without training.")
         raise ValueError(f"{name}: got {missing[0]}=None, need running_mean and running_var, or neither.")
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..operator.expression import Expression
 from ..operator.operator import Operator
 from ..operator.precision import compute_dtype
-from ..operator.records import Grads, Record
+from ..operator.records import Grads, Record, new
 from ..operator.rules import Rules
 from . import expressions
 from .expressions import Gradients
@@ -95,7 +95,10 @@ class Norm(Generic[L]):
             weight = None
             if not needs.weight:
                 x = mean = rstd = None
-        return SavedNorm(x, weight, mean, rstd, weight_dtype, bias_dtype, self.layout(args), args.eps)
+        saved: SavedNorm[L] = new(
+            SavedNorm, (x, weight, mean, rstd, weight_dtype, bias_dtype, self.layout(args), args.eps)
+        )
+        return saved
 
     def _gradients_of_arguments(self, saved: SavedNorm[L], needs: Record, cotangents: Record) -> Grads:
         """One call of the backward op; a bias gradient alone is a sum."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
+from ...operator.records import new
 from ..layout import Groups
 from .backward import MaskedOutputs, Operands, Outputs, completed
 
@@ -149,7 +150,7 @@ def group_norm_backward(
         d_input as x; d_weight and d_bias (C,), in the dtypes of the parameters.
     """
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
-    given = Operands(grad_out, x, mean, rstd, weight, Groups(groups), mask)
+    given: GivenGroups = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
     if statistics or not _by_aten(x, groups):  # round once, after the last term
         given = given.raised()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...operator.precision import HALF, compute_dtype
+from ...operator.records import new
 from ..layout import Rows, rows_of
 from .backward import MaskedOutputs, Operands, Outputs, completed
 
@@ -116,7 +117,7 @@ def layer_norm_backward(
         d_input as x; d_weight and d_bias (*batch, *row), in the dtypes of the parameters.
     """
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
-    given = Operands(grad_out, x, mean, rstd, weight, rows_of(row_ndim, batch_ndim), mask)
+    given: GivenRows = new(Operands, (grad_out, x, mean, rstd, weight, rows_of(row_ndim, batch_ndim), mask))
     dtype = x.dtype
     if (  # by far the most frequent call, on its own for speed
         grad_mean is None
