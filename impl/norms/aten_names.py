@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..operator.arguments import checked_mask
 from ..operator.precision import compute_dtype
 from .batch_norm import Arguments, Gradients, check, checked_backward, evaluate, train
-from .checks import checked_mask
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..operator import arguments
 from . import operators as ops
-from .checks import checked_mask, require_backward_operands
 
 
 def group_norm(
@@ -114,8 +113,8 @@ def native_group_norm_backward(
     x = _as_channels(name, "input", input, N, C, HxW)
     # aten's signature has neither bias nor eps here, so None and 0 stand in for them in the checks.
     _check_groups(name, "group", x, group, weight, None, 0.0)
-    require_backward_operands(name, grad_out, input, mean, rstd, (N, group))
-    mask = checked_mask(name, output_mask)
+    arguments.require_backward_operands(name, grad_out, input, mean, rstd, (N, group))
+    mask = arguments.checked_mask(name, output_mask)
     if x is not input:
         grad_out = grad_out.reshape(x.shape)
     d_input, d_weight, d_bias = ops.group_norm_backward(

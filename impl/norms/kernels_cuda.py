@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..operator.precision import HALF
 from .kernels_cpu import group_norm as cpu
-from .kernels_cpu.backward import MaskedOutputs, Outputs
 from .kernels_cpu.batch_norm import batch_norm_backward as batch_norm_backward
 from .kernels_cpu.batch_norm import batch_norm_evaluation as batch_norm_evaluation
 from .kernels_cpu.batch_norm import batch_norm_evaluation_backward as batch_norm_evaluation_backward
@@ -22,6 +21,7 @@ from .kernels_cpu.batch_norm import batch_norm_training as batch_norm_training
 from .kernels_cpu.layer_norm import layer_norm as layer_norm
 from .kernels_cpu.layer_norm import layer_norm_backward as layer_norm_backward
 from .kernels_cpu.layer_norm import native_layer_norm as native_layer_norm
+from .kernels_cpu.operands import MaskedOutputs, Outputs
 
 _Others = tuple[Tensor, Tensor, Tensor | None, torch.dtype | None, int, float | None, Sequence[bool]]
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..operator import arguments
 from . import operators as ops
-from .checks import checked_mask, require_backward_operands
 from .layout import Rows
 
 _INTS = (int, torch.SymInt)
@@ -109,10 +108,12 @@ def native_layer_norm_backward(
     name = "native_layer_norm_backward"
     # This op is given no eps; 0 takes its place in the checks, which the forward op shares.
     _check_rows(name, input, shape, weight, bias, 0.0)
-    require_backward_operands(name, grad_out, input, mean, rstd, Rows(len(shape)).statistics_shape(input.shape))
+    arguments.require_backward_operands(
+        name, grad_out, input, mean, rstd, Rows(len(shape)).statistics_shape(input.shape)
+    )
     return ops.layer_norm_backward(
         grad_out, None, None, input, mean, rstd, weight, None if bias is None else bias.dtype,
-        len(shape), None, 0, list(checked_mask(name, output_mask)),
+        len(shape), None, 0, list(arguments.checked_mask(name, output_mask)),
     )  # fmt: skip
 
 

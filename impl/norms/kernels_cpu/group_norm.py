@@ -16,7 +16,7 @@ from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ..layout import Groups
-from .backward import MaskedOutputs, Operands, Outputs, completed
+from .operands import MaskedOutputs, Operands, Outputs, completed
 
 _aten_backward = torch.ops.aten.native_group_norm_backward.default
 _layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default

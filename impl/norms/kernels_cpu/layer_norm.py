@@ -10,7 +10,7 @@ from torch import Tensor
 from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ..layout import Rows, rows_of
-from .backward import MaskedOutputs, Operands, Outputs, completed
+from .operands import MaskedOutputs, Operands, Outputs, completed
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
