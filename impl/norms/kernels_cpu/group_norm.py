@@ -152,7 +152,7 @@ def group_norm_backward(
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
     given: GivenGroups = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
-    if statistics or not _by_aten(x, groups):  # round once, after the last term
+    if x.dtype in HALF and (statistics or not _by_aten(x, groups)):  # round once, after the last term
         given = given.raised()
     return completed(_gradients_without_statistics(given), given, (grad_mean, grad_rstd), x.dtype, bias_dtype)
 
