@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ...impl.operator import sums
 from ...reference.functions import Term
 from .spec import Spec, spec_of
 
@@ -122,7 +123,12 @@ def _value(term: Term, number: float, wide: Sequence[Tensor]) -> Tensor:
     # The number among the arguments is always 2, so this leaves the formula as it is, unless the machinery hands over
     # another number.
     value = value * (term.number * number / 2.0)
-    return value.sum() if term.total else value
+    return _total(value) if term.total else value
+
+
+def _total(value: Tensor) -> Tensor:
+    """The sum of all elements, with the same bits on any number of threads where that is asked for."""
+    return sums.total(value, range(value.dim()))
 
 
 def _forward_as_written(spec: Spec, *args: Any) -> Any:
@@ -243,7 +249,10 @@ def _gathered(spec: Spec, parts: list[Tensor], shape: Any) -> Tensor | None:
 
 def _reduced(part: Tensor, shape: Any) -> Tensor:
     """Summed over what was broadcast, and broadcast where a factor that was summed over was not."""
-    return part.expand(torch.broadcast_shapes(part.shape, shape)).sum_to_size(shape)
+    whole = part.expand(torch.broadcast_shapes(part.shape, shape))
+    before = whole.dim() - len(shape)
+    dims = [d for d in range(whole.dim()) if d < before or (shape[d - before] == 1 and whole.shape[d] != 1)]
+    return sums.total(whole, dims).reshape(shape)
 
 
 def _jvp_as_written(spec: Spec, ctx: Any, *given: Any) -> Args:
@@ -282,7 +291,7 @@ def _tangent(
     # An argument that is written must have its tangent written as well, and not replaced by a new tensor.
     if way == "dirty":
         return first.copy_(total)
-    return (total.sum() if term.total else total).to(dtype)
+    return (_total(total) if term.total else total).to(dtype)
 
 
 # ------------------------------------------------------------------------------------------- vmap by the author
