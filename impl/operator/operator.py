@@ -218,6 +218,13 @@ class Operator(Generic[*Ts, Outputs]):
         self._cpu, self._on_cpu = self.kernels.cuda, self._on_cuda
         self._library.impl(self.name, self.kernels.cuda, "CPU", allow_override=True)
 
+    def serve_meta_by_cuda_kernel(self) -> None:
+        """Meta tensors go to the CUDA kernel from now on, and no longer to the fake; in this process and for good.
+
+        This is for a process that takes down what would be launched, at shapes that no memory has to hold.
+        """
+        self._library.impl(self.name, self.kernels.cuda, "Meta", allow_override=True)
+
     def _below_autograd(self, *args: object) -> Any:
         """The op's outputs at this level without derivatives of this level.
 

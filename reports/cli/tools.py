@@ -16,6 +16,7 @@ from .. import exit_codes
 from ..explain import explain
 from ..text import one_line
 from .host import EXTRA, Stop, installed
+from .kernels import asked
 
 
 @click.command("explain")
@@ -46,7 +47,7 @@ def doctor_command() -> int:
     width = max(map(len, found))
     for name, value in found.items():
         click.echo(f"{name:<{width}}  {one_line(value)}")
-    for line in _lacks(found, missing):
+    for line in [*_lacks(found, missing), *_kernels(found, missing)]:
         click.echo(f"note: {line}")
     return exit_codes.USAGE if missing else exit_codes.OK
 
@@ -82,3 +83,18 @@ def _lacks(found: dict[str, str], no_torch: str) -> list[str]:
     if "gmpy2" not in found:
         lines.append("no gmpy2: the exact reading is several times slower")
     return lines
+
+
+def _kernels(found: dict[str, str], no_torch: str) -> list[str]:
+    """Which ops Triton serves on CUDA, and which calls fall back to compositions of torch's ops."""
+    if no_torch:
+        return []
+    if "triton" not in found:
+        return ['no Triton: CUDA tensors are served by compositions of torch\'s ops; pip install "opassay[triton]"']
+    rows = asked({"table": "served", "ops": []})
+    served = [row["op"] for row in rows if row["kernels"]]
+    fallen = [f"{row['op']}: {reason}" for row in rows for reason in row["fallbacks"]]
+    lines = [f"Triton {found['triton']} serves on CUDA: {', '.join(served) or 'no op'}"]
+    without = [row["op"] for row in rows if not row["kernels"]]
+    lines += [f"on CUDA without a kernel: {', '.join(without)}"] if without else []
+    return [*lines, *(f"calls on CUDA fall back: {reason}" for reason in fallen)]

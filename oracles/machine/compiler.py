@@ -1,0 +1,208 @@
+"""Kernels as machine code without a GPU: compiled for an architecture, and what can be read from the result.
+
+Triton itself compiles, by the way that a launch takes and with its cache, but for a driver that has an architecture and
+no device. What is read: registers, stack and shared memory by `cuobjdump` from the binary; the width of every access to
+memory, and arithmetic in double precision, from the PTX.
+
+What is hard here: Triton asks its driver which GPU there is, so the driver is replaced, for good. This belongs into a
+process that launches nothing. And it must not have been told to interpret kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .recorder import Launch
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a streaming multiprocessor has, from the tables of the CUDA programming guide ("Technical Specifications").
+
+    Attributes:
+        capability: 90 for sm_90.
+        shared, shared_block: bytes of shared memory of one multiprocessor, and the most that one block can have.
+        warps, blocks: the most that are resident.
+        in_flight: bytes that have to be under way for a multiprocessor to draw its share of the memory's bandwidth:
+            bandwidth times latency over the number of multiprocessors (Little's law), of 2.0 TB/s, 0.6 µs, 108 for the
+            A100; 3.35 TB/s, 0.65 µs, 132 for the H100; 8 TB/s, 0.8 µs, 148 for the B200. The latencies are assumed.
+    """
+
+    capability: int
+    shared: int
+    shared_block: int
+    warps: int
+    blocks: int
+    in_flight: int
+
+
+ARCHITECTURES = {
+    "sm_80": Architecture(80, 164 << 10, 163 << 10, 64, 32, 11_100),
+    "sm_90": Architecture(90, 228 << 10, 227 << 10, 64, 32, 16_500),
+    "sm_100": Architecture(100, 228 << 10, 227 << 10, 64, 32, 43_200),
+}
+
+#: Of a multiprocessor of every architecture above; a warp takes registers in pieces of 256.
+_REGISTERS, _PIECE = 65536, 256
+#: Bytes of shared memory that the system takes of every block.
+_RESERVED = 1024
+
+# "@%p1 ld.global.L1::evict_last.v4.b32 {...}" is an access of 16 bytes; a copy to shared memory says its size itself.
+_ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[A-Za-z][\w:]*)*)\.[busf](\d+)\b")
+_VECTOR = re.compile(r"\.v(\d+)\b")
+_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global(?:\.[\w:]+)* *\[.*?\], *\[.*?\], *(0x[0-9a-f]+|\d+)")
+_DOUBLE = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z]\S*\.f64\S*)\s", re.MULTILINE)
+_USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the machine code of a launch takes.
+
+    Attributes:
+        registers: of a thread. stack: bytes of a thread's memory apart from registers; 0 where nothing spills.
+        spills: bytes that a thread writes there because it has no register for them.
+        shared: bytes of a block. warps: of a block.
+        loads, stores: how many of the program's accesses have so many bytes.
+        doubles: instructions in double precision.
+    """
+
+    registers: int
+    stack: int
+    spills: int
+    shared: int
+    warps: int
+    loads: dict[int, int]
+    stores: dict[int, int]
+    doubles: int
+
+    @property
+    def narrow(self) -> float:
+        """The part of the bytes accessed that go in accesses of fewer than 16 bytes."""
+        both = Counter(self.loads) + Counter(self.stores)
+        every = sum(width * count for width, count in both.items())
+        return sum(width * count for width, count in both.items() if width < 16) / every if every else 0.0
+
+    def resident(self, on: Architecture) -> int:
+        """Blocks that are on a multiprocessor at once; 0 where one does not fit."""
+        if self.shared > on.shared_block:
+            return 0
+        register_pieces = -(-self.registers * 32 // _PIECE) * self.warps
+        by_registers = _REGISTERS // _PIECE // max(register_pieces, 1)
+        by_shared = on.shared // (self.shared + _RESERVED)
+        return min(by_registers, by_shared, on.warps // self.warps, on.blocks)
+
+    def hidden(self, on: Architecture) -> float:
+        """How far the accesses that can be under way at once cover the latency of memory; at most 1.
+
+        Loads count, and stores where a kernel stores more than it loads. A loop's count once: those of one round.
+        """
+        thread = max(sum(width * count for width, count in of.items()) for of in (self.loads, self.stores))
+        return min(1.0, thread * 32 * self.warps * self.resident(on) / on.in_flight)
+
+
+class _Driver:
+    """What Triton asks of its driver to compile. The number of its device is the architecture's."""
+
+    def __init__(self, capability: int) -> None:
+        self._capability = capability
+
+    def get_current_device(self) -> int:
+        return self._capability
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", self._capability, 32)
+
+
+def prepare() -> None:
+    """Have this process compile kernels; to be called before Triton is imported.
+
+    Raises:
+        RuntimeError: Triton has been imported as an interpreter.
+    """
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1":
+        raise RuntimeError("compiler: got TRITON_INTERPRET=1 in a process that has to compile kernels, need it unset")
+    os.environ.pop("TRITON_INTERPRET", None)
+    # Triton compiles another way where its source is taken apart by these; what ships is what is judged.
+    os.environ.pop("TRITON_ALWAYS_COMPILE", None)
+
+
+def compiled(launch: Launch, architecture: Architecture) -> Code:
+    """The machine code of a launch."""
+    from triton.runtime import driver
+
+    driver.set_active(_Driver(architecture.capability))
+    found = launch.kernel.warmup(
+        *launch.operands, grid=launch.grid, **launch.constants, num_warps=launch.warps, enable_fp_fusion=False
+    )
+    return read(found.asm["ptx"], found.asm["cubin"], launch.warps, architecture, found.metadata.shared)
+
+
+def read(ptx: str, cubin: bytes, warps: int, architecture: Architecture, shared: int) -> Code:
+    """What a compiled kernel takes.
+
+    Args:
+        ptx, cubin: the kernel in both forms. warps: of a block. architecture: for which it was compiled.
+        shared: bytes of shared memory that a launch asks for.
+    """
+    usage = _USAGE.search(_said([_tool("cuobjdump"), "--dump-resource-usage"], cubin, ".cubin"))
+    assert usage is not None, "cuobjdump says nothing about registers"
+    registers, stack, static, local = map(int, usage.groups())
+    doubles = len(_DOUBLE.findall(ptx))
+    spilled = _spilled(ptx, architecture) if stack or local else 0
+    return Code(
+        registers, stack + local, spilled, max(static, shared), warps, accesses(ptx, "ld"), accesses(ptx, "st"), doubles
+    )
+
+
+def accesses(ptx: str, kind: str) -> dict[int, int]:
+    """How many loads ("ld") or stores ("st") of global memory have so many bytes."""
+    found: Counter[int] = Counter()
+    for verb, modifiers, bits in _ACCESS.findall(ptx):
+        if verb == kind:
+            vector = _VECTOR.search(modifiers)
+            found[int(bits) // 8 * int(vector[1] if vector else 1)] += 1
+    if kind == "ld":
+        found.update(int(size, 0) for size in _COPY.findall(ptx))
+    return dict(sorted(found.items()))
+
+
+def _spilled(ptx: str, architecture: Architecture) -> int:
+    arch = f"-arch=sm_{architecture.capability}" + "a" * (architecture.capability >= 90)
+    text = _said([_tool("ptxas-blackwell", "ptxas"), "-v", arch, "-o", os.devnull], ptx.encode(), ".ptx")
+    return sum(int(stores) for stores, _ in _SPILLS.findall(text))
+
+
+@functools.cache
+def _tool(*names: str) -> str:
+    """The first of these programs that Triton's wheel has."""
+    import triton
+
+    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    for name in names:
+        if (folder / name).is_file():
+            return str(folder / name)
+    raise FileNotFoundError(f"compiler: {' or '.join(names)} is not in {folder}")
+
+
+def _said(command: list[str], content: bytes, suffix: str) -> str:
+    with tempfile.NamedTemporaryFile(suffix=suffix) as file:
+        file.write(content)
+        file.flush()
+        done = subprocess.run([*command, file.name], capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr

@@ -1,0 +1,73 @@
+"""The bytes that kernels move, as an interpreter books them. For a process that interprets kernels, and for good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...impl.gpu import launching
+from ...impl.operator.operator import Operator
+from ...oracles.machine.interpreter import Machine
+from ...oracles.machine.memory import Book
+from ...oracles.machine.recorder import Recorder
+from .classes import ShapeClass, Source
+from .recording import Pass, passes
+
+#: Numbers of the arguments come from this; which ones they are decides no address but those of classes.
+SEED = 20_13
+
+
+class Booking:
+    """A launcher that interprets and takes down, by a machine and a recorder.
+
+    Attributes:
+        recorder: what was launched. moved: bytes of each launch, in order.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.recorder = Recorder()
+        self.moved: list[int] = []
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The machine's."""
+        return self.recorder.made(self._machine.empty(shape, dtype, device))
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: tuple[int, ...],
+        operands: tuple[object, ...],
+        constants: Mapping[str, object],
+        warps: int,
+    ) -> None:
+        """Interpret a launch and take it down.
+
+        Args:
+            kernel, grid, operands, constants, warps: as `impl.gpu.launching.Launcher` has them.
+        """
+        self._machine.book = Book()
+        self._machine.launch(kernel, grid, operands, constants, warps)
+        self.recorder.launch(kernel, grid, operands, constants, warps)
+        self.moved.append(sum(moved.loaded + moved.stored for moved in self._machine.book.moved.values()))
+
+
+class Interpreter:
+    """Runs shape classes at few rows: `tables.Booked`. Tensors of the CPU go to the CUDA kernels from then on."""
+
+    def __init__(self) -> None:
+        self._machine = Machine()
+        for operator in Operator.registry.values():
+            if operator.kernels.cuda is not operator.kernels.cpu:
+                operator.serve_cpu_by_cuda_kernel()
+
+    def __call__(self, kind: ShapeClass, dtype: torch.dtype) -> tuple[tuple[Pass, int], tuple[Pass, int]]:
+        booking = Booking(self._machine)
+        source = Source(dtype, torch.device("cpu"), torch.Generator().manual_seed(SEED))
+        with launching.on(booking):
+            forward, backward = passes(kind, source, booking.recorder, kind.few)
+        first = len(forward.launches)
+        return (forward, sum(booking.moved[:first])), (backward, sum(booking.moved[first:]))

@@ -1,0 +1,335 @@
+"""Shape classes: at which shapes the kernels of an op are compiled, booked and timed, and what must move there.
+
+The bytes that must move are those of every operand that a pass reads or writes, once: no kernel can do with fewer. What
+a kernel writes for another to read (the partial sums of parameter gradients) is not among them; it is judged apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .families import FAMILIES
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Makes the arguments of a call.
+
+    Attributes:
+        dtype, device: of the floating tensors. generator: of the numbers; None on the device "meta", which has none.
+    """
+
+    dtype: torch.dtype
+    device: torch.device
+    generator: torch.Generator | None = None
+
+    def data(self, shape: Sequence[int], *, channels_last: bool = False) -> Tensor:
+        """A tensor that asks for a gradient, of normal numbers."""
+        made = torch.randn(shape, dtype=self.dtype, device=self.device, generator=self.generator)
+        if channels_last:
+            made = made.contiguous(memory_format=torch.channels_last)
+        return made.requires_grad_()
+
+    def plain(self, *shape: int) -> Tensor:
+        """A tensor of positive float32 numbers that asks for no gradient, as running statistics are."""
+        return torch.ones(shape, dtype=torch.float32, device=self.device)
+
+    def classes(self, shape: Sequence[int], count: int) -> Tensor:
+        """A tensor of class numbers."""
+        return torch.randint(0, count, tuple(shape), device=self.device, generator=self.generator)
+
+
+class Bytes(NamedTuple):
+    """Bytes that must move in a pass forward and in one backward, all gradients included."""
+
+    forward: int
+    backward: int
+
+
+Arguments = tuple[Any, ...]
+
+
+class Limits(NamedTuple):
+    """How many times the bytes that must move may be booked, forward and backward."""
+
+    forward: float
+    backward: float
+
+
+#: For what is next to the data: parameters that every program reads, ends of rows.
+_MORE = 1.05
+#: Everything moves once.
+ONCE = Limits(_MORE, _MORE)
+#: A row that is too long for the chip is read twice: forward of two streams one moves twice, backward of three two do.
+TWICE = Limits(3 / 2 * _MORE, 5 / 3 * _MORE)
+#: It is too long for the two operands of backward, and for the one of forward it is not.
+TWICE_BACKWARD = Limits(ONCE.forward, TWICE.backward)
+#: How large what kernels tell each other may be, as part of the bytes that must move.
+WORKSPACE = 0.05
+
+
+@dataclass(frozen=True)
+class ShapeClass:
+    """One line of the table.
+
+    Attributes:
+        op: a public function of `impl`. label: what the class is called.
+        shape: of the first operand, as the op is met in practice. few: one of the same kind that is interpreted soon.
+        arguments: (source, shape) -> the op's arguments by position.
+        must: (shape, bytes of an element) -> what must move.
+        named: arguments by name.
+        limits: how many times `must` the bytes booked may be.
+        dense: whether every row begins at a multiple of 16 bytes and is long, so that all accesses can be of 16 bytes.
+        why: the reason where `limits` are not `ONCE` or the class is not dense.
+    """
+
+    op: str
+    label: str
+    shape: Shape
+    few: Shape
+    arguments: Callable[[Source, Shape], Arguments]
+    must: Callable[[Shape, int], Bytes]
+    named: dict[str, Any] = field(default_factory=dict)
+    limits: Limits = ONCE
+    dense: bool = True
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name in tables and messages."""
+        return f"{self.op} {self.label}"
+
+
+_TWICE = "a row that does not fit on the chip is read twice"
+_UNEVEN = "rows do not begin at multiples of 16 bytes"
+_SHORT = "rows too short for 16 bytes a thread"
+
+
+# -------------------------------------------------------------------------------------------------- softmax
+
+
+def _along(dim: int) -> Callable[[Source, Shape], Arguments]:
+    return lambda source, shape: (source.data(shape), dim)
+
+
+def _streams(shape: Shape, size: int) -> Bytes:
+    """One operand in and one out; backward two in and one out."""
+    moved = math.prod(shape) * size
+    return Bytes(2 * moved, 3 * moved)
+
+
+def _softmax(op: str) -> list[ShapeClass]:
+    last, first = _along(-1), _along(1)
+    return [
+        ShapeClass(op, "rows of 17", (1 << 20, 17), (512, 17), last, _streams, dense=False, why=_SHORT),
+        ShapeClass(op, "rows of 768", (65536, 768), (32, 768), last, _streams),
+        ShapeClass(op, "rows of 4096", (32768, 4096), (8, 4096), last, _streams),
+        ShapeClass(op, "rows of 8192", (16384, 8192), (4, 8192), last, _streams),
+        ShapeClass(op, "rows of 32768", (8192, 32768), (2, 32768), last, _streams, limits=TWICE_BACKWARD, why=_TWICE),
+        ShapeClass(op, "rows of 131072", (2048, 131072), (1, 131072), last, _streams, limits=TWICE, why=_TWICE),
+        ShapeClass(op, "inner dims", (64, 21, 256, 256), (1, 21, 16, 16), first, _streams),
+        ShapeClass(
+            op, "inner dims, long", (16, 8192, 256), (1, 8192, 16), first, _streams, limits=TWICE, why=_TWICE
+        ),
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- norms
+
+
+def _layer_norm_arguments(source: Source, shape: Shape) -> Arguments:
+    row = (shape[-1],)
+    return source.data(shape), row, source.data(row), source.data(row)
+
+
+def _layer_norm_bytes(shape: Shape, size: int) -> Bytes:
+    """Mean and 1/σ of a row take 8 bytes (16 in double precision), written forward and read backward."""
+    length = shape[-1]
+    moved, rows = math.prod(shape) * size, math.prod(shape) // length
+    statistics = 2 * max(size, 4) * rows
+    return Bytes(2 * moved + 2 * length * size + statistics, 3 * moved + 3 * length * size + statistics)
+
+
+def _layer_norm() -> list[ShapeClass]:
+    def of(length: int, rows: int, few: int, **more: Any) -> ShapeClass:
+        shapes = (rows, length), (few, length)
+        return ShapeClass("layer_norm", f"rows of {length}", *shapes, _layer_norm_arguments, _layer_norm_bytes, **more)
+
+    return [
+        of(17, 1 << 20, 512, dense=False, why=_SHORT),
+        of(768, 65536, 64),
+        of(1024, 32768, 32),
+        of(4096, 32768, 64),
+        of(8192, 16384, 64),
+        of(32768, 4096, 64, limits=TWICE_BACKWARD, why=_TWICE),
+        of(65536, 2048, 64, limits=TWICE, why=_TWICE),
+    ]
+
+
+def _group_norm_arguments(channels_last: bool) -> Callable[[Source, Shape], Arguments]:
+    def arguments(source: Source, shape: Shape) -> Arguments:
+        channels = (shape[1],)
+        x = source.data(shape, channels_last=channels_last)
+        return x, 32, source.data(channels), source.data(channels)
+
+    return arguments
+
+
+def _group_norm_bytes(shape: Shape, size: int) -> Bytes:
+    samples, channels = shape[:2]
+    moved = math.prod(shape) * size
+    statistics = 2 * max(size, 4) * samples * 32
+    return Bytes(2 * moved + 2 * channels * size + statistics, 3 * moved + 3 * channels * size + statistics)
+
+
+def _group_norm() -> list[ShapeClass]:
+    contiguous, last = _group_norm_arguments(False), _group_norm_arguments(True)
+
+    def of(label: str, shape: Shape, few: Shape, arguments: Any, **more: Any) -> ShapeClass:
+        return ShapeClass("group_norm", label, shape, few, arguments, _group_norm_bytes, **more)
+
+    return [
+        of("32 groups of 8x32x32", (64, 256, 32, 32), (1, 256, 32, 32), contiguous),
+        of("32 groups of 10x64x64", (32, 320, 64, 64), (1, 320, 64, 64), contiguous, limits=TWICE_BACKWARD, why=_TWICE),
+        of("32 groups of 4x128x128", (16, 128, 128, 128), (1, 128, 128, 128), contiguous, limits=TWICE, why=_TWICE),
+        of("channels last", (32, 320, 64, 64), (1, 320, 32, 32), last, limits=TWICE, why=_TWICE),
+    ]  # fmt: skip
+
+
+def _batch_norm_arguments(channels_last: bool, training: bool) -> Callable[[Source, Shape], Arguments]:
+    def arguments(source: Source, shape: Shape) -> Arguments:
+        channels = (shape[1],)
+        x = source.data(shape, channels_last=channels_last)
+        running = source.plain(*channels), source.plain(*channels)
+        return x, *running, source.data(channels), source.data(channels), training
+
+    return arguments
+
+
+def _batch_norm_bytes(training: bool) -> Callable[[Shape, int], Bytes]:
+    """In training the input is read for the statistics and again for the result; a channel is never on one chip."""
+
+    def must(shape: Shape, size: int) -> Bytes:
+        channels = shape[1]
+        moved = math.prod(shape) * size
+        each, statistic = channels * size, channels * max(size, 4)
+        if training:
+            return Bytes(3 * moved + 2 * each + 4 * statistic, 5 * moved + 3 * each + 2 * statistic)
+        return Bytes(2 * moved + 2 * each + 2 * statistic, 3 * moved + 3 * each + 2 * statistic)
+
+    return must
+
+
+def _batch_norm() -> list[ShapeClass]:
+    shape, few = (64, 256, 56, 56), (4, 32, 32, 32)
+
+    def of(label: str, last: bool, training: bool, shape: Shape = shape, few: Shape = few, **more: Any) -> ShapeClass:
+        made = _batch_norm_arguments(last, training)
+        return ShapeClass("batch_norm", label, shape, few, made, _batch_norm_bytes(training), **more)
+
+    return [
+        of("training", False, True),
+        of("training, 7x7", False, True, (256, 512, 7, 7), (16, 16, 7, 7), dense=False, why=_SHORT),
+        of("training, channels last", True, True),
+        of("evaluation", False, False),
+        of("evaluation, channels last", True, False),
+        of("training, rows of features", False, True, (65536, 1024), (256, 64)),
+    ]
+
+
+# --------------------------------------------------------------------------------------------------- losses
+
+
+def _loss_arguments(source: Source, shape: Shape) -> Arguments:
+    return source.data(shape), source.classes((shape[0], *shape[2:]), shape[1])
+
+
+def _nll_loss_bytes(shape: Shape, size: int) -> Bytes:
+    """Forward one element of each row and its class; backward a whole gradient, zero but for those elements."""
+    rows = math.prod(shape) // shape[1]
+    return Bytes(rows * (8 + size), math.prod(shape) * size + 8 * rows)
+
+
+def _cross_entropy_bytes(shape: Shape, size: int) -> Bytes:
+    """The input is read once in each pass, and the classes; backward writes the gradient."""
+    rows, moved = math.prod(shape) // shape[1], math.prod(shape) * size
+    return Bytes(moved + 8 * rows, 2 * moved + 8 * rows)
+
+
+def _losses() -> list[ShapeClass]:
+    gathers = "forward gathers one element of each row"
+
+    def of(op: str, label: str, shape: Shape, few: Shape, must: Any, **more: Any) -> ShapeClass:
+        return ShapeClass(op, label, shape, few, _loss_arguments, must, **more)
+
+    nll, entropy = _nll_loss_bytes, _cross_entropy_bytes
+    return [
+        of("nll_loss", "1000 classes", (65536, 1000), (256, 1000), nll, dense=False, why=gathers),
+        of("nll_loss", "32768 classes", (8192, 32768), (64, 32768), nll, dense=False, why=gathers),
+        of("nll_loss", "images", (16, 21, 512, 512), (1, 21, 32, 32), nll, dense=False, why=gathers),
+        of("cross_entropy", "1000 classes", (65536, 1000), (64, 1000), entropy, dense=False, why=_UNEVEN),
+        of("cross_entropy", "8192 classes", (16384, 8192), (8, 8192), entropy),
+        of("cross_entropy", "131072 classes", (2048, 131072), (1, 131072), entropy, limits=TWICE, why=_TWICE),
+        of("cross_entropy", "images", (16, 21, 512, 512), (1, 21, 32, 32), entropy),
+    ]  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------- single classes
+
+
+def _alone(source: Source, shape: Shape) -> Arguments:
+    return (source.data(shape),)
+
+
+def _trace_bytes(shape: Shape, size: int) -> Bytes:
+    """Backward fills a whole gradient."""
+    return Bytes((min(shape) + 1) * size, (math.prod(shape) + 1) * size)
+
+
+def _response_norm_arguments(source: Source, shape: Shape) -> Arguments:
+    return source.data(shape), 5
+
+
+def _others() -> list[ShapeClass]:
+    strided = "the diagonal is one element of each row"
+    response = _response_norm_arguments, _streams
+    return [
+        ShapeClass("log_sigmoid", "2^26 elements", (1 << 26,), (1 << 15,), _alone, _streams),
+        ShapeClass("log_sigmoid", "images", (64, 3, 224, 224), (1, 3, 64, 64), _alone, _streams),
+        ShapeClass("trace", "8192x8192", (8192, 8192), (256, 256), _alone, _trace_bytes, dense=False, why=strided),
+        ShapeClass("cross_map_lrn2d", "96 channels, 55x55", (64, 96, 55, 55), (1, 96, 8, 8), *response,
+                   dense=False, why=_UNEVEN),
+        ShapeClass("cross_map_lrn2d", "64 channels, 56x56", (64, 64, 56, 56), (1, 64, 8, 8), *response),
+    ]  # fmt: skip
+
+
+#: All shape classes, in the order of tables.
+CLASSES: tuple[ShapeClass, ...] = (
+    *_softmax("softmax"),
+    *_softmax("log_softmax"),
+    *_layer_norm(),
+    *_group_norm(),
+    *_batch_norm(),
+    *_losses(),
+    *_others(),
+)
+
+
+def first_of_each(kinds: Sequence[ShapeClass]) -> tuple[ShapeClass, ...]:
+    """Of every op the first dense class, or the first one where none is dense."""
+    order = sorted(kinds, key=lambda kind: not kind.dense)
+    return tuple({kind.op: kind for kind in reversed(order)}.values())
+
+
+def selected(families: Sequence[str] = (), ops: Sequence[str] = ()) -> tuple[ShapeClass, ...]:
+    """The classes of these families and ops; all of them where nothing is named."""
+    wanted = {*ops, *(op for family in families for op in FAMILIES[family])}
+    return tuple(kind for kind in CLASSES if not wanted or kind.op in wanted)

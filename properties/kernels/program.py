@@ -1,0 +1,47 @@
+"""`python -m opassay.properties.kernels.program QUESTION`: the rows of one table, a line of JSON each.
+
+QUESTION is JSON: {"table": "code", "traffic" or "served", "ops": [...], "dtypes": [...], "architectures": [...],
+"once": bool}; for "served", which says what kernels there are, the ops alone. This is a process of its own, because
+Triton decides when it is imported whether kernels are interpreted or compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+def rows(question: dict[str, Any]) -> Iterator[dict[str, object]]:
+    """The rows of a table; see the module."""
+    # Imports stand here, because the process must be told what it is before Triton is imported.
+    from ...oracles.machine import compiler, interpreter
+
+    traffic = question["table"] == "traffic"
+    (interpreter if traffic else compiler).prepare()
+    from .classes import first_of_each, selected
+    from .tables import as_dict, code_rows, served, traffic_rows
+
+    kinds = selected(ops=question["ops"])
+    if traffic and question["once"]:
+        kinds = first_of_each(kinds)
+    if question["table"] == "served":
+        yield from served(kinds)
+        return
+    if traffic:
+        from .booking import Interpreter
+
+        yield from map(as_dict, traffic_rows(kinds, question["dtypes"], Interpreter()))
+        return
+    yield from map(as_dict, code_rows(kinds, question["dtypes"], question["architectures"], once=question["once"]))
+
+
+def main() -> None:
+    """Prints the rows as they come."""
+    for row in rows(json.loads(sys.argv[1])):
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
