@@ -224,6 +224,7 @@ def _op(
         laws=laws_of(signature, own),
         refusals=found,
         mutates=tuple(name for name in RUNNING if name in signature),
+        kernels=formula is not formulas.sync_batch_norm,
         ranks=ranks,
     )
 
