@@ -268,6 +268,7 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
             "decomposition": torch._decomp.decomposition_table[theirs],
         },
         refusals=refusals_of(RuntimeError),
+        kernels=True,
         **of_direction,
     )
 
@@ -282,6 +283,7 @@ OPS: tuple[Op, ...] = (
         saved=_saved,
         laws=NAMED.laws(True),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION),
+        kernels=True,
     ),
     declare(
         formulas.cross_entropy,
@@ -300,6 +302,7 @@ OPS: tuple[Op, ...] = (
             UNKNOWN_REDUCTION,
             refusals.value("label_smoothing", 1.5, RuntimeError),
         ),
+        kernels=True,
     ),
     *(
         _aten_op(f"{stem}_{direction}", ranks)
