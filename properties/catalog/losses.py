@@ -278,6 +278,7 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
             "decomposition": torch._decomp.decomposition_table[theirs],
         },
         refusals=refusals_of(RuntimeError),
+        kernels=True,
         **of_direction,
     )
 
@@ -293,6 +294,7 @@ OPS: tuple[Op, ...] = (
         saved=_target_and_weights,
         laws=NAMED.laws(True),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION),
+        kernels=True,
     ),
     declare(
         formulas.cross_entropy,
@@ -312,6 +314,7 @@ OPS: tuple[Op, ...] = (
             UNKNOWN_REDUCTION,
             refusals.value("label_smoothing", 1.5, RuntimeError),
         ),
+        kernels=True,
     ),
     *(
         _aten_op(f"{stem}_{direction}", ranks)

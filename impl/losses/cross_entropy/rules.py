@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...operator import sums
 from ...operator.expression import Expression
-from ...operator.operator import Operator, on_all_devices
+from ...operator.operator import Kernels, Operator
 from ...operator.precision import compute_dtype, raised
 from ...operator.records import Grads, Record
 from ...operator.rules import Rules
@@ -25,6 +25,7 @@ from ..nll_loss import rules as nll
 from ..nll_loss.expressions import Form, masked_scores
 from ..nll_loss.kernels_cpu import MEAN, NONE, class_dim
 from . import kernels_cpu as kernels
+from . import kernels_cuda
 
 Outputs = tuple[Tensor, Tensor]
 
@@ -142,7 +143,7 @@ def _batched_cross_entropy_backward(op: Any, size: int, dims: Record, args: Reco
 cross_entropy: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Outputs] = Operator(
     "cross_entropy(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index,"
     " float label_smoothing, int batch_ndim) -> (Tensor, Tensor)",
-    on_all_devices(kernels.cross_entropy, _forward_fake, nll.AUTOCAST),
+    Kernels(kernels.cross_entropy, kernels_cuda.cross_entropy, _forward_fake, nll.AUTOCAST),
     _batched_cross_entropy,
     Rules(_save_logits, _cotangents_of_logits, _tangents_of_loss),
     outputs=("out", "total"),
@@ -150,7 +151,11 @@ cross_entropy: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Out
 cross_entropy_backward: Operator[Tensor, Tensor, Tensor, Tensor | None, int, float, int, Tensor] = Operator(
     "cross_entropy_backward(Tensor grad_output, Tensor input, Tensor target, Tensor? weight,"
     " SymInt ignore_index, float label_smoothing, int batch_ndim) -> Tensor",
-    on_all_devices(kernels.cross_entropy_backward, lambda args: args.input.new_empty(args.input.shape)),
+    Kernels(
+        kernels.cross_entropy_backward,
+        kernels_cuda.cross_entropy_backward,
+        lambda args: args.input.new_empty(args.input.shape),
+    ),
     _batched_cross_entropy_backward,
     Expression(_logits_gradient),
 )

@@ -96,7 +96,7 @@ def _forward_aten(
     except IndexError:
         # ATen's message names a target and no rule. The one raised here is that of all other ways through
         # this module.
-        raise _out_of_range(op, target, x.shape[class_dim(x.dim(), 0)], ignore_index) from None
+        raise out_of_range(op, target, x.shape[class_dim(x.dim(), 0)], ignore_index) from None
 
 
 def nll_loss_backward(
@@ -170,7 +170,7 @@ def _backward_aten(
     try:
         return _aten_rows_backward(grad_output, like, target, weight, SUM, ignore_index, one)  # type: ignore[no-any-return]
     except IndexError:
-        raise _out_of_range("nll_loss_backward", target, classes, ignore_index) from None
+        raise out_of_range("nll_loss_backward", target, classes, ignore_index) from None
 
 
 def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: int) -> Tensor:
@@ -235,7 +235,7 @@ def checked_index(op: str, target: Tensor, classes: int, ignore_index: int) -> t
         if low < 0 or high >= classes:
             low, high = _range(index)
     if low < 0 or high >= classes:
-        raise _out_of_range(op, target, classes, ignore_index)
+        raise out_of_range(op, target, classes, ignore_index)
     return index, ignored
 
 
@@ -246,7 +246,8 @@ def _range(index: Tensor) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _out_of_range(op: str, target: Tensor, classes: int, ignore_index: int) -> IndexError:
+def out_of_range(op: str, target: Tensor, classes: int, ignore_index: int) -> IndexError:
+    """The error where some targets are neither classes nor `ignore_index`."""
     index = target.long()
     wrong = ((index < 0) | (index >= classes)) & (index != ignore_index)
     value = int(index[wrong][0]) if index.dim() else int(index)

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from ...operator.batching import in_front
-from ...operator.operator import Operator, on_all_devices
+from ...operator.operator import Kernels, Operator
 from ...operator.precision import HALF, compute_dtype, raised
 from ...operator.records import Grads, Record
 from ...operator.rules import Rules
 from . import kernels_cpu as kernels
+from . import kernels_cuda
 from .expressions import Form
 from .kernels_cpu import MEAN, NONE, SUM, class_dim
 
@@ -351,7 +352,7 @@ def _define_forward(name: str, autocast: tuple[tuple[str, torch.dtype], ...]) ->
     return Operator(
         f"{name}(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, int batch_ndim)"
         " -> (Tensor, Tensor)",
-        on_all_devices(kernels.nll_loss, _forward_fake, autocast),
+        Kernels(kernels.nll_loss, kernels_cuda.nll_loss, _forward_fake, autocast),
         functools.partial(_batched_nll_loss, bool(autocast)),
         Rules(_forward_save, _forward_backward, _forward_jvp),
         outputs=("out", "total"),
@@ -365,13 +366,13 @@ _plain = nll_loss_forward = _define_forward("nll_loss_forward", ())
 nll_loss_backward: Operator[Tensor, Tensor, Tensor | None, int, int, int, torch.dtype, Tensor] = Operator(
     "nll_loss_backward(Tensor grad_output, Tensor target, Tensor? weight, SymInt classes, SymInt ignore_index,"
     " int batch_ndim, ScalarType dtype) -> Tensor",
-    on_all_devices(kernels.nll_loss_backward, _backward_fake),
+    Kernels(kernels.nll_loss_backward, kernels_cuda.nll_loss_backward, _backward_fake),
     _batched_nll_loss_backward,
     Rules(_backward_save, _backward_backward, _backward_jvp),
 )
 total_weight: Operator[Tensor, Tensor, int, int, Tensor] = Operator(
     "nll_loss_total_weight(Tensor weight, Tensor target, SymInt ignore_index, int batch_ndim) -> Tensor",
-    on_all_devices(kernels.total_weight, _total_fake),
+    Kernels(kernels.total_weight, kernels_cuda.total_weight, _total_fake),
     _total_vmap,
     Rules(_total_save, _total_backward, _total_jvp),
 )

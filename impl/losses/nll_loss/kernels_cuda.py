@@ -1,0 +1,231 @@
+"""Kernels of the negative log likelihood on CUDA: Triton's; without Triton those of the CPU, which are compositions.
+
+Scores are seen as (outer, C, inner), whatever their strides, and targets as the batch indices, `count` positions each.
+What is hard here is that a wrong target must raise IndexError, while only the GPU has the targets. So every program
+says whether it has seen a wrong one, and the host reads that: a small kernel, and one wait for the GPU, in each call.
+While a CUDA graph is captured nothing can be read; there the loss of a wrong target is NaN, and so is its gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...gpu import blocks
+from ...gpu.launching import empty, launch, served
+from ...operator.precision import compute_dtype
+from . import kernels_cpu
+from .kernels_cpu import MEAN, NONE, SUM, class_dim
+
+#: The most partial sums of a batch index, which one program can then add.
+_PARTS = 1024
+#: Elements of a program that stores them all.
+_STORED_MOST = 4096
+
+
+class Split(NamedTuple):
+    """How the positions of a batch index go to programs.
+
+    Attributes:
+        rows, block: batch indices of a program, and positions of each at a time.
+        parts, steps: programs of a batch index, and blocks of each.
+    """
+
+    rows: int
+    block: int
+    parts: int
+    steps: int
+
+
+class Targets(NamedTuple):
+    """What every loss is told of its targets.
+
+    Attributes:
+        op: the name that messages speak of.
+        target, weight: as the kernels get them. classes: C.
+        ignore_index, batch_ndim: as for the kernels.
+    """
+
+    op: str
+    target: Tensor
+    weight: Tensor | None
+    classes: int
+    ignore_index: int
+    batch_ndim: int
+
+    @property
+    def batch(self) -> torch.Size:
+        """The batch dims, each index of which is a loss of its own."""
+        return self.target.shape[: self.batch_ndim]
+
+    @property
+    def positions(self) -> int:
+        """Of a batch index."""
+        return math.prod(self.target.shape[self.batch_ndim :])
+
+    def class_weights(self) -> tuple[Tensor | None, bool]:
+        """The weights without gaps, and whether each batch index has its own."""
+        if self.weight is None or self.weight.dim() == 1:
+            return None if self.weight is None else self.weight.contiguous(), False
+        return self.weight.expand(*self.batch, -1).contiguous(), True
+
+    def total(self, reduction: int, wide: torch.dtype) -> Tensor:
+        """The total weight in dtype `wide`: to be filled, or 0 without a reduction."""
+        if reduction == NONE:
+            return torch.zeros(self.batch, dtype=wide, device=self.target.device)
+        return empty(self.batch, wide, self.target.device)
+
+    def require_known(self, wrong: Tensor) -> None:
+        """Raises IndexError where a program says in `wrong` that it has seen what is no class and not ignored."""
+        if wrong.numel() and not _captured(wrong) and bool(wrong.any()):
+            raise kernels_cpu.out_of_range(self.op, self.target, self.classes, self.ignore_index)
+
+
+def _captured(t: Any) -> bool:
+    return bool(t.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+@functools.lru_cache(maxsize=8192)
+def split(count: int, each: bool) -> Split:
+    """How `count` positions go to programs, which store every position where `each`, else their sum."""
+    if count <= 1024:
+        block = blocks.power_of_two(count)
+        return Split(1024 // block, block, 1, 1)
+    block = 256 if count <= 256 * _PARTS else 1024
+    steps = 1 if each else blocks.ceil_div(count, block * _PARTS)
+    return Split(1, block, blocks.ceil_div(count, block * steps), steps)
+
+
+def nll_loss(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    batch_ndim: int,
+    op: str = "nll_loss",
+) -> tuple[Tensor, Tensor]:
+    """(output, total_weight) as the CPU's kernel has them, arguments and errors as well."""
+    if not served("nll_loss"):
+        return kernels_cpu.nll_loss(x, target, weight, reduction, ignore_index, batch_ndim, op)
+    scores = table(x, class_dim(x.dim(), batch_ndim))
+    targets = Targets(op, target, weight, scores.shape[1], ignore_index, batch_ndim)
+    out = empty(target.shape if reduction == NONE else targets.batch, x.dtype, x.device)
+    total = targets.total(reduction, compute_dtype(x.dtype))
+    fill_sums(targets, scores, True, out, total, reduction)
+    return out, total
+
+
+def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: int) -> Tensor:
+    """The sum of the weights of the targets, as the CPU's kernel has it."""
+    if not served("nll_loss_total_weight"):
+        return kernels_cpu.total_weight(weight, target, ignore_index, batch_ndim)
+    targets = Targets("nll_loss", target, weight, weight.shape[-1], ignore_index, batch_ndim)
+    total = targets.total(SUM, compute_dtype(weight.dtype))
+    fill_sums(targets, None, False, None, total, SUM)
+    return total
+
+
+def fill_sums(
+    targets: Targets, scores: Tensor | None, gather: bool, out: Tensor | None, total: Tensor, reduction: int
+) -> None:
+    """Fills `out`, and `total` where there is a reduction; the dtype of `total` is that of the sums.
+
+    Args:
+        targets: of the loss.
+        scores: (outer, C, inner) where `gather`, else the loss of every position; None where only weights are summed.
+        gather: whether each target picks its score.
+        out, total: contiguous. reduction: NONE, MEAN or SUM.
+
+    Raises:
+        IndexError: a target is neither a class nor ignored.
+    """
+    from . import kernels_triton as texts
+
+    target, batch, count = targets.target, math.prod(targets.batch), targets.positions
+    each = reduction == NONE
+    tile = split(count, each)
+    programs = blocks.ceil_div(batch, tile.rows) * tile.parts if count or not each else 0
+    partial = empty((2, batch, tile.parts), total.dtype, target.device) if tile.parts > 1 and not each else None
+    wrong = empty((programs,), torch.int32, target.device)
+    inner, strides = (scores.shape[2], scores.stride()) if gather and scores is not None else (1, (0, 0, 0))
+    weight, batched = targets.class_weights()
+    operands = (
+        target.contiguous(), scores, weight, out, total, partial, wrong, batch, count, tile.parts, tile.steps,
+        targets.classes, inner, *strides, targets.ignore_index,
+    )  # fmt: skip
+    constants = {
+        "GATHER": gather, "BATCHED": batched, "EACH": each, "MEAN": reduction == MEAN,
+        "DOUBLE": total.dtype is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block,
+    }  # fmt: skip
+    launch(texts.nll_loss_forward, (programs,), operands, constants, blocks.warps(tile.rows * tile.block))
+    if partial is not None:
+        block = blocks.power_of_two(tile.parts)
+        folding = {"COUNT": weight is None, "MEAN": reduction == MEAN, "BLOCK": block}
+        launch(texts.nll_loss_fold, (batch,), (partial, out, total, batch, tile.parts), folding, blocks.warps(block))
+    targets.require_known(wrong)
+
+
+def nll_loss_backward(
+    grad_output: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    classes: int,
+    ignore_index: int,
+    batch_ndim: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """-grad_output * weight at the targets, else zero, as the CPU's kernel has it, arguments and errors as well."""
+    if not served("nll_loss_backward"):
+        return kernels_cpu.nll_loss_backward(grad_output, target, weight, classes, ignore_index, batch_ndim, dtype)
+    from . import kernels_triton as texts
+
+    shape, dim = target.shape, class_dim(target.dim() + 1, batch_ndim)
+    out = empty((*shape[:dim], classes, *shape[dim:]), dtype, target.device)
+    if not classes:  # no element, but the targets may still be wrong
+        kernels_cpu.checked_index("nll_loss_backward", target, classes, ignore_index)
+        return out
+    targets = Targets("nll_loss_backward", target, weight, classes, ignore_index, batch_ndim)
+    outer, inner = math.prod(shape[:dim]), math.prod(shape[dim:])
+    tile, tiles, programs = tiles_of(outer, classes, inner, _STORED_MOST, inner == 1)
+    slices = blocks.ceil_div(classes, tile.block)
+    rows, batched = targets.class_weights()
+    wrong = empty((programs,), torch.int32, target.device)
+    operands = (
+        target.contiguous(), grad_output.contiguous(), rows, out, wrong, outer * inner, targets.positions,
+        classes, inner, tiles, slices, ignore_index,
+    )  # fmt: skip
+    constants = {
+        "BATCHED": batched, "EACH": grad_output.dim() == target.dim(),
+        "DOUBLE": compute_dtype(dtype) is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1,
+    }  # fmt: skip
+    launch(texts.nll_loss_backward, (programs * slices,), operands, constants, tile.warps)
+    targets.require_known(wrong)
+    return out
+
+
+# ------------------------------------------------------------------------------------------ shared with cross entropy
+
+
+def table(x: Tensor, dim: int) -> Tensor:
+    """Scores as (outer, C, inner): a view where there is one."""
+    return x.reshape(math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :]))
+
+
+def tiles_of(outer: int, classes: int, inner: int, most: int, last: bool) -> tuple[blocks.Tile, int, int]:
+    """What a program takes of (outer, C, inner), how many programs an outer index has, and how many there are.
+
+    Args:
+        outer, classes, inner: the shape. most: elements that the kernel can keep in registers.
+        last: whether a program takes positions that follow each other, else those of one outer index.
+    """
+    if last:
+        tile = blocks.along_rows(classes, most)
+        return tile, 1, blocks.ceil_div(outer * inner, tile.rows)
+    tile = blocks.across_rows(classes, inner, most)
+    tiles = blocks.ceil_div(inner, tile.rows)
+    return tile, tiles, outer * tiles
