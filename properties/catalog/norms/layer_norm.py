@@ -83,6 +83,7 @@ OPS: tuple[Op, ...] = (
             "decomposition": torch._refs.nn.functional.layer_norm,
         },
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
+        kernels=True,
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
         saved=_saved,
@@ -97,6 +98,7 @@ OPS: tuple[Op, ...] = (
             "decomposition": torch._refs.native_layer_norm,
         },
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
+        kernels=True,
         differentiable=shared.AFFINE,
         dtypes=shared.with_statistics,
         saved=_saved,
@@ -111,6 +113,7 @@ OPS: tuple[Op, ...] = (
             "decomposition": torch._decomp.decompositions.native_layer_norm_backward,
         },
         samples=_backward,
+        kernels=True,
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
