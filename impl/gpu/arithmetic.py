@@ -21,7 +21,7 @@ def exp(x):
     """e^x to 2 ulp, subnormal results included; float32 or float64."""
     if x.dtype == tl.float64:
         return tl.exp(x)
-    else:  # noqa: RET505 (Triton compiles what follows a return, too)
+    else:  # noqa: RET505 (Triton compiles what stands after a `return` within an `if`, too)
         # Beyond these bounds the result is 0 or infinity whatever the rest says. NaN passes the comparisons unchanged.
         reduced = tl.where(x < -104.0, -104.0, tl.where(x > 89.0, 89.0, x))
         power = tl.floor(tl.fma(reduced, _LOG2_E, 0.5))
@@ -43,25 +43,17 @@ def log1p(z):
 @triton.jit
 def reciprocal_sqrt(x):
     """1 / √x, both steps rounded correctly."""
-    if x.dtype == tl.float64:
-        return 1.0 / tl.sqrt(x)
-    else:  # noqa: RET505 (as above, and there is no div_rn of doubles)
-        return tl.div_rn(1.0, tl.sqrt_rn(x))
+    # There are no functions of these names for doubles, whose plain ones round correctly.
+    return 1.0 / tl.sqrt(x) if x.dtype == tl.float64 else tl.div_rn(1.0, tl.sqrt_rn(x))
 
 
 @triton.jit
 def divide(x, y):
     """x / y, rounded correctly."""
-    if x.dtype == tl.float64:
-        return x / y
-    else:  # noqa: RET505 (as above)
-        return tl.div_rn(x, y)
+    return x / y if x.dtype == tl.float64 else tl.div_rn(x, y)
 
 
 @triton.jit
 def number(value, ACC: tl.constexpr):
-    """What `as_operand` made of a Python float, in the dtype of the sums."""
-    if tl.float64 == ACC:
-        return value.to(tl.int64).to(tl.float64, bitcast=True)
-    else:  # noqa: RET505 (as above)
-        return value
+    """What `launching.as_operand` made of a Python float, in the dtype of the sums."""
+    return value.to(tl.int64).to(tl.float64, bitcast=True) if tl.float64 == ACC else value

@@ -194,6 +194,7 @@ OPS: tuple[Op, ...] = (
         formulas.group_norm,
         {"opassay": impl.group_norm, "torch": torch.nn.functional.group_norm},
         samples=_forward,
+        kernels=True,
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
         saved=_saved,
@@ -204,6 +205,7 @@ OPS: tuple[Op, ...] = (
         formulas.native_group_norm,
         {"opassay": impl.native_group_norm, "torch": torch.ops.aten.native_group_norm.default},
         samples=_native,
+        kernels=True,
         differentiable=shared.AFFINE,
         dtypes=shared.with_statistics,
         saved=_saved_native,
@@ -217,6 +219,7 @@ OPS: tuple[Op, ...] = (
             "torch": torch.ops.aten.native_group_norm_backward.default,
         },
         samples=_backward,
+        kernels=True,
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
