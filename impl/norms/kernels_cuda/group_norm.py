@@ -1,21 +1,34 @@
-"""Kernels of group norm on CUDA: ATen's values, by the kernels of the CPU, whose signatures they have.
+"""Kernels of group norm on CUDA: Triton's; without Triton ATen's values, by the kernels of the CPU.
+
+Groups that fit into registers are read once. Backward, the sums for d_weight and d_bias are those of a sample's
+channel, one program's each, and a second launch adds them up over the samples.
 
 ATen's CUDA kernels take no float32 parameters with a half-precision input and keep its statistics in half precision, so
-half-precision operands are taken to float32 around them.
+without Triton half-precision operands are taken to float32 around them.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...operator.precision import HALF
+from ...gpu import blocks
+from ...gpu.launching import as_operand, empty, launch, served
+from ...operator.precision import HALF, compute_dtype
 from ..kernels_cpu import group_norm as cpu
 from ..kernels_cpu.operands import MaskedOutputs, Outputs
+from ..layout import Groups
+from . import partial_sums
 
-_Others = tuple[Tensor, Tensor, Tensor | None, torch.dtype | None, int, float | None, Sequence[bool]]
+#: Elements of the largest groups that are kept in registers, in float32: of one operand forward, of two backward.
+_FORWARD_MOST, _BACKWARD_MOST = 16384, 8192
+#: Elements of a program that keeps several groups at once, and of a piece of a group that does not fit.
+_ELEMENTS = 4096
 
 
 def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
@@ -24,39 +37,169 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     Args:
         x, weight, bias, groups, eps: as for the CPU's.
     """
+    if served("group_norm"):
+        return _forward(x, weight, bias, groups, eps)
     out, mean, rstd = cpu.group_norm(*_in_float32(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
 
 def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """`group_norm`, with the mean of a group that holds an infinity as mathematics has it.
+    """`group_norm`. The mean of a group that holds an infinity is as mathematics has it, for both.
 
     Args:
         x, weight, bias, groups, eps: as for the CPU's.
     """
+    if served("native_group_norm"):
+        return _forward(x, weight, bias, groups, eps)
     out, mean, rstd = cpu.native_group_norm(*_in_float32(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
 
 def group_norm_backward(
-    grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, x: Tensor, *others: *_Others
+    grad_out: Tensor,
+    grad_mean: Tensor | None,
+    grad_rstd: Tensor | None,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias_dtype: torch.dtype | None,
+    groups: int,
+    eps: float | None,
+    output_mask: Sequence[bool],
 ) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
 
     Args:
-        grad_out, grad_mean, grad_rstd, x: as for the CPU's.
-        others: its mean, rstd, weight, bias_dtype, groups, eps and output_mask.
+        grad_out, grad_mean, grad_rstd, x, mean, rstd, weight: as for the CPU's.
+        bias_dtype, groups, eps, output_mask: as for the CPU's.
     """
-    dtype = x.dtype
-    if dtype in HALF:
-        grad_out, x = grad_out.float(), x.float()
-    # The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and
-    # bias_dtype. It takes x for float32, so only d_input is left to be rounded.
-    d_input, d_weight, d_bias = cpu.group_norm_backward(grad_out, grad_mean, grad_rstd, x, *others)
-    return None if d_input is None else d_input.to(dtype), d_weight, d_bias
+    if not served("group_norm_backward"):
+        dtype = x.dtype
+        if dtype in HALF:
+            grad_out, x = grad_out.float(), x.float()
+        # The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and
+        # bias_dtype. It takes x for float32, so only d_input is left to be rounded.
+        d_input, d_weight, d_bias = cpu.group_norm_backward(
+            grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, groups, eps, output_mask
+        )
+        return None if d_input is None else d_input.to(dtype), d_weight, d_bias
+    wants_input, wants_weight, wants_bias = output_mask
+    channels = x.shape[1:2]
+    d_input = empty(x.shape, x.dtype, x.device) if wants_input else None
+    d_weight = empty(channels, weight.dtype, x.device) if wants_weight and weight is not None else None
+    d_bias = empty(channels, bias_dtype, x.device) if wants_bias and bias_dtype is not None else None
+    if x.numel() == 0:  # no sample adds to the sums
+        for t in (d_weight, d_bias):
+            if t is not None:
+                t.zero_()
+    elif not (d_input is None and d_weight is None and d_bias is None):
+        given = (grad_mean, grad_rstd) if wants_input else (None, None)
+        operands = [None if t is None else t.contiguous() for t in (grad_out, x, mean, rstd, weight, *given)]
+        _backward(operands, d_input, (d_weight, d_bias), groups)
+    return d_input, d_weight, d_bias
+
+
+# ------------------------------------------------------------------------------------------------------ composition
 
 
 def _in_float32(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
     if x.dtype not in HALF:
         return x, weight, bias
     return x.float(), None if weight is None else weight.float(), None if bias is None else bias.float()
+
+
+# ---------------------------------------------------------------------------------------------------------- kernels
+
+
+class _Tile(NamedTuple):
+    """What one program takes.
+
+    Attributes:
+        rows, channels, block: groups, and channels and positions of each at a time; powers of two.
+        warps: of 32 threads.
+        whole: whether a block holds a whole group; else a program goes over its group in pieces.
+    """
+
+    rows: int
+    channels: int
+    block: int
+    warps: int
+    whole: bool
+
+
+@functools.lru_cache(maxsize=8192)
+def _tile(each: int, positions: int, most: int) -> _Tile:
+    """The tile for groups of `each` channels.
+
+    Args:
+        most: elements that the kernel can keep in registers.
+    """
+    channels, block = blocks.power_of_two(each), blocks.power_of_two(positions)
+    size = channels * block
+    if size > most:
+        block = min(block, _ELEMENTS)
+        return _Tile(1, min(channels, _ELEMENTS // block), block, 8, False)
+    rows = max(1, _ELEMENTS // max(size, 64)) if size <= 2048 else 1
+    return _Tile(rows, channels, block, blocks.warps(rows * size), True)
+
+
+def _sizes(x: Tensor, groups: int) -> tuple[int, int, int, int, int]:
+    """Of groups: how many, how many in a sample, channels of one, positions of a channel, elements of one."""
+    each, positions = x.shape[1] // groups, math.prod(x.shape[2:])
+    return x.shape[0] * groups, groups, each, positions, each * positions
+
+
+def _forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+    from ..kernels_triton import group_norm as texts
+
+    wide, shape = compute_dtype(x.dtype), Groups(groups).statistics_shape(x.shape)
+    out = empty(x.shape, x.dtype, x.device)
+    mean, rstd = empty(shape, wide, x.device), empty(shape, wide, x.device)
+    if out.numel() == 0:
+        return out, mean.fill_(torch.nan), rstd.fill_(torch.nan)  # the mean of nothing, or no mean at all
+    sizes = _sizes(x, groups)
+    rows, _, each, positions, _ = sizes
+    tile = _tile(each, positions, _FORWARD_MOST * 4 // wide.itemsize)
+    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
+    launch(
+        texts.group_norm_forward if tile.whole else texts.group_norm_forward_long,
+        (blocks.ceil_div(rows, tile.rows),),
+        (x.contiguous(), weight, bias, out, mean, rstd, *sizes, as_operand(eps, wide)),
+        {"DOUBLE": wide is torch.float64, "ROWS": tile.rows, "CHANNELS": tile.channels, "BLOCK": tile.block},
+        tile.warps,
+    )
+    return out, mean, rstd
+
+
+def _backward(
+    operands: Sequence[Tensor | None], d_input: Tensor | None, results: partial_sums.Pair, groups: int
+) -> None:
+    """Write the results.
+
+    Args:
+        operands: grad_out, x, mean, rstd, weight, grad_mean, grad_rstd; contiguous.
+        d_input, results: contiguous, or None where nobody wants them.
+        groups: of a sample.
+    """
+    from ..kernels_triton import group_norm as texts
+
+    x = operands[1]
+    assert x is not None
+    sizes = _sizes(x, groups)
+    rows, _, each, positions, _ = sizes
+    wide = compute_dtype(x.dtype)
+    tile = _tile(each, positions, _BACKWARD_MOST * 4 // wide.itemsize)
+    partial = partial_sums.places(results, 1, x.shape[0], wide)
+    constants = {
+        "NORMALIZED": d_input is not None or results[0] is not None, "DOUBLE": wide is torch.float64,
+        "ROWS": tile.rows, "CHANNELS": tile.channels, "BLOCK": tile.block,
+    }  # fmt: skip
+    launch(
+        texts.group_norm_backward if tile.whole else texts.group_norm_backward_long,
+        (blocks.ceil_div(rows, tile.rows),),
+        (*operands, d_input, *partial, *sizes),
+        constants,
+        16 if tile.whole and tile.rows * tile.channels * tile.block > _ELEMENTS else tile.warps,
+    )
+    partial_sums.add_up(partial, results)

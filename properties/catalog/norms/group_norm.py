@@ -203,6 +203,7 @@ OPS: tuple[Op, ...] = (
         formulas.group_norm,
         ours(formulas.group_norm, torch=torch.nn.functional.group_norm),
         samples=drawing.samples_of(_several_per_group, _arguments),
+        kernels=True,
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
         invariant=lambda: Slices({"input": 0}, (0,)),
@@ -214,6 +215,7 @@ OPS: tuple[Op, ...] = (
         formulas.native_group_norm,
         ours(formulas.native_group_norm, torch=torch.ops.aten.native_group_norm.default),
         samples=drawing.samples_of(_flat_or_not, _native),
+        kernels=True,
         differentiable=shared.AFFINE,
         dtypes=shared.with_statistics,
         invariant=_native_slices,
@@ -225,6 +227,7 @@ OPS: tuple[Op, ...] = (
         formulas.native_group_norm_backward,
         ours(formulas.native_group_norm_backward, torch=torch.ops.aten.native_group_norm_backward.default),
         samples=drawing.samples_of(_group_structures_and_mask, _saved_and_cotangent),
+        kernels=True,
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,

@@ -1,0 +1,232 @@
+"""Triton kernels of layer norm. Rows that fit into registers are read once, in both directions.
+
+Letters: x in rows of N elements with mean m, r = 1/√(var + eps), xh = (x - m) r, g = dy w, bar = mean over the row, dm
+and ds the cotangents of mean and r. Backward, as in `expressions`:
+
+    d_x = r (g - bar(g) - xh (bar((g - bar(g)) xh) + r ds / N)) + dm / N,   d_w = Σ dy xh,   d_b = Σ dy.
+
+The variance is that of the centred row. A program of the backward kernel goes over many rows with its own sums for d_w
+and d_b, which `partial_sums` adds up. Operands that a call does not have are None, as are results that nobody wants.
+
+What is hard here: the mean of a row with an infinity is that infinity, or NaN where both are there. So means come from
+plain sums, and only variances of pieces are combined, for which see `long_statistics`.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ...gpu.arithmetic import divide, number, reciprocal_sqrt
+
+
+@triton.jit
+def mean_of(total, length, ACC: tl.constexpr):
+    """A sum over `length` elements, an int, as a mean."""
+    return divide(total, tl.full((1,), length, ACC))
+
+
+@triton.jit
+def long_statistics(X, start, length, ACC: tl.constexpr, BLOCK: tl.constexpr):
+    """Mean and variance of `length` elements from `start` on, read in pieces, each in a block of one element.
+
+    The squares about the means of pieces are combined by equation 2.1b of T. F. Chan, G. H. Golub, R. J. LeVeque,
+    Updating formulae and a pairwise algorithm for computing sample variances (1979).
+    """
+    total = tl.zeros((1,), ACC)
+    mean = tl.zeros((1,), ACC)
+    squares = tl.zeros((1,), ACC)
+    for first in range(0, length, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        taken = k < length
+        x = tl.load(X + start + k, mask=taken, other=0.0).to(ACC)
+        count = tl.full((1,), tl.minimum(length - first, BLOCK), ACC)
+        before = tl.full((1,), first, ACC)
+        part = tl.sum(x, 0)
+        own = divide(part, count)
+        centred = tl.where(taken, x - own, 0.0)
+        # The first piece has nothing before it: the factor 0 comes before the square, which may overflow.
+        apart = own - mean
+        squares += tl.sum(centred * centred, 0) + divide(apart * before, before + count) * apart * count
+        mean += divide(apart * count, before + count)
+        total += part
+    return mean_of(total, length, ACC), mean_of(squares, length, ACC)
+
+
+@triton.jit(do_not_specialize=["eps"])
+def layer_norm_forward(
+    X, W, B, OUT, MEAN, RSTD, M, N, eps, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Rows that fit."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    start = first * N
+    row = tl.arange(0, ROWS)
+    k = tl.arange(0, BLOCK)
+    at = row[:, None] * N + k[None, :]
+    there = row < M - first
+    taken = there[:, None] & (k < N)[None, :]
+    x = tl.load(X + start + at, mask=taken, other=0.0).to(ACC)
+    mean = mean_of(tl.sum(x, 1), N, ACC)
+    centred = tl.where(taken, x - mean[:, None], 0.0)
+    rstd = reciprocal_sqrt(mean_of(tl.sum(centred * centred, 1), N, ACC) + number(eps, ACC))
+    out = centred * rstd[:, None]
+    if W is not None:
+        out *= tl.load(W + k, mask=k < N, other=0.0).to(ACC)[None, :]
+    if B is not None:
+        out += tl.load(B + k, mask=k < N, other=0.0).to(ACC)[None, :]
+    tl.store(OUT + start + at, out.to(OUT.dtype.element_ty), mask=taken)
+    tl.store(MEAN + first + row, mean, mask=there)
+    tl.store(RSTD + first + row, rstd, mask=there)
+
+
+@triton.jit(do_not_specialize=["eps"])
+def layer_norm_forward_long(
+    X, W, B, OUT, MEAN, RSTD, M, N, eps, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Rows that do not fit, one to a program, read twice: for the statistics and for the results."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    row = tl.program_id(0).to(tl.int64)
+    mean, variance = long_statistics(X, row * N, N, ACC, BLOCK)
+    rstd = reciprocal_sqrt(variance + number(eps, ACC))
+    for first in range(0, N, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        out = (tl.load(X + row * N + k, mask=k < N, other=0.0).to(ACC) - mean) * rstd
+        if W is not None:
+            out *= tl.load(W + k, mask=k < N, other=0.0).to(ACC)
+        if B is not None:
+            out += tl.load(B + k, mask=k < N, other=0.0).to(ACC)
+        tl.store(OUT + row * N + k, out.to(OUT.dtype.element_ty), mask=k < N)
+    tl.store(MEAN + row + tl.arange(0, 1), mean)
+    tl.store(RSTD + row + tl.arange(0, 1), rstd)
+
+
+@triton.jit
+def layer_norm_backward(
+    G, X, MEAN, RSTD, W, GM, GR, D, DW, DB, M, N, parts, span, steps, w_step,
+    NORMALIZED: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Rows that fit, `steps` times ROWS of them to a program; a slice is M rows with a weight and sums of its own."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    pid = tl.program_id(0).to(tl.int64)
+    s = pid // parts
+    k = tl.arange(0, BLOCK)
+    if W is not None:
+        w = tl.load(W + s * w_step + k, mask=k < N, other=0.0).to(ACC)[None, :]
+    if DW is not None:
+        d_weight = tl.zeros((ROWS, BLOCK), ACC)
+    if DB is not None:
+        d_bias = tl.zeros((ROWS, BLOCK), ACC)
+    row = tl.arange(0, ROWS)
+    at = row[:, None] * N + k[None, :]
+    first = (pid % parts) * ROWS
+    for _ in tl.range(0, steps, num_stages=3):  # loads run two rounds ahead
+        there = row < M - first
+        taken = there[:, None] & (k < N)[None, :]
+        at_row = s * M + first + row
+        start = (s * M + first) * N
+        dy = tl.load(G + start + at, mask=taken, other=0.0).to(ACC)
+        if NORMALIZED:
+            r = tl.load(RSTD + at_row, mask=there, other=0.0)[:, None]
+            m = tl.load(MEAN + at_row, mask=there, other=0.0)[:, None]
+            xh = tl.where(taken, (tl.load(X + start + at, mask=taken, other=0.0).to(ACC) - m) * r, 0.0)
+        if D is not None:
+            g = dy
+            if W is not None:
+                g = dy * w
+            g = tl.where(taken, g - mean_of(tl.sum(g, 1), N, ACC)[:, None], 0.0)
+            slope = mean_of(tl.sum(g * xh, 1), N, ACC)[:, None]
+            if GR is not None:
+                # One factor r at a time: r^2 alone underflows long before r ds / N does.
+                slope += r * mean_of(tl.load(GR + at_row, mask=there, other=0.0), N, ACC)[:, None]
+            d = r * (g - xh * slope)
+            if GM is not None:
+                d += mean_of(tl.load(GM + at_row, mask=there, other=0.0), N, ACC)[:, None]
+            tl.store(D + start + at, d.to(D.dtype.element_ty), mask=taken)
+        if DW is not None:
+            d_weight += dy * xh
+        if DB is not None:
+            d_bias += dy
+        first += span
+    if DW is not None:
+        tl.store(DW + pid * N + k, tl.sum(d_weight, 0).to(DW.dtype.element_ty), mask=k < N)
+    if DB is not None:
+        tl.store(DB + pid * N + k, tl.sum(d_bias, 0).to(DB.dtype.element_ty), mask=k < N)
+
+
+@triton.jit
+def layer_norm_slopes(G, X, MEAN, RSTD, W, GR, BAR, SLOPE, M, N, w_step, DOUBLE: tl.constexpr, BLOCK: tl.constexpr):
+    """Of rows that do not fit: bar(g), and the bracket that d_x multiplies by xh."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
+    r = tl.load(RSTD + row)
+    m = tl.load(MEAN + row)
+    of_g = tl.zeros((BLOCK,), ACC)
+    of_xh = tl.zeros((BLOCK,), ACC)
+    of_both = tl.zeros((BLOCK,), ACC)
+    for first in range(0, N, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        g = tl.load(G + row * N + k, mask=k < N, other=0.0).to(ACC)
+        if W is not None:
+            g *= tl.load(W + row // M * w_step + k, mask=k < N, other=0.0).to(ACC)
+        xh = tl.where(k < N, (tl.load(X + row * N + k, mask=k < N, other=0.0).to(ACC) - m) * r, 0.0)
+        of_g += g
+        of_xh += xh
+        of_both += g * xh
+    bar = mean_of(tl.sum(of_g, 0), N, ACC)
+    # bar((g - bar(g)) xh): the elements of xh add up to nearly 0, and a large bar(g) would leak in by what is left.
+    slope = mean_of(tl.sum(of_both, 0) - bar * tl.sum(of_xh, 0), N, ACC)
+    if GR is not None:
+        slope += r * mean_of(tl.load(GR + row), N, ACC)
+    tl.store(BAR + row, bar)
+    tl.store(SLOPE + row, slope)
+
+
+@triton.jit
+def layer_norm_backward_long(
+    G, X, MEAN, RSTD, W, GM, BAR, SLOPE, D, DW, DB, M, N, parts, span, steps, columns, w_step,
+    NORMALIZED: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradients from these, in blocks of BLOCK columns and `steps` times ROWS rows to a program."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    pid = tl.program_id(0).to(tl.int64)
+    part = pid // columns
+    s = part // parts
+    k = (pid % columns) * BLOCK + tl.arange(0, BLOCK)
+    if W is not None:
+        w = tl.load(W + s * w_step + k, mask=k < N, other=0.0).to(ACC)[None, :]
+    if DW is not None:
+        d_weight = tl.zeros((ROWS, BLOCK), ACC)
+    if DB is not None:
+        d_bias = tl.zeros((ROWS, BLOCK), ACC)
+    row = tl.arange(0, ROWS)
+    at = row.to(tl.int64)[:, None] * N + k[None, :]
+    first = (part % parts) * ROWS
+    for _ in tl.range(0, steps, num_stages=3):
+        there = row < M - first
+        taken = there[:, None] & (k < N)[None, :]
+        at_row = s * M + first + row
+        start = (s * M + first) * N
+        dy = tl.load(G + start + at, mask=taken, other=0.0).to(ACC)
+        if NORMALIZED:
+            r = tl.load(RSTD + at_row, mask=there, other=0.0)[:, None]
+            m = tl.load(MEAN + at_row, mask=there, other=0.0)[:, None]
+            xh = tl.where(taken, (tl.load(X + start + at, mask=taken, other=0.0).to(ACC) - m) * r, 0.0)
+        if D is not None:
+            g = dy
+            if W is not None:
+                g = dy * w
+            bar = tl.load(BAR + at_row, mask=there, other=0.0)[:, None]
+            d = r * (g - bar - xh * tl.load(SLOPE + at_row, mask=there, other=0.0)[:, None])
+            if GM is not None:
+                d += mean_of(tl.load(GM + at_row, mask=there, other=0.0), N, ACC)[:, None]
+            tl.store(D + start + at, d.to(D.dtype.element_ty), mask=taken)
+        if DW is not None:
+            d_weight += dy * xh
+        if DB is not None:
+            d_bias += dy
+        first += span
+    if DW is not None:
+        tl.store(DW + part * N + k, tl.sum(d_weight, 0).to(DW.dtype.element_ty), mask=k < N)
+    if DB is not None:
+        tl.store(DB + part * N + k, tl.sum(d_bias, 0).to(DB.dtype.element_ty), mask=k < N)
