@@ -61,13 +61,16 @@ class Settings:
     seed: int = 0
     max_examples: int | None = None
 
-    def examples(self, question: Property, compiled: bool = False) -> int:
-        """How many samples a cell of a question is asked of; of compiled code, few."""
+    def examples(self, question: Property, judge: Judge | None = None) -> int:
+        """How many samples a cell of a question is asked of; of compiled code and of interpreted kernels, few."""
         profile = PROFILES[self.profile]
         wanted = max(1, round(profile.examples * question.effort))
-        if compiled:
+        if judge is not None and judge.compiled:
             # Each path of each example is compiled anew, which takes seconds.
             wanted = min(wanted, profile.compiled)
+        if judge is not None and judge.subject_name == INTERPRETED:
+            # Each program of each kernel takes milliseconds, and an example has dozens of programs.
+            wanted = min(wanted, profile.interpreted)
         return wanted if self.max_examples is None else min(wanted, self.max_examples)
 
 
@@ -207,7 +210,7 @@ class _Drawn:
     _changes: list[tuple[Sample, Violation | None]] = field(default_factory=list)
 
     def judge(self) -> None:
-        examples = self.settings.examples(self.opened.question, self.opened.judge.compiled)
+        examples = self.settings.examples(self.opened.question, self.opened.judge)
         draws.stages(self.opened.judge, self.opened.question, examples, self._draw)
 
     def failing(self) -> tuple[Sample, Violation | None]:
