@@ -193,6 +193,6 @@ def _gradients_of_groups(
         (blocks.ceil_div(rows, tile.rows),),
         (*operands, *cotangents, d_input, *partial, *sizes),
         constants,
-        16 if tile.whole and tile.rows * tile.channels * tile.block > _ELEMENTS else tile.warps,
+        tile.warps,
     )
     partial_sums.add_up(partial, sums)

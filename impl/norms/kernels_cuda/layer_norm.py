@@ -6,6 +6,7 @@ sums of d_weight and d_bias, which a second launch adds up.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -23,8 +24,21 @@ from . import partial_sums
 
 #: Elements of the longest rows that are kept in registers, in float32: of one operand forward, of two backward.
 _FORWARD_MOST, _BACKWARD_MOST = 32768, 8192
-#: Rows and columns of a block in rows that do not fit.
-_ROWS, _COLUMNS = 4, 1024
+#: Rows, columns and warps of a block in rows that do not fit.
+_ROWS, _COLUMNS, _WARPS = 1, 2048, 4
+
+
+@functools.lru_cache(maxsize=8192)
+def _tile(length: int, most: int) -> blocks.Tile:
+    """The tile for rows of a length; of several short rows half as much as usual.
+
+    A thread then has so many neighbouring columns that it reads weights, of a row's length, by 16 bytes, too.
+
+    Args:
+        length: of a row. most: elements of the longest row that the kernel can keep in registers.
+    """
+    tile = blocks.along_rows(length, most)
+    return tile if tile.rows == 1 else tile._replace(rows=tile.rows // 2, warps=4)
 
 
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
@@ -59,7 +73,7 @@ def _normalize_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_n
     if out.numel() == 0:
         return out, mean.fill_(torch.nan), rstd.fill_(torch.nan)  # the mean of nothing, or no mean at all
     length = out.numel() // rows
-    tile = blocks.along_rows(length, _FORWARD_MOST * 4 // wide.itemsize)
+    tile = _tile(length, _FORWARD_MOST * 4 // wide.itemsize)
     weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
     launch(
         texts.layer_norm_forward if tile.whole else texts.layer_norm_forward_long,
@@ -126,12 +140,14 @@ def _gradients_of_rows(
     length = x.numel() // given.mean.numel()
     w_step = 0 if weight is None or weight.numel() == length else length
     wide = given.mean.dtype
-    tile = blocks.along_rows(length, _BACKWARD_MOST * 4 // wide.itemsize)
+    tile = _tile(length, _BACKWARD_MOST * 4 // wide.itemsize)
     tall, columns = (tile.rows, 1) if tile.whole else (_ROWS, blocks.ceil_div(length, _COLUMNS))
     tiles = blocks.ceil_div(rows, tall)
     parts = tiles
     if any(given.mask[1:]):
-        parts = min(tiles, max(1, partial_sums.SHARERS // (slices * columns)))
+        # Of programs with few warps more than two find room on a multiprocessor.
+        sharers = partial_sums.SHARERS if tile.whole and tile.rows == 1 else 2 * partial_sums.SHARERS
+        parts = min(tiles, max(1, sharers // (slices * columns)))
     partial = partial_sums.places(sums, slices, parts, wide)
     sized = (parts, parts * tall, blocks.ceil_div(tiles, parts))
     constants = {"DOUBLE": wide is torch.float64}
@@ -142,7 +158,7 @@ def _gradients_of_rows(
             (slices * parts,),
             (*operands, grad_mean, grad_rstd, d_input, *partial, rows, length, *sized, w_step),
             constants | read | {"ROWS": tall, "BLOCK": tile.block},
-            16,
+            tile.warps if tile.rows * tile.block < 4096 else 16,
         )
     else:
         bar = slope = None
@@ -152,7 +168,7 @@ def _gradients_of_rows(
                 texts.layer_norm_slopes,
                 (slices * rows,),
                 (*operands, grad_rstd, bar, slope, rows, length, w_step),
-                constants | {"BLOCK": tile.block},
+                constants | {"BLOCK": tile.block * 4 // x.element_size()},
                 tile.warps,
             )
         launch(
@@ -160,6 +176,6 @@ def _gradients_of_rows(
             (slices * parts * columns,),
             (*operands, grad_mean, bar, slope, d_input, *partial, rows, length, *sized, columns, w_step),
             constants | read | {"ROWS": tall, "BLOCK": _COLUMNS},
-            8,
+            _WARPS,
         )
     partial_sums.add_up(partial, sums)
