@@ -20,7 +20,8 @@ FAMILIES = ("linalg", "losses", "norms", "pointwise", "response_norm", "softmax"
 #: The rooms of a family. What an op is called by is `public`, or has the name of the op.
 ROOMS = {
     "__init__", "public", "operators", "rules", "expressions", "layout", "batching", "kernels_cpu", "kernels_cuda",
-    "kernels_triton", "partial_sums", "running", "modules", "aten_names", "operands",
+    "kernels_triton",
+    "running", "modules", "aten_names", "operands", "partial_sums",
 }  # fmt: skip
 
 #: Backward ops whose derivatives are closed forms; the reason stands where the op is defined.

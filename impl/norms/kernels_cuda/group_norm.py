@@ -20,8 +20,9 @@ from torch import Tensor
 from ...gpu import blocks
 from ...gpu.launching import as_operand, empty, launch, served
 from ...operator.precision import HALF, compute_dtype
+from ...operator.records import new
 from ..kernels_cpu import group_norm as cpu
-from ..kernels_cpu.operands import MaskedOutputs, Outputs
+from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
 from ..layout import Groups
 from . import partial_sums
 
@@ -38,7 +39,7 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
         x, weight, bias, groups, eps: as for the CPU's.
     """
     if served("group_norm"):
-        return _forward(x, weight, bias, groups, eps)
+        return _normalize_groups(x, weight, bias, groups, eps)
     out, mean, rstd = cpu.group_norm(*_in_float32(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
@@ -50,7 +51,7 @@ def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, gro
         x, weight, bias, groups, eps: as for the CPU's.
     """
     if served("native_group_norm"):
-        return _forward(x, weight, bias, groups, eps)
+        return _normalize_groups(x, weight, bias, groups, eps)
     out, mean, rstd = cpu.native_group_norm(*_in_float32(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
@@ -84,20 +85,12 @@ def group_norm_backward(
             grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, groups, eps, output_mask
         )
         return None if d_input is None else d_input.to(dtype), d_weight, d_bias
-    wants_input, wants_weight, wants_bias = output_mask
-    channels = x.shape[1:2]
-    d_input = empty(x.shape, x.dtype, x.device) if wants_input else None
-    d_weight = empty(channels, weight.dtype, x.device) if wants_weight and weight is not None else None
-    d_bias = empty(channels, bias_dtype, x.device) if wants_bias and bias_dtype is not None else None
-    if x.numel() == 0:  # no sample adds to the sums
-        for t in (d_weight, d_bias):
-            if t is not None:
-                t.zero_()
-    elif not (d_input is None and d_weight is None and d_bias is None):
-        given = (grad_mean, grad_rstd) if wants_input else (None, None)
-        operands = [None if t is None else t.contiguous() for t in (grad_out, x, mean, rstd, weight, *given)]
-        _backward(operands, d_input, (d_weight, d_bias), groups)
-    return d_input, d_weight, d_bias
+    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
+    given: Operands[Groups] = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
+    results = partial_sums.allocated(given, bias_dtype)
+    if any(mask) and x.numel() != 0:
+        _gradients_of_groups(given, (grad_mean, grad_rstd), results)
+    return results
 
 
 # ------------------------------------------------------------------------------------------------------ composition
@@ -150,7 +143,7 @@ def _sizes(x: Tensor, groups: int) -> tuple[int, int, int, int, int]:
     return x.shape[0] * groups, groups, each, positions, each * positions
 
 
-def _forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+def _normalize_groups(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
     from ..kernels_triton import group_norm as texts
 
     wide, shape = compute_dtype(x.dtype), Groups(groups).statistics_shape(x.shape)
@@ -172,34 +165,34 @@ def _forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int,
     return out, mean, rstd
 
 
-def _backward(
-    operands: Sequence[Tensor | None], d_input: Tensor | None, results: partial_sums.Pair, groups: int
+def _gradients_of_groups(
+    given: Operands[Groups], through: tuple[Tensor | None, Tensor | None], results: MaskedOutputs
 ) -> None:
-    """Write the results.
+    """Write the gradients.
 
     Args:
-        operands: grad_out, x, mean, rstd, weight, grad_mean, grad_rstd; contiguous.
-        d_input, results: contiguous, or None where nobody wants them.
-        groups: of a sample.
+        given: the operands. through: the cotangents of mean and rstd, or None for zero.
+        results: contiguous, or None where masked.
     """
     from ..kernels_triton import group_norm as texts
 
-    x = operands[1]
-    assert x is not None
-    sizes = _sizes(x, groups)
+    d_input, *sums = results
+    operands = [None if t is None else t.contiguous() for t in given[:5]]
+    cotangents = [None if t is None or d_input is None else t.contiguous() for t in through]
+    sizes = _sizes(given.x, given.layout.groups)
     rows, _, each, positions, _ = sizes
-    wide = compute_dtype(x.dtype)
+    wide = compute_dtype(given.x.dtype)
     tile = _tile(each, positions, _BACKWARD_MOST * 4 // wide.itemsize)
-    partial = partial_sums.places(results, 1, x.shape[0], wide)
+    partial = partial_sums.places(sums, 1, given.x.shape[0], wide)
     constants = {
-        "NORMALIZED": d_input is not None or results[0] is not None, "DOUBLE": wide is torch.float64,
+        "NORMALIZED": any(given.mask[:2]), "DOUBLE": wide is torch.float64,
         "ROWS": tile.rows, "CHANNELS": tile.channels, "BLOCK": tile.block,
     }  # fmt: skip
     launch(
         texts.group_norm_backward if tile.whole else texts.group_norm_backward_long,
         (blocks.ceil_div(rows, tile.rows),),
-        (*operands, d_input, *partial, *sizes),
+        (*operands, *cotangents, d_input, *partial, *sizes),
         constants,
-        16 if tile.whole and tile.rows * tile.channels * tile.block > _ELEMENTS else tile.warps,
+        tile.warps,
     )
-    partial_sums.add_up(partial, results)
+    partial_sums.add_up(partial, sums)

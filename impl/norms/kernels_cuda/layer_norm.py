@@ -6,6 +6,7 @@ sums of d_weight and d_bias, which a second launch adds up.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -15,15 +16,29 @@ from torch import Tensor
 from ...gpu import blocks
 from ...gpu.launching import as_operand, empty, launch, served
 from ...operator.precision import compute_dtype
+from ...operator.records import new
 from ..kernels_cpu import layer_norm as cpu
-from ..kernels_cpu.operands import MaskedOutputs, Outputs
-from ..layout import Rows
+from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
+from ..layout import Rows, rows_of
 from . import partial_sums
 
 #: Elements of the longest rows that are kept in registers, in float32: of one operand forward, of two backward.
 _FORWARD_MOST, _BACKWARD_MOST = 32768, 8192
-#: Rows and columns of a block in rows that do not fit.
-_ROWS, _COLUMNS = 4, 1024
+#: Rows, columns and warps of a block in rows that do not fit.
+_ROWS, _COLUMNS, _WARPS = 1, 2048, 4
+
+
+@functools.lru_cache(maxsize=8192)
+def _tile(length: int, most: int) -> blocks.Tile:
+    """The tile for rows of a length; of several short rows half as much as usual.
+
+    A thread then has so many neighbouring columns that it reads weights, of a row's length, by 16 bytes, too.
+
+    Args:
+        length: of a row. most: elements of the longest row that the kernel can keep in registers.
+    """
+    tile = blocks.along_rows(length, most)
+    return tile if tile.rows == 1 else tile._replace(rows=tile.rows // 2, warps=4)
 
 
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
@@ -33,7 +48,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
         x, weight, bias, row_ndim, eps: as for the CPU's.
     """
     if served("layer_norm"):
-        return _forward(x, weight, bias, row_ndim, eps)
+        return _normalize_rows(x, weight, bias, row_ndim, eps)
     return cpu.layer_norm(x, weight, bias, row_ndim, eps)
 
 
@@ -44,21 +59,21 @@ def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row
         x, weight, bias, row_ndim, eps: as for the CPU's.
     """
     if served("native_layer_norm"):
-        return _forward(x, weight, bias, row_ndim, eps)
+        return _normalize_rows(x, weight, bias, row_ndim, eps)
     return cpu.native_layer_norm(x, weight, bias, row_ndim, eps)
 
 
-def _forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
+def _normalize_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
     from ..kernels_triton import layer_norm as texts
 
-    wide, shape = compute_dtype(x.dtype), Rows(row_ndim).statistics_shape(x.shape)
+    wide, shape = compute_dtype(x.dtype), rows_of(row_ndim).statistics_shape(x.shape)
     out = empty(x.shape, x.dtype, x.device)
     mean, rstd = empty(shape, wide, x.device), empty(shape, wide, x.device)
     rows = mean.numel()
     if out.numel() == 0:
         return out, mean.fill_(torch.nan), rstd.fill_(torch.nan)  # the mean of nothing, or no mean at all
     length = out.numel() // rows
-    tile = blocks.along_rows(length, _FORWARD_MOST * 4 // wide.itemsize)
+    tile = _tile(length, _FORWARD_MOST * 4 // wide.itemsize)
     weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
     launch(
         texts.layer_norm_forward if tile.whole else texts.layer_norm_forward_long,
@@ -94,88 +109,73 @@ def layer_norm_backward(
         return cpu.layer_norm_backward(
             grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, row_ndim, eps, batch_ndim, output_mask
         )
-    wants_input, wants_weight, wants_bias = output_mask
-    layout = Rows(row_ndim, batch_ndim)
-    shape = layout.affine_shape(x.shape)
-    d_input = empty(x.shape, x.dtype, x.device) if wants_input else None
-    d_weight = empty(shape, weight.dtype, x.device) if wants_weight and weight is not None else None
-    d_bias = empty(shape, bias_dtype, x.device) if wants_bias and bias_dtype is not None else None
-    if x.numel() == 0:  # no row adds to the sums
-        for t in (d_weight, d_bias):
-            if t is not None:
-                t.zero_()
-    elif not (d_input is None and d_weight is None and d_bias is None):
-        operands = tuple(
-            None if t is None else t.contiguous() for t in (grad_out, x, mean, rstd, _sliced(weight, layout, shape))
-        )
-        given = tuple(None if t is None or d_input is None else t.contiguous() for t in (grad_mean, grad_rstd))
-        slices = math.prod(shape[:batch_ndim])
-        _backward(operands, given, d_input, (d_weight, d_bias), (slices, mean.numel() // slices))
-    return d_input, d_weight, d_bias
+    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
+    layout = rows_of(row_ndim, batch_ndim)
+    if weight is not None and weight.dim() > row_ndim:  # one (*row) for each slice
+        weight = weight.expand(layout.affine_shape(x.shape))
+    given: Operands[Rows] = new(Operands, (grad_out, x, mean, rstd, weight, layout, mask))
+    results = partial_sums.allocated(given, bias_dtype)
+    if any(mask) and x.numel() != 0:
+        _gradients_of_rows(given, (grad_mean, grad_rstd), results)
+    return results
 
 
-def _sliced(weight: Tensor | None, layout: Rows, shape: tuple[int, ...]) -> Tensor | None:
-    """A weight as (*row) for all slices, or with one (*row) for each."""
-    if weight is None or weight.dim() == layout.row_ndim:
-        return weight
-    return weight.expand(shape)
-
-
-def _backward(
-    operands: tuple[Tensor | None, ...],
-    given: tuple[Tensor | None, ...],
-    d_input: Tensor | None,
-    results: partial_sums.Pair,
-    sizes: tuple[int, int],
+def _gradients_of_rows(
+    given: Operands[Rows], through: tuple[Tensor | None, Tensor | None], results: MaskedOutputs
 ) -> None:
-    """Write the results.
+    """Write the gradients.
 
     Args:
-        operands: grad_out, x, mean, rstd, weight. given: grad_mean, grad_rstd. All of them contiguous.
-        d_input, results: contiguous, or None where nobody wants them.
-        sizes: the number of slices, each with a weight and sums of its own, and of rows to a slice.
+        given: the operands, of which the weight is that of all slices or has one (*row) for each.
+        through: the cotangents of mean and rstd, or None for zero.
+        results: contiguous, or None where masked.
     """
     from ..kernels_triton import layer_norm as texts
 
-    _, x, mean, _, weight = operands
-    assert x is not None and mean is not None  # noqa: PT018 (once, for speed)
-    slices, rows = sizes
-    length = x.numel() // (slices * rows)
+    x, weight, (d_input, *sums) = given.x, given.weight, results
+    operands = [None if t is None else t.contiguous() for t in given[:5]]
+    grad_mean, grad_rstd = (None if t is None or d_input is None else t.contiguous() for t in through)
+    slices = math.prod(x.shape[: given.layout.batch_ndim])
+    rows = given.mean.numel() // slices
+    length = x.numel() // given.mean.numel()
     w_step = 0 if weight is None or weight.numel() == length else length
-    wide = mean.dtype
-    tile = blocks.along_rows(length, _BACKWARD_MOST * 4 // wide.itemsize)
+    wide = given.mean.dtype
+    tile = _tile(length, _BACKWARD_MOST * 4 // wide.itemsize)
     tall, columns = (tile.rows, 1) if tile.whole else (_ROWS, blocks.ceil_div(length, _COLUMNS))
     tiles = blocks.ceil_div(rows, tall)
-    sums = any(t is not None for t in results)
-    parts = min(tiles, max(1, partial_sums.SHARERS // (slices * columns))) if sums else tiles
-    partial = partial_sums.places(results, slices, parts, wide)
+    parts = tiles
+    if any(given.mask[1:]):
+        # Of programs with few warps more than two find room on a multiprocessor.
+        sharers = partial_sums.SHARERS if tile.whole and tile.rows == 1 else 2 * partial_sums.SHARERS
+        parts = min(tiles, max(1, sharers // (slices * columns)))
+    partial = partial_sums.places(sums, slices, parts, wide)
     sized = (parts, parts * tall, blocks.ceil_div(tiles, parts))
     constants = {"DOUBLE": wide is torch.float64}
-    read = {"NORMALIZED": d_input is not None or results[0] is not None}
+    read = {"NORMALIZED": any(given.mask[:2])}
     if tile.whole:
         launch(
             texts.layer_norm_backward,
             (slices * parts,),
-            (*operands, *given, d_input, *partial, rows, length, *sized, w_step),
+            (*operands, grad_mean, grad_rstd, d_input, *partial, rows, length, *sized, w_step),
             constants | read | {"ROWS": tall, "BLOCK": tile.block},
-            16,
+            tile.warps if tile.rows * tile.block < 4096 else 16,
         )
     else:
         bar = slope = None
         if d_input is not None:
-            bar, slope = empty(mean.shape, wide, x.device), empty(mean.shape, wide, x.device)
+            bar, slope = (empty(given.mean.shape, wide, x.device) for _ in range(2))
             launch(
                 texts.layer_norm_slopes,
                 (slices * rows,),
-                (*operands, given[1], bar, slope, rows, length, w_step),
-                constants | {"BLOCK": tile.block},
+                (*operands, grad_rstd, bar, slope, rows, length, w_step),
+                constants | {"BLOCK": tile.block * 4 // x.element_size()},
                 tile.warps,
             )
         launch(
             texts.layer_norm_backward_long,
             (slices * parts * columns,),
-            (*operands, given[0], bar, slope, d_input, *partial, rows, length, *sized, columns, w_step),
+            (*operands, grad_mean, bar, slope, d_input, *partial, rows, length, *sized, columns, w_step),
             constants | read | {"ROWS": tall, "BLOCK": _COLUMNS},
-            8,
+            _WARPS,
         )
-    partial_sums.add_up(partial, results)
+    partial_sums.add_up(partial, sums)

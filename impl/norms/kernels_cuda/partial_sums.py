@@ -1,17 +1,20 @@
 """d_weight and d_bias from what the programs of a backward kernel leave: sums in the wide dtype, added up at the end.
 
-How many programs share a sum depends on shapes alone. So its last bits are those of every device.
+How many programs share a sum depends on shapes alone. So its last bits are the same on every device.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ...gpu import blocks
 from ...gpu.launching import empty, launch
+from ..kernels_cpu.operands import L, MaskedOutputs, Operands
 
-Pair = tuple[Tensor | None, Tensor | None]
+Pair = Sequence[Tensor | None]
 """Of d_weight and d_bias; None where nobody wants it."""
 
 #: Programs that share the rows of a call in a backward kernel, at most; two for each multiprocessor of a large GPU.
@@ -19,6 +22,20 @@ SHARERS = 256
 #: Partial sums that one program adds up, at most; sums of more take another launch.
 _CHUNK = 256
 _PARTS, _COLUMNS = 64, 32
+
+
+def allocated(given: Operands[L], bias_dtype: torch.dtype | None) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) for kernels to write, None where masked. Sums over no row at all are 0 already."""
+    x, weight = given.x, given.weight
+    shape = given.layout.affine_shape(x.shape)
+    d_input = empty(x.shape, x.dtype, x.device) if given.mask[0] else None
+    d_weight = empty(shape, weight.dtype, x.device) if given.mask[1] and weight is not None else None
+    d_bias = empty(shape, bias_dtype, x.device) if given.mask[2] and bias_dtype is not None else None
+    if x.numel() == 0:
+        for t in (d_weight, d_bias):
+            if t is not None:
+                t.zero_()
+    return d_input, d_weight, d_bias
 
 
 def places(results: Pair, slices: int, parts: int, wide: torch.dtype) -> Pair:
@@ -30,10 +47,7 @@ def places(results: Pair, slices: int, parts: int, wide: torch.dtype) -> Pair:
     """
     if parts == 1:
         return results
-    first, second = (
-        None if t is None else empty((slices, parts, t.numel() // slices), wide, t.device) for t in results
-    )
-    return first, second
+    return [None if t is None else empty((slices, parts, t.numel() // slices), wide, t.device) for t in results]
 
 
 def add_up(partial: Pair, results: Pair) -> None:

@@ -107,10 +107,10 @@ def _normalizing(
         differentiable=shared.AFFINE,
         dtypes=dtypes,
         invariant=_rows(outputs),
-        kernels=True,
         saved=_input_and_row_statistics,
         laws=of,
         refusals=REFUSALS,
+        kernels=True,
     )
 
 
@@ -136,12 +136,12 @@ OPS: tuple[Op, ...] = (
         formulas.native_layer_norm_backward,
         with_aten(formulas.native_layer_norm_backward),
         samples=drawing.samples_of(_with_mask, _saved_and_cotangent),
-        kernels=True,
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
         invariant=_backward_rows,
         order=1,
         refusals=REFUSALS,
+        kernels=True,
     ),
 )

@@ -1,0 +1,127 @@
+"""A program that interprets the kernels of layer and group norm, run by path with the name of a question.
+
+It prints one line of JSON. What a question asks is what the tests next to it say; values are asked by cells.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from opassay.properties.places.interpreting import install
+
+install()
+
+import torch  # noqa: E402 (Triton must not be imported before this process is told to interpret)
+from torch import Tensor  # noqa: E402
+
+from opassay import impl  # noqa: E402
+from opassay.impl.gpu import launching  # noqa: E402
+
+SEED = 13
+
+
+def _numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(SEED), dtype=torch.float64).to(dtype)
+
+
+def _launched() -> dict[str, int]:
+    """The launches since the last call."""
+    launches = launching._on[-1].book.launches  # type: ignore[attr-defined]
+    found = dict(launches)
+    launches.clear()
+    return found
+
+
+def _layer(x: Tensor, weight: Tensor) -> list[Tensor]:
+    """Outputs and d_input of rows, each of which has a cotangent of its own."""
+    out, mean, rstd = impl.native_layer_norm(x, (x.shape[-1],), weight, weight, 1e-5)
+    only = [True, False, False]
+    d_input, _, _ = impl.native_layer_norm_backward(x.flip(-1), x, (x.shape[-1],), mean, rstd, weight, None, only)
+    return [t for t in (out, mean, rstd, d_input) if t is not None]
+
+
+def _group(x: Tensor, weight: Tensor) -> list[Tensor]:
+    """The same of samples with two groups."""
+    sizes = (x.shape[0], x.shape[1], x.shape[2], 2)
+    out, mean, rstd = impl.native_group_norm(x, weight, weight, *sizes, 1e-5)
+    only = [True, False, False]
+    d_input, _, _ = impl.native_group_norm_backward(x.flip(-1), x, mean, rstd, weight, *sizes, only)
+    return [t for t in (out, mean, rstd, d_input) if t is not None]
+
+
+def _alone_and_in_a_batch(f: Callable[[Tensor, Tensor], list[Tensor]], x: Tensor, weight: Tensor) -> list[bool]:
+    together = f(x, weight)
+    return [
+        torch.equal(whole[i : i + 1], one)
+        for i in (0, len(x) - 1)
+        for whole, one in zip(together, f(x[i : i + 1], weight), strict=True)
+    ]
+
+
+def bits() -> list[bool]:
+    """Whether first and last row, or sample, have the same bits alone and in a batch: short, and beyond registers."""
+    found = []
+    for rows, length in ((130, 5), (3, 33000)):
+        found += _alone_and_in_a_batch(_layer, _numbers(rows, length), _numbers(length))
+    for samples, channels, positions in ((40, 4, 7), (3, 4, 17000)):
+        found += _alone_and_in_a_batch(_group, _numbers(samples, channels, positions), _numbers(channels))
+    return found
+
+
+def launches() -> dict[str, dict[str, int]]:
+    """What forward and backward launch."""
+    found = {}
+    x, weight, bias = (t.requires_grad_() for t in (_numbers(70, 33), _numbers(33), _numbers(33)))
+    out = impl.layer_norm(x, (33,), weight, bias)
+    found["layer_norm"] = _launched()
+    out.sum().backward()
+    found["its backward"] = _launched()
+    x, weight, bias = (t.requires_grad_() for t in (_numbers(4, 6, 5), _numbers(6), _numbers(6)))
+    out = impl.group_norm(x, 3, weight, bias)
+    found["group_norm"] = _launched()
+    out.sum().backward()
+    found["its backward, too"] = _launched()
+    torch.autograd.grad(impl.layer_norm(x, (5,)).sum(), x)
+    found["without parameters"] = _launched()
+    return found
+
+
+def sums() -> list[float]:
+    """Of d_weight, d_bias over more rows than programs share, against float64: errors in units of n u Σ|terms|."""
+    found = []
+    x, dy = _numbers(700, 3000), _numbers(700, 3000).flip(0)
+    mean, rstd = x.mean(1, keepdim=True), (x.var(1, keepdim=True, correction=0) + 1e-5).rsqrt()
+    weight = _numbers(3000)
+    _, d_weight, d_bias = impl.native_layer_norm_backward(
+        dy, x, (3000,), mean, rstd, weight, weight, [False, True, True]
+    )
+    xh = (x.double() - mean.double()) * rstd.double()
+    for d, terms in ((d_weight, dy * xh), (d_bias, dy.double())):
+        assert d is not None
+        size = terms.abs().sum(0) * len(x) * 2.0**-24
+        found.append(float(((d.double() - terms.sum(0)).abs() / size).max()))
+    return found
+
+
+def infinities() -> list[list[float]]:
+    """The means of rows with infinities, as native ops return them: short rows, and such as are read in pieces."""
+    found = []
+    for length in (6, 33000):
+        x = torch.zeros(4, length)
+        x[0, 1], x[1, -1] = torch.inf, -torch.inf
+        x[2, 0], x[2, -1] = torch.inf, -torch.inf
+        x[3] = 7.0
+        found.append(impl.native_layer_norm(x, (length,), None, None, 1e-5)[1].flatten().tolist())
+        found.append(impl.native_group_norm(x[:, None], None, None, 4, 1, length, 1, 1e-5)[1].flatten().tolist())
+    return found
+
+
+if __name__ == "__main__":
+    questions: dict[str, Callable[[], Any]] = {
+        "bits": bits, "launches": launches, "sums": sums, "infinities": infinities
+    }  # fmt: skip
+    answer = questions[sys.argv[1]]()
+    print(json.dumps({"answer": answer, "fallbacks": sum(launching.fallbacks.values())}))
