@@ -24,16 +24,18 @@ from ..kernels_cpu import batch_norm as cpu
 from ..kernels_cpu.batch_norm import MaskedOutputs
 from ..layout import memory_format
 
-#: Elements of the largest tile: of one operand forward, of two backward.
-_FORWARD_MOST, _BACKWARD_MOST = 8192, 4096
+#: Elements of the largest tile, by operands that a program holds: one forward, two backward.
+_ALONG_LINES = {1: 8192, 2: 4096}
+#: The same where lines lie side by side, so that every thread keeps numbers of several channels besides.
+_ACROSS_LINES = {1: 8192, 2: 2048}
 #: Elements of a tile of short lines, of which a program takes several.
 _FILLED = 4096
 #: Lines side by side of which a program takes elements at least, so that loads are dense; and lines at most.
 _SIDE_BY_SIDE, _LINES_MOST = 32, 1024
 #: Positions fewer than these are lines of their own, where there are so many samples that partial results are few.
 _SHORT, _MANY_SAMPLES = 32, 64
-#: Partial results of how many channels, and how many of each, a program adds at a time.
-_COMBINED_CHANNELS, _COMBINED_PARTS = 8, 128
+#: Partial results of how many channels, and how many of each, a program adds at a time, and its warps.
+_COMBINED_CHANNELS, _COMBINED_PARTS, _COMBINING_WARPS = 8, 128, 8
 
 
 class Cut(NamedTuple):
@@ -73,12 +75,12 @@ class Cut(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8192)
-def cut_of(shape: torch.Size, last: bool, double: bool, most: int) -> Cut:
+def cut_of(shape: torch.Size, last: bool, double: bool, operands: int) -> Cut:
     """How a tensor is cut. Nothing but `channels` and the number of tiles depends on how many channels there are.
 
     Args:
         shape: (N, C, *), without zeros. last: whether the channels lie side by side in memory.
-        double: whether sums are float64. most: elements of the largest tile.
+        double: whether sums are float64. operands: of the input's size that a program holds.
     """
     batch, channels, positions = shape[0], shape[1], math.prod(shape[2:])
     samples, lines, length, each = batch, channels, positions, 1
@@ -86,9 +88,10 @@ def cut_of(shape: torch.Size, last: bool, double: bool, most: int) -> Cut:
         samples, length, last = 1, batch * positions, True
     elif positions < _SHORT and batch >= _MANY_SAMPLES:
         samples, lines, length, each, last = 1, channels * positions, batch, positions, True
-    at_once = min(power_of_two(length), most // _SIDE_BY_SIDE if last else most)
+    most, least = (_ACROSS_LINES[operands], _SIDE_BY_SIDE) if last else (_ALONG_LINES[operands], 1)
+    at_once = min(power_of_two(length), most // least)
     together = min(power_of_two(samples), most // at_once)
-    side = max(_SIDE_BY_SIDE if last else 1, min(_LINES_MOST, _FILLED // (at_once * together)))
+    side = max(least, min(_LINES_MOST, _FILLED // operands // (at_once * together)))
     over = ceil_div(length, at_once)
     tile = {"SAMPLES": together, "POSITIONS": at_once}
     double_of = {"DOUBLE": double}
@@ -100,7 +103,7 @@ def cut_of(shape: torch.Size, last: bool, double: bool, most: int) -> Cut:
         elements=batch * positions,
         constants={**double_of, "LAST": last, "LINES": side, **tile},
         parts={**double_of, "CHANNELS": _COMBINED_CHANNELS, "BLOCK": _COMBINED_PARTS},
-        warps=warps(at_once * together * side),
+        warps=warps(at_once * together * side * operands),
     )
 
 
@@ -117,7 +120,7 @@ def batch_norm_training(
     from ..kernels_triton import batch_norm as texts
 
     wide, wanted = compute_dtype(x.dtype), memory_format(x)
-    cut = _cut(x, wanted, _FORWARD_MOST)
+    cut = _cut(x, wanted, 1)
     x, out = x.contiguous(memory_format=wanted), _output(x, wanted)
     mean, invstd, moments = (_wide(x, *shape, cut.channels) for shape in ((), (), (2,)))
     numbers = [as_operand(value, wide) for value in (float(cut.elements), float(cut.elements - 1), eps)]
@@ -132,7 +135,7 @@ def batch_norm_training(
     extents = (cut.channels, cut.each, cut.pieces, samples, length, over)
     tile = {name: cut.constants[name] for name in ("SAMPLES", "POSITIONS")}
     operands = (sums, squares, mean, invstd, moments, *extents, *numbers)
-    launch(texts.batch_norm_combine, cut.combining, operands, {**cut.parts, **tile})
+    launch(texts.batch_norm_combine, cut.combining, operands, {**cut.parts, **tile}, _COMBINING_WARPS)
     operands = (x, mean, invstd, weight, bias, out, *cut.extents, cut.each, numbers[2])
     launch(texts.batch_norm_apply, cut.tiles, operands, {"CONSTANT": False, **cut.constants}, cut.warps)
     return out, mean, invstd, moments
@@ -151,7 +154,7 @@ def batch_norm_evaluation(
     from ..kernels_triton import batch_norm as texts
 
     wanted = memory_format(x)
-    cut = _cut(x, wanted, _FORWARD_MOST)
+    cut = _cut(x, wanted, 1)
     x, out = x.contiguous(memory_format=wanted), _output(x, wanted)
     parameters = [_dense(t) for t in (running_mean, running_var, weight, bias)]
     operands: tuple[object, ...] = (
@@ -194,7 +197,7 @@ def batch_norm_backward(
     from ..kernels_triton import batch_norm_backward as texts
 
     wanted = memory_format(x)
-    cut = _cut(x, wanted, _BACKWARD_MOST)
+    cut = _cut(x, wanted, 2)
     grad_out, x = grad_out.contiguous(memory_format=wanted), x.contiguous(memory_format=wanted)
     outputs = d_input, d_weight, d_bias = _gradients(x, wanted, (weight_dtype, bias_dtype), output_mask)
     mean, invstd = mean.contiguous(), invstd.contiguous()
@@ -241,7 +244,7 @@ def batch_norm_evaluation_backward(
     from ..kernels_triton import batch_norm_backward as texts
 
     wanted = memory_format(x)
-    cut = _cut(x, wanted, _BACKWARD_MOST)
+    cut = _cut(x, wanted, 2)
     grad_out, x = grad_out.contiguous(memory_format=wanted), x.contiguous(memory_format=wanted)
     outputs = d_input, d_weight, d_bias = _gradients(x, wanted, (weight_dtype, bias_dtype), output_mask)
     summed = d_weight is not None or d_bias is not None
@@ -265,11 +268,11 @@ def _combine(cut: Cut, tensors: tuple[Tensor | None, ...]) -> None:
     from ..kernels_triton import batch_norm_backward as texts
 
     operands: tuple[object, ...] = (*tensors, cut.channels, cut.each, cut.pieces)
-    launch(texts.batch_norm_backward_combine, cut.combining, operands, cut.parts)
+    launch(texts.batch_norm_backward_combine, cut.combining, operands, cut.parts, _COMBINING_WARPS)
 
 
-def _cut(x: Tensor, wanted: torch.memory_format, most: int) -> Cut:
-    return cut_of(x.shape, wanted is not torch.contiguous_format, x.dtype is torch.float64, most)
+def _cut(x: Tensor, wanted: torch.memory_format, operands: int) -> Cut:
+    return cut_of(x.shape, wanted is not torch.contiguous_format, x.dtype is torch.float64, operands)
 
 
 def _dense(t: Tensor | None) -> Tensor | None:
