@@ -82,10 +82,12 @@ def cross_entropy_backward(
         checked_index("cross_entropy", target, classes, ignore_index)
         return d_input
     targets = nll.Targets("cross_entropy", target, weight, classes, ignore_index, batch_ndim)
-    # A double takes two registers, and with smoothing the weights stand beside the logits.
-    most = _BACKWARD_MOST // (1 + (up is torch.float64)) // (1 + (bool(smoothing) and weight is not None))
+    last, beside = scores.shape[2] == 1, bool(smoothing) and weight is not None
+    # A double takes two registers, with smoothing the weights stand beside the logits, and rows that lie side by side
+    # have an address for each element.
+    most = _BACKWARD_MOST >> ((up is torch.float64) + beside + (not last))
     plan = _plan(
-        most, scores.shape[2] == 1, scores.shape, scores.stride(), target.shape[batch_ndim:], ignore_index, smoothing,
+        most, last, scores.shape, scores.stride(), target.shape[batch_ndim:], ignore_index, smoothing,
         targets.batched, up,
     )  # fmt: skip
     wrong = empty((plan.programs,), torch.int32, x.device)
