@@ -25,8 +25,8 @@ from .kernels_cpu import MEAN, NONE, SUM, class_dim
 
 #: The most partial sums of a batch index, which one program can then add.
 _PARTS = 1024
-#: Elements of a program that stores them all.
-_STORED_MOST = 4096
+#: Elements of a program that stores them all, or that has few classes.
+_TILE = 4096
 
 
 class Split(NamedTuple):
@@ -264,7 +264,7 @@ def _fill_plan(
         double: whether products are in float64.
     """
     outer, inner = math.prod(shape[:dim]), math.prod(shape[dim:])
-    tile, tiles, programs = tiles_of(outer, classes, inner, _STORED_MOST, inner == 1)
+    tile, tiles, programs = tiles_of(outer, classes, inner, _TILE, inner == 1)
     slices = blocks.ceil_div(classes, tile.block)
     constants = {
         "BATCHED": batched, "EACH": each, "DOUBLE": double, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1
@@ -290,6 +290,8 @@ def tiles_of(outer: int, classes: int, inner: int, most: int, last: bool) -> tup
     """
     if last:
         tile = blocks.along_rows(classes, most)
+        if tile.block < 64:  # few classes: as many positions as fill a program
+            tile = blocks.Tile(_TILE // max(tile.block, 4), tile.block, blocks.warps(_TILE), True)
         return tile, 1, blocks.ceil_div(outer * inner, tile.rows)
     tile = blocks.across_rows(classes, inner, most)
     tiles = blocks.ceil_div(inner, tile.rows)
