@@ -6,6 +6,11 @@ stored; backward computes the probabilities again from the logits. What is said 
 
 from __future__ import annotations
 
+import functools
+import importlib
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -32,27 +37,21 @@ def cross_entropy(
     """(output, total_weight) as the CPU's kernel has them, arguments and errors as well."""
     if not served("cross_entropy"):
         return kernels_cpu.cross_entropy(x, target, weight, reduction, ignore_index, smoothing, batch_ndim)
-    from . import kernels_triton as texts
-
     each, up = reduction == NONE, compute_dtype(x.dtype)
     scores = _rows(nll.table(x, class_dim(x.dim(), batch_ndim)))
-    outer, classes, inner = scores.shape
-    last = scores.stride(1) == 1 or inner == 1
+    classes = scores.shape[1]
     targets = nll.Targets("cross_entropy", target, weight, classes, ignore_index, batch_ndim)
     losses = empty(target.shape, x.dtype if each else up, x.device)
-    tile, tiles, programs = nll.tiles_of(outer, classes, inner, _FORWARD_MOST, last)
-    # With a reduction the kernel that sums looks at the targets, too, and has fewer programs.
-    wrong = empty((programs,), torch.int32, x.device) if each else None
-    rows, batched = targets.class_weights()
-    operands = (
-        scores, target.contiguous(), rows, losses, wrong, *_numbers(scores, targets, tiles, smoothing)
+    strides, last = scores.stride(), scores.stride(1) == 1 or scores.shape[2] == 1
+    plan = _plan(
+        _FORWARD_MOST, last, scores.shape, strides, target.shape[batch_ndim:], ignore_index, smoothing,
+        targets.batched, up,
     )  # fmt: skip
-    constants = {
-        "SMOOTH": bool(smoothing), "BATCHED": batched, "DOUBLE": up is torch.float64,
-        "ROWS": tile.rows, "BLOCK": tile.block, "LAST": last,
-    }  # fmt: skip
-    kernel = texts.cross_entropy_forward if tile.whole else texts.cross_entropy_forward_long
-    launch(kernel, (programs,), operands, constants, tile.warps)
+    # With a reduction the kernel that sums looks at the targets, too, and has fewer programs.
+    wrong = empty((plan.programs,), torch.int32, x.device) if each else None
+    kernel = _texts().cross_entropy_forward if plan.whole else _texts().cross_entropy_forward_long
+    operands = scores, target.contiguous(), targets.class_weights(), losses, wrong, *plan.numbers
+    launch(kernel, (plan.programs,), operands, plan.constants, plan.warps)
     total = targets.total(reduction, up)
     if wrong is not None:
         targets.require_known(wrong)
@@ -76,31 +75,28 @@ def cross_entropy_backward(
         return kernels_cpu.cross_entropy_backward(
             grad_output, x, target, weight, ignore_index, smoothing, batch_ndim
         )  # fmt: skip
-    from . import kernels_triton as texts
-
     d_input = empty(x.shape, x.dtype, x.device)
     scores = _rows(nll.table(x, class_dim(x.dim(), batch_ndim)))
-    outer, classes, inner = scores.shape
+    classes, up = scores.shape[1], compute_dtype(x.dtype)
     if not classes:  # no element, but the targets may still be wrong
         checked_index("cross_entropy", target, classes, ignore_index)
         return d_input
-    double = compute_dtype(x.dtype) is torch.float64
-    # A double takes two registers, and with smoothing the weights stand beside the logits.
-    most = _BACKWARD_MOST // (1 + double) // (1 + (bool(smoothing) and weight is not None))
-    tile, tiles, programs = nll.tiles_of(outer, classes, inner, most, inner == 1)
     targets = nll.Targets("cross_entropy", target, weight, classes, ignore_index, batch_ndim)
-    rows, batched = targets.class_weights()
-    wrong = empty((programs,), torch.int32, x.device)
-    operands = (
-        grad_output.contiguous(), scores, target.contiguous(), rows, d_input, wrong,
-        *_numbers(scores, targets, tiles, smoothing),
+    last, beside = scores.shape[2] == 1, bool(smoothing) and weight is not None
+    # A double takes two registers, with smoothing the weights stand beside the logits, and rows that lie side by side
+    # have an address for each element.
+    most = _BACKWARD_MOST >> ((up is torch.float64) + beside + (not last))
+    plan = _plan(
+        most, last, scores.shape, scores.stride(), target.shape[batch_ndim:], ignore_index, smoothing,
+        targets.batched, up,
     )  # fmt: skip
-    constants = {
-        "EACH": grad_output.dim() == target.dim(), "SMOOTH": bool(smoothing), "BATCHED": batched,
-        "DOUBLE": double, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1,
-    }  # fmt: skip
-    kernel = texts.cross_entropy_backward if tile.whole else texts.cross_entropy_backward_long
-    launch(kernel, (programs,), operands, constants, tile.warps)
+    wrong = empty((plan.programs,), torch.int32, x.device)
+    kernel = _texts().cross_entropy_backward if plan.whole else _texts().cross_entropy_backward_long
+    operands = (
+        grad_output.contiguous(), scores, target.contiguous(), targets.class_weights(), d_input, wrong, *plan.numbers
+    )  # fmt: skip
+    constants = {"EACH": grad_output.dim() == target.dim(), **plan.constants}
+    launch(kernel, (plan.programs,), operands, constants, plan.warps)
     targets.require_known(wrong)
     return d_input
 
@@ -110,11 +106,40 @@ def _rows(scores: Tensor) -> Tensor:
     return scores.contiguous() if scores.shape[2] == 1 and scores.stride(1) != 1 else scores
 
 
-def _numbers(scores: Tensor, targets: nll.Targets, tiles: int, smoothing: float) -> tuple[float | int, ...]:
-    """The operands that are numbers, which all kernels take alike; `tiles` is the programs of an outer index."""
-    outer, classes, inner = scores.shape
-    up = compute_dtype(scores.dtype)
-    return (
-        outer * inner, targets.positions, classes, inner, tiles, *scores.stride(), targets.ignore_index,
-        as_operand(1.0 - smoothing, up), as_operand(smoothing / max(classes, 1), up),
+@functools.cache
+def _texts() -> Any:
+    """The kernels, which are imported when the first call arrives."""
+    return importlib.import_module(".kernels_triton", __package__)
+
+
+@functools.lru_cache(maxsize=8192)
+def _plan(
+    most: int,
+    last: bool,
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    positions: torch.Size,
+    ignore_index: int,
+    smoothing: float,
+    batched: bool,
+    wide: torch.dtype,
+) -> nll.Plan:
+    """The plan of either direction, whose operands that are numbers are the same.
+
+    Args:
+        most, last: as for `nll_loss.kernels_cuda.tiles_of`.
+        shape, strides: of (outer, C, inner). positions: the dims of a batch index.
+        ignore_index, smoothing: as for the kernels.
+        batched: whether weights have batch dims. wide: the dtype of the sums.
+    """
+    outer, classes, inner = shape
+    tile, tiles, programs = nll.tiles_of(outer, classes, inner, most, last)
+    numbers = (
+        outer * inner, math.prod(positions), classes, inner, tiles, *strides, ignore_index,
+        as_operand(1.0 - smoothing, wide), as_operand(smoothing / max(classes, 1), wide),
     )  # fmt: skip
+    constants = {
+        "SMOOTH": bool(smoothing), "BATCHED": batched, "DOUBLE": wide is torch.float64,
+        "ROWS": tile.rows, "BLOCK": tile.block, "LAST": last,
+    }  # fmt: skip
+    return nll.Plan(programs, numbers, constants, tile.warps, tile.whole)

@@ -9,7 +9,9 @@ While a CUDA graph is captured nothing can be read; there the loss of a wrong ta
 from __future__ import annotations
 
 import functools
+import importlib
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -23,8 +25,8 @@ from .kernels_cpu import MEAN, NONE, SUM, class_dim
 
 #: The most partial sums of a batch index, which one program can then add.
 _PARTS = 1024
-#: Elements of a program that stores them all.
-_STORED_MOST = 4096
+#: Elements of a program that stores them all, or that has few classes.
+_TILE = 4096
 
 
 class Split(NamedTuple):
@@ -39,6 +41,22 @@ class Split(NamedTuple):
     block: int
     parts: int
     steps: int
+
+
+class Plan(NamedTuple):
+    """What a kernel is launched with beside tensors; looked up by shapes, because a small call costs what Python does.
+
+    Attributes:
+        programs: how many. numbers: the operands after the tensors. constants: by name. warps: of a program.
+        whole: whether a program holds a row whole. parts: partial sums of a batch index.
+    """
+
+    programs: int
+    numbers: tuple[float | int, ...]
+    constants: Mapping[str, object]
+    warps: int
+    whole: bool = True
+    parts: int = 1
 
 
 class Targets(NamedTuple):
@@ -63,15 +81,16 @@ class Targets(NamedTuple):
         return self.target.shape[: self.batch_ndim]
 
     @property
-    def positions(self) -> int:
-        """Of a batch index."""
-        return math.prod(self.target.shape[self.batch_ndim :])
+    def batched(self) -> bool:
+        """Whether each batch index has weights of its own."""
+        return self.weight is not None and self.weight.dim() > 1
 
-    def class_weights(self) -> tuple[Tensor | None, bool]:
-        """The weights without gaps, and whether each batch index has its own."""
-        if self.weight is None or self.weight.dim() == 1:
-            return None if self.weight is None else self.weight.contiguous(), False
-        return self.weight.expand(*self.batch, -1).contiguous(), True
+    def class_weights(self) -> Tensor | None:
+        """The weights without gaps."""
+        weight = self.weight
+        if weight is None:
+            return None
+        return (weight if weight.dim() == 1 else weight.expand(*self.batch, -1)).contiguous()
 
     def total(self, reduction: int, wide: torch.dtype) -> Tensor:
         """The total weight in dtype `wide`: to be filled, or 0 without a reduction."""
@@ -83,6 +102,12 @@ class Targets(NamedTuple):
         """Raises IndexError where a program says in `wrong` that it has seen what is no class and not ignored."""
         if wrong.numel() and not _captured(wrong) and bool(wrong.any()):
             raise kernels_cpu.out_of_range(self.op, self.target, self.classes, self.ignore_index)
+
+
+@functools.cache
+def texts() -> Any:
+    """The kernels, which are imported when the first call arrives."""
+    return importlib.import_module(".kernels_triton", __package__)
 
 
 def _captured(t: Any) -> bool:
@@ -144,30 +169,52 @@ def fill_sums(
     Raises:
         IndexError: a target is neither a class nor ignored.
     """
-    from . import kernels_triton as texts
+    target, wide = targets.target, total.dtype
+    picks = (*scores.shape, *scores.stride()) if gather and scores is not None else (1, 1, 1, 0, 0, 0)
+    plan = _sums_plan(
+        target.shape, picks, targets.classes, targets.ignore_index, targets.batch_ndim, reduction, targets.batched,
+        gather, wide is torch.float64,
+    )  # fmt: skip
+    batch, parts = plan.numbers[0], plan.parts
+    partial = empty((2, int(batch), parts), wide, target.device) if parts > 1 else None
+    wrong = empty((plan.programs,), torch.int32, target.device)
+    tensors = target.contiguous(), scores, targets.class_weights(), out, total, partial, wrong
+    launch(texts().nll_loss_forward, (plan.programs,), (*tensors, *plan.numbers), plan.constants, plan.warps)
+    if partial is not None:
+        block = blocks.power_of_two(parts)
+        folding = {"COUNT": targets.weight is None, "MEAN": reduction == MEAN, "BLOCK": block}
+        launch(texts().nll_loss_fold, (int(batch),), (partial, out, total, batch, parts), folding, blocks.warps(block))
+    targets.require_known(wrong)
 
-    target, batch, count = targets.target, math.prod(targets.batch), targets.positions
-    each = reduction == NONE
+
+@functools.lru_cache(maxsize=8192)
+def _sums_plan(
+    shape: torch.Size,
+    picks: tuple[int, ...],
+    classes: int,
+    ignore_index: int,
+    batch_ndim: int,
+    reduction: int,
+    batched: bool,
+    gather: bool,
+    double: bool,
+) -> Plan:
+    """The plan of the kernel that gathers and sums.
+
+    Args:
+        shape: of the target. picks: shape and strides of (outer, C, inner), if it gathers.
+        classes, ignore_index, batch_ndim, reduction: as for the kernels.
+        batched: whether weights have batch dims. gather: whether targets pick. double: whether sums are in float64.
+    """
+    batch, count, each = math.prod(shape[:batch_ndim]), math.prod(shape[batch_ndim:]), reduction == NONE
     tile = split(count, each)
     programs = blocks.ceil_div(batch, tile.rows) * tile.parts if count or not each else 0
-    partial = empty((2, batch, tile.parts), total.dtype, target.device) if tile.parts > 1 and not each else None
-    wrong = empty((programs,), torch.int32, target.device)
-    inner, strides = (scores.shape[2], scores.stride()) if gather and scores is not None else (1, (0, 0, 0))
-    weight, batched = targets.class_weights()
-    operands = (
-        target.contiguous(), scores, weight, out, total, partial, wrong, batch, count, tile.parts, tile.steps,
-        targets.classes, inner, *strides, targets.ignore_index,
-    )  # fmt: skip
     constants = {
-        "GATHER": gather, "BATCHED": batched, "EACH": each, "MEAN": reduction == MEAN,
-        "DOUBLE": total.dtype is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block,
+        "GATHER": gather, "BATCHED": batched, "EACH": each, "MEAN": reduction == MEAN, "DOUBLE": double,
+        "ROWS": tile.rows, "BLOCK": tile.block,
     }  # fmt: skip
-    launch(texts.nll_loss_forward, (programs,), operands, constants, blocks.warps(tile.rows * tile.block))
-    if partial is not None:
-        block = blocks.power_of_two(tile.parts)
-        folding = {"COUNT": weight is None, "MEAN": reduction == MEAN, "BLOCK": block}
-        launch(texts.nll_loss_fold, (batch,), (partial, out, total, batch, tile.parts), folding, blocks.warps(block))
-    targets.require_known(wrong)
+    numbers = (batch, count, tile.parts, tile.steps, classes, *picks[2:], ignore_index)
+    return Plan(programs, numbers, constants, blocks.warps(tile.rows * tile.block), parts=1 if each else tile.parts)
 
 
 def nll_loss_backward(
@@ -182,30 +229,48 @@ def nll_loss_backward(
     """-grad_output * weight at the targets, else zero, as the CPU's kernel has it, arguments and errors as well."""
     if not served("nll_loss_backward"):
         return kernels_cpu.nll_loss_backward(grad_output, target, weight, classes, ignore_index, batch_ndim, dtype)
-    from . import kernels_triton as texts
-
     shape, dim = target.shape, class_dim(target.dim() + 1, batch_ndim)
     out = empty((*shape[:dim], classes, *shape[dim:]), dtype, target.device)
     if not classes:  # no element, but the targets may still be wrong
         kernels_cpu.checked_index("nll_loss_backward", target, classes, ignore_index)
         return out
     targets = Targets("nll_loss_backward", target, weight, classes, ignore_index, batch_ndim)
-    outer, inner = math.prod(shape[:dim]), math.prod(shape[dim:])
-    tile, tiles, programs = tiles_of(outer, classes, inner, _STORED_MOST, inner == 1)
-    slices = blocks.ceil_div(classes, tile.block)
-    rows, batched = targets.class_weights()
-    wrong = empty((programs,), torch.int32, target.device)
-    operands = (
-        target.contiguous(), grad_output.contiguous(), rows, out, wrong, outer * inner, targets.positions,
-        classes, inner, tiles, slices, ignore_index,
-    )  # fmt: skip
-    constants = {
-        "BATCHED": batched, "EACH": grad_output.dim() == target.dim(),
-        "DOUBLE": compute_dtype(dtype) is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1,
-    }  # fmt: skip
-    launch(texts.nll_loss_backward, (programs * slices,), operands, constants, tile.warps)
+    double, each = compute_dtype(dtype) is torch.float64, grad_output.dim() == target.dim()
+    plan = _fill_plan(shape, dim, classes, ignore_index, batch_ndim, targets.batched, each, double)
+    wrong = empty((plan.programs,), torch.int32, target.device)
+    tensors = target.contiguous(), grad_output.contiguous(), targets.class_weights(), out, wrong
+    programs = plan.programs * plan.parts
+    launch(texts().nll_loss_backward, (programs,), (*tensors, *plan.numbers), plan.constants, plan.warps)
     targets.require_known(wrong)
     return out
+
+
+@functools.lru_cache(maxsize=8192)
+def _fill_plan(
+    shape: torch.Size,
+    dim: int,
+    classes: int,
+    ignore_index: int,
+    batch_ndim: int,
+    batched: bool,
+    each: bool,
+    double: bool,
+) -> Plan:
+    """The plan of the kernel that fills and scatters, whose programs are `parts` per row.
+
+    Args:
+        shape: of the target. dim: of the classes. classes, ignore_index, batch_ndim: as for the kernels.
+        batched: whether weights have batch dims. each: whether every position has a cotangent.
+        double: whether products are in float64.
+    """
+    outer, inner = math.prod(shape[:dim]), math.prod(shape[dim:])
+    tile, tiles, programs = tiles_of(outer, classes, inner, _TILE, inner == 1)
+    slices = blocks.ceil_div(classes, tile.block)
+    constants = {
+        "BATCHED": batched, "EACH": each, "DOUBLE": double, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1
+    }  # fmt: skip
+    numbers = (outer * inner, math.prod(shape[batch_ndim:]), classes, inner, tiles, slices, ignore_index)
+    return Plan(programs, numbers, constants, tile.warps, parts=slices)
 
 
 # ------------------------------------------------------------------------------------------ shared with cross entropy
@@ -225,6 +290,8 @@ def tiles_of(outer: int, classes: int, inner: int, most: int, last: bool) -> tup
     """
     if last:
         tile = blocks.along_rows(classes, most)
+        if tile.block < 64:  # few classes: as many positions as fill a program
+            tile = blocks.Tile(_TILE // max(tile.block, 4), tile.block, blocks.warps(_TILE), True)
         return tile, 1, blocks.ceil_div(outer * inner, tile.rows)
     tile = blocks.across_rows(classes, inner, most)
     tiles = blocks.ceil_div(inner, tile.rows)
