@@ -42,22 +42,17 @@ def log1p(z):
 @triton.jit
 def reciprocal_sqrt(x):
     """1 / √x, both steps rounded correctly."""
-    if x.dtype == tl.float64:
-        return 1.0 / tl.sqrt(x)
-    return tl.div_rn(1.0, tl.sqrt_rn(x))
+    # Triton looks at what stands after a `return` within an `if`, and `sqrt_rn` refuses double precision.
+    return 1.0 / tl.sqrt(x) if x.dtype == tl.float64 else tl.div_rn(1.0, tl.sqrt_rn(x))
 
 
 @triton.jit
 def divide(x, y):
     """x / y, rounded correctly."""
-    if x.dtype == tl.float64:
-        return x / y
-    return tl.div_rn(x, y)
+    return x / y if x.dtype == tl.float64 else tl.div_rn(x, y)
 
 
 @triton.jit
 def number(value, ACC: tl.constexpr):
     """What `as_operand` made of a Python float, in the dtype of the sums."""
-    if tl.float64 == ACC:
-        return value.to(tl.int64).to(tl.float64, bitcast=True)
-    return value
+    return value.to(tl.int64).to(tl.float64, bitcast=True) if tl.float64 == ACC else value

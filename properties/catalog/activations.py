@@ -113,6 +113,7 @@ OPS: tuple[Op, ...] = (
         saved=_saved,
         laws=LAWS,
         refusals=REFUSALS,
+        kernels=True,
     ),
     declare(
         formulas.log_sigmoid_forward,
@@ -127,6 +128,7 @@ OPS: tuple[Op, ...] = (
         saved=_saved,
         laws=LAWS,
         refusals=REFUSALS,
+        kernels=True,
     ),
     declare(
         formulas.log_sigmoid_backward,
@@ -141,5 +143,6 @@ OPS: tuple[Op, ...] = (
         order=1,
         laws=(laws.law("slopes at x and -x add up to 1", _at_both, _slopes),),
         refusals=BACKWARD_REFUSALS,
+        kernels=True,
     ),
 )

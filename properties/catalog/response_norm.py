@@ -110,5 +110,6 @@ OPS: tuple[Op, ...] = (
             refusals.integer("input"),
             refusals.not_a_tensor("input"),
         ),
+        kernels=True,
     ),
 )
