@@ -8,8 +8,9 @@ from torch import Tensor
 from ..operator.arguments import require_floating, require_tensor
 from ..operator.batching import one_more_dim
 from ..operator.linear import Linear
-from ..operator.operator import Operator, on_all_devices
+from ..operator.operator import Kernels, Operator
 from ..operator.precision import HALF, compute_dtype
+from . import kernels_cuda
 
 
 def trace(input: Tensor) -> Tensor:
@@ -47,13 +48,22 @@ def _matrices(grad: Tensor, rows: int, columns: int) -> Tensor:
 
 _trace: Operator[Tensor, Tensor] = Operator(
     "trace(Tensor input) -> Tensor",  # it autocasts as torch's does: to float32 on CPU, and not at all on CUDA
-    on_all_devices(_sums, lambda args: args.input.new_empty(args.input.shape[:-2]), (("cpu", torch.float32),)),
+    Kernels(
+        _sums,
+        kernels_cuda.sums(_sums),
+        lambda args: args.input.new_empty(args.input.shape[:-2]),
+        (("cpu", torch.float32),),
+    ),
     one_more_dim,
     Linear(lambda grad, shape: _adjoint(grad, *shape[-2:])),
 )
 _adjoint: Operator[Tensor, int, int, Tensor] = Operator(
     "trace_backward(Tensor grad, SymInt rows, SymInt columns) -> Tensor",
-    on_all_devices(_matrices, lambda args: args.grad.new_empty((*args.grad.shape, args.rows, args.columns))),
+    Kernels(
+        _matrices,
+        kernels_cuda.matrices(_matrices),
+        lambda args: args.grad.new_empty((*args.grad.shape, args.rows, args.columns)),
+    ),
     one_more_dim,
     Linear(lambda grad, shape, rows, columns: _trace(grad)),
 )

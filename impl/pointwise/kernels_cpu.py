@@ -29,12 +29,12 @@ def fake(args: Record) -> tuple[Tensor, Tensor | None]:
 
 
 def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
-    """grad / (1 + exp(x)) from exp(-|x|), given or computed."""
+    """grad / (1 + exp(x)) from exp(-|x|), given or computed; without the buffer on any device."""
     out: Tensor
     if buffer is not None:
         out = _aten_backward(grad.contiguous(), x.contiguous(), buffer.contiguous())
         return out
-    if x.numel() <= _CHUNK:
+    if x.numel() <= _CHUNK or not x.is_cpu:
         wide = raised(x.contiguous())
         out = _aten_backward(raised(grad.contiguous()), wide, wide.abs().neg_().exp_())
         return out.to(x.dtype)

@@ -1,18 +1,43 @@
-"""Kernels of log-sigmoid on CUDA: ATen's, which compute exp(-|x|) again in the backward."""
+"""Kernels of log-sigmoid on CUDA: Triton's, which compute exp(-|x|) again in the backward; else the CPU's."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from ..gpu import blocks
+from ..gpu.launching import empty, launch, served
+from . import kernels_cpu
+
+#: Elements of a program: 16 for each of its threads, which are four 16-byte loads of float32.
+_BLOCK = 4096
+
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
     """(out, None)."""
-    return torch.ops.aten.log_sigmoid_forward.default(x.contiguous())[0], None
+    if not served("log_sigmoid"):
+        return kernels_cpu.log_sigmoid(x)[0], None
+    from . import kernels_triton as texts
+
+    out = empty(x.shape, x.dtype, x.device)
+    _launch(texts.log_sigmoid_forward, (x.contiguous(), out))
+    return out, None
 
 
 def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
     """grad / (1 + exp(x))."""
-    # ATen's CUDA kernel computes exp(-|x|) itself; the empty buffer fills its place in the signature.
-    out: Tensor = torch.ops.aten.log_sigmoid_backward.default(grad.contiguous(), x.contiguous(), x.new_empty((0,)))
+    # Reading exp(-|x|) costs more than computing it, so a buffer is not read where there is one.
+    if not served("log_sigmoid_backward"):
+        return kernels_cpu.log_sigmoid_backward(grad, x, None)
+    from . import kernels_triton as texts
+
+    out = empty(x.shape, x.dtype, x.device)
+    _launch(texts.log_sigmoid_backward, (grad.contiguous(), x.contiguous(), out))
     return out
+
+
+def _launch(kernel: object, tensors: tuple[Tensor, ...]) -> None:
+    """One kernel over all elements of contiguous tensors."""
+    out = tensors[-1]
+    constants = {"DOUBLE": out.dtype is torch.float64, "BLOCK": _BLOCK}
+    launch(kernel, (blocks.ceil_div(out.numel(), _BLOCK),), (*tensors, out.numel()), constants, blocks.warps(_BLOCK))

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ..operator.batching import one_more_dim
 from ..operator.linear import Linear
-from ..operator.operator import Operator, on_all_devices
+from ..operator.operator import Kernels, Operator
 from ..operator.precision import raised
-from . import kernels_cpu
+from . import kernels_cpu, kernels_cuda
 
 
 class Coefficients(NamedTuple):
@@ -85,7 +85,7 @@ def images_gradient(g: Tensor, x: Tensor, coefficients: Coefficients) -> Tensor:
 #: The sum over the channels from `before` to `after` of each; mirrored, its own adjoint.
 window_sum: Operator[Tensor, int, int, Tensor] = Operator(
     "channel_window_sum(Tensor input, int before, int after) -> Tensor",
-    on_all_devices(kernels_cpu.window_sum, lambda args: args.input.new_empty(args.input.shape)),
+    Kernels(kernels_cpu.window_sum, kernels_cuda.window_sum, lambda args: args.input.new_empty(args.input.shape)),
     one_more_dim,
     Linear(lambda grad, shape, before, after: window_sum(grad, after, before)),
 )

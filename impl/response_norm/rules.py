@@ -1,8 +1,8 @@
 """Local response normalisation as torch sees it: schemas, fake and vmap rules, derivatives.
 
-`cross_map_lrn2d_keeping` also returns s and s^beta (expressions.py), for its backward; `cross_map_lrn2d` is for calls
-that keep nothing, and its backward computes both again. All ops take the channels as the third dim from the end and any
-number of dims before it: a vmapped batch is one more.
+On the CPU `cross_map_lrn2d_keeping` also returns s and s^beta (expressions.py), for its backward; `cross_map_lrn2d` is
+for calls that keep nothing, and its backward computes both again. All ops take the channels as the third dim from the
+end and any number of dims before it: a vmapped batch is one more.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from torch import Tensor
 
 from ..operator.batching import in_front, one_more_dim
 from ..operator.expression import Expression
-from ..operator.operator import Operator, on_all_devices
+from ..operator.operator import Kernels, Operator
 from ..operator.precision import compute_dtype, raised
 from ..operator.records import Grads, Record
 from ..operator.rules import Rules
-from . import expressions, kernels_cpu
+from . import expressions, kernels_cpu, kernels_cuda
 from .expressions import Coefficients
 
 _AUTOCAST = (("cpu", torch.float32), ("cuda", torch.float32))  # as F.local_response_norm on both
-_Kept = tuple[Tensor, Tensor, Tensor]
+_Kept = tuple[Tensor, Tensor | None, Tensor | None]
 _Backward = Operator[Tensor, Tensor, Tensor | None, Tensor | None, int, float, float, float, Tensor]
 
 
@@ -70,6 +70,8 @@ def _fake(args: Record) -> Tensor:
 
 def _fake_keeping(args: Record) -> _Kept:
     x = args.input
+    if x.device.type == "cuda":  # where the backward reads neither
+        return x.new_empty(x.shape), None, None
     base, root = (x.new_empty(x.shape, dtype=compute_dtype(x.dtype)) for _ in range(2))
     return x.new_empty(x.shape), base, root
 
@@ -88,19 +90,19 @@ def _batched_lrn_backward(op: Any, size: int, dims: Record, args: Record) -> tup
 cross_map_lrn2d_backward: _Backward = Operator(
     "cross_map_lrn2d_backward(Tensor grad_out, Tensor input, Tensor? base, Tensor? root, int size, float alpha,"
     " float beta, float k) -> Tensor",
-    on_all_devices(kernels_cpu.cross_map_lrn2d_backward, _fake),
+    Kernels(kernels_cpu.cross_map_lrn2d_backward, kernels_cuda.cross_map_lrn2d_backward, _fake),
     _batched_lrn_backward,
     Expression(_images_gradient),
 )
 cross_map_lrn2d: Operator[Tensor, int, float, float, float, Tensor] = Operator(
     "cross_map_lrn2d(Tensor input, int size, float alpha, float beta, float k) -> Tensor",
-    on_all_devices(kernels_cpu.cross_map_lrn2d, _fake, _AUTOCAST),
+    Kernels(kernels_cpu.cross_map_lrn2d, kernels_cuda.cross_map_lrn2d, _fake, _AUTOCAST),
     one_more_dim,
     Rules(_save_images, _cotangents, _tangent),
 )
 cross_map_lrn2d_keeping: Operator[Tensor, int, float, float, float, _Kept] = Operator(
     "cross_map_lrn2d_keeping(Tensor input, int size, float alpha, float beta, float k) -> (Tensor, Tensor, Tensor)",
-    on_all_devices(kernels_cpu.cross_map_lrn2d_keeping, _fake_keeping, _AUTOCAST),
+    Kernels(kernels_cpu.cross_map_lrn2d_keeping, kernels_cuda.cross_map_lrn2d_keeping, _fake_keeping, _AUTOCAST),
     one_more_dim,
     Rules(_save_powers, _cotangents, lambda *both: (_tangent(*both), None, None), ("base", "root")),
     outputs=("out", "base", "root"),

@@ -101,7 +101,10 @@ class Machine:
             for number in np.random.default_rng((SEED, self._launches)).permutation(int(np.prod(sizes))):
                 self._builder.set_grid_idx(*(int(i) for i in np.unravel_index(number, sizes)))
                 self._memory.begin(int(number))
-                function(**bound)
+                try:
+                    function(**bound)
+                except self._interpreter.InterpreterError as error:
+                    raise _violation_in(error) from error
                 self._memory.end()
         self._launches += 1
         self._memory.copy_back(tensors)
@@ -131,6 +134,14 @@ class Machine:
         return interpreter._implicit_cvt(value)
 
 
+def _violation_in(error: BaseException) -> BaseException:
+    """The violation by which a kernel ended, which every function around it has wrapped once; else the error."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Violation):
+        cause = cause.__cause__
+    return cause or error
+
+
 class _Unpatched:
     """What patching the language gives once it stays patched."""
 
@@ -142,18 +153,24 @@ def _builder(interpreter: Any, machine: Machine) -> Any:
     """The interpreter's builder, which performs the operations of a program, with memory that is judged."""
     tl = interpreter.tl
 
+    def truth(mask: Any, ptrs: Any) -> tuple[Any, Any]:
+        # The interpreter makes integers of what is true of a block and of a scalar together.
+        if mask.data.dtype != np.bool_:
+            mask = interpreter.TensorHandle(mask.data.astype(np.bool_), tl.int1)
+        return mask, np.broadcast_to(mask.data, ptrs.data.shape)
+
     class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # the base is found at run time
         def create_masked_load(self, ptrs: Any, mask: Any, other: Any, cache_policy: Any, is_volatile: Any) -> Any:
             element = ptrs.get_element_ty()
             dtype = interpreter._get_np_dtype(element)
-            taken = np.broadcast_to(mask.data, ptrs.data.shape)
+            mask, taken = truth(mask, ptrs)
             machine.memory.load(ptrs.data[taken], dtype.itemsize)
             if other is None:
                 other = interpreter.TensorHandle(_unknown(ptrs.data.shape, dtype, element), element)
             return super().create_masked_load(ptrs, mask, other, cache_policy, is_volatile)
 
         def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_policy: Any) -> Any:
-            taken = np.broadcast_to(mask.data, ptrs.data.shape)
+            mask, taken = truth(mask, ptrs)
             machine.memory.store(ptrs.data[taken], value.data.dtype.itemsize)
             return super().create_masked_store(ptrs, value, mask, cache_policy)
 

@@ -119,6 +119,7 @@ def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int) -> 
         saved=_input_and_decay,
         laws=LAWS,
         refusals=REFUSALS,
+        kernels=True,
     )
 
 
@@ -135,5 +136,6 @@ OPS: tuple[Op, ...] = (
         order=1,
         laws=(laws.law("slopes at x and -x add up to 1", _at_both, _slopes),),
         refusals=BACKWARD_REFUSALS,
+        kernels=True,
     ),
 )

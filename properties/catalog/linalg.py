@@ -75,5 +75,6 @@ OPS: tuple[Op, ...] = (
             refusals.wrong("input", "three dims", lambda matrix: matrix.unsqueeze(0), RuntimeError, "input", "shape="),
             refusals.not_a_tensor("input"),
         ),
+        kernels=True,
     ),
 )

@@ -111,5 +111,6 @@ OPS: tuple[Op, ...] = (
             refusals.integer("input"),
             refusals.not_a_tensor("input"),
         ),
+        kernels=True,
     ),
 )

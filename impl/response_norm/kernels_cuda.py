@@ -1,0 +1,176 @@
+"""Kernels of local response normalisation on CUDA: Triton's; without Triton the expressions that serve the CPU.
+
+Nothing is kept for the backward: reading s and s^beta costs more than adding up the window again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..gpu import blocks
+from ..gpu.launching import as_operand, empty, launch, served
+from ..operator.precision import HALF, compute_dtype
+from . import kernels_cpu
+
+#: Channels on both sides of the longest window that is kept in registers, together.
+_REACH = 16
+#: Channels of a program: halo and code grow with one and the other end of this.
+_CHUNK = 16
+_KINDS = {0.0: "0", 1.0: "1", 2.0: "2", 0.5: "1/2", 0.75: "3/4"}
+
+
+class _Shape(NamedTuple):
+    """How a call is cut: operands that say the shape, channels of the window, lanes of a program, its channels."""
+
+    lanes: int
+    channels: int
+    positions: int
+    before: int
+    after: int
+    width: int
+    chunk: int
+
+    @property
+    def programs(self) -> int:
+        return blocks.ceil_div(self.lanes, self.width) * blocks.ceil_div(self.channels, self.chunk)
+
+    @property
+    def operands(self) -> tuple[int, int, int]:
+        return self.lanes, self.channels, self.positions
+
+    @property
+    def is_long(self) -> bool:
+        return self.before + self.after > _REACH
+
+
+def _shape(x: Tensor, before: int, after: int, kept: int) -> _Shape:
+    """How a tensor (..., C, H, W) is cut, by its shape alone.
+
+    Args:
+        x: the tensor. before, after: channels of the window around its centre.
+        kept: how many values per channel of the window a kernel keeps in registers.
+    """
+    channels, positions = x.shape[-3], x.shape[-2] * x.shape[-1]
+    lanes = x.numel() // channels
+    long = before + after > _REACH
+    # A thread has a few lanes, as far as their windows find place in its registers.
+    each = 4 if long or kept * (before + after + 1) <= 20 else 1
+    width = 128 * min(each, blocks.power_of_two(blocks.ceil_div(lanes, 128)))
+    return _Shape(
+        lanes, channels, positions, before, after, width, 1 if long else min(_CHUNK, blocks.power_of_two(channels))
+    )
+
+
+def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    """a s^(-beta) for x of shape (..., C, H, W): contiguous, in x's dtype.
+
+    Args:
+        x, size, alpha, beta, k: as for the CPU's.
+    """
+    if beta == 0 or not x.numel() or not served("cross_map_lrn2d"):
+        return kernels_cpu.cross_map_lrn2d(x, size, alpha, beta, k)
+    from . import kernels_triton as texts
+
+    out = empty(x.shape, x.dtype, x.device)
+    cut = _shape(x, *kernels_cpu.reach(size, x.shape[-3]), 2)
+    numbers = _operands(x.dtype, alpha / size, k, abs(beta))
+    constants = {"KIND": _kind(abs(beta)), "UP": beta < 0, "FAST": x.dtype in HALF}
+    _launch(
+        (texts.response_norm_forward, texts.response_norm_forward_long), (x.contiguous(), out), cut, numbers, constants
+    )
+    return out
+
+
+def cross_map_lrn2d_keeping(
+    x: Tensor, size: int, alpha: float, beta: float, k: float
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """(`cross_map_lrn2d`, None, None).
+
+    Args:
+        x, size, alpha, beta, k: as for the CPU's.
+    """
+    return cross_map_lrn2d(x, size, alpha, beta, k), None, None
+
+
+def cross_map_lrn2d_backward(
+    grad_out: Tensor,
+    x: Tensor,
+    base: Tensor | None,
+    root: Tensor | None,
+    size: int,
+    alpha: float,
+    beta: float,
+    k: float,
+) -> Tensor:
+    """g s^(-beta) - (2 alpha beta / size) a W'(g a s^(-beta - 1)): contiguous, in x's dtype.
+
+    Args:
+        grad_out, x, size, alpha, beta, k: as for the CPU's.
+        base, root: s and s^beta; not read by the kernel.
+    """
+    if beta == 0 or not x.numel() or not served("cross_map_lrn2d_backward"):
+        return kernels_cpu.cross_map_lrn2d_backward(grad_out, x, base, root, size, alpha, beta, k)
+    from . import kernels_triton as texts
+
+    out = empty(x.shape, x.dtype, x.device)
+    cut = _shape(x, *kernels_cpu.reach(size, x.shape[-3]), 4)
+    g, a, slope = grad_out.contiguous(), x.contiguous(), _operands(x.dtype, -2 * alpha * beta / size)
+    numbers = _operands(x.dtype, alpha / size, k, abs(beta), -beta - 1)
+    constants = {"KIND": _kind(abs(beta)), "INNER_KIND": _kind(-beta - 1), "UP": beta < 0, "FAST": x.dtype in HALF}
+    if not cut.is_long:
+        _launch((texts.response_norm_backward,), (g, a, out), cut, (*numbers, *slope), constants)
+        return out
+    scaled, terms = (empty(x.shape, compute_dtype(x.dtype), x.device) for _ in range(2))
+    _launch((None, texts.response_norm_terms_long), (g, a, scaled, terms), cut, numbers, constants)
+    _launch((None, texts.response_norm_backward_long), (scaled, a, terms, out), cut, slope, {})
+    return out
+
+
+def window_sum(x: Tensor, before: int, after: int) -> Tensor:
+    """The sum over channels c - before to c + after for every channel c of x (..., C, H, W): contiguous."""
+    if not x.numel() or not served("channel_window_sum"):
+        return kernels_cpu.window_sum(x, before, after)
+    from . import kernels_triton as texts
+
+    out = empty(x.shape, x.dtype, x.device)
+    _launch((texts.window_sum, texts.window_sum_long), (x.contiguous(), out), _shape(x, before, after, 1), (), {})
+    return out
+
+
+def _operands(dtype: torch.dtype, *numbers: float) -> tuple[float | int, ...]:
+    return tuple(as_operand(float(number), compute_dtype(dtype)) for number in numbers)
+
+
+def _kind(exponent: float) -> str:
+    """What the kernels know of an exponent when they are compiled."""
+    known = _KINDS.get(exponent)
+    if known is None:
+        known = "general" if exponent % 1 else "odd" if exponent % 2 else "even"
+    return known
+
+
+def _launch(
+    kernels: tuple[object, ...],
+    tensors: tuple[Tensor, ...],
+    cut: _Shape,
+    numbers: tuple[float | int, ...],
+    constants: dict[str, Any],
+) -> None:
+    """One kernel over all lanes and channels.
+
+    Args:
+        kernels: for windows that fit into registers, and for others.
+        tensors: contiguous and of one shape, the result last.
+        cut: how the shape is cut.
+        numbers, constants: the kernel's, beside those of the shape.
+    """
+    constants = {**constants, "DOUBLE": tensors[-1].dtype is torch.float64, "LANES": cut.width}
+    if cut.is_long:
+        operands = (*tensors, *cut.operands, *numbers, cut.before, cut.after)
+        launch(kernels[1], (cut.programs,), operands, constants)
+    else:
+        constants |= {"BEFORE": cut.before, "AFTER": cut.after, "CHUNK": cut.chunk}
+        launch(kernels[0], (cut.programs,), (*tensors, *cut.operands, *numbers), constants)
