@@ -10,7 +10,6 @@ import torch
 from .judge import Judge
 from .op import Tensor, dtype_name
 from .verdict import Code
-from .violation import Violation
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -33,11 +32,11 @@ def require_same(judge: Judge, got: Sequence[Any], need: Sequence[Any], path: st
         path: what messages call the outputs. code: of the violation.
     """
     if len(got) != len(need):
-        raise Violation(code, f"{judge.op.name} {path}: got {len(got)} outputs, need {len(need)}", path=path)
+        raise judge.broken(code, f"got {len(got)} outputs, need {len(need)}", where=path)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
         if a.dtype != b.dtype:
-            title = f"{judge.op.name} {path}: out[{i}] got dtype={dtype_name(a.dtype)}, need {dtype_name(b.dtype)}"
-            raise Violation(code, title, path=path)
+            wrong = f"out[{i}] got dtype={dtype_name(a.dtype)}, need {dtype_name(b.dtype)}"
+            raise judge.broken(code, wrong, where=path)
         if not same_bits(a, b):
             differ = (bits(a) != bits(b)) if a.shape == b.shape else None
             lines = [f"got shape={tuple(a.shape)}, need {tuple(b.shape)}"]
@@ -45,5 +44,5 @@ def require_same(judge: Judge, got: Sequence[Any], need: Sequence[Any], path: st
                 at = tuple(int(k) for k in differ.nonzero()[0])
                 lines = [f"{int(differ.sum())} of {differ.numel()} elements differ, first at {list(at)}:"]
                 lines.append(f"got {float(a[at]).hex()}, need {float(b[at]).hex()}")
-            raise Violation(code, f"{judge.op.name} {path}: out[{i}] differs in its bits", lines, path)
+            raise judge.broken(code, f"out[{i}] differs in its bits", lines, where=path)
         judge.tally.count(int(a.numel()))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .op import Sample, Tensor, dtype_name
-from .verdict import MAX_CASE, Cell
+from .verdict import AXES, MAX_CASE, Cell
 
 SCHEMA = "opassay-case/1"
 #: The longest text that is read: twice what a record may hold of a case (`verdict.MAX_CASE`).
@@ -31,7 +31,7 @@ def dump_case(cell: Cell, sample: Sample) -> str:
     """The case file of a sample that was judged in a cell."""
     body = {
         "schema": SCHEMA,
-        "cell": {k: getattr(cell, k) for k in ("op", "property", "dtype", "device", "subject")},
+        "cell": {k: getattr(cell, k) for k in AXES},
         "seed": sample.seed,
         "regime": sample.regime,
         "args": [_encode(a) for a in sample.args],

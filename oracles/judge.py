@@ -86,6 +86,18 @@ class Judge:
             raise Unsupported(Code.NOT_APPLICABLE, f"{self.op.name} offers no {' and no '.join(names)}")
         return [w for w, lack in zip(words, lacking, strict=True) if not lack]
 
+    def broken(
+        self, code: Code, what: str, lines: Sequence[str] = (), *, where: str = "", path: str | None = None
+    ) -> Violation:
+        """The violation whose title is the op, where it was seen, and what is wrong.
+
+        Args:
+            code, what: what is broken, as a code and in words. lines: details, one a line.
+            where: the call or the path in the title. path: the path that showed it, where it has another name.
+        """
+        title = f"{self.op.name} {where}".rstrip()
+        return Violation(code, f"{title}: {what}", lines, where if path is None else path)
+
     # --------------------------------------------------------------------------------------------------- asking
 
     def call(self, function: Callable[..., Any], *args: Any, what: str = "") -> Any:
@@ -221,8 +233,7 @@ class Judge:
 
     def _require_count(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
         if len(read) != len(computed):
-            title = f"{self.op.name} {path}: got {len(computed)} outputs, need {len(read)}"
-            raise Violation(Code.ATTRIBUTE, title, path=path)
+            raise self.broken(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}", where=path)
 
     def _misshapen(self, tensor: Tensor, ball: Ball, name: str, path: str) -> Violation:
         lines = [f"got shape={tuple(tensor.shape)}, need {ball.shape}"]
@@ -256,6 +267,20 @@ class Judge:
         element = tuple(int(i) for i in at)
         fault = Fault(expected.word, index, element, worst.exact, float(found.bound[at]))
         return Violation(code, title, lines, expected.path, fault=fault, worst=worst)
+
+
+def gradients(
+    judge: Judge, outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor], what: str = "vjp"
+) -> list[Tensor | None]:
+    """The gradients of leaves by autograd, None where one has none; outputs that require no grad are left out.
+
+    Args:
+        judge: calls the subject. outputs, leaves: of one call of it.
+        cotangents: one for each output. what: what messages call this.
+    """
+    pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
+    targets, given = [y for y, _ in pairs], [g for _, g in pairs]
+    return list(judge.call(lambda: torch.autograd.grad(targets, leaves, given, allow_unused=True), what=what))
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

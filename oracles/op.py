@@ -35,6 +35,7 @@ class Stream(enum.IntEnum):
     DEVICES = 9
     MEMORY = 10
     SPECIAL = 11
+    SLICES = 13
     LAW = 17
     WORD = 39
     DIRECTIONS = 0xD1
@@ -139,6 +140,23 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Slices:
+    """Where an op treats slices one by one, so that each has the same bits whatever others there are.
+
+    Attributes:
+        arguments: the axis of slices, by the name of an argument; arguments without one are shared by all slices.
+        outputs: the axis of slices of every output that is not None; None where an output has none.
+        counts: names of int arguments that say how many slices there are.
+        given: what other arguments must be for the promise to hold, by name; they are set to that.
+    """
+
+    arguments: Mapping[str, int]
+    outputs: tuple[int | None, ...]
+    counts: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Promises:
     """What the op documents besides its values.
 
@@ -150,6 +168,8 @@ class Promises:
         order: of the derivative that the op itself is; 1 for a backward op.
         nesting: how deep transforms may nest for every word of them to be asked for, one by one (WORD).
         without: transforms that the op does not offer, of "jvp" and "vmap"; what needs one is not asked.
+        invariant: (args, device) -> where slices are treated one by one (INV), or None where there are none. The device
+            is "cuda" for kernels that are interpreted, too. Without it nothing is promised of slices.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
     """
@@ -160,6 +180,7 @@ class Promises:
     aliases: Callable[[tuple[Any, ...]], tuple[int | None, ...]] | None = None
     nesting: int = 0
     without: frozenset[str] = frozenset()
+    invariant: Callable[[tuple[Any, ...], str], Slices | None] | None = None
     specials: bool = True
     one_graph: bool = True
 

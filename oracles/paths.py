@@ -70,6 +70,20 @@ def draw_directions(likes: Sequence[Like], seed: int, device: Any = "cpu") -> li
     return [torch.from_numpy(np.asarray(rng.standard_normal(t.shape))).to(device, t.dtype) for t in likes]
 
 
+def in_arguments(
+    function: Callable[..., Any], args: Sequence[Any], positions: Sequence[int]
+) -> Callable[..., tuple[Any, ...]]:
+    """The judged outputs of a function, as a function of the arguments at some positions; the others are these."""
+
+    def f(*operands: Any) -> tuple[Any, ...]:
+        given = list(args)
+        for i, operand in zip(positions, operands, strict=True):
+            given[i] = operand
+        return flat_outputs(function(*given))
+
+    return f
+
+
 class Problem:
     """An op with given arguments: its floating tensors are operands, the rest is closed over.
 
@@ -99,14 +113,7 @@ class Problem:
 
     def operation(self, function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
         """An implementation, or the formula, as a function of `passive` and then `inputs`."""
-
-        def f(*operands: Any) -> tuple[Any, ...]:
-            args = list(self.args)
-            for i, operand in zip((*self.fixed, *self.wrt), operands, strict=True):
-                args[i] = operand
-            return flat_outputs(function(*args))
-
-        return f
+        return in_arguments(function, self.args, (*self.fixed, *self.wrt))
 
     def formula(self, word: Word, outputs: int) -> Callable[..., tuple[Any, ...]]:
         """T(f) for the op's formula, as a function of reading arrays: `passive`, `inputs`, directions."""
@@ -114,7 +121,7 @@ class Problem:
         # Every algorithm that the formula declares is taken along the same word, because an evaluation may use any of
         # them and the bound has to cover it.
         first, *others = (
-            along(REFERENCE, word, self.operation(_plain(algorithm)), len(self.wrt), outputs, len(self.fixed))
+            along(REFERENCE, word, self.operation(_of_arrays(algorithm)), len(self.wrt), outputs, len(self.fixed))
             for algorithm in (self.op.reference, *algorithms(self.op.reference))
         )
 
@@ -130,7 +137,7 @@ class Problem:
         return [to_array(t) for t in (*self.passive, *self.inputs, *directions)]
 
 
-def _plain(formula: Callable[..., Any]) -> Callable[..., Any]:
+def _of_arrays(formula: Callable[..., Any]) -> Callable[..., Any]:
     """A formula that takes tensors, of integers say, as NumPy arrays."""
 
     def plain(*args: Any) -> Any:

@@ -96,6 +96,10 @@ _TABLE = (
     # One compilation takes as long as thousands of calls, hence the smallest effort of all.
     Property("COMP", "torch.compile and torch.export", effort=0.01),
     Property("DET", "run to run and thread count", kind="large", effort=0.12),
+    Property(
+        "INV", "a slice alone, in a batch, elsewhere: the same bits",
+        slices=3, effort=0.25, interprets=True, large=LARGE, most=20_000,
+    ),
     Property("AUTOCAST", "autocast", effort=0.4),
     Property("MEM", "tensors saved for backward", effort=0.4),
     Property("COMM", "several ranks and devices", effort=0.15, where=Where.WORLD),

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..reference.array import Array, Operands, Params, algorithms
+from ..reference.formats import Format, ulp_array
 from .contract import Contract
 
 #: Radii are computed in floating point themselves; this relative excess per operation covers their roundings.
@@ -64,6 +65,11 @@ class Ball(Array):
     def radii(self) -> Any:
         """The radius of every element."""
         return np.zeros(self.shape) if self.radius is None else np.broadcast_to(self.radius, self.shape)
+
+    def half_widths(self, fmt: Format) -> Any:
+        """Half-width of the accept set of every element, as float64, for outputs in a format."""
+        radius = np.asarray(self.radii(), dtype=np.float64)
+        return radius + 0.5 * ulp_array(fmt, np.abs(np.asarray(self.centre, dtype=np.float64)) + radius)
 
 
 def ball(values: Any, contract: Contract) -> Ball:
@@ -153,7 +159,7 @@ def _subtract(contract: Contract, a: Ball, b: Ball) -> Ball:
     return _rounded(contract, a.centre - b.centre, _total(a.radius, b.radius), eta=False)
 
 
-def _scaled(x: Ball, factor: Any) -> Ball:
+def _times_power_of_two(x: Ball, factor: Any) -> Ball:
     """Times a power of two: exact but for underflow and overflow."""
     radius = None if x.radius is None else x.radius * abs(factor)
     centre = x.centre * factor
@@ -167,9 +173,9 @@ def _scaled(x: Ball, factor: Any) -> Ball:
 
 def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
     if _is_power_of_two(b):
-        return _scaled(a, b.centre)
+        return _times_power_of_two(a, b.centre)
     if _is_power_of_two(a):
-        return _scaled(b, a.centre)
+        return _times_power_of_two(b, a.centre)
     # For all points of the balls, |a b - c_a c_b| <= |c_a| r_b + r_a (|c_b| + r_b).
     radius = None
     if b.radius is not None:
@@ -184,7 +190,7 @@ def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
 
 def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     if _is_power_of_two(b):
-        return _scaled(a, 1.0 / b.centre)
+        return _times_power_of_two(a, 1.0 / b.centre)
     quotient = a.centre / b.centre
     if b.radius is None:
         # Dividing by a constant may be done by multiplying with its rounded reciprocal: two roundings.
@@ -250,15 +256,10 @@ def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
 
 def _extreme(choose: Any) -> Callable[..., Ball]:
     def rule(contract: Contract, a: Ball, b: Ball) -> Ball:
-        return Ball(choose(a.centre, b.centre), _worse(a.radius, b.radius), contract)
+        exact = a.radius is None and b.radius is None
+        return Ball(choose(a.centre, b.centre), None if exact else np.maximum(_radius(a), _radius(b)), contract)
 
     return rule
-
-
-def _worse(a: Any, b: Any) -> Any:
-    if a is None and b is None:
-        return None
-    return np.maximum(0.0 if a is None else a, 0.0 if b is None else b)
 
 
 def _where(contract: Contract, a: Ball, b: Ball, condition: Any) -> Ball:
@@ -277,7 +278,7 @@ def _attach(contract: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
     return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
 
 
-def _sum(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
+def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     centre = np.sum(a.centre, axis=axes, keepdims=True)
     summands = a.centre.size // max(centre.size, 1)
     if summands <= 1:
@@ -325,7 +326,7 @@ def _concatenate(contract: Contract, *balls: Ball, axis: int) -> Ball:
     return Ball(centre, np.concatenate([b.radii() for b in balls], axis=axis), contract)
 
 
-def _scatter(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...]) -> Ball:
+def _scatter_add(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...]) -> Ball:
     centre = np.zeros(shape, dtype=a.centre.dtype)
     np.add.at(centre, index, a.centre)
     hits = np.zeros(shape)
@@ -336,7 +337,7 @@ def _scatter(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...]) ->
     spread, size = np.zeros(shape), np.zeros(shape)
     np.add.at(spread, index, a.radii())
     np.add.at(size, index, np.abs(a.centre).astype(np.float64))
-    # Elements that go to one place are added up there, in any order: the bound is that of `_sum` for each place.
+    # Elements that go to one place are added up there, in any order: the bound is that of `_sum_over` for each place.
     growth = np.maximum(hits - 1.0, 0.0) * (contract.roundoff + contract.centre_roundoff)
     return Ball(centre, spread * (1.0 + _SLACK) + growth * (size + spread), contract)
 
@@ -360,14 +361,14 @@ _RULES: dict[str, Callable[..., Ball]] = {
     "minimum": _extreme(np.minimum),
     "where": _where,
     "attach": _attach,
-    "sum": _sum,
+    "sum": _sum_over,
     "max": _max,
     "store": _store,
     "reshape": _moved(lambda x, shape: np.reshape(x, shape)),
     "transpose": _moved(lambda x, axes: np.transpose(x, axes)),
     "broadcast": _moved(lambda x, shape: np.broadcast_to(x, shape)),
     "getitem": _moved(lambda x, index: x[index]),
-    "scatter": _scatter,
+    "scatter": _scatter_add,
     "concatenate": _concatenate,
 }
 
@@ -379,13 +380,13 @@ _COMPUTED = frozenset(
 
 def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     """The rounding reading of a formula, its other algorithms included, at float64 inputs: a ball per element."""
-    first = _outputs(function, values, contract)
+    first = _of_one_algorithm(function, values, contract)
     for other in algorithms(function):
-        first = tuple(_hull(a, b) for a, b in zip(first, _outputs(other, values, contract), strict=True))
+        first = tuple(_hull(a, b) for a, b in zip(first, _of_one_algorithm(other, values, contract), strict=True))
     return first
 
 
-def _outputs(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
+def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     with np.errstate(all="ignore"):
         outputs = function(*(ball(v, contract) for v in values))
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)

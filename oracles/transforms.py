@@ -82,30 +82,6 @@ def loop(f: Callable[..., Any], in_dims: tuple[int | None, ...], stack: Callable
     return batched
 
 
-def _reference_vmap(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
-    return loop(f, in_dims, np.stack)
-
-
-def _func_vmap(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
-    return torch.func.vmap(f, in_dims=in_dims)
-
-
-def _reference_jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
-    return derivative.jvp(f, primals, tangents)[1]
-
-
-def _reference_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
-    return derivative.vjp(f, primals)[1](*cotangents)
-
-
-def _func_jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(torch.func.jvp(f, tuple(primals), tuple(tangents))[1])
-
-
-def _func_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(torch.func.vjp(f, *primals)[1](tuple(cotangents)))
-
-
 def _eager_jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
     with forward_ad.dual_level():
         outputs = f(*(forward_ad.make_dual(p, t) for p, t in zip(primals, tangents, strict=True)))
@@ -129,9 +105,22 @@ def _eager_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequen
     return tuple(torch.zeros_like(p) if g is None else g for g, p in zip(grads, leaves, strict=True))
 
 
-REFERENCE = Engine(_reference_jvp, _reference_vjp, _reference_vmap)
+def _vmap(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
+    return torch.func.vmap(f, in_dims=in_dims)
+
+
+REFERENCE = Engine(
+    lambda f, primals, tangents: derivative.jvp(f, primals, tangents)[1],
+    lambda f, primals, cotangents: derivative.vjp(f, primals)[1](*cotangents),
+    functools.partial(loop, stack=np.stack),
+)
+_FUNC = Engine(
+    lambda f, primals, tangents: tuple(torch.func.jvp(f, tuple(primals), tuple(tangents))[1]),
+    lambda f, primals, cotangents: tuple(torch.func.vjp(f, *primals)[1](tuple(cotangents))),
+    _vmap,
+)
 #: "func" is torch.func, which takes every word; "eager" is autograd and dual tensors, which take some (`engines_of`).
-ENGINES = {"func": Engine(_func_jvp, _func_vjp, _func_vmap), "eager": Engine(_eager_jvp, _eager_vjp, _func_vmap)}
+ENGINES = {"func": _FUNC, "eager": Engine(_eager_jvp, _eager_vjp, _vmap)}
 
 
 def engines_of(word: Word) -> tuple[str, ...]:

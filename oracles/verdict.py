@@ -29,8 +29,10 @@ class Outcome(enum.StrEnum):
     ERROR = "error"  # the framework or the reference raised
 
 
-#: Outcomes that mean the question was asked and answered.
-CHECKED = frozenset({Outcome.VERIFIED, Outcome.WEAK, Outcome.FAIL, Outcome.UNSTABLE})
+#: Outcomes of a promise that held, of one that was broken, and of a question that was asked and answered.
+HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
+FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
+CHECKED = HELD | FAILED
 
 
 class Code(enum.StrEnum):
@@ -67,6 +69,10 @@ class Code(enum.StrEnum):
     HARNESS = "OA503"
     READING = "OA504"  # two readings of one formula contradict each other
     DECLARATION = "OA505"  # the declaration of the op is wrong: it does not say what it has to
+
+
+#: What a cell is made of, in the order of its fields.
+AXES = ("op", "property", "dtype", "device", "subject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +194,7 @@ def charged(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return found
 
 
-_ANSWERED = frozenset({Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSTABLE})
+_ANSWERED = HELD | {Outcome.UNSTABLE}
 
 
 def _answerable(verdicts: Sequence[Verdict], seen: Verdict) -> int | None:
@@ -275,7 +281,7 @@ def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
 
     A text above its limit is cut; a case or snippet above its limit is left out, because half of one cannot be run.
     """
-    data: dict[str, Any] = _plain(asdict(verdict))
+    data: dict[str, Any] = _jsonable(asdict(verdict))
     failure = data["failure"]
     for name in ("case", "snippet") if failure else ():
         if len(getattr(verdict.failure, name)) > max_case:
@@ -286,14 +292,14 @@ def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
 _LONG = ("case", "snippet")
 
 
-def _plain(value: Any, limit: int = MAX_TEXT) -> Any:
+def _jsonable(value: Any, limit: int = MAX_TEXT) -> Any:
     if isinstance(value, float):
         return float(value).hex()
     if isinstance(value, str):
         # A subject's text may hold a lone surrogate, which UTF-8 cannot encode: writing the log would fail.
         return str(value)[:limit].encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {key: _plain(item, MAX_CASE if key in _LONG else MAX_TEXT) for key, item in value.items()}
+        return {key: _jsonable(item, MAX_CASE if key in _LONG else MAX_TEXT) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_jsonable(item) for item in value]
     return value if value is None else int(value)

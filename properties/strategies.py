@@ -94,7 +94,7 @@ def _subnormal(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     return rng.integers(-7, 8, shape) * fmt.smallest_subnormal
 
 
-def _wide(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+def _many_binades(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     """Magnitudes over many binades in one row."""
     spread = min(40.0, -fmt.exponent_min / 2)
     return rng.standard_normal(shape) * 2.0 ** rng.uniform(-spread, spread / 4, shape)
@@ -122,7 +122,7 @@ REGIMES: dict[str, Rows] = {
     "constant rows": _constant_rows,
     "one outlier": _outlier,
     "ties": _ties,
-    "wide": _wide,
+    "wide": _many_binades,
     "tiny": _tiny,
     "huge": _huge,
     "subnormal": _subnormal,

@@ -114,6 +114,13 @@ def helper(name: str) -> Any:
     return _HERE.helpers.get(name)
 
 
+def kept(name: str, start: Callable[[], Any]) -> Any:
+    """The helper of a name; it is started, and kept, where there is none."""
+    if name not in _HERE.helpers:
+        keep(name, start())
+    return _HERE.helpers[name]
+
+
 def keep(name: str, started: Helper) -> None:
     """Keep a helper for the next cell that needs it, and until this process leaves."""
     _HERE.helpers[name] = started

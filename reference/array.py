@@ -15,10 +15,11 @@ what its derivatives and its roundings are.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -27,6 +28,7 @@ from .missing import NoReadingError, instead_of
 
 Params = dict[str, Any]
 Operands = tuple[Any, ...]
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 #: Elementwise primitives, named as NumPy names them; operands broadcast.
 ELEMENTWISE = frozenset(
@@ -132,6 +134,23 @@ def algorithm_of(formula: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
     def declare(algorithm: Callable[..., Any]) -> Callable[..., Any]:
         formula.algorithms = (*algorithms(formula), algorithm)  # type: ignore[attr-defined]
         return algorithm
+
+    return declare
+
+
+def also(**changes: Any) -> Callable[[_F], _F]:
+    """Declare a formula with other values of its keyword-only parameters as another algorithm of it.
+
+    Those parameters are no arguments of the op, so the formula's signature hides them.
+    """
+
+    def declare(formula: _F) -> _F:
+        signature = inspect.signature(formula)
+        own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+        shown: Any = formula
+        shown.__signature__ = signature.replace(parameters=own)
+        algorithm_of(formula)(functools.partial(formula, **changes))
+        return formula
 
     return declare
 
@@ -328,27 +347,14 @@ def _zeros_like(x: Array) -> Array:
     return x.lift(np.zeros(x.shape))
 
 
-_UFUNCS: dict[Any, str] = {
-    np.add: "add",
-    np.subtract: "subtract",
-    np.multiply: "multiply",
-    np.divide: "divide",
-    np.negative: "negative",
-    np.absolute: "absolute",
-    np.square: "square",
-    np.sqrt: "sqrt",
-    np.exp: "exp",
-    np.expm1: "expm1",
-    np.log: "log",
-    np.log1p: "log1p",
-    np.tanh: "tanh",
-    np.maximum: "maximum",
-    np.minimum: "minimum",
-}
+_UFUNCS = (
+    *(np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.sqrt),
+    *(np.exp, np.expm1, np.log, np.log1p, np.tanh, np.maximum, np.minimum),
+)
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 
 _RULES: dict[Any, Callable[..., Any]] = {
-    **{ufunc: _elementwise(name) for ufunc, name in _UFUNCS.items()},
+    **{ufunc: _elementwise(ufunc.__name__) for ufunc in _UFUNCS},
     **{ufunc: _comparison(ufunc) for ufunc in _COMPARISONS},
     np.power: _constant_power,
     np.where: _where,

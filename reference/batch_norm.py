@@ -5,22 +5,19 @@ moments over all axes but the second; running statistics take the unbiased varia
 updates in place its formula returns after its other outputs.
 
 What is hard here: torch has eleven signatures of one function, each with its own names and order of arguments and its
-own outputs that have no value. The mathematics is stated once, in `_normalized` and `_gradients`; what is public only
-reorders. As in `norms.py`, backward ops are given saved statistics: `attach` gives those values the derivatives of the
-expressions that they were the values of.
+own outputs that have no value. The mathematics is stated once, in `native_batch_norm` and `native_batch_norm_backward`;
+the others only reorder. Backward ops are given saved statistics, as in `norms.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .array import algorithm_of, attach, constant
-
-Array = Any
-Grads = tuple[Array | None, Array | None, Array | None]
+from .array import also, constant
+from .norms import Array, Grads, _input_gradient, _saved_statistics, _wanted, _weighted
 
 
 def _axes(x: Array) -> tuple[int, ...]:
@@ -45,12 +42,6 @@ def _batch(input: Array, eps: float) -> tuple[Array, Array, Array]:
     return mean, 1.0 / np.sqrt((total / count if count != 1 else total) + eps), total
 
 
-def _weighted(y: Array, weight: Array | None, bias: Array | None) -> Array:
-    if weight is not None:
-        y = y * _spread(weight, y)
-    return y if bias is None else y + _spread(bias, y)
-
-
 def _updated(running: Array | None, value: Array, momentum: float) -> Array | None:
     # `constant`, because torch updates running statistics outside the graph: no gradient flows into them from the
     # batch.
@@ -62,29 +53,32 @@ def _empty(like: Array) -> Array:
     return np.ravel(like)[:0]
 
 
-def _normalized(
-    input: Array,
-    weight: Array | None,
-    bias: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    *,
-    folded: bool = False,
-) -> tuple[Array, Array, Array, Array | None, Array | None]:
-    """(out, save_mean, save_invstd, new running_mean, new running_var)."""
+def _affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
+    return _weighted(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
+
+
+@also(folded=True)
+def native_batch_norm(
+    input: Array, weight: Array | None, bias: Array | None, running_mean: Array | None, running_var: Array | None,
+    training: bool, momentum: float, eps: float, *, folded: bool = False,
+) -> tuple[Array, Array, Array, Array | None, Array | None]:  # fmt: skip
+    """(out, μ, 1/√(σ² + ε)) and the new running statistics; the saved ones are empty without `training`.
+
+    Args:
+        input, weight, bias, running_mean, running_var, training, momentum, eps: as in `batch_norm`, in another order.
+        folded: whether constant statistics and parameters become one factor and one term per channel.
+    """
     if not training:
         assert running_mean is not None
         assert running_var is not None
         scale = 1.0 / np.sqrt(running_var + eps)
-        out = _eval_folded(input, weight, bias, running_mean, scale) if folded else None
-        if out is None:
-            out = _weighted((input - _spread(running_mean, input)) * _spread(scale, input), weight, bias)
+        if folded:
+            out = _with_constant_statistics(input, weight, bias, running_mean, scale)
+        else:
+            out = _affine((input - _spread(running_mean, input)) * _spread(scale, input), weight, bias)
         return out, _empty(input), _empty(input), running_mean, running_var
     mean, invstd, total = _batch(input, eps)
-    out = _weighted((input - _spread(mean, input)) * _spread(invstd, input), weight, bias)
+    out = _affine((input - _spread(mean, input)) * _spread(invstd, input), weight, bias)
     count = _elements(input)
     # A batch of no elements has no statistics, and its NaNs would stay in the running ones for good.
     if count == 0:
@@ -94,23 +88,21 @@ def _normalized(
     return out, mean, invstd, _updated(running_mean, mean, momentum), _updated(running_var, variance, momentum)
 
 
-def _eval_folded(input: Array, weight: Array | None, bias: Array | None, mean: Array, scale: Array) -> Array:
+def _with_constant_statistics(
+    input: Array, weight: Array | None, bias: Array | None, mean: Array, scale: Array
+) -> Array:
     """x a + (b − μ a) with a = w/√(σ² + ε): one multiplication and one addition per element."""
     scale = scale if weight is None else scale * weight
     shift = -(mean * scale) if bias is None else bias - mean * scale
     return input * _spread(scale, input) + _spread(shift, input)
 
 
+@also(folded=True)
 def batch_norm(
-    input: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> tuple[Array, Array | None, Array | None]:
+    input: Array, running_mean: Array | None, running_var: Array | None, weight: Array | None = None,
+    bias: Array | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+    *, folded: bool = False,
+) -> tuple[Array, Array | None, Array | None]:  # fmt: skip
     """out = (x − μ) / √(σ² + ε) · w + b per channel, and the new running statistics.
 
     Args:
@@ -119,90 +111,39 @@ def batch_norm(
         weight, bias: (C,) or None.
         training: whether μ and σ² are those of the batch; else they are the running ones.
         momentum: the weight of this batch in the new running statistics.
-        eps: ε.
+        eps: ε. folded: see `native_batch_norm`.
     """
-    return _without_saved(_normalized(input, weight, bias, running_mean, running_var, training, momentum, eps))
+    given = (input, weight, bias, running_mean, running_var, training, momentum, eps)
+    out, _, _, *running = native_batch_norm(*given, folded=folded)
+    return (out, *running)
 
 
-@algorithm_of(batch_norm)
-def _batch_norm_folded(
-    input: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> tuple[Array, Array | None, Array | None]:
-    return _without_saved(
-        _normalized(input, weight, bias, running_mean, running_var, training, momentum, eps, folded=True)
-    )
-
-
+@also(folded=True)
 def sync_batch_norm(
-    input: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    comm: Any = None,
-) -> tuple[Array, Array | None, Array | None]:
+    input: Array, running_mean: Array | None, running_var: Array | None, weight: Array | None = None,
+    bias: Array | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5, comm: Any = None,
+    *, folded: bool = False,
+) -> tuple[Array, Array | None, Array | None]:  # fmt: skip
     """`batch_norm` of the whole batch, whichever rank holds which part of it.
 
     Args:
         input: (N, C, ...), the parts of all ranks one after the other; the other arguments as in `batch_norm`.
         comm: not used: who computes does not change what is true.
     """
-    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, folded=folded)
 
 
-@algorithm_of(sync_batch_norm)
-def _sync_batch_norm_folded(*args: Any) -> Any:
-    return _batch_norm_folded(*args[:8])
-
-
-def _without_saved(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return outputs[0], *outputs[3:]
-
-
-def native_batch_norm(
-    input: Array,
-    weight: Array | None,
-    bias: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Array, Array, Array, Array | None, Array | None]:
-    """(out, μ, 1/√(σ² + ε)) and the new running statistics; the saved ones are empty without `training`.
-
-    Args:
-        input, weight, bias, running_mean, running_var, training, momentum, eps: as in `batch_norm`, in another order.
-    """
-    return _normalized(input, weight, bias, running_mean, running_var, training, momentum, eps)
-
-
+@also(folded=True)
 def native_batch_norm_legit(
-    input: Array,
-    weight: Array | None,
-    bias: Array | None,
-    running_mean: Array,
-    running_var: Array,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Array, Array, Array, Array | None, Array | None]:
+    input: Array, weight: Array | None, bias: Array | None, running_mean: Array, running_var: Array,
+    training: bool, momentum: float, eps: float, *, folded: bool = False,
+) -> tuple[Array, Array, Array, Array | None, Array | None]:  # fmt: skip
     """As `native_batch_norm`.
 
     Args:
-        input, weight, bias, running_mean, running_var, training, momentum, eps: as in `native_batch_norm`.
+        input, weight, bias, running_mean, running_var, training, momentum, eps, folded: as in `native_batch_norm`.
     """
-    return _normalized(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, folded=folded)
 
 
 def native_batch_norm_legit_no_stats(
@@ -213,73 +154,42 @@ def native_batch_norm_legit_no_stats(
     Args:
         input, weight, bias, training, momentum, eps: as in `native_batch_norm`.
     """
-    return _normalized(input, weight, bias, None, None, training, momentum, eps)[:3]
+    return native_batch_norm(input, weight, bias, None, None, training, momentum, eps)[:3]
 
 
+@also(folded=True)
 def cudnn_batch_norm(
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    training: bool,
-    exponential_average_factor: float,
-    epsilon: float,
-) -> tuple[Array | None, ...]:
+    input: Array, weight: Array, bias: Array | None, running_mean: Array | None, running_var: Array | None,
+    training: bool, exponential_average_factor: float, epsilon: float, *, folded: bool = False,
+) -> tuple[Array | None, ...]:  # fmt: skip
     """As `native_batch_norm`; the fourth output is bytes, of no value.
 
     Args:
-        input, ..., training: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
+        input, ..., folded: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
     """
-    given = (running_mean, running_var, training, exponential_average_factor, epsilon)
-    out, mean, invstd, new_mean, new_var = _normalized(input, weight, bias, *given)
-    return out, mean, invstd, None, new_mean, new_var
+    given = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
+    out, mean, invstd, *running = native_batch_norm(*given, folded=folded)
+    return (out, mean, invstd, None, *running)
 
 
+@also(folded=True)
 def miopen_batch_norm(
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    training: bool,
-    exponential_average_factor: float,
-    epsilon: float,
-) -> tuple[Array, Array, Array, Array | None, Array | None]:
+    input: Array, weight: Array, bias: Array | None, running_mean: Array | None, running_var: Array | None,
+    training: bool, exponential_average_factor: float, epsilon: float, *, folded: bool = False,
+) -> tuple[Array, Array, Array, Array | None, Array | None]:  # fmt: skip
     """As `native_batch_norm`.
 
     Args:
-        input, ..., training: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
+        input, ..., folded: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
     """
-    return _normalized(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
-
-
-def _folded(formula: Callable[..., Any]) -> None:
-    """Declares the folded form of constant statistics for a formula with aten's arguments."""
-
-    @algorithm_of(formula)
-    def other(*args: Any) -> tuple[Any, ...]:
-        x, weight, bias, mean, var, training, momentum, eps = args
-        outputs = _normalized(x, weight, bias, mean, var, training, momentum, eps, folded=True)
-        return (*outputs[:3], None, *outputs[3:]) if formula is cudnn_batch_norm else outputs
-
-
-for _formula in (native_batch_norm, native_batch_norm_legit, cudnn_batch_norm, miopen_batch_norm):
-    _folded(_formula)
+    given = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
+    return native_batch_norm(*given, folded=folded)
 
 
 def native_batch_norm_backward(
-    grad_out: Array,
-    input: Array,
-    weight: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    save_mean: Array | None,
-    save_invstd: Array | None,
-    train: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-) -> Grads:
+    grad_out: Array, input: Array, weight: Array | None, running_mean: Array | None, running_var: Array | None,
+    save_mean: Array | None, save_invstd: Array | None, train: bool, eps: float, output_mask: Sequence[bool],
+) -> Grads:  # fmt: skip
     """(d_input, d_weight, d_bias) of `batch_norm` for the cotangent `grad_out`; masked ones are None.
 
     With `train`, the values of `save_mean` and `save_invstd` are those given; their derivatives are those of the
@@ -293,43 +203,40 @@ def native_batch_norm_backward(
         eps: ε, used without `train`.
         output_mask: which of the three are wanted.
     """
-    return _gradients(
-        grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask
-    )
+    axes = _axes(input)
+    g = grad_out if weight is None else grad_out * _spread(weight, grad_out)
+    # In training the statistics depend on every input, which subtracts the means of g and of g x̂; running statistics
+    # are constants.
+    if train:
+        normalized, r = _saved_statistics(input, _spread(save_mean, input), _spread(save_invstd, input), axes)
+        d_input = _input_gradient(g, normalized, r, axes)
+    else:
+        assert running_var is not None
+        r = _spread(1.0 / np.sqrt(running_var + eps), input)
+        normalized = (input - _spread(running_mean, input)) * r
+        d_input = g * r
+    grads = (d_input, np.sum(grad_out * normalized, axis=axes), np.sum(grad_out, axis=axes))
+    return _wanted(grads, output_mask)
 
 
 def batch_norm_backward(
-    grad_out: Array,
-    input: Array,
-    weight: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
-    save_mean: Array | None,
-    save_var: Array | None,
-    update: bool,
-    eps: float,
-    output_mask: Sequence[bool],
+    grad_out: Array, input: Array, weight: Array, running_mean: Array | None, running_var: Array | None,
+    save_mean: Array | None, save_var: Array | None, update: bool, eps: float, output_mask: Sequence[bool],
     reserve: Any,
-) -> Grads:
+) -> Grads:  # fmt: skip
     """As `native_batch_norm_backward`; `save_var` is 1/√(σ² + ε).
 
     Args:
         grad_out, ..., output_mask: in the order of `native_batch_norm_backward`. reserve: bytes, of no value.
     """
-    return _gradients(grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask)
+    statistics = (running_mean, running_var, save_mean, save_var)
+    return native_batch_norm_backward(grad_out, input, weight, *statistics, update, eps, output_mask)
 
 
 def cudnn_batch_norm_backward(
-    input: Array,
-    grad_output: Array,
-    weight: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
-    save_mean: Array | None,
-    save_var: Array | None,
-    epsilon: float,
-    reserveSpace: Any,
-) -> Grads:
+    input: Array, grad_output: Array, weight: Array, running_mean: Array | None, running_var: Array | None,
+    save_mean: Array | None, save_var: Array | None, epsilon: float, reserveSpace: Any,
+) -> Grads:  # fmt: skip
     """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε).
 
     Args:
@@ -337,62 +244,17 @@ def cudnn_batch_norm_backward(
         reserveSpace: bytes, of no value.
     """
     saved = (running_mean, running_var, save_mean, save_var)
-    return _gradients(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
+    return native_batch_norm_backward(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
 
 
 def miopen_batch_norm_backward(
-    input: Array,
-    grad_output: Array,
-    weight: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
-    save_mean: Array | None,
-    save_var: Array | None,
-    epsilon: float,
-) -> Grads:
-    """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε).
+    input: Array, grad_output: Array, weight: Array, running_mean: Array | None, running_var: Array | None,
+    save_mean: Array | None, save_var: Array | None, epsilon: float,
+) -> Grads:  # fmt: skip
+    """As `cudnn_batch_norm_backward`, without a reserve.
 
     Args:
-        input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon: as there, in another order.
+        input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon: as there.
     """
-    saved = (running_mean, running_var, save_mean, save_var)
-    return _gradients(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
-
-
-def _gradients(
-    grad_out: Array,
-    input: Array,
-    weight: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    save_mean: Array | None,
-    save_invstd: Array | None,
-    train: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-) -> Grads:
-    axes, count = _axes(input), _elements(input)
-    if train:
-        assert save_invstd is not None
-        mu, _, total = _batch(input, 0.0)
-        # The saved value counts, even where it is not that of the given ε; the ε that it implies is held constant.
-        variance = total / count if count != 1 else total
-        implied = constant(1.0 / np.square(save_invstd) - variance)
-        r = _spread(attach(save_invstd, 1.0 / np.sqrt(variance + implied)), input)
-        centred = input - _spread(attach(save_mean, mu), input)
-    else:
-        assert running_var is not None
-        r = _spread(1.0 / np.sqrt(running_var + eps), input)
-        centred = input - _spread(running_mean, input)
-    normalized = centred * r
-    g = grad_out if weight is None else grad_out * _spread(weight, grad_out)
-    # In training the statistics depend on every input, which subtracts the means of g and of g x̂; running statistics
-    # are constants.
-    if train:
-        slope = np.mean(g * normalized, axis=axes, keepdims=True)
-        d_input = r * (g - np.mean(g, axis=axes, keepdims=True) - normalized * slope)
-    else:
-        d_input = g * r
-    grads = (d_input, np.sum(grad_out * normalized, axis=axes), np.sum(grad_out, axis=axes))
-    d_input, d_weight, d_bias = (g if wanted else None for g, wanted in zip(grads, output_mask, strict=True))
-    return d_input, d_weight, d_bias
+    given = (input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon)
+    return cudnn_batch_norm_backward(*given, None)

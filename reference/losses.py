@@ -74,17 +74,6 @@ def _reduced(loss: Array, weights: Array | None, counts: Any, reduction: int) ->
     return (total / total_weight if reduction == MEAN else total), total_weight + nothing
 
 
-def _negative_log_likelihood(
-    input: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int
-) -> tuple[Array, Array]:
-    targets = _Targets.of(input, target, ignore_index)
-    weights = None if weight is None else targets.look_up(weight)
-    loss = -targets.pick(input)
-    if weights is not None:
-        loss = np.where(targets.counts, weights * loss, 0.0)
-    return _reduced(loss, weights, targets.counts, reduction)
-
-
 def nll_loss(
     input: Array, target: Any, weight: Array | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Array:
@@ -97,7 +86,7 @@ def nll_loss(
         ignore_index: a target that counts for nothing.
         reduction: "none", "mean" or "sum".
     """
-    return _negative_log_likelihood(input, target, weight, _number(reduction), ignore_index)[0]
+    return nll_loss_forward(input, target, weight, _number(reduction), ignore_index)[0]
 
 
 def _number(reduction: str) -> int:
@@ -113,7 +102,12 @@ def nll_loss_forward(
         self: the input of `nll_loss`. target, weight, ignore_index: as there.
         reduction: 0, 1 or 2 for none, mean and sum, as aten numbers them.
     """
-    return _negative_log_likelihood(self, target, weight, reduction, ignore_index)
+    targets = _Targets.of(self, target, ignore_index)
+    weights = None if weight is None else targets.look_up(weight)
+    loss = -targets.pick(self)
+    if weights is not None:
+        loss = np.where(targets.counts, weights * loss, 0.0)
+    return _reduced(loss, weights, targets.counts, reduction)
 
 
 def nll_loss2d_forward(
@@ -124,21 +118,7 @@ def nll_loss2d_forward(
     Args:
         self, target, weight, reduction, ignore_index: as in `nll_loss_forward`.
     """
-    return _negative_log_likelihood(self, target, weight, reduction, ignore_index)
-
-
-def _gradient(
-    grad_output: Array, input: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int, total: Array
-) -> Array:
-    targets = _Targets.of(input, target, ignore_index)
-    g = grad_output if reduction == NONE else np.reshape(grad_output, ())
-    g = g / np.reshape(total, ()) if reduction == MEAN else g
-    if not targets.counts.any():
-        return np.where(False, input, 0.0) + np.sum(np.where(False, g, 0.0))
-    value = np.broadcast_to(-g, targets.counts.shape) if weight is None else -g * targets.look_up(weight)
-    # Each position adds to one element, its target's, of zeros: the adjoint of picking it.
-    value = np.where(targets.counts, value, 0.0)
-    return scatter(np.expand_dims(value, targets.axis), targets.grid(), np.shape(input))
+    return nll_loss_forward(self, target, weight, reduction, ignore_index)
 
 
 def nll_loss_backward(
@@ -152,7 +132,15 @@ def nll_loss_backward(
         self, target, weight, reduction, ignore_index: as in `nll_loss_forward`.
         total_weight: (), as `nll_loss_forward` returns it.
     """
-    return _gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight)
+    targets = _Targets.of(self, target, ignore_index)
+    g = grad_output if reduction == NONE else np.reshape(grad_output, ())
+    g = g / np.reshape(total_weight, ()) if reduction == MEAN else g
+    if not targets.counts.any():
+        return np.where(False, self, 0.0) + np.sum(np.where(False, g, 0.0))
+    value = np.broadcast_to(-g, targets.counts.shape) if weight is None else -g * targets.look_up(weight)
+    # Each position adds to one element, its target's, of zeros: the adjoint of picking it.
+    value = np.where(targets.counts, value, 0.0)
+    return scatter(np.expand_dims(value, targets.axis), targets.grid(), np.shape(self))
 
 
 def nll_loss2d_backward(
@@ -164,7 +152,7 @@ def nll_loss2d_backward(
     Args:
         grad_output, self, target, weight, reduction, ignore_index, total_weight: as in `nll_loss_backward`.
     """
-    return _gradient(grad_output, self, target, weight, reduction, ignore_index, total_weight)
+    return nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight)
 
 
 def cross_entropy(

@@ -6,16 +6,14 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
-from decimal import ROUND_CEILING, Context, Decimal
 from typing import Literal
 
-from ..oracles.verdict import Outcome, Verdict
-from .baseline import Known, KnownEntry, size_of
+from ..oracles.verdict import FAILED, Outcome, Verdict
+from .baseline import Known, KnownEntry, rounded_up, size_of
 from .gate import LONGEST_EXPIRY
 from .record import Run
 from .text import clean, number
 
-_FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
 # The limit of these fields in `known.json`: a longer text would be written, and refused by the next command that reads.
 _MOST_TEXT = 2000
 
@@ -73,13 +71,13 @@ def _chosen(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
     for name in cells:
         if name in by_key:
             verdict = by_key[name]
-            if verdict.outcome not in (*_FAILED, Outcome.UNSUPPORTED):
+            if verdict.outcome not in (*FAILED, Outcome.UNSUPPORTED):
                 raise ValueError(f"baseline accept: {name} is {verdict.outcome}, need a cell that failed")
             found[name] = verdict
             continue
         # Only `*` is special. A run of stars is one: `.*.*.*` would try every way to share a long key among them.
         pattern = re.compile(".*?".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
-        failed = {k: v for k, v in by_key.items() if v.outcome in _FAILED and pattern.fullmatch(k)}
+        failed = {k: v for k, v in by_key.items() if v.outcome in FAILED and pattern.fullmatch(k)}
         if not failed:
             text = "no failure of the run matches" if "*" in name else "the run has no such cell"
             raise ValueError(f"baseline accept: got CELL={name[:200]!r}, but {text}")
@@ -95,5 +93,5 @@ def _rounded(size: float | None) -> float | Literal["inf"] | None:
         return "inf"
     # Rounded upwards, one of the largest doubles becomes infinite. JSON has no number for
     # that, so a word stands for it.
-    rounded = float(Decimal(size).normalize(Context(prec=4, rounding=ROUND_CEILING)))
+    rounded = rounded_up(size)
     return "inf" if math.isinf(rounded) else rounded

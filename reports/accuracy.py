@@ -6,13 +6,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..oracles.verdict import CHECKED, Outcome, Verdict
+from ..oracles.verdict import CHECKED, HELD, Verdict
 from .page.chart import series_name, short_dtype
-from .text import code_span, grouped, has_ulps, markdown, number
+from .text import by_key, code_span, grouped, has_ulps, markdown, number
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.
 LISTED = ("FWD", "VJP")
-_GOOD = (Outcome.VERIFIED, Outcome.WEAK)
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,7 @@ def accuracy(verdicts: Iterable[Verdict]) -> tuple[Line, ...]:
     checked = [verdict for verdict in verdicts if verdict.outcome in CHECKED]
     # With one device its name would stand in every line and tell nothing.
     one_device = len({verdict.cell.device for verdict in checked}) == 1
-    groups: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in checked:
-        series = verdict.cell.subject if one_device else series_name(verdict.cell)
-        groups.setdefault((verdict.cell.op, series), []).append(verdict)
+    groups = by_key(checked, lambda v: (v.cell.op, v.cell.subject if one_device else series_name(v.cell)))
     return tuple(_line(op, series, mine) for (op, series), mine in groups.items())
 
 
@@ -57,7 +53,7 @@ def _line(op: str, series: str, verdicts: Sequence[Verdict]) -> Line:
     return Line(
         op=op,
         series=series,
-        held=sum(v.outcome in _GOOD for v in verdicts),
+        held=sum(v.outcome in HELD for v in verdicts),
         checked=len(verdicts),
         samples=sum(v.measure.samples for v in verdicts),
         judged=sum(v.measure.judged for v in verdicts),

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from ..oracles.verdict import Cell, Code, Outcome, Verdict
+from ..oracles.verdict import HELD, Cell, Code, Verdict
 from .record import RecordError, Run, read_capped
 from .text import number
 
@@ -25,7 +25,6 @@ BUDGET_SCHEMA = 1
 KNOWN_SCHEMA = 2
 CAP = 1.0  # error/bound that no budget may exceed: the contract
 METRIC = "max error/bound"
-_HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 _Ratio = Annotated[float, msgspec.Meta(ge=0, le=CAP)]
@@ -142,7 +141,7 @@ def unaccepted(entry: KnownEntry, verdict: Verdict) -> str:
 
 def measured(verdict: Verdict) -> bool:
     """Whether a verdict can have a budget: it held, and its largest error/bound is known."""
-    return verdict.outcome in _HELD and math.isfinite(verdict.measure.max_ratio)
+    return verdict.outcome in HELD and math.isfinite(verdict.measure.max_ratio)
 
 
 def update(run: Run, budget: Budget, *, allow_raise: Iterable[str] = (), reason: str = "") -> tuple[Budget, list[str]]:
@@ -184,7 +183,7 @@ def prune(run: Run, budget: Budget, known: Known) -> tuple[Budget, Known, list[s
     # A cell that the selection of a run left out counts as gone, so this wants the record of a whole run.
     outcomes = {verdict.cell.key: verdict.outcome for verdict in run.verdicts}
     lost = [key for key in budget if key[0] not in outcomes]
-    healed = [cell for cell in known if cell not in outcomes or outcomes[cell] in _HELD]
+    healed = [cell for cell in known if cell not in outcomes or outcomes[cell] in HELD]
     said = [f"budget {cell}: not in the plan" for cell, _ in lost]
     said += [f"known {cell}: {'held' if cell in outcomes else 'not in the plan'}" for cell in healed]
     kept = {key: entry for key, entry in budget.items() if key not in lost}
@@ -197,7 +196,7 @@ def _entry(verdict: Verdict, run: Run, raised: str) -> BudgetEntry:
         cell=verdict.cell.key,
         device_class=device_class(verdict.cell, run.environment),
         metric=METRIC,
-        budget=_round_up(measure.max_ratio),
+        budget=min(CAP, rounded_up(measure.max_ratio)),
         kind="searched",
         profile=run.profile,
         seed=run.seed,
@@ -219,11 +218,11 @@ def _change(before: BudgetEntry | None, entry: BudgetEntry, may_rise: bool) -> s
     return ""
 
 
-def _round_up(ratio: float) -> float:
-    """Four significant digits, upwards, never above the cap."""
-    # Rounded to the nearest, half of the budgets would lie below the error that they were made from, and
+def rounded_up(ratio: float) -> float:
+    """Four significant digits, upwards."""
+    # Rounded to the nearest, half of the entries would lie below the error that they were made from, and
     # the same run would exceed them.
-    return min(CAP, float(Decimal(ratio).normalize(Context(prec=4, rounding=ROUND_CEILING))))
+    return float(Decimal(ratio).normalize(Context(prec=4, rounding=ROUND_CEILING)))
 
 
 class _Versioned(msgspec.Struct, frozen=True):

@@ -122,18 +122,9 @@ class Account:
         notes = list(self.notes)
         if self.unreadable:
             notes.append(f"log: {self.unreadable} unreadable lines")
-        return Run(
-            version=began.version,
-            profile=began.profile,
-            seed=began.seed,
-            plan_digest=began.plan_digest,
-            started=began.started,
+        return Run.of(
+            began,
             verdicts=found,
-            commit=began.commit,
-            dirty=began.dirty,
-            command=tuple(began.command),
-            max_examples=began.max_examples,
-            settings=dict(began.settings),
             environment=self.environment,
             seconds=seconds,
             notes=tuple(notes),

@@ -35,11 +35,13 @@ def is_incomplete(verdict: Verdict) -> bool:
 def run_reasons(verdicts: Sequence[Verdict]) -> list[Reason]:
     """Why these verdicts are not a success; empty if they are."""
     reasons = [
-        *_count(FAILED, "failed", [v for v in verdicts if v.outcome is Outcome.FAIL]),
-        *_count(FAILED, "unstable", [v for v in verdicts if v.outcome is Outcome.UNSTABLE]),
-        *_count(USAGE, "wrong declaration", [v for v in verdicts if is_declared_wrong(v)]),
-        *_count(INTERNAL, "error", [v for v in verdicts if v.outcome is Outcome.ERROR and not is_declared_wrong(v)]),
-        *_count(INCOMPLETE, "incomplete", [v for v in verdicts if is_incomplete(v)]),
+        *_reason_of(FAILED, "failed", [v for v in verdicts if v.outcome is Outcome.FAIL]),
+        *_reason_of(FAILED, "unstable", [v for v in verdicts if v.outcome is Outcome.UNSTABLE]),
+        *_reason_of(USAGE, "wrong declaration", [v for v in verdicts if is_declared_wrong(v)]),
+        *_reason_of(
+            INTERNAL, "error", [v for v in verdicts if v.outcome is Outcome.ERROR and not is_declared_wrong(v)]
+        ),
+        *_reason_of(INCOMPLETE, "incomplete", [v for v in verdicts if is_incomplete(v)]),
     ]
     if not any(v.outcome in CHECKED for v in verdicts):  # beside other reasons too: those may be forgiven, this never
         reasons.append((NOTHING, f"no cell was checked ({len(verdicts)} planned)"))
@@ -61,7 +63,7 @@ def choose(reasons: Iterable[Reason], *, exit_zero: bool = False, allow_incomple
     return next((code for code in PRIORITY if code in codes), OK)
 
 
-def _count(code: int, word: str, verdicts: Sequence[Verdict]) -> list[Reason]:
+def _reason_of(code: int, word: str, verdicts: Sequence[Verdict]) -> list[Reason]:
     if not verdicts:
         return []
     shown = ", ".join(verdict.cell.key for verdict in verdicts[:3])

@@ -88,6 +88,18 @@ EXPLANATIONS: dict[Code, Explanation] = {
         " from zero for their number.",
         "A truncated constant, a one-sided rounding, a statistic divided by n where n - 1 is meant.",
     ),
+    Code.OUT_OF_BOUNDS: Explanation(
+        "a kernel touched memory that is no operand's",
+        "An address that a program of the kernel reads or writes lies in none of its operands, or memory around one was"
+        " written. On a GPU this reads another tensor, or destroys one.",
+        "The mask of that load or store, the tail of the last block, and the strides. `opassay replay` repeats it.",
+    ),
+    Code.RACE: Explanation(
+        "programs or threads of a kernel touch one address in no decided order",
+        "Two programs write one address, or one writes what another reads, or threads of one program read what others"
+        " wrote with no barrier between; or a sum is made by atomic additions. On a GPU the result depends on timing.",
+        "Which program owns which output, and whether a second launch should read what the first one wrote.",
+    ),
     Code.FEW_SAMPLES: Explanation(
         "too few samples",
         "The promise held, but fewer inputs were judged than the profile asks for.",

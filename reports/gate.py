@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-from ..oracles.verdict import CHECKED, Code, Outcome, Verdict
+from ..oracles.verdict import CHECKED, FAILED, HELD, Code, Outcome, Verdict
 from . import exit_codes
 from .baseline import Budget, BudgetEntry, Known, device_class, measured, unaccepted
 from .merge import shard_of
@@ -21,9 +21,6 @@ from .text import number, one_line
 LONGEST_EXPIRY = timedelta(days=180)
 #: Judged elements may vary from run to run; fewer than this share of the budgeted count is a loss.
 LEAST_EFFORT = 0.5
-
-_FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
-_HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def judge(run: Run, files: Files, *, partial: bool = False) -> list[Finding]:
     """
     verdicts = {verdict.cell.key: verdict for verdict in run.verdicts}
     findings = [
-        *_whole(run, partial),
+        *_of_the_run(run, partial),
         *_verdicts(run, files.known),
         *_known(run, files.known, verdicts, partial),
         *(_budgets(run, files, files.budget, verdicts, partial) if files.budget is not None else ()),
@@ -81,7 +78,7 @@ def finding_line(finding: Finding) -> str:
     return one_line(f"{sign} {finding.kind:<9} {finding.cell}  {finding.text}", 400)
 
 
-def _whole(run: Run, partial: bool) -> Iterator[Finding]:
+def _of_the_run(run: Run, partial: bool) -> Iterator[Finding]:
     """What is not in the record although it was planned, and a run that the framework itself broke."""
     if is_shard(run):
         text = f"the record is of shard {run.settings['shard']} alone; merge all shards first"
@@ -109,7 +106,7 @@ def _verdicts(run: Run, known: Known) -> Iterator[Finding]:
     for verdict in run.verdicts:
         key = verdict.cell.key
         listed = known.get(key)
-        if verdict.outcome in _FAILED:
+        if verdict.outcome in FAILED:
             changed = "" if listed is None else unaccepted(listed, verdict)
             if listed is not None and listed.expires >= today and not changed:
                 yield Finding("known", key, f"{listed.reason} ({listed.issue})")
@@ -135,7 +132,7 @@ def _known(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) 
         if key not in verdicts:
             if not partial:
                 yield Finding("unknown", key, "known.json lists a cell that the plan lacks", exit_codes.FAILED)
-        elif verdicts[key].outcome in _HELD:
+        elif verdicts[key].outcome in HELD:
             strict = run.profile == "commit"  # its inputs are the same every time
             text = "listed as a known failure, but holds; run `opassay baseline prune`"
             yield Finding("healed", key, text, exit_codes.FAILED if strict else exit_codes.OK)
@@ -176,7 +173,7 @@ def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> It
             yield Finding("coverage", key, text, exit_codes.FAILED)
         return
     if not measured(verdict):
-        if verdict.outcome in _HELD:
+        if verdict.outcome in HELD:
             text = f"held, but its error/bound is {number(measure.max_ratio)}: nothing to compare with the budget"
             yield Finding("coverage", key, text, exit_codes.FAILED)
         return

@@ -44,7 +44,7 @@ def _any(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
 
 
 def _all(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
-    parts, rest = _collect(words, "and", lambda left: _one(left, depth))
+    parts, rest = _collect(words, "and", lambda left: _term(left, depth))
     return (lambda name: all(part(name) for part in parts)), rest
 
 
@@ -59,7 +59,7 @@ def _collect(
     return parts, rest
 
 
-def _one(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
+def _term(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
     if not words or words[0] in (")", "and", "or"):
         got = repr(words[0]) if words else "the end"
         raise KeywordError(f"-k: got {got} where a word, not or ( is needed")
@@ -68,7 +68,7 @@ def _one(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
     if word == "not":
         if depth > _DEEPEST:
             raise KeywordError(f"-k: got more than {_DEEPEST} parentheses or nots within each other")
-        found, rest = _one(rest, depth + 1)
+        found, rest = _term(rest, depth + 1)
         return (lambda name: not found(name)), rest
     if word == "(":
         inner, rest = _any(rest, depth + 1)

@@ -15,7 +15,7 @@ from . import exit_codes
 from .collect import OTHER_SHARD, worse
 from .exit_codes import Reason
 from .record import RecordError, Run
-from .text import one_line
+from .text import by_key, one_line
 
 #: Of the environment: what decides verdicts. Where the others differ, a note says so.
 DECISIVE = ("torch", "numpy", "mpmath", "hypothesis", "gpu", "gpu capability", "gpu count", "cuda", "cudnn")
@@ -46,7 +46,7 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
     if not runs:
         raise RecordError("merge: got no record, need at least one")
     first = runs[0]
-    _check(runs)
+    _require_alike(runs)
     missing = _missing(runs)
     if missing and not partial:
         raise MissingShards(
@@ -54,7 +54,8 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
             " merge what there is; the exit code stays 4"
         )
     notes = [*(note for run in runs for note in run.notes), *_differences(runs)]
-    verdicts = tuple(_one(found, notes) for found in _by_cell(runs))
+    judged = by_key((verdict for run in runs for verdict in run.verdicts), lambda verdict: verdict.cell.key)
+    verdicts = tuple(_merged(found, notes) for found in judged.values())
     # The exit code is decided anew. A shard's own code may be 5 although the whole checked many cells, or 0 because its
     # command forgave failures with --exit-zero.
     reasons = [*_reasons(runs, missing), *exit_codes.run_reasons(verdicts)]
@@ -92,27 +93,29 @@ def shard_of(run: Run) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _check(runs: Sequence[Run]) -> None:
+def _require_alike(runs: Sequence[Run]) -> None:
     # The merged record has one value of each. If the parts differed in it, a failure that is replayed by what the
     # record says could be asked another question.
     for name in ("version", "commit", "profile", "seed", "max_examples"):
-        _same(name, [str(getattr(run, name)) for run in runs])
+        _require_one(name, [str(getattr(run, name)) for run in runs])
     for name in ASKED:
-        _same(name, [run.settings.get(name, "none") for run in runs])
-    _same("plan_digest", [run.plan_digest for run in runs])
+        _require_one(name, [run.settings.get(name, "none") for run in runs])
+    _require_one("plan_digest", [run.plan_digest for run in runs])
     ran = [run for run in runs if _ran(run)]  # a run in which no cell began may not know where it was
     for name in DECISIVE:
-        _same(name, [run.environment.get(name, "none") for run in ran])
-    _same("python minor version", [".".join(run.environment.get("python", "none").split(".")[:2]) for run in ran])
-    _same("platform", [_platform(run) for run in ran])
-    _same("number of shards", [str(shard[1]) for shard in map(shard_of, runs) if shard is not None])
+        _require_one(name, [run.environment.get(name, "none") for run in ran])
+    _require_one(
+        "python minor version", [".".join(run.environment.get("python", "none").split(".")[:2]) for run in ran]
+    )
+    _require_one("platform", [_platform(run) for run in ran])
+    _require_one("number of shards", [str(shard[1]) for shard in map(shard_of, runs) if shard is not None])
 
 
 def _ran(run: Run) -> bool:
     return any(verdict.outcome is not Outcome.NOT_RUN for verdict in run.verdicts)
 
 
-def _same(name: str, values: Sequence[str]) -> None:
+def _require_one(name: str, values: Sequence[str]) -> None:
     found = list(dict.fromkeys(values))
     if len(found) < 2:
         return
@@ -162,15 +165,7 @@ def _reasons(runs: Sequence[Run], missing: Sequence[tuple[int, int]]) -> list[Re
     return reasons
 
 
-def _by_cell(runs: Sequence[Run]) -> list[list[Verdict]]:
-    found: dict[str, list[Verdict]] = {}
-    for run in runs:
-        for verdict in run.verdicts:
-            found.setdefault(verdict.cell.key, []).append(verdict)
-    return list(found.values())
-
-
-def _one(found: Sequence[Verdict], notes: list[str]) -> Verdict:
+def _merged(found: Sequence[Verdict], notes: list[str]) -> Verdict:
     ran = [verdict for verdict in found if verdict.outcome is not Outcome.NOT_RUN]
     if not ran:
         # Each shard says of the cells of the others that they are in another shard. If all records say so, the shard

@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from ..oracles.verdict import Cell, Outcome, Verdict, clean, failure_text
+from ..oracles.verdict import AXES, HELD, Cell, Outcome, Verdict, clean, failure_text
 from ..properties.catalog import CATALOG
 from ..properties.engine.plan import Selection, in_shard, load_op, plan
 from ..properties.engine.profiles import PROFILES, default_seed
 from ..properties.names import COMMS, FABRICS, PluginError, SelectionError
 from ..properties.worlds import World, enter
 
-_AXES = ("op", "property", "dtype", "device", "subject")
 _PREPARED = pytest.StashKey[bool]()
 
 
@@ -37,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("opassay", "opassay: verification of ops")
     add = group.addoption
     add("--opassay", action="store_true", help="add one test per op x property x dtype x device x subject")
-    for axis in _AXES:
+    for axis in AXES:
         text = f"only this {axis}; may be repeated"
         add(f"--opassay-{axis}", action="append", default=[], metavar=axis.upper(), help=text)
     add("--opassay-profile", choices=tuple(PROFILES), default="commit", help="effort and seeds (default commit)")
@@ -80,15 +79,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 def planned_cells(config: pytest.Config) -> list[Cell]:
     """The cells that the options ask for, in the same order in every process."""
     # Every worker of xdist makes this list itself, and xdist refuses to run where two of them differ.
-    chosen = {axis: tuple(config.getoption(f"opassay_{axis}")) for axis in _AXES}
-    usual = Selection()
-    selection = Selection(
-        ops=chosen["op"],
-        properties=chosen["property"],
-        dtypes=chosen["dtype"],
-        devices=chosen["device"] or usual.devices,
-        subjects=chosen["subject"] or usual.subjects,
-    )
+    selection = Selection.of({axis: config.getoption(f"opassay_{axis}") for axis in AXES})
     try:
         cells = in_shard(plan(selection), config.getoption("opassay_shard"))
         for name in dict.fromkeys(cell.op for cell in cells if cell.op not in CATALOG):
@@ -122,7 +113,7 @@ class CellItem(pytest.Item):
         self.user_properties.append(("opassay_outcome", str(verdict.outcome)))
         if verdict.outcome in (Outcome.UNSUPPORTED, Outcome.NOT_RUN):
             pytest.skip(clean(f"{verdict.code}: {verdict.reason}"))
-        if verdict.outcome not in (Outcome.VERIFIED, Outcome.WEAK):
+        if verdict.outcome not in HELD:
             raise CellFailed(verdict, keep_case(verdict, Path("opassay-report")))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:

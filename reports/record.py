@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ..oracles.verdict import (
+    HELD,
     MAX_CASE,
     MAX_TEXT,
     Cell,
@@ -54,9 +55,6 @@ _Long = Annotated[str, msgspec.Meta(max_length=MAX_CASE)]
 _Line = Annotated[str, msgspec.Meta(max_length=4 * _LINE)]
 _Table = Annotated[dict[_Name, _Line], msgspec.Meta(max_length=MAX_ENTRIES)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-
-
-_HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
 
 
 class RecordError(ValueError):
@@ -169,6 +167,13 @@ class Run:
     exit_code: int = 0
     exit_reasons: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, head: Any, **rest: Any) -> Run:
+        """The run that a `RunData` or the first event of a log (`Began`) is the head of, and what is known besides."""
+        same = ("version", "profile", "seed", "plan_digest", "started", "commit", "dirty", "max_examples")
+        told = {name: getattr(head, name) for name in same}
+        return cls(**told, command=tuple(head.command), settings=dict(head.settings), **rest)
+
 
 def plan_digest(cells: Iterable[Cell]) -> str:
     """SHA-256 of the cells' keys, independent of their order."""
@@ -205,18 +210,9 @@ def decode(content: bytes) -> Run:
         raise RecordError("run record: plan_digest does not match the cells; cells were added, removed or renamed")
     seconds = _finite("seconds", data.seconds)
     _moment(data.started)
-    return Run(
-        version=data.version,
-        profile=data.profile,
-        seed=data.seed,
-        plan_digest=data.plan_digest,
-        started=data.started,
+    return Run.of(
+        data,
         verdicts=verdicts,
-        commit=data.commit,
-        dirty=data.dirty,
-        command=tuple(data.command),
-        max_examples=data.max_examples,
-        settings=data.settings,
         environment=data.environment,
         seconds=seconds,
         notes=tuple(data.notes),
@@ -294,7 +290,7 @@ def _verdict(data: VerdictData) -> Verdict:
     seconds = _finite("seconds", data.seconds)
     measure = _measure(data.measure)
     # No comparison with NaN is true, so every later test for a ratio that is too large would pass this verdict.
-    if data.outcome in _HELD and measure.judged and math.isnan(measure.max_ratio):
+    if data.outcome in HELD and measure.judged and math.isnan(measure.max_ratio):
         cell = Cell(**msgspec.structs.asdict(data.cell)).key
         raise RecordError(
             f"run record: {cell} is {data.outcome} with max_ratio=nan, need a number: nothing was compared"
@@ -362,8 +358,8 @@ def _encode(run: Run, max_case: int) -> bytes:
         "profile": run.profile,
         "seed": run.seed,
         "max_examples": run.max_examples,
-        "settings": _table(run.settings),
-        "environment": _table(run.environment),
+        "settings": _short_entries(run.settings),
+        "environment": _short_entries(run.environment),
         "plan_digest": run.plan_digest,
         "started": run.started,
         "seconds": run.seconds.hex(),
@@ -376,7 +372,7 @@ def _encode(run: Run, max_case: int) -> bytes:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
 
 
-def _table(values: Mapping[str, str]) -> dict[str, str]:
+def _short_entries(values: Mapping[str, str]) -> dict[str, str]:
     return {_short(key): _short(value) for key, value in list(values.items())[:MAX_ENTRIES] if _short(key)}
 
 

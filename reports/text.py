@@ -5,33 +5,17 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from ..oracles.verdict import CHECKED, Measure, Outcome, Verdict, clean, failure_text
+from ..oracles.verdict import CHECKED, HELD, Measure, Outcome, Verdict
+from ..oracles.verdict import clean as clean
+from ..oracles.verdict import failure_text as failure_text
 from .exit_codes import is_incomplete
 
-__all__ = [
-    "BAD",
-    "GLYPHS",
-    "Standing",
-    "clean",
-    "code_span",
-    "complaints",
-    "counts",
-    "duration",
-    "failure_text",
-    "github_command",
-    "has_ulps",
-    "headline",
-    "markdown",
-    "number",
-    "one_line",
-    "short_hex",
-    "standings",
-    "verdict_line",
-    "wrapped",
-]
+_T = TypeVar("_T")
+_K = TypeVar("_K")
 
 #: Outcomes that a reader has to look at, in the order of the lists.
 BAD = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.CRASH, Outcome.TIMEOUT, Outcome.ERROR)
@@ -136,13 +120,13 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> Standing:
     # An error of the framework says nothing about the subject, so it leaves the standing
     # open and does not make it poor.
     undecided = sum(verdict.outcome is Outcome.ERROR or is_incomplete(verdict) for verdict in verdicts)
-    tone, told = "good", {Outcome.VERIFIED, Outcome.WEAK}
+    tone, told = "good", HELD
     if wrong:
-        tone, told, said = "poor", set(), f"{wrong} finding{'s' if wrong > 1 else ''}"
+        tone, told, said = "poor", frozenset[Outcome](), f"{wrong} finding{'s' if wrong > 1 else ''}"
     elif undecided:
-        tone, told, said = "open", set(), f"{undecided} of {len(verdicts)} not decided"
+        tone, told, said = "open", frozenset[Outcome](), f"{undecided} of {len(verdicts)} not decided"
     elif not verified + weak:
-        tone, told, said = "open", set(), "nothing checked"
+        tone, told, said = "open", frozenset[Outcome](), "nothing checked"
     else:
         said = f"all {verified} verified" if not weak else f"all {verified + weak} held, {weak} of them weakly"
     rest = ", ".join(f"{count} {outcome}" for outcome, count in found.items() if outcome not in told)
@@ -155,11 +139,16 @@ def complaints(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     bad = [verdict for verdict in verdicts if verdict.outcome in BAD]
     # The sort is stable: cells of one outcome and subject stay in the order of the plan.
     bad.sort(key=lambda verdict: (BAD.index(verdict.outcome), subjects.index(verdict.cell.subject)))
-    groups: dict[tuple[str, ...], list[Verdict]] = {}
-    for verdict in bad:
-        cell = verdict.cell
-        groups.setdefault((verdict.outcome, cell.op, cell.property, cell.device, cell.subject), []).append(verdict)
+    groups = by_key(bad, lambda v: (v.outcome, v.cell.op, v.cell.property, v.cell.device, v.cell.subject))
     return list(groups.values())
+
+
+def by_key(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+    """The items in groups of one key each, in the order in which the keys come."""
+    groups: dict[_K, list[_T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def grouped(value: int) -> str:
@@ -194,7 +183,7 @@ def verdict_line(verdict: Verdict) -> str:
     """One line: sign, cell, outcome, the largest error, or the reason where there is none."""
     measure = verdict.measure
     said = one_line(verdict.failure.title if verdict.failure else verdict.reason, 120)
-    if verdict.outcome in (Outcome.VERIFIED, Outcome.WEAK) and measure.judged:
+    if verdict.outcome in HELD and measure.judged:
         said = f"{number(measure.max_ulp)} ulp, error/bound {number(measure.max_ratio)}"
     glyph = GLYPHS[verdict.outcome]
     return f"{glyph} {one_line(verdict.cell.key)}  {verdict.outcome}  {verdict.code}  {said}"

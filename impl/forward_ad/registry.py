@@ -12,16 +12,18 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
+from types import GenericAlias
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..operator import torch_private as private
 
 aten = torch.ops.aten
 _TORCHS_OWN = "torch._decomp.decompositions_for_jvp"
 
-#: Overload -> a function of the overload's signature, differentiable to any order, with the overload's own values.
+#: Overload -> a function of the overload's arguments, differentiable to any order, with the overload's own values.
 decomposition_table_for_jvp: dict[Any, Callable[..., Any]] = {}
 
 #: Ops of which torch has forward-AD formulas, which come before any decomposition.
@@ -140,26 +142,46 @@ def jvp_decompositions(enabled: bool = True) -> Iterator[None]:
 def _graph(overload: Any, function: Callable[..., Any]) -> Any:
     """A TorchScript graph that calls the Python function."""
 
-    switched = _switched(overload, function)
-    decomposition = torch.jit.ignore(switched)  # noqa: F841 (the text below names it)
-    parameters = inspect.signature(function).parameters
-    taken = ", ".join(str(parameter) for parameter in parameters.values())
-    # A script is compiled from source text with typed parameters. A function made at run time has none, so
-    # the text of a wrapper is written with the signature of the decomposition.
-    text = f"def wrapped({taken}):\n  return decomposition({', '.join(parameters)})\n"
+    def decomposition(*args: Any) -> Any:
+        return function(*args) if _enabled else _torchs_own(overload)(*args)
+
+    signature = sign(decomposition, overload)
+    decomposition = torch.jit.ignore(decomposition)
+    # A script is compiled from source text with typed parameters. The function takes *args and has none, so the text
+    # of a wrapper is written with the parameters of the op's schema.
+    taken = ", ".join(map(str, signature.parameters.values()))
+    text = f"def wrapped({taken}):\n  return decomposition({', '.join(signature.parameters)})\n"
     return torch.jit.CompilationUnit(text).wrapped.graph
 
 
-def _switched(overload: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function while it is enabled, else torch's own decomposition of the op; with the function's signature."""
+#: The types of a schema, by the names that TorchScript has for them. There a symbolic int and a dtype are ints.
+_TYPES: dict[str, Any] = {
+    "Tensor": Tensor,
+    "Optional[Tensor]": Tensor | None,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "List[int]": list[int],
+    "List[bool]": list[bool],
+}
 
-    def run(*args: Any) -> Any:
-        return function(*args) if _enabled else _torchs_own(overload)(*args)
 
-    # `run` takes *args; TorchScript reads the types of the parameters from these two.
-    run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    run.__annotations__ = dict(function.__annotations__)
-    return run
+def sign(function: Callable[..., Any], overload: Any) -> inspect.Signature:
+    """Give a function of *args the parameters of an op's schema, for whoever asks for them; TorchScript does.
+
+    Returns:
+        The signature: the schema's names and types, and one Tensor, or a tuple of them, returned.
+    """
+    types = {argument.name: _TYPES[str(argument.type)] for argument in overload._schema.arguments}
+    outputs = tuple(Tensor for _ in overload._schema.returns)
+    # What an op does not return is None, but a schema has no type for an output that may be missing.
+    returned = Tensor if len(outputs) == 1 else GenericAlias(tuple, outputs)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(name, kind, annotation=annotation) for name, annotation in types.items()]
+    signature = inspect.Signature(parameters, return_annotation=returned)
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__annotations__ = {**types, "return": returned}
+    return signature
 
 
 @functools.cache

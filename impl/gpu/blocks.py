@@ -15,6 +15,10 @@ _TILE = 4096
 _PIECE = 4096
 
 
+#: Rows side by side that are read together: fewer would leave most of each sector of memory unread.
+DENSE = 16
+
+
 class Tile(NamedTuple):
     """What one program takes.
 
@@ -63,11 +67,11 @@ def warps(elements: int) -> int:
     return 4 if elements <= 2048 else 8 if elements <= 8192 else 16 if elements <= 16384 else 32
 
 
-def power_of_two(n: int) -> int:
-    """The smallest power of two that is at least n, and at least 1."""
-    return 1 << max(n - 1, 0).bit_length()
+def power_of_two(count: int) -> int:
+    """The smallest power of two that is at least `count`, and at least 1."""
+    return 1 << max(count - 1, 0).bit_length()
 
 
-def ceil_div(n: int, size: int) -> int:
-    """How many pieces of a size n elements make."""
-    return -(-n // size)
+def ceil_div(count: int, size: int) -> int:
+    """How many pieces of a size `count` elements make."""
+    return -(-count // size)

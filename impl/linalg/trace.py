@@ -32,18 +32,14 @@ def trace(input: Tensor) -> Tensor:
 
 
 def _sums(x: Tensor) -> Tensor:
-    """Traces of matrices (*batch, n, m)."""
-    # torch.trace takes one matrix. The half types are summed in float32 and rounded once, which takes the
-    # other way.
+    """Traces of matrices (*batch, n, m); half-precision sums are float32, which torch.trace's are not."""
     if x.dim() == 2 and x.dtype not in HALF:
         return torch.trace(x)
     return x.diagonal(dim1=-2, dim2=-1).sum(-1, dtype=compute_dtype(x.dtype)).to(x.dtype)
 
 
 def _matrices(grad: Tensor, rows: int, columns: int) -> Tensor:
-    """Matrices (*batch, rows, columns): grad on the diagonal, zero elsewhere."""
-    # The trace is linear, so this adjoint, which writes a cotangent along the diagonal, is all there is to
-    # its derivatives.
+    """Matrices (*batch, rows, columns), grad on the diagonal, zero elsewhere: the adjoint of the trace."""
     out = grad.new_zeros((*grad.shape, rows, columns))
     out.diagonal(dim1=-2, dim2=-1).copy_(grad.unsqueeze(-1))
     return out

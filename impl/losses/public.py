@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from ..operator.arguments import require_device, require_floating, require_tensor
-from ..operator.precision import FLOATING, HALF, compute_dtype
+from ..operator.arguments import require_device, require_floating, require_int, require_tensor
+from ..operator.precision import HALF, compute_dtype
 from .cross_entropy import rules as cross_entropy_rules
 from .nll_loss import rules as nll_rules
 from .nll_loss.kernels_cpu import MEAN, NONE, SUM
@@ -49,12 +47,10 @@ def nll_loss(
         RuntimeError: other shapes, dtypes or devices do not fit each other.
         TypeError: an operand is not a tensor, ignore_index not an int.
     """
-    if not _fits(input, target, weight, ignore_index, reduction):
-        target = _check("nll_loss", input, target, weight, ignore_index, reduction)
-    # The weight's cotangents come from the loss and from the total weight. In float32 they add up before
-    # they are rounded.
-    weight = _wide(weight)
-    return nll_rules.nll_loss(input, target, weight, _REDUCTIONS[reduction], ignore_index, 0)[0]
+    _check_operands("nll_loss", "input", input, target, weight, ignore_index)
+    number = _reduction_number("nll_loss", reduction)
+    target = _fitting_target("nll_loss", "input", input, target, weight)
+    return nll_rules.nll_loss(input, target, _summable(weight), number, ignore_index, 0)[0]
 
 
 def cross_entropy(
@@ -84,13 +80,15 @@ def cross_entropy(
 
     Source: C. Szegedy et al., Rethinking the Inception Architecture, arXiv:1512.00567, section 7 (smoothing).
     """
-    if not _fits(input, target, weight, ignore_index, reduction) or type(label_smoothing) is not float:
-        target = _check("cross_entropy", input, target, weight, ignore_index, reduction)
-        label_smoothing = _number("cross_entropy", label_smoothing)
+    _check_operands("cross_entropy", "input", input, target, weight, ignore_index)
+    number = _reduction_number("cross_entropy", reduction)
+    target = _fitting_target("cross_entropy", "input", input, target, weight)
+    if type(label_smoothing) is not float:
+        label_smoothing = _float_of("cross_entropy", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"cross_entropy: got label_smoothing={label_smoothing}, need 0 <= label_smoothing <= 1.")
     return cross_entropy_rules.cross_entropy(
-        input, target, _wide(weight), _REDUCTIONS[reduction], ignore_index, label_smoothing, 0
+        input, target, _summable(weight), number, ignore_index, label_smoothing, 0
     )[0]
 
 
@@ -111,16 +109,16 @@ def nll_loss_forward(
     Raises:
         As `nll_loss`.
     """
-    target = _check_native("nll_loss_forward", self, target, weight, ignore_index, reduction, (1, 2))
-    return nll_rules.nll_loss_forward(self, target, _wide(weight), reduction, ignore_index, 0)
+    loss = _checked_loss("nll_loss_forward", (1, 2), self, target, weight, reduction, ignore_index)
+    return nll_rules.nll_loss_forward(*loss, 0)
 
 
 def nll_loss2d_forward(
     self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
     """`nll_loss_forward` of (N, C, H, W) with targets (N, H, W)."""
-    target = _check_native("nll_loss2d_forward", self, target, weight, ignore_index, reduction, (4,))
-    return nll_rules.nll_loss_forward(self, target, _wide(weight), reduction, ignore_index, 0)
+    loss = _checked_loss("nll_loss2d_forward", (4,), self, target, weight, reduction, ignore_index)
+    return nll_rules.nll_loss_forward(*loss, 0)
 
 
 def nll_loss_backward(
@@ -149,9 +147,8 @@ def nll_loss_backward(
     Raises:
         As `nll_loss`, and RuntimeError where grad_output or total_weight do not fit.
     """
-    name = "nll_loss_backward"
-    target = _check_native(name, self, target, weight, ignore_index, reduction, (1, 2))
-    return _backward(name, grad_output, self, target, weight, reduction, ignore_index, total_weight)
+    loss = _checked_loss("nll_loss_backward", (1, 2), self, target, weight, reduction, ignore_index)
+    return _gradient_of_scores("nll_loss_backward", loss, grad_output, total_weight)
 
 
 def nll_loss2d_backward(
@@ -168,27 +165,17 @@ def nll_loss2d_backward(
     Args:
         grad_output, ..., total_weight: as for `nll_loss_backward`, self with four dims.
     """
-    name = "nll_loss2d_backward"
-    target = _check_native(name, self, target, weight, ignore_index, reduction, (4,))
-    return _backward(name, grad_output, self, target, weight, reduction, ignore_index, total_weight)
+    loss = _checked_loss("nll_loss2d_backward", (4,), self, target, weight, reduction, ignore_index)
+    return _gradient_of_scores("nll_loss2d_backward", loss, grad_output, total_weight)
 
 
-def _backward(
-    name: str,
-    grad_output: Tensor,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    total_weight: Tensor,
-) -> Tensor:
-    """Both backward functions, after the checks that differ.
+_Loss = tuple[Tensor, Tensor, Tensor | None, int, int]
+"""Input, target, weight, reduction and ignore_index of a function in ATen's signature, as the ops take them."""
 
-    Args:
-        name: the function that messages speak of.
-        grad_output, ..., total_weight: as for `nll_loss_backward`, x for its self.
-    """
+
+def _gradient_of_scores(name: str, loss: _Loss, grad_output: Tensor, total_weight: Tensor) -> Tensor:
+    """What both backward functions return, after the checks that differ; `name` is the one that messages speak of."""
+    x, target, weight, reduction, ignore_index = loss
     for label, value in (("grad_output", grad_output), ("total_weight", total_weight)):
         require_tensor(name, label, value)
         require_device(name, label, value, "self", x)
@@ -206,87 +193,50 @@ def _backward(
         up = compute_dtype(x.dtype)
         g = g.to(up) / total_weight.reshape(()).to(up)
     classes = x.shape[0 if x.dim() == 1 else 1]
-    return nll_rules.nll_loss_backward(g, target, _wide(weight), classes, ignore_index, 0, x.dtype)
+    return nll_rules.nll_loss_backward(g, target, weight, classes, ignore_index, 0, x.dtype)
 
 
-def _wide(weight: Tensor | None) -> Tensor | None:
-    """The weight as the ops take it, in float32 for the half types."""
+def _summable(weight: Tensor | None) -> Tensor | None:
+    """The weight as the ops take it, in float32 for the half types.
+
+    Its cotangents come from the loss and from the total weight. In float32 they add up before they are rounded.
+    """
     return weight if weight is None or weight.dtype not in HALF else weight.float()
 
 
-def _fits(x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong.
-
-    Args:
-        x, ..., reduction: as for `nll_loss`, of any type.
-    """
-    if not isinstance(x, Tensor) or not isinstance(target, Tensor):
-        return False
-    if x.dtype not in FLOATING or target.dtype not in _TARGETS or x.device != target.device:
-        return False
-    shape = x.shape
-    # An input of one row is right, too, but its target may have a dim too many, which `_check` takes off.
-    if len(shape) < 2 or target.shape != shape[:1] + shape[2:]:
-        return False
-    if type(ignore_index) is not int or type(reduction) is not str or reduction not in _REDUCTIONS:
-        return False
-    # The ops take an int64. A greater int would fail in the dispatcher, with a message about the schema.
-    if not -(2**63) <= ignore_index < 2**63:
-        return False
-    if weight is None:
-        return True
-    if not isinstance(weight, Tensor) or weight.shape != shape[1:2] or weight.device != x.device:
-        return False
-    return weight.dtype is x.dtype or (weight.dtype is torch.float32 and x.dtype in HALF)
+# Every rule below is stated once, in the order in which mistakes are reported. A test that nearly every call passes
+# stands in the text where a call of a function would take as long as the test; its message is made on failure alone.
 
 
-def _check(
-    name: str, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: Any, label: str = "input"
-) -> Tensor:
-    """Raises what is wrong with the arguments; else the target, without dims where the input is one row.
-
-    Args:
-        name: the function that messages speak of.
-        x, ..., reduction: as for `nll_loss`, of any type.
-        label: what the function calls x.
-    """
-    _check_types(name, label, x, target, weight, ignore_index)
-    if not isinstance(reduction, str) or reduction not in _REDUCTIONS:
-        raise ValueError(f"{name}: got reduction={reduction!r}, need 'none', 'mean' or 'sum'.")
-    return _check_shapes(name, label, x, target, weight)
-
-
-def _check_native(
+def _checked_loss(
     name: str,
+    dims: tuple[int, ...],
     x: Tensor,
     target: Tensor,
     weight: Tensor | None,
-    ignore_index: int,
     reduction: int,
-    dims: tuple[int, ...],
-) -> Tensor:
-    """The checks of the ops in ATen's signatures; the target as `_check` returns it.
+    ignore_index: int,
+) -> _Loss:
+    """The arguments of a function in ATen's signature, checked.
 
     Args:
         name: the function that messages speak of.
-        x, ..., reduction: as for `nll_loss_forward`, of any type.
         dims: the numbers of dims that x may have.
+        x, ..., ignore_index: as for `nll_loss_forward`, of any type.
     """
-    known = type(reduction) is int and reduction in (NONE, MEAN, SUM)
-    if known and _fits(x, target, weight, ignore_index, "mean") and x.dim() in dims:
-        return target
-    _check_types(name, "self", x, target, weight, ignore_index)
-    if not isinstance(reduction, (int, torch.SymInt)) or isinstance(reduction, bool):
-        raise TypeError(f"{name}: got reduction={reduction!r}, need an int.")
+    _check_operands(name, "self", x, target, weight, ignore_index)
+    if type(reduction) is not int:
+        require_int(name, "reduction", reduction)
     if reduction not in (NONE, MEAN, SUM):
         raise ValueError(f"{name}: got reduction={reduction}, need 0 (none), 1 (mean) or 2 (sum).")
     if x.dim() not in dims:
         need = " or ".join(str(d) for d in dims)
         raise RuntimeError(f"{name}: got self of shape={list(x.shape)}, need {need} dims.")
-    return _check_shapes(name, "self", x, target, weight)
+    target = _fitting_target(name, "self", x, target, weight)
+    return x, target, _summable(weight), reduction, ignore_index
 
 
-def _check_types(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
+def _check_operands(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
     """Raises what is wrong with types and dtypes, and where devices differ.
 
     Args:
@@ -297,8 +247,9 @@ def _check_types(name: str, label: str, x: Tensor, target: Tensor, weight: Tenso
     require_tensor(name, "target", target)
     if weight is not None:
         require_tensor(name, "weight", weight)
-    if not isinstance(ignore_index, (int, torch.SymInt)) or isinstance(ignore_index, bool):
-        raise TypeError(f"{name}: got ignore_index={ignore_index!r}, need an int.")
+    if type(ignore_index) is not int:
+        require_int(name, "ignore_index", ignore_index)
+    # The ops take an int64. A greater int would fail in the dispatcher, with a message about the schema.
     if not -(2**63) <= ignore_index < 2**63:
         raise ValueError(f"{name}: got ignore_index={ignore_index}, need -2**63 <= ignore_index < 2**63.")
     require_floating(name, label, x)
@@ -307,35 +258,53 @@ def _check_types(name: str, label: str, x: Tensor, target: Tensor, weight: Tenso
     require_device(name, "target", target, label, x)
 
 
-def _check_shapes(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-    """Also returns the target, without dims where the input is one row.
+def _reduction_number(name: str, reduction: str) -> int:
+    """The reduction as ATen numbers it; ValueError where it is none of the three."""
+    if not isinstance(reduction, str) or reduction not in _REDUCTIONS:
+        raise ValueError(f"{name}: got reduction={reduction!r}, need 'none', 'mean' or 'sum'.")
+    return _REDUCTIONS[reduction]
+
+
+def _fitting_target(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    """The target, without dims where the input is one row; raises where shapes, or the weight, do not fit the input.
 
     Args:
         name, label: the function, and what it calls x, for messages.
         x, target, weight: as for `nll_loss`.
     """
-    got = f"{name}: got target of shape={list(target.shape)} and {label} of shape={list(x.shape)}"
-    if not x.dim():
-        raise ValueError(f"{name}: got {label} of shape=[], need at least one dim, the classes.")
-    # torch's functional losses raise ValueError where the batch does not fit, its aten ops RuntimeError for everything.
-    batch_error: type[Exception] = RuntimeError if label == "self" else ValueError
-    if x.dim() == 1:
-        if tuple(target.shape) not in ((), (1,)):
-            raise batch_error(f"{got}, need one target.")
-        target = target.reshape(())
-    elif tuple(target.shape) != tuple(x.shape[:1] + x.shape[2:]):
-        same_batch = target.dim() > 0 and target.shape[0] == x.shape[0]
-        kind = RuntimeError if same_batch else batch_error
-        raise kind(f"{got}, need a target of shape={list(x.shape[:1] + x.shape[2:])}.")
+    shape = x.shape
+    if len(shape) < 2:
+        target = _target_of_row(name, label, x, target)
+    elif target.shape != shape[:1] + shape[2:]:
+        same_batch = target.dim() > 0 and target.shape[0] == shape[0]
+        kind = RuntimeError if same_batch else _batch_error(label)
+        raise kind(f"{_shapes_got(name, label, x, target)}, need a target of shape={list(shape[:1] + shape[2:])}.")
     if weight is not None:
-        classes = x.shape[0 if x.dim() == 1 else 1]
-        if weight.dim() != 1 or weight.shape[0] != classes:
+        classes = shape[0 if len(shape) == 1 else 1]
+        if weight.shape != (classes,):
             raise RuntimeError(
                 f"{name}: got weight of shape={list(weight.shape)}, need one weight per class: [{classes}]."
             )
         require_device(name, "weight", weight, label, x)
         _require_dtype(name, "weight", weight, x)
     return target
+
+
+def _target_of_row(name: str, label: str, x: Tensor, target: Tensor) -> Tensor:
+    if not x.dim():
+        raise ValueError(f"{name}: got {label} of shape=[], need at least one dim, the classes.")
+    if tuple(target.shape) not in ((), (1,)):
+        raise _batch_error(label)(f"{_shapes_got(name, label, x, target)}, need one target.")
+    return target.reshape(())
+
+
+def _shapes_got(name: str, label: str, x: Tensor, target: Tensor) -> str:
+    return f"{name}: got target of shape={list(target.shape)} and {label} of shape={list(x.shape)}"
+
+
+def _batch_error(label: str) -> type[Exception]:
+    """What torch's functional losses raise where the batch does not fit; its aten ops raise RuntimeError, as always."""
+    return RuntimeError if label == "self" else ValueError
 
 
 def _require_dtype(name: str, label: str, value: Tensor, x: Tensor) -> None:
@@ -346,7 +315,7 @@ def _require_dtype(name: str, label: str, value: Tensor, x: Tensor) -> None:
         )
 
 
-def _number(name: str, smoothing: Any) -> float:
+def _float_of(name: str, smoothing: object) -> float:
     if isinstance(smoothing, bool) or not isinstance(smoothing, (int, float, torch.SymFloat, torch.SymInt)):
         raise TypeError(f"{name}: got label_smoothing={smoothing!r}, need a float.")
     # The op's schema says float, so an int or a symbolic number is made one.

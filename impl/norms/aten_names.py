@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..operator.arguments import checked_mask
 from ..operator.precision import compute_dtype
-from .batch_norm import Gradients, check, checked_backward, evaluate, fits, train
+from .batch_norm import Arguments, Gradients, check, checked_backward, evaluate, train
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 
@@ -40,7 +41,8 @@ def native_batch_norm(
     Raises:
         As `batch_norm`, but no ValueError for one element per channel or for eps.
     """
-    return _forward("native_batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
+    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return _outputs("native_batch_norm", given)
 
 
 def native_batch_norm_legit(
@@ -67,7 +69,7 @@ def native_batch_norm_legit(
     for label, value in (("running_mean", running_mean), ("running_var", running_var)):
         if value is None:
             raise RuntimeError(f"{name}: got {label}=None, need a Tensor.")
-    return _forward(name, input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return _outputs(name, Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps))
 
 
 def native_batch_norm_legit_no_stats(
@@ -78,7 +80,8 @@ def native_batch_norm_legit_no_stats(
     Args:
         input, weight, bias, training, momentum, eps: as for `native_batch_norm`; momentum is not read.
     """
-    return _forward("native_batch_norm_legit_no_stats", input, weight, bias, None, None, training, momentum, eps)
+    given = Arguments(input, weight, bias, None, None, training, momentum, eps)
+    return _outputs("native_batch_norm_legit_no_stats", given)
 
 
 def cudnn_batch_norm(
@@ -98,10 +101,9 @@ def cudnn_batch_norm(
         exponential_average_factor: cudnn's name for momentum.
         epsilon: its name for eps.
     """
-    outputs = _forward(
-        "cudnn_batch_norm", input, weight, bias, running_mean, running_var, training,
-        exponential_average_factor, epsilon,
-    )  # fmt: skip
+    momentum, eps = exponential_average_factor, epsilon
+    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    outputs = _outputs("cudnn_batch_norm", given)
     # cudnn's backward reads intermediates from its reserve. The backward here computes from the input, so
     # the reserve is there for the signature alone.
     return *outputs, input.new_empty(0, dtype=torch.uint8)
@@ -122,10 +124,9 @@ def miopen_batch_norm(
     Args:
         input, ..., epsilon: as for `cudnn_batch_norm`.
     """
-    return _forward(
-        "miopen_batch_norm", input, weight, bias, running_mean, running_var, training,
-        exponential_average_factor, epsilon,
-    )  # fmt: skip
+    momentum, eps = exponential_average_factor, epsilon
+    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return _outputs("miopen_batch_norm", given)
 
 
 def native_batch_norm_backward(
@@ -165,7 +166,7 @@ def native_batch_norm_backward(
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_invstd": save_invstd,
     }  # fmt: skip
     name = "native_batch_norm_backward"
-    return checked_backward(name, grad_out, input, weight, statistics, train, eps, _mask(name, output_mask))
+    return checked_backward(name, grad_out, input, weight, statistics, train, eps, checked_mask(name, output_mask))
 
 
 def batch_norm_backward(
@@ -194,7 +195,7 @@ def batch_norm_backward(
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
     name = "batch_norm_backward"
-    return checked_backward(name, grad_out, input, weight, statistics, update, eps, _mask(name, output_mask))
+    return checked_backward(name, grad_out, input, weight, statistics, update, eps, checked_mask(name, output_mask))
 
 
 def cudnn_batch_norm_backward(
@@ -248,35 +249,13 @@ def miopen_batch_norm_backward(
     )
 
 
-def _forward(
-    name: str,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Outputs:
-    """The one forward behind all signatures.
-
-    Args:
-        name: the function that messages speak of.
-        x, ..., eps: as for `native_batch_norm`.
-    """
-    if not fits(x, weight, bias, running_mean, running_var, training, momentum, eps):
-        check(name, x, weight, bias, running_mean, running_var, training, momentum, eps)
-    if training:
-        return train(x, weight, bias, running_mean, running_var, momentum, eps)
+def _outputs(name: str, given: Arguments) -> Outputs:
+    """The one forward behind all signatures; `name` is the function that messages speak of."""
+    check(name, given)
+    if given.training:
+        return train(given)
     # The statistics were given and not computed, so there is nothing to save: both are empty, not None, as
     # aten has it.
-    out = evaluate(x, weight, bias, running_mean, running_var, eps)
+    out, x = evaluate(given), given.input
     dtype = compute_dtype(x.dtype)
     return out, x.new_empty(0, dtype=dtype), x.new_empty(0, dtype=dtype)
-
-
-def _mask(name: str, output_mask: Sequence[bool]) -> tuple[bool, bool, bool]:
-    if len(output_mask) != 3:
-        raise RuntimeError(f"{name}: got output_mask={list(output_mask)}, need three bools.")
-    return output_mask[0], output_mask[1], output_mask[2]

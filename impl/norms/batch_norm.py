@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from ..operator.arguments import require_floating, require_parameter, require_tensor
-from ..operator.precision import FLOATING, HALF
+from ..operator.arguments import (
+    require_floating,
+    require_number,
+    require_parameter,
+    require_parameters,
+    require_tensor,
+    require_tensors,
+)
 from . import operators as ops
 from .running import update
+
+
+class Arguments(NamedTuple):
+    """The arguments of a call of batch norm, as `batch_norm` describes them."""
+
+    input: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    training: bool
+    momentum: float
+    eps: float
 
 
 def batch_norm(
@@ -53,12 +71,10 @@ def batch_norm(
 
     Source: S. Ioffe, C. Szegedy, Batch Normalization, arXiv:1502.03167, algorithm 1.
     """
-    # Calls that are right pay for one pass of cheap comparisons. Only a wrong one pays for finding out
-    # which rule it breaks and how to say so.
-    if not fits(input, weight, bias, running_mean, running_var, training, momentum, eps):
-        check("batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
+    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    check("batch_norm", given)
     if not training:
-        return evaluate(input, weight, bias, running_mean, running_var, eps)
+        return evaluate(given)
     # With eps = 0 a constant channel is 0 / 0. The native functions allow it and return the NaN.
     if eps <= 0.0:
         raise ValueError(f"batch_norm: got eps={eps}, need a positive number with training.")
@@ -66,26 +82,12 @@ def batch_norm(
     # would reach it.
     if _elements(input) == 1:
         raise ValueError(f"batch_norm: got input of shape={list(input.shape)}, need more than 1 value per channel.")
-    return train(input, weight, bias, running_mean, running_var, momentum, eps)[0]
+    return train(given)[0]
 
 
-def train(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(out, mean, invstd) of the batch; updates running statistics that are given.
-
-    Args:
-        x, weight, bias: as for `batch_norm`.
-        running_mean, running_var: (C,), updated in place; or None, both.
-        momentum: the weight of the batch in the running statistics.
-        eps: added to the variance.
-    """
+def train(given: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+    """(out, mean, invstd) of the batch; updates running statistics that are given."""
+    x, weight, bias, running_mean, running_var, _, momentum, eps = given
     out, mean, invstd, moments = ops.batch_norm_training(x, weight, bias, eps)
     # The moments of an empty batch are NaN. Written once, NaN would stay in the running statistics for
     # good.
@@ -94,21 +96,9 @@ def train(
     return out, mean, invstd
 
 
-def evaluate(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    eps: float,
-) -> Tensor:
-    """out by running statistics, which the checks have seen to be there.
-
-    Args:
-        x, weight, bias: as for `batch_norm`.
-        running_mean, running_var: (C,).
-        eps: added to the variance.
-    """
+def evaluate(given: Arguments) -> Tensor:
+    """out by running statistics, which the checks have seen to be there."""
+    x, weight, bias, running_mean, running_var, _, _, eps = given
     assert running_mean is not None
     assert running_var is not None
     return ops.batch_norm_evaluation(x, weight, bias, running_mean, running_var, eps)
@@ -123,88 +113,40 @@ def _elements(x: Tensor) -> int:
     return count
 
 
-def fits(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> bool:
-    """Whether the arguments are right, the short way. `check` says what is wrong.
-
-    Args:
-        x, ..., eps: as for `batch_norm`, of any type.
+def check(name: str, given: Arguments) -> None:
+    """Raises what is wrong with the arguments, of any type. Messages, which speak of `name`, are made only then: a call
+    that is right pays for the tests.
     """
-    # The types of the numbers are compared exactly: an int or a SymFloat is right, too, but takes the way
-    # by `check`.
-    if not isinstance(x, Tensor) or type(eps) is not float or type(momentum) is not float:
-        return False
-    dtype, shape, device = x.dtype, x.shape, x.device
-    if dtype not in FLOATING or len(shape) < 2:
-        return False
-    if (running_mean is None) is not (running_var is None) or not (training or running_mean is not None):
-        return False
-    for parameter in (weight, bias, running_mean, running_var):
-        if parameter is None:
-            continue
-        if not isinstance(parameter, Tensor) or parameter.dim() != 1 or parameter.shape[0] != shape[1]:
-            return False
-        if parameter.dtype is not dtype and not (parameter.dtype is torch.float32 and dtype in HALF):
-            return False
-        if parameter.device != device:
-            return False
-    return True
-
-
-def check(
-    name: str,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> None:
-    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int).
-
-    Args:
-        name: the function that messages speak of.
-        x, ..., eps: as for `batch_norm`, of any type.
-    """
-    statistics = {"running_mean": running_mean, "running_var": running_var}
-    parameters = {"weight": weight, "bias": bias, **statistics}
+    x, weight, bias, running_mean, running_var, training, momentum, eps = given
+    statistics = (("running_mean", running_mean), ("running_var", running_var))
+    parameters = (("weight", weight), ("bias", bias), *statistics)
     # Each rule relies on those before it: shapes are read only of what is a tensor.
-    require_tensor(name, "input", x)
-    for label, value in parameters.items():
-        if value is not None:
-            require_tensor(name, label, value)
-    for label, number in (("momentum", momentum), ("eps", eps)):
-        if not isinstance(number, (float, int, torch.SymFloat)):
-            raise TypeError(f"{name}: got {label}={number!r}, need a float.")
+    require_tensors(name, x, parameters)
+    require_number(name, "momentum", momentum)
+    require_number(name, "eps", eps)
     require_floating(name, "input", x)
     if x.dim() < 2:
         raise IndexError(f"{name}: got input of shape={list(x.shape)}, need at least two dims.")
-    for label, value in parameters.items():
-        if value is not None:
-            check_parameter(name, label, value, x)
-    missing = [label for label, value in statistics.items() if value is None]
-    if missing and not training:
-        raise RuntimeError(f"{name}: got {missing[0]}=None, need running statistics without training.")
-    if len(missing) == 1:
+    require_parameters(name, parameters, x, x.shape[1:2], require_channels)
+    if (running_mean is None) is not (running_var is None) or not (training or running_mean is not None):
+        missing = [label for label, value in statistics if value is None]
+        if not training:
+            raise RuntimeError(f"{name}: got {missing[0]}=None, need running statistics without training.")
         raise ValueError(f"{name}: got {missing[0]}=None, need running_mean and running_var, or neither.")
 
 
-def check_parameter(name: str, label: str, parameter: Tensor, x: Tensor) -> None:
-    """RuntimeError unless `parameter` is (C,) in a dtype that goes with the input's, on the input's device."""
-    if parameter.dim() != 1 or parameter.shape[0] != x.shape[1]:
+def require_channels(name: str, label: str, parameter: Tensor, x: Tensor, shape: Any) -> None:
+    """RuntimeError unless a parameter is (C,) in a dtype that goes with the input's, on the input's device.
+
+    Args:
+        name, label: the function, and what it calls the parameter, for messages.
+        parameter: a weight, a bias or a statistic.
+        x, shape: the input, and (C,).
+    """
+    if parameter.shape != shape:
         raise RuntimeError(
             f"{name}: got {label} of shape={list(parameter.shape)} and input of shape={list(x.shape)},"
-            f" need one element per channel, shape={[x.shape[1]]}."
+            f" need one element per channel, shape={list(shape)}."
         )
     require_parameter(name, label, parameter, x)
 
@@ -253,9 +195,8 @@ def checked_backward(
             raise RuntimeError(f"{name}: got {label}=None, need it with training={training}.")
         if value is not None:
             require_tensor(name, label, value)
-            check_parameter(name, label, value, x)
-    if not isinstance(eps, (float, int, torch.SymFloat)):
-        raise TypeError(f"{name}: got eps={eps!r}, need a float.")
+            require_channels(name, label, value, x, x.shape[1:2])
+    require_number(name, "eps", eps)
     # `scale` is the saved invstd in training, and the running variance otherwise.
     mean, scale = given
     dtype = (mean if weight is None else weight).dtype

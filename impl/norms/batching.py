@@ -144,7 +144,7 @@ def _channels(t: Tensor | None, dim: int | None, size: int) -> Tensor | None:
     return fold(t, dim, size, 0)
 
 
-def _gradients(grads: tuple[Tensor | None, ...], size: int, dims: Record, args: Record) -> Batched:
+def _unfolded(grads: tuple[Tensor | None, ...], size: int, dims: Record, args: Record) -> Batched:
     """Outputs and out_dims of a backward rule from (d_input, d_weight, d_bias) of folded channels."""
     d_input, *sums = grads
     channels = slice_shape(args.input, dims.input)[1]
@@ -191,7 +191,7 @@ def batch_norm_backward(op: Any, size: int, dims: Record, args: Record) -> Batch
         None if weight is None else _channels(weight.to(compute_dtype(dtype)), dims.weight, size),
         args.weight_dtype, args.bias_dtype, args.eps, args.output_mask,
     )  # fmt: skip
-    return _gradients(grads, size, dims, args)
+    return _unfolded(grads, size, dims, args)
 
 
 def _raised_channels(args: Record, dims: Record, size: int) -> list[Tensor | None]:
@@ -220,4 +220,4 @@ def batch_norm_evaluation_backward(op: Any, size: int, dims: Record, args: Recor
         fold(grad_out, dims.grad_out, size, 1), fold(x, dims.input, size, 1), *_raised_channels(args, dims, size),
         args.weight_dtype, args.bias_dtype, args.eps, args.output_mask,
     )  # fmt: skip
-    return _gradients(grads, size, dims, args)
+    return _unfolded(grads, size, dims, args)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..operator import arguments as checks
-from ..operator.precision import FLOATING, HALF, compute_dtype
+from ..operator import arguments
 from . import operators as ops
 
 
@@ -43,10 +43,7 @@ def group_norm(
 
     Source: Y. Wu, K. He, Group Normalization, arXiv:1803.08494, eq. 1, 2, 6 and 7.
     """
-    # A call that is right pays for cheap comparisons alone; a wrong one for finding out which rule it
-    # breaks.
-    if not _fits(input, num_groups, weight, bias, eps):
-        _check("group_norm", "num_groups", input, num_groups, weight, bias, eps)
+    _check_groups("group_norm", "num_groups", input, num_groups, weight, bias, eps)
     return ops.group_norm(input, weight, bias, num_groups, eps)[0]
 
 
@@ -75,8 +72,7 @@ def native_group_norm(
     """
     name = "native_group_norm"
     x = _as_channels(name, "input", input, N, C, HxW)
-    if not _fits(x, group, weight, bias, eps):
-        _check(name, "group", x, group, weight, bias, eps)
+    _check_groups(name, "group", x, group, weight, bias, eps)
     out, mean, rstd = ops.native_group_norm(x, weight, bias, group, eps)
     return out if x is input else out.reshape(input.shape), mean, rstd
 
@@ -116,88 +112,60 @@ def native_group_norm_backward(
     name = "native_group_norm_backward"
     x = _as_channels(name, "input", input, N, C, HxW)
     # aten's signature has neither bias nor eps here, so None and 0 stand in for them in the checks.
-    if not _fits(x, group, weight, None, 0.0):
-        _check(name, "group", x, group, weight, None, 0.0)
-    _check_backward(name, grad_out, input, (N, group), mean, rstd, output_mask)
+    _check_groups(name, "group", x, group, weight, None, 0.0)
+    arguments.require_backward_operands(name, grad_out, input, mean, rstd, (N, group))
+    mask = arguments.checked_mask(name, output_mask)
     if x is not input:
         grad_out = grad_out.reshape(x.shape)
     d_input, d_weight, d_bias = ops.group_norm_backward(
         grad_out, None, None, x, mean, rstd, weight, (input if weight is None else weight).dtype, group, None,
-        list(output_mask),
+        list(mask),
     )  # fmt: skip
     if d_input is not None and x is not input:
         d_input = d_input.reshape(input.shape)
     return d_input, d_weight, d_bias
 
 
-def _fits(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong.
-
-    Args:
-        x, groups, weight, bias, eps: as for `group_norm`, of any type.
-    """
-    if not isinstance(x, Tensor) or type(groups) is not int or type(eps) is not float:
-        return False
-    dtype = x.dtype
-    if dtype not in FLOATING or x.dim() < 2 or groups <= 0:
-        return False
-    channels = x.shape[1]
-    if channels % groups != 0:
-        return False
-    for parameter in (weight, bias):
-        if parameter is None:
-            continue
-        if not isinstance(parameter, Tensor) or parameter.dim() != 1 or parameter.shape[0] != channels:
-            return False
-        if parameter.dtype is not dtype and not (parameter.dtype is torch.float32 and dtype in HALF):
-            return False
-        if parameter.device != x.device:
-            return False
-    return True
-
-
 def _is_int(value: object) -> bool:
     # A bool is an int to Python, but True is no number of groups.
-    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+    return type(value) is int or (isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool))
 
 
-def _check(
-    name: str,
-    label: str,
-    x: Tensor,
-    groups: int,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-) -> None:
-    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int).
+def _check_groups(name: str, label: str, x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> None:
+    """Raises what is wrong with the arguments. Messages are made only then: a call that is right pays for the tests.
 
     Args:
         name, label: the function, and what it calls the number of groups, for messages.
         x, groups, weight, bias, eps: as for `group_norm`, of any type.
     """
-    checks.require_tensor(name, "input", x)
+    arguments.require_tensor(name, "input", x)
     if not _is_int(groups):
         raise TypeError(f"{name}: got {label}={groups!r}, need an int.")
-    if not isinstance(eps, (float, int, torch.SymFloat)):
-        raise TypeError(f"{name}: got eps={eps!r}, need a float.")
-    checks.require_floating(name, "input", x)
-    if x.dim() < 2:
-        raise RuntimeError(f"{name}: got input of shape={list(x.shape)}, need (N, C, *).")
-    if groups <= 0 or x.shape[1] % groups != 0:
+    arguments.require_number(name, "eps", eps)
+    arguments.require_floating(name, "input", x)
+    shape = x.shape
+    if len(shape) < 2:
+        raise RuntimeError(f"{name}: got input of shape={list(shape)}, need (N, C, *).")
+    if groups <= 0 or shape[1] % groups != 0:
         raise RuntimeError(
-            f"{name}: got {label}={groups} and input of shape={list(x.shape)},"
-            f" need {label} > 0 that divides the {x.shape[1]} channels."
+            f"{name}: got {label}={groups} and input of shape={list(shape)},"
+            f" need {label} > 0 that divides the {shape[1]} channels."
         )
-    for parameter_label, parameter in (("weight", weight), ("bias", bias)):
-        if parameter is not None:
-            _check_parameter(name, parameter_label, parameter, x)
+    parameters = (("weight", weight), ("bias", bias))
+    arguments.require_parameters(name, parameters, x, shape[1:2], _require_channels)
 
 
-def _check_parameter(name: str, label: str, parameter: Tensor, x: Tensor) -> None:
-    checks.require_tensor(name, label, parameter)
-    checks.require_shape(name, label, parameter, x.shape[1:2], "the input's channels")
-    checks.require_parameter(name, label, parameter, x)
+def _require_channels(name: str, label: str, parameter: Any, x: Tensor, shape: Any) -> None:
+    """Unless a weight or bias is (C,), in a dtype that goes with the input's, on its device: TypeError or RuntimeError.
+
+    Args:
+        name, label: the function, and what it calls the parameter, for messages.
+        parameter: of any type.
+        x, shape: the input, and (C,).
+    """
+    arguments.require_tensor(name, label, parameter)
+    arguments.require_shape(name, label, parameter, shape, "the input's channels")
+    arguments.require_parameter(name, label, parameter, x)
 
 
 def _as_channels(name: str, label: str, t: Tensor, n: int, channels: int, positions: int) -> Tensor:
@@ -208,7 +176,7 @@ def _as_channels(name: str, label: str, t: Tensor, n: int, channels: int, positi
         t: of n * channels * positions elements.
         n, channels, positions: N, C and HxW.
     """
-    checks.require_tensor(name, label, t)
+    arguments.require_tensor(name, label, t)
     for size_label, size in (("N", n), ("C", channels), ("HxW", positions)):
         if not _is_int(size):
             raise TypeError(f"{name}: got {size_label}={size!r}, need an int.")
@@ -221,39 +189,3 @@ def _as_channels(name: str, label: str, t: Tensor, n: int, channels: int, positi
             f" need {label} to have N * C * HxW elements."
         )
     return t.reshape(n, channels, positions)
-
-
-def _check_backward(
-    name: str,
-    grad_out: Tensor,
-    x: Tensor,
-    expected: tuple[int, int],
-    mean: Tensor,
-    rstd: Tensor,
-    output_mask: Sequence[bool],
-) -> None:
-    """Raises where an operand of the backward function does not fit the input.
-
-    Args:
-        name: the function that messages speak of.
-        grad_out, x: of one shape and dtype.
-        expected: the shape of the statistics.
-        mean, rstd: of that shape, float32 for a half-precision x.
-        output_mask: three bools.
-    """
-    for label, value in (("grad_out", grad_out), ("mean", mean), ("rstd", rstd)):
-        checks.require_tensor(name, label, value)
-        checks.require_device(name, label, value, "input", x)
-    if grad_out.shape != x.shape or grad_out.dtype is not x.dtype:
-        raise RuntimeError(
-            f"{name}: got grad_out of shape={list(grad_out.shape)}, dtype={grad_out.dtype},"
-            f" need the input's shape={list(x.shape)}, dtype={x.dtype}."
-        )
-    for label, value in (("mean", mean), ("rstd", rstd)):
-        if tuple(value.shape) != expected or value.dtype is not compute_dtype(x.dtype):
-            raise RuntimeError(
-                f"{name}: got {label} of shape={list(value.shape)}, dtype={value.dtype},"
-                f" need shape={list(expected)}, dtype={compute_dtype(x.dtype)}."
-            )
-    if len(output_mask) != 3:
-        raise RuntimeError(f"{name}: got output_mask={list(output_mask)}, need three bools.")

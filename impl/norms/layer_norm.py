@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..operator import arguments
-from ..operator.precision import FLOATING, HALF, compute_dtype
 from . import operators as ops
+from .layout import Rows
+
+_INTS = (int, torch.SymInt)
 
 
 def layer_norm(
@@ -38,13 +41,10 @@ def layer_norm(
 
     Source: J. L. Ba, J. R. Kiros, G. E. Hinton, Layer Normalization, arXiv:1607.06450, eq. 3-4.
     """
-    # Only a list is converted. A torch.Size is a tuple already, and what is neither is for `_check` to
+    # Only a list is converted. A torch.Size is a tuple already, and what is neither is for the check to
     # refuse.
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
-    # A call that is right pays for cheap comparisons alone; a wrong one for finding out which rule it
-    # breaks.
-    if not _fits(input, shape, weight, bias, eps):
-        _check("layer_norm", input, shape, weight, bias, eps)
+    _check_rows("layer_norm", input, shape, weight, bias, eps)
     return ops.layer_norm(input, weight, bias, len(shape), eps)[0]
 
 
@@ -69,8 +69,7 @@ def native_layer_norm(
         As `layer_norm`.
     """
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
-    if not _fits(input, shape, weight, bias, eps):
-        _check("native_layer_norm", input, shape, weight, bias, eps)
+    _check_rows("native_layer_norm", input, shape, weight, bias, eps)
     return ops.native_layer_norm(input, weight, bias, len(shape), eps)
 
 
@@ -108,130 +107,49 @@ def native_layer_norm_backward(
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     name = "native_layer_norm_backward"
     # This op is given no eps; 0 takes its place in the checks, which the forward op shares.
-    if not _fits(input, shape, weight, bias, 0.0):
-        _check(name, input, shape, weight, bias, 0.0)
-    _check_backward(name, grad_out, input, shape, mean, rstd, output_mask)
+    _check_rows(name, input, shape, weight, bias, 0.0)
+    arguments.require_backward_operands(
+        name, grad_out, input, mean, rstd, Rows(len(shape)).statistics_shape(input.shape)
+    )
     return ops.layer_norm_backward(
         grad_out, None, None, input, mean, rstd, weight, None if bias is None else bias.dtype,
-        len(shape), None, 0, list(output_mask),
+        len(shape), None, 0, list(arguments.checked_mask(name, output_mask)),
     )  # fmt: skip
 
 
-def _fits(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong.
-
-    Args:
-        x, shape, weight, bias, eps: as for `layer_norm`, of any type.
-    """
-    if not isinstance(x, Tensor) or not isinstance(shape, tuple) or type(eps) is not float:
-        return False
-    dtype = x.dtype
-    if not shape or dtype not in FLOATING or x.shape[-len(shape) :] != shape:
-        return False
-    for size in shape:  # 4.0 == 4, and torch takes no floats here
-        if type(size) is not int:
-            return False
-    for parameter in (weight, bias):
-        if parameter is None:
-            continue
-        if not isinstance(parameter, Tensor) or parameter.shape != shape:
-            return False
-        if parameter.dtype is not dtype and not (parameter.dtype is torch.float32 and dtype in HALF):
-            return False
-        if parameter.device != x.device:
-            return False
-    return True
-
-
-def _check(
-    name: str,
-    x: Tensor,
-    shape: Sequence[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-) -> None:
-    """Raises what is wrong with the arguments; returns when they are right after all (eps given as an int).
+def _check_rows(name: str, x: Any, shape: Any, weight: Any, bias: Any, eps: Any) -> None:
+    """Raises what is wrong with the arguments. Messages are made only then: a call that is right pays for the tests.
 
     Args:
         name: the function that messages speak of.
-        x, shape, weight, bias, eps: as for `layer_norm`, of any type.
+        x, shape, weight, bias, eps: as for `layer_norm`, of any type, the shape no list.
     """
-    _check_types(name, {"input": x, "weight": weight, "bias": bias}, shape, eps)
+    parameters = (("weight", weight), ("bias", bias))
+    arguments.require_tensors(name, x, parameters)
+    right = isinstance(shape, tuple)
+    for size in shape if right else ():
+        right = right and isinstance(size, _INTS)  # 4.0 == 4, and torch takes no floats here
+    if not right:
+        raise TypeError(f"{name}: got normalized_shape={shape!r}, need a tuple of ints.")
+    arguments.require_number(name, "eps", eps)
     if not shape:
         raise RuntimeError(f"{name}: got normalized_shape={list(shape)}, need at least one dim.")
     arguments.require_floating(name, "input", x)
-    if tuple(x.shape[-len(shape) :]) != tuple(shape):
+    if x.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"{name}: got normalized_shape={list(shape)} and input of shape={list(x.shape)},"
             " need the input's trailing dims to be normalized_shape."
         )
-    for label, parameter in (("weight", weight), ("bias", bias)):
-        if parameter is not None:
-            _check_parameter(name, label, parameter, x, shape)
+    arguments.require_parameters(name, parameters, x, shape, _require_row)
 
 
-def _check_types(name: str, tensors: dict[str, Tensor | None], shape: Sequence[int], eps: float) -> None:
-    for label, value in tensors.items():
-        if not isinstance(value, Tensor) and (value is not None or label == "input"):
-            raise TypeError(f"{name}: got {label}={value!r}, need a Tensor.")
-    if not isinstance(shape, (tuple, list)) or not all(isinstance(size, (int, torch.SymInt)) for size in shape):
-        raise TypeError(f"{name}: got normalized_shape={shape!r}, need a tuple of ints.")
-    if not isinstance(eps, (float, int, torch.SymFloat)):
-        raise TypeError(f"{name}: got eps={eps!r}, need a float.")
-
-
-def _check_parameter(name: str, label: str, parameter: Tensor, x: Tensor, shape: Sequence[int]) -> None:
-    """RuntimeError unless a weight or bias fits the input.
+def _require_row(name: str, label: str, parameter: Any, x: Tensor, shape: Any) -> None:
+    """RuntimeError unless a weight or bias is one row, in a dtype that goes with the input's, on its device.
 
     Args:
         name, label: the function, and what it calls the parameter, for messages.
         parameter: a tensor.
         x, shape: the input and its normalized_shape.
     """
-    if tuple(parameter.shape) != tuple(shape):
-        raise RuntimeError(
-            f"{name}: got {label} of shape={list(parameter.shape)}, need normalized_shape={list(shape)}."
-        )
+    arguments.require_shape(name, label, parameter, shape, "normalized_shape")
     arguments.require_parameter(name, label, parameter, x)
-
-
-def _check_backward(
-    name: str,
-    grad_out: Tensor,
-    x: Tensor,
-    shape: Sequence[int],
-    mean: Tensor,
-    rstd: Tensor,
-    output_mask: Sequence[bool],
-) -> None:
-    """Raises where an operand of the backward function does not fit the input.
-
-    Args:
-        name: the function that messages speak of.
-        grad_out, x: of one shape and dtype.
-        shape: normalized_shape.
-        mean, rstd: (*lead, 1, ..., 1), float32 for a half-precision x.
-        output_mask: three bools.
-    """
-    for label, value in (("grad_out", grad_out), ("mean", mean), ("rstd", rstd)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name}: got {label}={value!r}, need a Tensor.")
-        if value.device != x.device:
-            raise RuntimeError(
-                f"{name}: got {label} on device={value.device} and input on device={x.device}, need one device."
-            )
-    if grad_out.shape != x.shape or grad_out.dtype is not x.dtype:
-        raise RuntimeError(
-            f"{name}: got grad_out of shape={list(grad_out.shape)}, dtype={grad_out.dtype},"
-            f" need the input's shape={list(x.shape)}, dtype={x.dtype}."
-        )
-    expected = (*x.shape[: x.dim() - len(shape)], *(1,) * len(shape))
-    for label, value in (("mean", mean), ("rstd", rstd)):
-        if tuple(value.shape) != expected or value.dtype is not compute_dtype(x.dtype):
-            raise RuntimeError(
-                f"{name}: got {label} of shape={list(value.shape)}, dtype={value.dtype},"
-                f" need shape={list(expected)}, dtype={compute_dtype(x.dtype)}."
-            )
-    if len(output_mask) != 3:
-        raise RuntimeError(f"{name}: got output_mask={list(output_mask)}, need three bools.")

@@ -6,6 +6,7 @@ kinds of sharing are whole dims, and knows the shapes of what an op returns.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple, Protocol
 
@@ -83,7 +84,7 @@ class Rows(NamedTuple):
         return affine.reshape(*batch, *(1,) * (ndim - self.batch_ndim - self.row_ndim), *row)
 
     def collect(self, t: Tensor) -> Tensor:
-        return _sum(t, tuple(range(self.batch_ndim, t.dim() - self.row_ndim)))
+        return _summed(t, tuple(range(self.batch_ndim, t.dim() - self.row_ndim)))
 
     def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:
         return (*shape[: len(shape) - self.row_ndim], *(1,) * self.row_ndim)
@@ -93,6 +94,10 @@ class Rows(NamedTuple):
 
     def empty_like(self, x: Tensor) -> Tensor:
         return x.new_empty(x.shape)
+
+
+#: `Rows`, made once for each pair of numbers: a call in reverse mode asks for it three times.
+rows_of = functools.cache(Rows)
 
 
 class Groups(NamedTuple):
@@ -122,7 +127,7 @@ class Groups(NamedTuple):
     def collect(self, t: Tensor) -> Tensor:
         # What is left after samples and positions is (groups, channels per group). Groups are contiguous
         # runs of channels, so flattening gives the channels in order.
-        return _sum(t, (0, 3)).flatten()
+        return _summed(t, (0, 3)).flatten()
 
     def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:
         return (shape[0], self.groups)
@@ -158,7 +163,7 @@ class Channels(NamedTuple):
 
     def collect(self, t: Tensor) -> Tensor:
         # The dim of channels per group, of size 1, goes with the flattening.
-        return _sum(t, (0, 3)).flatten()
+        return _summed(t, (0, 3)).flatten()
 
     def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:
         return (self.channels,)
@@ -187,5 +192,5 @@ def memory_format(x: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _sum(t: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _summed(t: Tensor, dims: tuple[int, ...]) -> Tensor:
     return sums.total(t, dims, dtype=compute_dtype(t.dtype))

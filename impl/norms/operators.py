@@ -16,15 +16,14 @@ from torch import Tensor
 from ..operator.operator import Kernels, Operator
 from ..operator.records import Record
 from . import batching, rules
-from .expressions import Gradients
 from .kernels_cpu import batch_norm as batch_cpu
 from .kernels_cpu import group_norm as group_cpu
 from .kernels_cpu import layer_norm as layer_cpu
 from .kernels_cuda import batch_norm as batch_cuda
 from .kernels_cuda import group_norm as group_cuda
 from .kernels_cuda import layer_norm as layer_cuda
-from .layout import Channels, Groups, Rows
-from .rules import Norm, Saved, SavedConstants, Wanted
+from .layout import Channels, Groups, Rows, rows_of
+from .rules import Backward, Norm, SavedNorm
 
 _AUTOCAST = (("cuda", torch.float32),)  # as torch: layer and group norm autocast to float32 on CUDA, not on CPU
 _OUTPUTS = ("out", "mean", "rstd")
@@ -34,34 +33,33 @@ _GRADIENTS = ("input", "weight", "bias")
 
 
 def _rows(args: Record) -> Rows:
-    return Rows(args.row_ndim)
+    return rows_of(args.row_ndim)
 
 
 def _batched_rows(args: Record) -> Rows:
-    return Rows(args.row_ndim, args.batch_ndim)
+    return rows_of(args.row_ndim, args.batch_ndim)
 
 
-def _differentiate_rows(
-    saved: Saved[Rows], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
-) -> Gradients:
-    """The backward op's gradients from what layer norm has saved.
+_rows_backward = Backward(_batched_rows)
 
-    Args:
-        saved: what the forward op kept.
-        grad_out, grad_mean, grad_rstd: cotangents of its outputs; None for zero.
-        wanted: which gradients to compute.
-    """
-    x, mean, rstd = saved.input, saved.mean, saved.rstd
-    assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
+layer_norm_backward = Operator(
+    "layer_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input,"
+    " Tensor mean, Tensor rstd, Tensor? weight, ScalarType? bias_dtype, int row_ndim, float? eps,"
+    " int batch_ndim, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+    Kernels(layer_cpu.layer_norm_backward, layer_cuda.layer_norm_backward, _rows_backward.fake),
+    batching.layer_norm_backward,
+    _rows_backward.derivatives(),
+    outputs=_GRADIENTS,
+)
+
+
+def _of_rows(saved: SavedNorm[Rows]) -> tuple[object, ...]:
     # eps goes along for the derivatives of the backward op. Its values are those of mean and rstd, but the
     # expression behind its derivatives is exact only if it need not find eps from the rounded rstd.
-    return layer_norm_backward(
-        grad_out, grad_mean, grad_rstd, x, mean, rstd, rules.weight_or_zeros(saved), saved.bias_dtype,
-        saved.layout.row_ndim, saved.eps, 0, wanted,
-    )  # fmt: skip
+    return rules.weight_or_zeros(saved), saved.bias_dtype, saved.layout.row_ndim, saved.eps, 0
 
 
-_layer = Norm(_rows, _batched_rows, _differentiate_rows)
+_layer = Norm(_rows, layer_norm_backward, _of_rows)
 
 layer_norm = Operator(
     "layer_norm(Tensor input, Tensor? weight, Tensor? bias, int row_ndim, float eps) -> (Tensor, Tensor, Tensor)",
@@ -78,15 +76,6 @@ native_layer_norm = Operator(
     _layer.forward_rules(statistics=True),
     outputs=_OUTPUTS,
 )
-layer_norm_backward = Operator(
-    "layer_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input,"
-    " Tensor mean, Tensor rstd, Tensor? weight, ScalarType? bias_dtype, int row_ndim, float? eps,"
-    " int batch_ndim, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-    Kernels(layer_cpu.layer_norm_backward, layer_cuda.layer_norm_backward, _layer.backward_fake),
-    batching.layer_norm_backward,
-    _layer.backward_derivatives(),
-    outputs=_GRADIENTS,
-)
 
 # ------------------------------------------------------------------------------------------------------ group norm
 
@@ -95,23 +84,24 @@ def _groups(args: Record) -> Groups:
     return Groups(args.groups)
 
 
-def _differentiate_groups(
-    saved: Saved[Groups], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
-) -> Gradients:
-    """The backward op's gradients from what group norm has saved.
+_groups_backward = Backward(_groups)
 
-    Args:
-        saved, grad_out, grad_mean, grad_rstd, wanted: as for `_differentiate_rows`.
-    """
-    x, mean, rstd = saved.input, saved.mean, saved.rstd
-    assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
-    return group_norm_backward(
-        grad_out, grad_mean, grad_rstd, x, mean, rstd, rules.weight_or_zeros(saved), saved.bias_dtype,
-        saved.layout.groups, saved.eps, wanted,
-    )  # fmt: skip
+group_norm_backward = Operator(
+    "group_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input, Tensor mean, Tensor rstd,"
+    " Tensor? weight, ScalarType? bias_dtype, int groups, float? eps, bool[3] output_mask)"
+    " -> (Tensor, Tensor, Tensor)",
+    Kernels(group_cpu.group_norm_backward, group_cuda.group_norm_backward, _groups_backward.fake),
+    batching.group_norm_backward,
+    _groups_backward.derivatives(),
+    outputs=_GRADIENTS,
+)
 
 
-_group = Norm(_groups, _groups, _differentiate_groups)
+def _of_groups(saved: SavedNorm[Groups]) -> tuple[object, ...]:
+    return rules.weight_or_zeros(saved), saved.bias_dtype, saved.layout.groups, saved.eps
+
+
+_group = Norm(_groups, group_norm_backward, _of_groups)
 
 group_norm = Operator(
     "group_norm(Tensor input, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)",
@@ -128,15 +118,6 @@ native_group_norm = Operator(
     _group.forward_rules(statistics=True),
     outputs=_OUTPUTS,
 )
-group_norm_backward = Operator(
-    "group_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input, Tensor mean, Tensor rstd,"
-    " Tensor? weight, ScalarType? bias_dtype, int groups, float? eps, bool[3] output_mask)"
-    " -> (Tensor, Tensor, Tensor)",
-    Kernels(group_cpu.group_norm_backward, group_cuda.group_norm_backward, _group.backward_fake),
-    batching.group_norm_backward,
-    _group.backward_derivatives(),
-    outputs=_GRADIENTS,
-)
 
 # ------------------------------------------------------------------------------------------------------ batch norm
 
@@ -145,22 +126,29 @@ def _channels(args: Record) -> Channels:
     return Channels(args.input.shape[1])
 
 
-def _differentiate_channels(
-    saved: Saved[Channels], grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, wanted: Wanted
-) -> Gradients:
-    """The backward op's gradients from what batch norm in training has saved.
+_channels_backward = Backward(_channels)
 
-    Args:
-        saved, grad_out, grad_mean, grad_rstd, wanted: as for `_differentiate_rows`.
-    """
-    x, mean, rstd = saved.input, saved.mean, saved.rstd
-    assert x is not None and mean is not None and rstd is not None  # noqa: PT018 (once, for speed)
+batch_norm_backward = Operator(
+    "batch_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_invstd, Tensor input, Tensor mean,"
+    " Tensor invstd, Tensor? weight, ScalarType weight_dtype, ScalarType bias_dtype, float? eps, bool[3] output_mask)"
+    " -> (Tensor, Tensor, Tensor)",
+    Kernels(batch_cpu.batch_norm_backward, batch_cuda.batch_norm_backward, _channels_backward.fake),
+    batching.batch_norm_backward,
+    _channels_backward.derivatives(),
+    outputs=_GRADIENTS,
+    renamed={"invstd": "rstd", "grad_invstd": "grad_rstd"},  # batch norm's name for what the other norms call rstd
+)
+
+
+def _of_channels(saved: SavedNorm[Channels]) -> tuple[object, ...]:
+    assert saved.input is not None
     # aten's backward returns d_weight and d_bias whether or not there are parameters, so their dtypes are
     # always given. Without a parameter nobody asks for its gradient, and the input's dtype serves.
-    return batch_norm_backward(
-        grad_out, grad_mean, grad_rstd, x, mean, rstd, saved.weight, saved.weight_dtype or x.dtype,
-        saved.bias_dtype or x.dtype, saved.eps, wanted,
-    )  # fmt: skip
+    dtype = saved.input.dtype
+    return saved.weight, saved.weight_dtype or dtype, saved.bias_dtype or dtype, saved.eps
+
+
+_batch = Norm(_channels, batch_norm_backward, _of_channels)
 
 
 def _training_fake(args: Record) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -168,8 +156,6 @@ def _training_fake(args: Record) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     # The moments are mean and unbiased variance, one row each, in the dtype of the statistics.
     return out, mean, rstd, mean.new_empty((2, mean.shape[0]))
 
-
-_batch = Norm(_channels, _channels, _differentiate_channels)
 
 # Batch norm has no autocast rule in torch either: it takes a half-precision input beside float32 parameters.
 batch_norm_training = Operator(
@@ -180,45 +166,14 @@ batch_norm_training = Operator(
     _batch.forward_rules(statistics=True, others=("moments",)),
     outputs=(*_OUTPUTS, "moments"),
 )
-batch_norm_backward = Operator(
-    "batch_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_invstd, Tensor input, Tensor mean,"
-    " Tensor invstd, Tensor? weight, ScalarType weight_dtype, ScalarType bias_dtype, float? eps, bool[3] output_mask)"
-    " -> (Tensor, Tensor, Tensor)",
-    Kernels(batch_cpu.batch_norm_backward, batch_cuda.batch_norm_backward, _batch.backward_fake),
-    batching.batch_norm_backward,
-    _batch.backward_derivatives(),
-    outputs=_GRADIENTS,
-    renamed={"invstd": "rstd", "grad_invstd": "grad_rstd"},  # batch norm's name for what the other norms call rstd
-)
 
 # ---------------------------------------------------------------------------------- batch norm by running statistics
-
-
-def _differentiate_constants(saved: SavedConstants, grad_out: Tensor, wanted: Wanted) -> Gradients:
-    assert saved.input is not None
-    assert saved.mean is not None
-    assert saved.var is not None
-    return batch_norm_evaluation_backward(
-        grad_out, saved.input, saved.mean, saved.var, saved.weight, saved.weight_dtype, saved.bias_dtype, saved.eps,
-        wanted,
-    )  # fmt: skip
 
 
 def _evaluation_fake(args: Record) -> Tensor:
     return _channels(args).empty_like(args.input)
 
 
-def _evaluation_backward_fake(args: Record) -> Gradients:
-    return rules.fake_gradients(args, _channels(args))
-
-
-batch_norm_evaluation = Operator(
-    "batch_norm_evaluation(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var,"
-    " float eps) -> Tensor",
-    Kernels(batch_cpu.batch_norm_evaluation, batch_cuda.batch_norm_evaluation, _evaluation_fake),
-    batching.batch_norm_evaluation,
-    rules.constants_rules(_channels, _differentiate_constants),
-)
 batch_norm_evaluation_backward = Operator(
     "batch_norm_evaluation_backward(Tensor grad_out, Tensor input, Tensor running_mean, Tensor running_var,"
     " Tensor? weight, ScalarType weight_dtype, ScalarType bias_dtype, float eps, bool[3] output_mask)"
@@ -226,9 +181,16 @@ batch_norm_evaluation_backward = Operator(
     Kernels(
         batch_cpu.batch_norm_evaluation_backward,
         batch_cuda.batch_norm_evaluation_backward,
-        _evaluation_backward_fake,
+        _channels_backward.fake,
     ),
     batching.batch_norm_evaluation_backward,
     rules.constants_derivatives(_channels),
     outputs=_GRADIENTS,
+)
+batch_norm_evaluation = Operator(
+    "batch_norm_evaluation(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var,"
+    " float eps) -> Tensor",
+    Kernels(batch_cpu.batch_norm_evaluation, batch_cuda.batch_norm_evaluation, _evaluation_fake),
+    batching.batch_norm_evaluation,
+    rules.constants_rules(_channels, batch_norm_evaluation_backward),
 )

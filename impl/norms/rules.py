@@ -18,21 +18,18 @@ import torch
 from torch import Tensor
 
 from ..operator.expression import Expression
+from ..operator.operator import Operator
 from ..operator.precision import compute_dtype
-from ..operator.records import Grads, Record
+from ..operator.records import Grads, Record, new
 from ..operator.rules import Rules
 from . import expressions
 from .expressions import Gradients
 from .layout import Layout
 
-Wanted = tuple[bool, bool, bool]
-"""Which gradients to compute: those of input, weight and bias."""
-
-
 L = TypeVar("L", bound=Layout)
 
 
-class Saved(NamedTuple, Generic[L]):
+class SavedNorm(NamedTuple, Generic[L]):
     """What a forward op keeps for its backward rule; the tensors are None where only the bias needs a gradient.
 
     Attributes:
@@ -52,22 +49,19 @@ class Saved(NamedTuple, Generic[L]):
     eps: float
 
 
-Differentiate = Callable[[Saved[L], Tensor, Tensor | None, Tensor | None, Wanted], Gradients]
-"""(saved, grad_out, grad_mean, grad_rstd, wanted) -> gradients, by a call of the backward op."""
-
-
 @dataclass(frozen=True, slots=True)
 class Norm(Generic[L]):
-    """The rules of one norm's forward ops and backward op.
+    """The rules of one norm's forward ops.
 
     Attributes:
-        layout, backward_layout: the layout for the arguments of a forward op, and of the backward op.
-        differentiate: the call of the backward op.
+        layout: the layout for the arguments of a forward op.
+        backward_op: an op of (grad_out, grad_mean, grad_rstd, input, mean, rstd, ..., output_mask).
+        operands: what stands between rstd and output_mask there, from what the forward op has saved.
     """
 
     layout: Callable[[Record], L]
-    backward_layout: Callable[[Record], L]
-    differentiate: Differentiate[L]
+    backward_op: Operator[*tuple[Any, ...], Any]
+    operands: Callable[[SavedNorm[L]], tuple[object, ...]]
 
     def fake(self, args: Record) -> tuple[Tensor, Tensor, Tensor]:
         """Fake (out, mean, rstd)."""
@@ -75,7 +69,7 @@ class Norm(Generic[L]):
         shape, dtype = layout.statistics_shape(x.shape), compute_dtype(x.dtype)
         return layout.empty_like(x), x.new_empty(shape, dtype=dtype), x.new_empty(shape, dtype=dtype)
 
-    def forward_rules(self, *, statistics: bool, others: tuple[str, ...] = ()) -> Rules[Saved[L]]:
+    def forward_rules(self, *, statistics: bool, others: tuple[str, ...] = ()) -> Rules[SavedNorm[L]]:
         """The rules of a forward op.
 
         Args:
@@ -87,9 +81,11 @@ class Norm(Generic[L]):
             out, mean, rstd = self._tangents(args, tangents, statistics)
             return out, mean, rstd, *(None for _ in others)
 
-        return Rules(self._save, self._backward, jvp, (*(() if statistics else ("mean", "rstd")), *others))
+        return Rules(
+            self._saved, self._gradients_of_arguments, jvp, (*(() if statistics else ("mean", "rstd")), *others)
+        )
 
-    def _save(self, args: Record, outputs: Record, needs: Record) -> Saved[L]:
+    def _saved(self, args: Record, outputs: Record, needs: Record) -> SavedNorm[L]:
         x, weight, bias, mean, rstd = args.input, args.weight, args.bias, outputs.mean, outputs.rstd
         weight_dtype = None if weight is None else weight.dtype
         bias_dtype = None if bias is None else bias.dtype
@@ -99,9 +95,12 @@ class Norm(Generic[L]):
             weight = None
             if not needs.weight:
                 x = mean = rstd = None
-        return Saved(x, weight, mean, rstd, weight_dtype, bias_dtype, self.layout(args), args.eps)
+        saved: SavedNorm[L] = new(
+            SavedNorm, (x, weight, mean, rstd, weight_dtype, bias_dtype, self.layout(args), args.eps)
+        )
+        return saved
 
-    def _backward(self, saved: Saved[L], needs: Record, cotangents: Record) -> Grads:
+    def _gradients_of_arguments(self, saved: SavedNorm[L], needs: Record, cotangents: Record) -> Grads:
         """One call of the backward op; a bias gradient alone is a sum."""
         grad_out = cotangents.out
         if saved.input is None:
@@ -111,7 +110,10 @@ class Norm(Generic[L]):
         if grad_out is None:  # only the statistics have cotangents
             grad_out = torch.zeros_like(saved.input, memory_format=torch.contiguous_format)
         wanted = (needs.input, needs.weight, needs.bias)
-        d_input, d_weight, d_bias = self.differentiate(saved, grad_out, cotangents.mean, cotangents.rstd, wanted)
+        d_input, d_weight, d_bias = self.backward_op(
+            grad_out, cotangents.mean, cotangents.rstd, saved.input, saved.mean, saved.rstd, *self.operands(saved),
+            wanted,
+        )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 
     def _tangents(
@@ -130,37 +132,54 @@ class Norm(Generic[L]):
             return out, x.new_zeros(shape, dtype=dtype), x.new_zeros(shape, dtype=dtype)
         return out, layout.flat_statistics(mean), layout.flat_statistics(rstd)
 
-    def backward_fake(self, args: Record) -> Gradients:
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """The rules of one norm's backward op.
+
+    Attributes:
+        layout: the layout for its arguments.
+    """
+
+    layout: Callable[[Record], Layout]
+
+    def fake(self, args: Record) -> Gradients:
         """Fake (d_input, d_weight, d_bias), None where not wanted."""
-        return fake_gradients(args, self.backward_layout(args))
+        x, layout, wanted = args.input, self.layout(args), _wanted(args)
+        shape, weight = layout.affine_shape(x.shape), args.weight
+        dtype = args.weight_dtype if hasattr(args, "weight_dtype") else None if weight is None else weight.dtype
+        return (
+            layout.empty_like(x) if wanted[0] else None,
+            x.new_empty(shape, dtype=dtype) if wanted[1] else None,
+            x.new_empty(shape, dtype=args.bias_dtype) if wanted[2] else None,
+        )
 
-    def backward_derivatives(self) -> Expression:
-        """The backward op as an expression of grad_out, input, weight and the cotangents of the statistics."""
+    def derivatives(self) -> Expression:
+        """The op as an expression of grad_out, input, weight and the cotangents of the statistics."""
+        return Expression(self._slopes)
 
-        def slopes(args: Record) -> Gradients:
-            # The mean is an argument of the op and not read here: it counts as the function of the input
-            # that it is, and the expression computes it again.
-            layout = self.backward_layout(args)
-            grad_mean, grad_rstd = (
-                None if t is None else layout.view_statistics(t) for t in (args.grad_mean, args.grad_rstd)
-            )
-            d_input, d_weight, d_bias = expressions.gradients(
-                layout,
-                layout.view(args.grad_out),
-                layout.view(args.input),
-                args.weight,
-                eps=args.eps,
-                rstd=layout.view_statistics(args.rstd),
-                grad_mean=grad_mean,
-                grad_rstd=grad_rstd,
-                wanted=wanted_of(args),
-            )
-            return None if d_input is None else d_input.reshape(args.input.shape), d_weight, d_bias
-
-        return Expression(slopes)
+    def _slopes(self, args: Record) -> Gradients:
+        # The mean is an argument of the op and not read here: it counts as the function of the input
+        # that it is, and the expression computes it again.
+        layout = self.layout(args)
+        grad_mean, grad_rstd = (
+            None if t is None else layout.view_statistics(t) for t in (args.grad_mean, args.grad_rstd)
+        )
+        d_input, d_weight, d_bias = expressions.gradients(
+            layout,
+            layout.view(args.grad_out),
+            layout.view(args.input),
+            args.weight,
+            eps=args.eps,
+            rstd=layout.view_statistics(args.rstd),
+            grad_mean=grad_mean,
+            grad_rstd=grad_rstd,
+            wanted=_wanted(args),
+        )
+        return None if d_input is None else d_input.reshape(args.input.shape), d_weight, d_bias
 
 
-def wanted_of(args: Record) -> Wanted:
+def _wanted(args: Record) -> tuple[bool, bool, bool]:
     """The gradients that a call of a backward op asks for, and that it has a parameter for."""
     mask = args.output_mask
     # Batch norm's backward op has `weight_dtype` in its schema and returns d_weight without a weight, too.
@@ -168,19 +187,7 @@ def wanted_of(args: Record) -> Wanted:
     return mask[0], mask[1] and has_weight, mask[2] and args.bias_dtype is not None
 
 
-def fake_gradients(args: Record, layout: Layout) -> Gradients:
-    """Fake gradients of a backward op's call."""
-    x, wanted = args.input, wanted_of(args)
-    shape = layout.affine_shape(x.shape)
-    dtype = args.weight_dtype if hasattr(args, "weight_dtype") else None if args.weight is None else args.weight.dtype
-    return (
-        layout.empty_like(x) if wanted[0] else None,
-        x.new_empty(shape, dtype=dtype) if wanted[1] else None,
-        x.new_empty(shape, dtype=args.bias_dtype) if wanted[2] else None,
-    )
-
-
-def weight_or_zeros(saved: Saved[Any]) -> Tensor | None:
+def weight_or_zeros(saved: SavedNorm[Any]) -> Tensor | None:
     """The weight for a call of the backward op: for d_weight alone, which needs no more than shape and dtype, zeros."""
     if saved.weight is not None or saved.weight_dtype is None or saved.input is None:
         return saved.weight
@@ -203,10 +210,9 @@ class SavedConstants(NamedTuple):
     eps: float
 
 
-DifferentiateConstants = Callable[[SavedConstants, Tensor, Wanted], Gradients]
-
-
-def constants_rules(layout: Callable[[Record], Layout], differentiate: DifferentiateConstants) -> Rules[SavedConstants]:
+def constants_rules(
+    layout: Callable[[Record], Layout], backward_op: Operator[*tuple[Any, ...], Any]
+) -> Rules[SavedConstants]:
     """The rules of a norm by running statistics, which take no gradient: an affine map per channel."""
 
     def save(args: Record, outputs: Record, needs: Record) -> SavedConstants:
@@ -228,7 +234,10 @@ def constants_rules(layout: Callable[[Record], Layout], differentiate: Different
                 return {}
             return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
         wanted = (needs.input, needs.weight, needs.bias)
-        d_input, d_weight, d_bias = differentiate(saved, grad_out, wanted)
+        d_input, d_weight, d_bias = backward_op(
+            grad_out, saved.input, saved.mean, saved.var, saved.weight, saved.weight_dtype, saved.bias_dtype, saved.eps,
+            wanted,
+        )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 
     def jvp(args: Record, tangents: Record) -> Tensor:

@@ -26,7 +26,7 @@ NOT_BATCHED = (
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
-def _update(running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, momentum: float) -> None:
+def _update_statistics(running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, momentum: float) -> None:
     """running = (1 - momentum) running + momentum moment, rounded once; a moment broadcasts against its statistic.
 
     Args:
@@ -45,7 +45,7 @@ def _update(running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor
                 running.mul_(1.0 - momentum).add_(moment, alpha=momentum)
 
 
-def _update_vmap(info: Any, in_dims: Any, *args: Any) -> tuple[None, None]:
+def _update_statistics_vmap(info: Any, in_dims: Any, *args: Any) -> tuple[None, None]:
     """Batched statistics in one call; a batched moment cannot be written to a statistic that is not batched."""
     for statistic, moment in ((0, 2), (1, 3)):
         # There is one statistic and a moment per batch index: no single value could be written to it.
@@ -62,17 +62,17 @@ def _update_vmap(info: Any, in_dims: Any, *args: Any) -> tuple[None, None]:
     return None, None
 
 
-def _count(num_batches_tracked: Tensor) -> None:
+def _count_batch(num_batches_tracked: Tensor) -> None:
     with torch.no_grad():
         num_batches_tracked.add_(1)
 
 
-def _count_vmap(info: Any, in_dims: Any, num_batches_tracked: Tensor) -> tuple[None, None]:
+def _count_batch_vmap(info: Any, in_dims: Any, num_batches_tracked: Tensor) -> tuple[None, None]:
     count(num_batches_tracked)
     return None, None
 
 
-def _plain(args: Any) -> bool:
+def _only_plain(args: Any) -> bool:
     """Whether plain tensors alone take part, with nobody watching: then the kernel is all there is to a call."""
     if torch.compiler.is_compiling() or private.transforms_active() or private.dispatch_mode_count():
         return False
@@ -101,7 +101,7 @@ def _define(schema: str, kernel: Any, vmap: Any) -> Any:
     LIBRARY.impl(name, autograd_kernel, "Autograd")
 
     def call(*args: Any) -> None:
-        (kernel if _plain(args) else overload)(*args)
+        (kernel if _only_plain(args) else overload)(*args)
 
     return call
 
@@ -109,7 +109,7 @@ def _define(schema: str, kernel: Any, vmap: Any) -> Any:
 update = _define(
     "update_running_statistics(Tensor(a!) running_mean, Tensor(b!) running_var, Tensor mean, Tensor var,"
     " float momentum) -> ()",
-    _update,
-    _update_vmap,
+    _update_statistics,
+    _update_statistics_vmap,
 )
-count = _define("count_batch(Tensor(a!) num_batches_tracked) -> ()", _count, _count_vmap)
+count = _define("count_batch(Tensor(a!) num_batches_tracked) -> ()", _count_batch, _count_batch_vmap)

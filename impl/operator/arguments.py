@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .precision import FLOATING, HALF
+from .precision import FLOATING, HALF, compute_dtype
 
 
 def require_tensor(op: str, label: str, value: Any) -> None:
     """TypeError unless `value` is a Tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{op}: got {label}={value!r}, need a Tensor.")
+
+
+_NUMBERS = (float, int, torch.SymFloat)
+
+Labelled = tuple[tuple[str, Any], ...]
+"""(label, value) of arguments of one kind, of any type."""
+
+
+def require_tensors(op: str, x: Any, parameters: Labelled) -> None:
+    """TypeError unless the input is a Tensor, and each of the parameters a Tensor or None."""
+    if not isinstance(x, Tensor):
+        require_tensor(op, "input", x)
+    for label, value in parameters:
+        if value is not None and not isinstance(value, Tensor):
+            require_tensor(op, label, value)
+
+
+def require_number(op: str, label: str, value: Any) -> None:
+    """TypeError unless `value` is a float or an int."""
+    if type(value) is not float and not isinstance(value, _NUMBERS):  # the first is quick, and mostly decides
+        raise TypeError(f"{op}: got {label}={value!r}, need a float.")
 
 
 def require_floating(op: str, label: str, tensor: Tensor) -> None:
@@ -79,3 +101,66 @@ def require_parameter(op: str, label: str, parameter: Tensor, x: Tensor) -> None
             " need the input's dtype, or float32 with a bfloat16 or float16 input."
         )
     require_device(op, label, parameter, "input", x)
+
+
+def require_int(op: str, label: str, value: object) -> None:
+    """TypeError unless `value` is an int, or a symbolic one; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        raise TypeError(f"{op}: got {label}={value!r}, need an int.")
+
+
+def require_parameters(
+    op: str, parameters: Labelled, x: Tensor, shape: Any, require: Callable[[str, str, Any, Tensor, Any], None]
+) -> None:
+    """Unless each parameter is None, or a Tensor that goes with the input: what `require` raises.
+
+    Args:
+        op: the name of the function that was called, for the message.
+        parameters: weights, biases and statistics.
+        x: the input.
+        shape: what their shape must be.
+        require: (op, label, parameter, x, shape) -> None, or an exception that says what is wrong.
+    """
+    # Most calls give only parameters in the input's dtype. The rules allow more, so they are asked about the others
+    # alone.
+    dtype, device = x.dtype, x.device
+    for label, value in parameters:
+        if value is not None and not (
+            isinstance(value, Tensor) and value.shape == shape and value.dtype is dtype and value.device == device
+        ):
+            require(op, label, value, x, shape)
+
+
+def checked_mask(op: str, output_mask: Sequence[bool]) -> tuple[bool, bool, bool]:
+    """The mask as a tuple; RuntimeError unless it has three entries."""
+    if len(output_mask) != 3:
+        raise RuntimeError(f"{op}: got output_mask={list(output_mask)}, need three bools.")
+    return output_mask[0], output_mask[1], output_mask[2]
+
+
+def require_backward_operands(
+    op: str, grad_out: Any, x: Tensor, mean: Any, rstd: Any, statistics_shape: tuple[int, ...]
+) -> None:
+    """TypeError or RuntimeError unless they fit the input.
+
+    Args:
+        op: the name of the function that was called, for the message.
+        grad_out: of x's shape and dtype.
+        x: the input.
+        mean, rstd: of `statistics_shape`, float32 for a half-precision x.
+        statistics_shape: as the forward function returns them.
+    """
+    for label, value in (("grad_out", grad_out), ("mean", mean), ("rstd", rstd)):
+        require_tensor(op, label, value)
+        require_device(op, label, value, "input", x)
+    if grad_out.shape != x.shape or grad_out.dtype is not x.dtype:
+        raise RuntimeError(
+            f"{op}: got grad_out of shape={list(grad_out.shape)}, dtype={grad_out.dtype},"
+            f" need the input's shape={list(x.shape)}, dtype={x.dtype}."
+        )
+    for label, value in (("mean", mean), ("rstd", rstd)):
+        if tuple(value.shape) != statistics_shape or value.dtype is not compute_dtype(x.dtype):
+            raise RuntimeError(
+                f"{op}: got {label} of shape={list(value.shape)}, dtype={value.dtype},"
+                f" need shape={list(statistics_shape)}, dtype={compute_dtype(x.dtype)}."
+            )

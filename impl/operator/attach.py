@@ -14,38 +14,38 @@ from .records import Grads, Record
 from .rules import Rules
 
 
-class _Saved(NamedTuple):
+class _SlopeType(NamedTuple):
     dtype: torch.dtype
 
 
-def _kernel(value: Tensor, slope: Tensor) -> Tensor:
+def _copy(value: Tensor, slope: Tensor) -> Tensor:
     return value.clone()
 
 
-def _fake(args: Record) -> Tensor:
+def _empty(args: Record) -> Tensor:
     return torch.empty_like(args.value)
 
 
-def _vmap(op: Operator[Tensor, Tensor, Tensor], size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
+def _batched(op: Operator[Tensor, Tensor, Tensor], size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
     return op(in_front(args.value, dims.value, size), in_front(args.slope, dims.slope, size)), 0
 
 
-def _save(args: Record, outputs: Record, needs: Record) -> _Saved:
-    return _Saved(args.slope.dtype)
+def _slope_type(args: Record, outputs: Record, needs: Record) -> _SlopeType:
+    return _SlopeType(args.slope.dtype)
 
 
-def _backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+def _to_slope(saved: _SlopeType, needs: Record, cotangents: Record) -> Grads:
     return {"slope": cotangents.out.to(saved.dtype)}
 
 
-def _jvp(args: Record, tangents: Record) -> Tensor:
+def _from_slope(args: Record, tangents: Record) -> Tensor:
     return torch.zeros_like(args.value) if tangents.slope is None else tangents.slope.to(args.value.dtype)
 
 
 #: (value, slope of the same shape) -> `value`, a copy of it, whose tangents and cotangents are those of `slope`.
 attach = Operator(
     "attach(Tensor value, Tensor slope) -> Tensor",
-    Kernels(_kernel, _kernel, _fake),
-    _vmap,
-    Rules(_save, _backward, _jvp),
+    Kernels(_copy, _copy, _empty),
+    _batched,
+    Rules(_slope_type, _to_slope, _from_slope),
 )

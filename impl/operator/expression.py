@@ -60,11 +60,11 @@ class Expression(Derivatives):
             if forward_ad._current_level >= 0:
                 return _each_attached(outputs, found)
             if isinstance(outputs, Tensor):
-                return apply((outputs,), _shaped(found, outputs))[0]
+                return apply((outputs,), _broadcast(found, outputs))[0]
             # A missing output has no expression either, so missing outputs are left out of the graph and put back
             # afterwards.
             present = [i for i, value in enumerate(outputs) if value is not None]
-            carried = apply([outputs[i] for i in present], *[_shaped(found[i], outputs[i]) for i in present])
+            carried = apply([outputs[i] for i in present], *[_broadcast(found[i], outputs[i]) for i in present])
             result = list(outputs)
             for i, value in zip(present, carried, strict=True):
                 result[i] = value
@@ -100,10 +100,10 @@ def attached(value: Tensor | None, slope: Tensor | None) -> Tensor | None:
     """The value with the slope's derivatives; as it is, where either is missing."""
     if value is None or slope is None:
         return value
-    return attach(value, _shaped(slope, value))
+    return attach(value, _broadcast(slope, value))
 
 
-def _shaped(slope: Tensor, value: Tensor) -> Tensor:
+def _broadcast(slope: Tensor, value: Tensor) -> Tensor:
     return slope if slope.shape == value.shape else slope.expand(value.shape)
 
 

@@ -17,7 +17,7 @@ from .records import Grads, Record
 from .rules import Rules
 
 
-class _Saved(NamedTuple):
+class _ShapeAndOthers(NamedTuple):
     shape: torch.Size
     others: tuple[Any, ...]
 
@@ -38,11 +38,11 @@ class Linear(Derivatives):
         name = op.argument_names[0]
 
         # The value of the first argument is not saved: the derivative of a linear op does not depend on it.
-        def save(args: Record, outputs: Record, needs: Record) -> _Saved:
+        def save(args: Record, outputs: Record, needs: Record) -> _ShapeAndOthers:
             first, *others = args
-            return _Saved(first.shape, tuple(others))
+            return _ShapeAndOthers(first.shape, tuple(others))
 
-        def backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+        def backward(saved: _ShapeAndOthers, needs: Record, cotangents: Record) -> Grads:
             return {name: self.adjoint(cotangents.out, saved.shape, *saved.others)}
 
         def jvp(args: Record, tangents: Record) -> Tensor:

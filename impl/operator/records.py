@@ -31,6 +31,11 @@ MakeRecord = Callable[[Iterable[object]], Record]
 """Makes a record from values in the order of the schema."""
 
 
+new: Any = tuple.__new__
+"""`new(kind, values)`: a named tuple in half the time of its constructor, which is a Python function; for what is made
+in every call."""
+
+
 def record_of(title: str, names: Iterable[str]) -> type[Any]:
     """The class of records with fields of these names: a named tuple."""
     make: Any = namedtuple  # mypy takes it for a declaration, with names that are known beforehand

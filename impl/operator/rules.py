@@ -26,11 +26,7 @@ from torch.autograd import Function, forward_ad
 
 from . import torch_private as private
 from .operator import Derivatives, Operator
-from .records import Grads, Record
-
-# A record is made of a whole tuple at once here, as `Operator.arguments` does it. The constructor of a named tuple is a
-# Python function, and five records are made in every differentiable call.
-_new: Any = tuple.__new__
+from .records import Grads, Record, new
 
 Saved = TypeVar("Saved", bound=tuple[Any, ...])
 
@@ -65,9 +61,9 @@ class Rules(Derivatives, Generic[Saved]):
         suffix = {"plain": "", "autograd": "_dispatched", "functorch": "_single_level"}[level]
         base: Any = private.SingleLevelFunction if single_level else Function
         members = {
-            "forward": _forward(self, op, values, single_level),
-            "backward": _backward(self, op, single_level),
-            "jvp": _jvp(self, op),
+            "forward": _forward_member(self, op, values, single_level),
+            "backward": _backward_member(self, op, single_level),
+            "jvp": _jvp_member(self, op),
         }
         cls: Any = type(op.name + suffix, (base,), {key: staticmethod(value) for key, value in members.items()})
         plain: Any = super  # mypy does not know what `super` of a class made here has
@@ -76,7 +72,7 @@ class Rules(Derivatives, Generic[Saved]):
         return apply
 
 
-def _forward(
+def _forward_member(
     rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], single_level: bool
 ) -> Callable[..., Any]:
     """`forward` of an autograd function. It runs at every differentiable call, and its names are local for speed."""
@@ -90,7 +86,7 @@ def _forward(
         ctx.materialize_grads = False
         result = values(*args)
         outputs = result if type(result) is tuple else (result,)
-        kept = save(_new(arguments, args), _new(named_outputs, outputs), _new(arguments, ctx.needs_input_grad))
+        kept = save(new(arguments, args), new(named_outputs, outputs), new(arguments, ctx.needs_input_grad))
         kind: Any = type(kept)
         # Annotations are read once per class, for this runs in every call. The class is looked up although one op has
         # one, because nothing keeps a save rule from returning another.
@@ -121,7 +117,7 @@ def _tensor_fields(saved: Any) -> int:
     return sum(are)
 
 
-def _backward(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], single_level: bool) -> Callable[..., Any]:
+def _backward_member(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], single_level: bool) -> Callable[..., Any]:
     rule, arguments, named_outputs = rules.backward, op.argument_record, op.output_record
     names = op.argument_names
     position = {name: i for i, name in enumerate(names)}
@@ -137,8 +133,8 @@ def _backward(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], single_lev
             # `torch.func.vjp` gives its function away when its level has ended. What was saved at that level is still
             # wrapped then, and a kernel that asks for a tensor's address would find none.
             tensors = tuple([None if t is None else private.unwrap_if_dead(t) for t in tensors])
-        saved = _new(kind, tensors + others)
-        grads = rule(saved, _new(arguments, ctx.needs_input_grad), _new(named_outputs, cotangents))
+        saved = new(kind, tensors + others)
+        grads = rule(saved, new(arguments, ctx.needs_input_grad), new(named_outputs, cotangents))
         # Entries are put in their places one by one, since a rule names few of an op's arguments. The lookup is also
         # the check of the names, so a misspelt one cannot pass for a gradient of zero.
         result: list[Tensor | None] = [*nothing]
@@ -152,7 +148,7 @@ def _backward(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], single_lev
     return backward
 
 
-def _jvp(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any]) -> Callable[..., Any]:
+def _jvp_member(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any]) -> Callable[..., Any]:
     """`jvp`; under functorch with this level's tangents off the arguments, and outer levels live (rule 2)."""
 
     def jvp(ctx: Any, *tangents: Any) -> Any:

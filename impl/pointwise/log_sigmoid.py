@@ -18,7 +18,7 @@ from torch import Tensor
 from ..operator.arguments import require_floating, require_like, require_tensor
 from ..operator.batching import in_front, one_more_dim, raised_for_sum
 from ..operator.operator import Kernels, Operator
-from ..operator.precision import FLOATING, raised
+from ..operator.precision import raised
 from ..operator.records import Grads, Record
 from ..operator.rules import Rules
 from . import kernels_cpu, kernels_cuda
@@ -38,9 +38,8 @@ def log_sigmoid(input: Tensor) -> Tensor:
         TypeError: input is not a tensor.
         NotImplementedError: input is not of a floating dtype named above.
     """
-    if not (isinstance(input, Tensor) and input.dtype in FLOATING):
-        require_tensor("log_sigmoid", "input", input)
-        require_floating("log_sigmoid", "input", input)
+    require_tensor("log_sigmoid", "input", input)
+    require_floating("log_sigmoid", "input", input)
     return _forward(input)[0]
 
 
@@ -80,7 +79,7 @@ def log_sigmoid_backward(grad_output: Tensor, input: Tensor, buffer: Tensor) -> 
     return _backward(grad_output, input, None)
 
 
-class _Saved(NamedTuple):
+class _SavedPoints(NamedTuple):
     grad: Tensor | None
     input: Tensor
     buffer: Tensor | None
@@ -91,7 +90,7 @@ def _curved(weight: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
     return -_backward(_backward(weight, x, buffer), -x, buffer)
 
 
-def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
+def _batched_log_sigmoid_backward(op: Any, size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
     """The batch in front."""
     grad, x = raised_for_sum(args.grad_output, args.input, dims=(dims.grad_output, dims.input))
     # The buffer is never raised: it exists only where nothing has to be.
@@ -99,7 +98,7 @@ def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Tens
     return op(*operands, in_front(args.buffer, dims.buffer, size)).to(args.input.dtype), 0
 
 
-def _backward_grads(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+def _backward_grads(saved: _SavedPoints, needs: Record, cotangents: Record) -> Grads:
     # v is read for both gradients, and products of half-precision numbers would be rounded on the way.
     v, x, dtype = raised(cotangents.out), raised(saved.input), saved.input.dtype
     return {
@@ -122,7 +121,7 @@ _forward: Operator[Tensor, tuple[Tensor, Tensor | None]] = Operator(
     Kernels(kernels_cpu.log_sigmoid, kernels_cuda.log_sigmoid, kernels_cpu.fake),
     one_more_dim,
     Rules(
-        save=lambda args, outputs, needs: _Saved(None, args.input, outputs.buffer),
+        save=lambda args, outputs, needs: _SavedPoints(None, args.input, outputs.buffer),
         backward=lambda saved, needs, cotangents: {"input": _backward(cotangents.out, saved.input, saved.buffer)},
         jvp=lambda args, tangents: (_backward(tangents.input, args.input, None), None),
         non_differentiable=("buffer",),
@@ -136,9 +135,9 @@ _backward: Operator[Tensor, Tensor, Tensor | None, Tensor] = Operator(
         kernels_cuda.log_sigmoid_backward,
         lambda args: args.input.new_empty(args.input.shape),
     ),
-    _backward_vmap,
+    _batched_log_sigmoid_backward,
     Rules(
-        save=lambda args, _, needs: _Saved(args.grad_output if needs.input else None, args.input, args.buffer),
+        save=lambda args, _, needs: _SavedPoints(args.grad_output if needs.input else None, args.input, args.buffer),
         backward=_backward_grads,
         jvp=_backward_tangent,
     ),

@@ -23,7 +23,7 @@ from ..operator.precision import raised
 from . import kernels_cpu
 
 
-class Settings(NamedTuple):
+class Coefficients(NamedTuple):
     """The numbers of a call."""
 
     size: int
@@ -56,8 +56,8 @@ def _window(t: Tensor, before: int, after: int) -> Tensor:
     return window_sum(t, before, after) if before or after else t
 
 
-def _base(x: Tensor, settings: Settings) -> _Base:
-    size, alpha, beta, k = settings
+def _base(x: Tensor, coefficients: Coefficients) -> _Base:
+    size, alpha, beta, k = coefficients
     a, c = raised(x), alpha / size
     before, after = kernels_cpu.reach(size, x.shape[-3])
     # Squares never cancel: for alpha and k that are not negative, s is not smaller than any of its terms.
@@ -68,17 +68,17 @@ def _base(x: Tensor, settings: Settings) -> _Base:
     return _Base(a, p0, p1, before, after, 2.0 * beta * c)
 
 
-def moved_output(x: Tensor, t: Tensor, settings: Settings) -> Tensor:
+def moved_output(x: Tensor, t: Tensor, coefficients: Coefficients) -> Tensor:
     """J t."""
-    at = _base(x, settings)
+    at = _base(x, coefficients)
     return t * at.p0 - at.kappa * (at.a * at.p1 * at.window(at.a * t))
 
 
-def gradient(g: Tensor, x: Tensor, settings: Settings) -> Tensor:
+def images_gradient(g: Tensor, x: Tensor, coefficients: Coefficients) -> Tensor:
     """J' g."""
-    if settings.beta == 0:  # the identity, whatever s is
+    if coefficients.beta == 0:  # the identity, whatever s is
         return g
-    at = _base(x, settings)
+    at = _base(x, coefficients)
     return g * at.p0 - at.kappa * (at.a * at.mirrored(g * at.a * at.p1))
 
 

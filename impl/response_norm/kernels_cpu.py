@@ -44,7 +44,7 @@ def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -
     if beta == 0:
         return x.clone(memory_format=torch.contiguous_format)
     out = _like(x)
-    _forward((out,), x, size, alpha, beta, k)
+    _write_normalised((out,), x, size, alpha, beta, k)
     return out
 
 
@@ -55,11 +55,11 @@ def cross_map_lrn2d_keeping(x: Tensor, size: int, alpha: float, beta: float, k: 
         x, size, alpha, beta, k: as for `cross_map_lrn2d`.
     """
     out, base, root = _like(x), *(_like(x, compute_dtype(x.dtype)) for _ in range(2))
-    _forward((out, base, root), x, size, alpha, beta, k)
+    _write_normalised((out, base, root), x, size, alpha, beta, k)
     return out, base, root
 
 
-def _forward(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: float, beta: float, k: float) -> None:
+def _write_normalised(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: float, beta: float, k: float) -> None:
     """Writes a s^(-beta), and where asked for s and s^beta.
 
     Args:

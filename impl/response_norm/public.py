@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..operator.arguments import require_floating, require_tensor
-from ..operator.precision import FLOATING, HALF
+from ..operator.arguments import require_floating, require_int, require_tensor
+from ..operator.precision import HALF
 from . import rules as ops
+
+_NUMBERS = (float, int, torch.SymFloat, torch.SymInt)
 
 
 def cross_map_lrn2d(
@@ -44,8 +46,18 @@ def cross_map_lrn2d(
     Source: A. Krizhevsky, I. Sutskever, G. E. Hinton, ImageNet Classification with Deep Convolutional Neural
     Networks, NeurIPS 2012, section 3.3, with alpha / size for their alpha.
     """
-    if not _fits(input, size, alpha, beta, k):
-        _check(input, size, alpha, beta, k)
+    name = "cross_map_lrn2d"
+    require_tensor(name, "input", input)
+    if type(size) is not int:
+        require_int(name, "size", size)
+    for label, value in (("alpha", alpha), ("beta", beta), ("k", k)):
+        if not isinstance(value, _NUMBERS):
+            raise TypeError(f"{name}: got {label}={value!r}, need a number.")
+    if input.dim() != 4:
+        raise ValueError(f"{name}: got input of shape={list(input.shape)}, need four dims (N, C, H, W).")
+    require_floating(name, "input", input)
+    if size < 1:
+        raise RuntimeError(f"{name}: got size={size}, need at least 1.")
     if beta > 0 and input.requires_grad and torch.is_grad_enabled() and input.dtype not in HALF:
         # What the backward needs is kept: as much memory as torch's module keeps, for half of the backward's time.
         return ops.cross_map_lrn2d_keeping(input, size, alpha, beta, k)[0]
@@ -58,44 +70,3 @@ class CrossMapLRN2d(torch.nn.CrossMapLRN2d):
     def forward(self, input: Tensor) -> Tensor:
         """Normalised input, as `cross_map_lrn2d`."""
         return cross_map_lrn2d(input, self.size, self.alpha, self.beta, self.k)
-
-
-def _fits(x: Tensor, size: int, alpha: float, beta: float, k: float) -> bool:
-    """Whether the arguments are right, the short way. `_check` says what is wrong.
-
-    Args:
-        x, size, alpha, beta, k: as for `cross_map_lrn2d`, of any type.
-    """
-    return (
-        isinstance(x, Tensor)
-        and x.dtype in FLOATING
-        and x.dim() == 4
-        and type(size) is int
-        and size >= 1
-        and type(alpha) in _NUMBERS
-        and type(beta) in _NUMBERS
-        and type(k) in _NUMBERS
-    )
-
-
-_NUMBERS = (float, int)
-
-
-def _check(x: Tensor, size: int, alpha: float, beta: float, k: float) -> None:
-    """Raises what is wrong with the arguments; returns when they are right after all (numbers of another type).
-
-    Args:
-        x, size, alpha, beta, k: as for `cross_map_lrn2d`, of any type.
-    """
-    name = "cross_map_lrn2d"
-    require_tensor(name, "input", x)
-    if not isinstance(size, (int, torch.SymInt)) or isinstance(size, bool):
-        raise TypeError(f"{name}: got size={size!r}, need an int.")
-    for label, value in (("alpha", alpha), ("beta", beta), ("k", k)):
-        if not isinstance(value, (float, int, torch.SymFloat, torch.SymInt)):
-            raise TypeError(f"{name}: got {label}={value!r}, need a number.")
-    if x.dim() != 4:
-        raise ValueError(f"{name}: got input of shape={list(x.shape)}, need four dims (N, C, H, W).")
-    require_floating(name, "input", x)
-    if size < 1:
-        raise RuntimeError(f"{name}: got size={size}, need at least 1.")

@@ -19,36 +19,36 @@ from ..operator.precision import compute_dtype, raised
 from ..operator.records import Grads, Record
 from ..operator.rules import Rules
 from . import expressions, kernels_cpu
-from .expressions import Settings
+from .expressions import Coefficients
 
 _AUTOCAST = (("cpu", torch.float32), ("cuda", torch.float32))  # as F.local_response_norm on both
 _Kept = tuple[Tensor, Tensor, Tensor]
 _Backward = Operator[Tensor, Tensor, Tensor | None, Tensor | None, int, float, float, float, Tensor]
 
 
-class _Saved(NamedTuple):
+class _SavedImages(NamedTuple):
     """The input, and the base and its power where the op returns them."""
 
     input: Tensor
     base: Tensor | None
     root: Tensor | None
-    settings: Settings
+    coefficients: Coefficients
 
 
-def _settings(args: Record) -> Settings:
-    return Settings(args.size, args.alpha, args.beta, args.k)
+def _coefficients(args: Record) -> Coefficients:
+    return Coefficients(args.size, args.alpha, args.beta, args.k)
 
 
-def _save(args: Record, outputs: Record, needs: Record) -> _Saved:
-    return _Saved(args.input, None, None, _settings(args))
+def _save_images(args: Record, outputs: Record, needs: Record) -> _SavedImages:
+    return _SavedImages(args.input, None, None, _coefficients(args))
 
 
-def _save_keeping(args: Record, outputs: Record, needs: Record) -> _Saved:
-    return _Saved(args.input, outputs.base, outputs.root, _settings(args))
+def _save_powers(args: Record, outputs: Record, needs: Record) -> _SavedImages:
+    return _SavedImages(args.input, outputs.base, outputs.root, _coefficients(args))
 
 
-def _cotangents(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
-    return {"input": cross_map_lrn2d_backward(cotangents.out, saved.input, saved.base, saved.root, *saved.settings)}
+def _cotangents(saved: _SavedImages, needs: Record, cotangents: Record) -> Grads:
+    return {"input": cross_map_lrn2d_backward(cotangents.out, saved.input, saved.base, saved.root, *saved.coefficients)}
 
 
 def _tangent(args: Record, tangents: Record) -> Tensor:
@@ -56,11 +56,11 @@ def _tangent(args: Record, tangents: Record) -> Tensor:
     if args.beta == 0:
         moved: Tensor = tangents.input.clone(memory_format=torch.contiguous_format)
         return moved
-    return expressions.moved_output(args.input, raised(tangents.input), _settings(args)).to(args.input.dtype)
+    return expressions.moved_output(args.input, raised(tangents.input), _coefficients(args)).to(args.input.dtype)
 
 
-def _slope(args: Record) -> Tensor:
-    return expressions.gradient(raised(args.grad_out), args.input, _settings(args))
+def _images_gradient(args: Record) -> Tensor:
+    return expressions.images_gradient(raised(args.grad_out), args.input, _coefficients(args))
 
 
 def _fake(args: Record) -> Tensor:
@@ -74,14 +74,14 @@ def _fake_keeping(args: Record) -> _Kept:
     return x.new_empty(x.shape), base, root
 
 
-def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
+def _batched_lrn_backward(op: Any, size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
     """One more dim in front, the operands all in one dtype."""
-    grad, x, base, root, *settings = args
+    grad, x, base, root, *coefficients = args
     # An operand that is repeated along the batch is raised, because the derivative of repeating is a sum.
     # The other follows it, for the op takes both in one dtype.
     given = (grad, x) if None not in (dims.grad_out, dims.input) else tuple(map(raised, (grad, x)))
     operands = zip((*given, base, root), dims, strict=False)
-    out = op(*(in_front(t, dim, size) for t, dim in operands), *settings)
+    out = op(*(in_front(t, dim, size) for t, dim in operands), *coefficients)
     return out.to(x.dtype), 0
 
 
@@ -89,19 +89,19 @@ cross_map_lrn2d_backward: _Backward = Operator(
     "cross_map_lrn2d_backward(Tensor grad_out, Tensor input, Tensor? base, Tensor? root, int size, float alpha,"
     " float beta, float k) -> Tensor",
     on_all_devices(kernels_cpu.cross_map_lrn2d_backward, _fake),
-    _backward_vmap,
-    Expression(_slope),
+    _batched_lrn_backward,
+    Expression(_images_gradient),
 )
 cross_map_lrn2d: Operator[Tensor, int, float, float, float, Tensor] = Operator(
     "cross_map_lrn2d(Tensor input, int size, float alpha, float beta, float k) -> Tensor",
     on_all_devices(kernels_cpu.cross_map_lrn2d, _fake, _AUTOCAST),
     one_more_dim,
-    Rules(_save, _cotangents, _tangent),
+    Rules(_save_images, _cotangents, _tangent),
 )
 cross_map_lrn2d_keeping: Operator[Tensor, int, float, float, float, _Kept] = Operator(
     "cross_map_lrn2d_keeping(Tensor input, int size, float alpha, float beta, float k) -> (Tensor, Tensor, Tensor)",
     on_all_devices(kernels_cpu.cross_map_lrn2d_keeping, _fake_keeping, _AUTOCAST),
     one_more_dim,
-    Rules(_save_keeping, _cotangents, lambda *both: (_tangent(*both), None, None), ("base", "root")),
+    Rules(_save_powers, _cotangents, lambda *both: (_tangent(*both), None, None), ("base", "root")),
     outputs=("out", "base", "root"),
 )

@@ -33,7 +33,7 @@ def moved_output(log: bool, p: Tensor, t: Tensor, dim: int) -> Tensor:
     return centred if log else p * centred
 
 
-def gradient(log: bool, g: Tensor, output: Tensor, shift: Tensor | None, dim: int) -> Tensor:
+def softmax_gradient(log: bool, g: Tensor, output: Tensor, shift: Tensor | None, dim: int) -> Tensor:
     """The cotangent of x, as a function of g and of the output, or of its shift where there is one.
 
     Args:

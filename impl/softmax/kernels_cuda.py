@@ -77,14 +77,18 @@ def _launch(
     length = shape[dim] if shape else 1
     inner = math.prod(shape[dim + 1 :])
     outer = math.prod(shape[:dim])
-    if inner == 1:
+    # Rows that lie side by side are read densely where at least a sector of 32 bytes of neighbours is; fewer are taken
+    # as rows of their own, several samples at a time.
+    dense = inner >= blocks.DENSE
+    if not dense:
         tile, tiles = blocks.along_rows(length, most), 1
-        programs = blocks.ceil_div(outer, tile.rows)
+        programs = blocks.ceil_div(outer * inner, tile.rows)
     else:
         tile = blocks.across_rows(length, inner, most)
         tiles = blocks.ceil_div(inner, tile.rows)
         programs = outer * tiles
     constants = {
-        "LOG": log, "DOUBLE": wide is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1
+        "LOG": log, "DOUBLE": wide is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1,
+        "DENSE": dense,
     }  # fmt: skip
     launch(kernels[not tile.whole], (programs,), (*tensors, outer, length, inner, tiles), constants, tile.warps)

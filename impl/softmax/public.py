@@ -31,7 +31,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
         IndexError: dim is out of range.
         NotImplementedError: input or dtype is not floating.
     """
-    return _forward("softmax", ops.softmax, input, dim, dtype)
+    return _checked_softmax("softmax", ops.softmax, input, dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -46,7 +46,7 @@ def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Te
     Raises:
         As `softmax`.
     """
-    return _forward("log_softmax", ops.log_softmax, input, dim, dtype)
+    return _checked_softmax("log_softmax", ops.log_softmax, input, dim, dtype)
 
 
 def softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
@@ -68,7 +68,7 @@ def softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_d
         IndexError: dim is out of range.
         NotImplementedError: an operand or input_dtype is not floating.
     """
-    return _backward("softmax_backward_data", ops.softmax_backward, grad_output, output, dim, input_dtype)
+    return _checked_backward("softmax_backward_data", ops.softmax_backward, grad_output, output, dim, input_dtype)
 
 
 def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
@@ -83,10 +83,12 @@ def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, inp
     Raises:
         As `softmax_backward_data`.
     """
-    return _backward("log_softmax_backward_data", ops.log_softmax_backward, grad_output, output, dim, input_dtype)
+    return _checked_backward(
+        "log_softmax_backward_data", ops.log_softmax_backward, grad_output, output, dim, input_dtype
+    )
 
 
-def _forward(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+def _checked_softmax(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     """Both forward functions, after their names.
 
     Args:
@@ -94,12 +96,15 @@ def _forward(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dty
         op: its operator.
         x, dim, dtype: as for `softmax`.
     """
-    if not (
-        type(dim) is int and isinstance(x, Tensor) and x.dtype in FLOATING and (dtype is None or dtype in FLOATING)
-    ):
-        _check_forward(name, x, dim, dtype)
-        if x.dtype not in FLOATING:
-            x = x.to(dtype)
+    require_tensor(name, "input", x)
+    if type(dim) is not int:
+        _require_plain_int(name, dim)
+    if dtype is None:
+        require_floating(name, "input", x)
+    elif dtype not in FLOATING:
+        raise _dtype_error(name, "dtype", dtype)
+    elif x.dtype not in FLOATING:
+        x = x.to(dtype)
     dim = _wrapped(name, dim, x.dim())
     given = x.dtype
     if dtype is not None and dtype is not given:
@@ -116,7 +121,7 @@ def _tangents_may_come() -> bool:
     return private.transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
-def _backward(
+def _checked_backward(
     name: str, op: ops.BackwardOp, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
 ) -> Tensor:
     """Both backward functions, after their names.
@@ -126,17 +131,18 @@ def _backward(
         op: its operator.
         grad, output, dim, input_dtype: as for `softmax_backward_data`.
     """
-    if not (
-        type(dim) is int
-        and isinstance(grad, Tensor)
-        and isinstance(output, Tensor)
-        and grad.dtype in FLOATING
-        and grad.dtype is output.dtype
-        and input_dtype in FLOATING
-        and grad.shape == output.shape
-        and grad.device == output.device
-    ):
-        _check_backward(name, grad, output, dim, input_dtype)
+    require_tensor(name, "grad_output", grad)
+    require_floating(name, "grad_output", grad)
+    require_tensor(name, "output", output)
+    require_floating(name, "output", output)
+    if type(dim) is not int:
+        _require_plain_int(name, dim)
+    if input_dtype not in FLOATING:
+        raise _dtype_error(name, "input_dtype", input_dtype)
+    # `require_like` states the rule. It takes longer than all other checks together, so it is only called to say what
+    # is wrong.
+    if grad.shape != output.shape or grad.dtype is not output.dtype or grad.device != output.device:
+        require_like(name, "grad_output", grad, "output", output)
     return op(grad, output, None, _wrapped(name, dim, grad.dim()), input_dtype)
 
 
@@ -149,38 +155,13 @@ def _wrapped(name: str, dim: int, ndim: int) -> int:
     return dim % ndim
 
 
-def _check_forward(name: str, x: Tensor, dim: int, dtype: torch.dtype | None) -> None:
-    """Raises what is wrong with the arguments; returns where only the input's dtype is, and `dtype` replaces it."""
-    require_tensor(name, "input", x)
-    _check_dim(name, dim)
-    if dtype is None:
-        require_floating(name, "input", x)
-    else:
-        _check_dtype(name, "dtype", dtype)
-
-
-def _check_backward(name: str, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> None:
-    """Raises what is wrong with the arguments of a backward function.
-
-    Args:
-        name: the function that messages speak of.
-        grad, output, dim, input_dtype: as for `softmax_backward_data`, of any type.
-    """
-    for label, tensor in (("grad_output", grad), ("output", output)):
-        require_tensor(name, label, tensor)
-        require_floating(name, label, tensor)
-    _check_dim(name, dim)
-    _check_dtype(name, "input_dtype", input_dtype)
-    require_like(name, "grad_output", grad, "output", output)
-
-
-def _check_dim(name: str, dim: int) -> None:
+def _require_plain_int(name: str, dim: object) -> None:
     if not isinstance(dim, int) or isinstance(dim, bool):
         raise TypeError(f"{name}: got dim={dim!r}, need an int.")
 
 
-def _check_dtype(name: str, label: str, dtype: torch.dtype) -> None:
+def _dtype_error(name: str, label: str, dtype: object) -> Exception:
+    """What is wrong with something that is none of the floating dtypes."""
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"{name}: got {label}={dtype!r}, need a torch.dtype.")
-    if dtype not in FLOATING:
-        raise NotImplementedError(f"{name}: got {label}={dtype}, need float64, float32, bfloat16 or float16.")
+        return TypeError(f"{name}: got {label}={dtype!r}, need a torch.dtype.")
+    return NotImplementedError(f"{name}: got {label}={dtype}, need float64, float32, bfloat16 or float16.")

@@ -22,14 +22,14 @@ ForwardOp = Operator[Tensor, int, torch.dtype | None, bool, tuple[Tensor, Tensor
 BackwardOp = Operator[Tensor, Tensor, Tensor | None, int, torch.dtype, Tensor]
 
 
-class _Saved(NamedTuple):
+class _SavedOutput(NamedTuple):
     output: Tensor
     shift: Tensor | None
     dim: int
     dtype: torch.dtype
 
 
-def _forward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+def _batched_softmax(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
     """The batch in front: one more leading dim."""
     x = args.input.movedim(dims.input, 0)
     if x.dim() == 1:  # every slice has no dims, and is its own row
@@ -40,7 +40,7 @@ def _forward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, 
     return outputs, out_dims(outputs)
 
 
-def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+def _batched_softmax_backward(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
     """The batch in front."""
     grad, output = raised_for_sum(args.grad, args.output, dims=(dims.grad, dims.output))
     rows = [
@@ -53,11 +53,11 @@ def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any,
     return op(*rows, args.dim + 1, args.input_dtype), 0
 
 
-def _forward_rules(log: bool) -> Rules[_Saved]:
-    def save(args: Record, outputs: Record, needs: Record) -> _Saved:
-        return _Saved(outputs.out, outputs.shift, args.dim, args.input.dtype)
+def _forward_rules(log: bool) -> Rules[_SavedOutput]:
+    def save(args: Record, outputs: Record, needs: Record) -> _SavedOutput:
+        return _SavedOutput(outputs.out, outputs.shift, args.dim, args.input.dtype)
 
-    def backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+    def backward(saved: _SavedOutput, needs: Record, cotangents: Record) -> Grads:
         """The backward op; the cotangent of the shift, which is x minus its value, is one of x."""
         op = log_softmax_backward if log else softmax_backward
         output, shift, dim, dtype = saved
@@ -88,7 +88,7 @@ def _forward_op(name: str, log: bool) -> ForwardOp:
     return Operator(
         f"{name}(Tensor input, int dim, ScalarType? dtype, bool dense_shift) -> (Tensor, Tensor)",
         Kernels(cpu, cuda, kernels_cpu.fake, (("cuda", torch.float32),)),
-        _forward_vmap,
+        _batched_softmax,
         _forward_rules(log),
         outputs=("out", "shift"),
     )
@@ -96,12 +96,12 @@ def _forward_op(name: str, log: bool) -> ForwardOp:
 
 def _backward_op(name: str, log: bool) -> BackwardOp:
     def slope(args: Record) -> Tensor:
-        return expressions.gradient(log, raised(args.grad), args.output, args.shift, args.dim)
+        return expressions.softmax_gradient(log, raised(args.grad), args.output, args.shift, args.dim)
 
     return Operator(
         f"{name}(Tensor grad, Tensor output, Tensor? shift, int dim, ScalarType input_dtype) -> Tensor",
         Kernels(kernels_cpu.backward_kernel(log), kernels_cuda.backward_kernel(log), kernels_cpu.backward_fake),
-        _backward_vmap,
+        _batched_softmax_backward,
         Expression(slope),
     )
 

@@ -11,6 +11,7 @@ from .compilation import compiled
 from .determinism import deterministic
 from .exact_data import exact_data
 from .fake import fakes
+from .invariance import invariant
 from .laws import laws
 from .layout import layouts
 from .purity import dual, memory, pure
@@ -45,6 +46,7 @@ CHECKS = bound(
         "FAKE": fakes,
         "COMP": compiled,
         "DET": deterministic,
+        "INV": invariant,
         "AUTOCAST": autocast,
         "MEM": memory,
         "COMM": communicated,

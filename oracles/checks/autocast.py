@@ -8,8 +8,9 @@ import torch
 
 from ..judge import Judge
 from ..op import OWN, Sample, dtype_name, flat_outputs
+from ..paths import in_arguments
 from ..verdict import Code
-from ..violation import Unsupported, Violation
+from ..violation import Unsupported
 
 
 def autocast(judge: Judge, sample: Sample) -> None:
@@ -26,21 +27,12 @@ def autocast(judge: Judge, sample: Sample) -> None:
     if "vmap" in judge.op.promises.without:
         return
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
-
-    def alone(*operands: Any) -> Any:
-        args = list(sample.args)
-        for i, operand in zip(tensors, operands, strict=True):
-            args[i] = operand
-        return flat_outputs(under(*args))
-
     doubled = [torch.stack([sample.args[i]] * 2) for i in tensors]
-    both = judge.call(torch.func.vmap(alone), *doubled, what="vmap under autocast")
+    both = judge.call(torch.func.vmap(in_arguments(under, sample.args, tensors)), *doubled, what="vmap under autocast")
     for y, one in zip(both, got, strict=True):
         if y.dtype != one.dtype:
-            title = (
-                f"{judge.op.name} vmap under autocast: got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)}"
-            )
-            raise Violation(Code.ATTRIBUTE, title, path="autocast")
+            wrong = f"got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)}"
+            raise judge.broken(Code.ATTRIBUTE, wrong, where="vmap under autocast", path="autocast")
 
 
 def _same_dtype_as_torch(judge: Judge, sample: Sample, got: Any) -> None:
@@ -53,5 +45,5 @@ def _same_dtype_as_torch(judge: Judge, sample: Sample, got: Any) -> None:
     except (RuntimeError, ValueError, Unsupported):
         return
     if got.dtype != need.dtype:
-        title = f"{judge.op.name} under autocast: got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"
-        raise Violation(Code.ATTRIBUTE, title, path="autocast")
+        wrong = f"got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"
+        raise judge.broken(Code.ATTRIBUTE, wrong, where="under autocast", path="autocast")

@@ -22,7 +22,6 @@ from ..paths import Expected
 from ..rounding import Ball
 from ..transforms import word_name
 from ..verdict import Code
-from ..violation import Violation
 
 
 def lowest_bit(values: Any) -> Any:
@@ -64,7 +63,7 @@ def _credited(ball: Ball) -> ExactBall:
     return ExactBall(ball.centre, ball.radius, ball.contract)
 
 
-def _fits(contract: Contract, size: Any, unit: Any) -> Any:
+def _holds_multiples(contract: Contract, size: Any, unit: Any) -> Any:
     """Multiples of `unit` up to `size` are held by the accumulate format."""
     fmt = contract.accumulate
     # Every integer up to 2^p has at most p bits once its trailing zeros are taken off, so it is held without rounding.
@@ -78,30 +77,28 @@ def _both(a: Ball, b: Ball) -> Any:
 
 def _credit_add(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
     unit = np.minimum(lowest_bit(a.centre), lowest_bit(b.centre))
-    return _both(a, b) & _fits(contract, np.abs(a.centre) + np.abs(b.centre), unit)
+    return _both(a, b) & _holds_multiples(contract, np.abs(a.centre) + np.abs(b.centre), unit)
 
 
 def _credit_multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
     # Zero times any finite number is zero, even if the other factor is not known exactly.
     zero = ((a.centre == 0) & (a.radii() == 0)) | ((b.centre == 0) & (b.radii() == 0))
-    return zero | (_both(a, b) & _fits(contract, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre)))
-
-
-def _credit_square(contract: Contract, out: Ball, a: Ball) -> Any:
-    return _credit_multiply(contract, out, a, a)
+    return zero | (
+        _both(a, b) & _holds_multiples(contract, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre))
+    )
 
 
 def _credit_sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...]) -> Any:
     size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
     unit = np.min(lowest_bit(a.centre), axis=axes, keepdims=True, initial=np.inf)
-    return _fits(contract, size, unit) & np.all(a.radii() == 0, axis=axes, keepdims=True)
+    return _holds_multiples(contract, size, unit) & np.all(a.radii() == 0, axis=axes, keepdims=True)
 
 
 _CREDIT: dict[str, Callable[..., Any]] = {
     "add": _credit_add,
     "subtract": _credit_add,
     "multiply": _credit_multiply,
-    "square": _credit_square,
+    "square": lambda contract, out, a: _credit_multiply(contract, out, a, a),
     "sum": _credit_sum,
 }
 
@@ -134,5 +131,4 @@ def exact_data(judge: Judge, sample: Sample) -> None:
             if wrong.any():
                 at = tuple(int(i) for i in np.argwhere(wrong)[0])
                 lines = [f"{name}{list(at)}: got {float(got[at]).hex()}, need {float(need[at]).hex()} in any order"]
-                title = f"{judge.op.name} {expected.path}: {name} is not exact on exact data"
-                raise Violation(Code.BITS, title, lines, expected.path)
+                raise judge.broken(Code.BITS, f"{name} is not exact on exact data", lines, where=expected.path)

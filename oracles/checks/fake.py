@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..judge import Judge
+from ..judge import Judge, gradients
 from ..op import Sample, Tensor, flat_outputs
 from ..paths import Problem
 from ..verdict import Code
-from ..violation import Violation
 
 
 def fakes(judge: Judge, sample: Sample) -> None:
     """FAKE: shape, dtype, stride and device of forward and reverse mode outputs."""
-    eager = _described(_outputs(judge, sample.args, "eager"), with_device=True)
+    eager = _described(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
     with FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
-        _compare(judge, _described(_outputs(judge, fake, "fake tensors"), with_device=True), eager, "fake tensors")
+        _compare(
+            judge,
+            _described(_outputs_and_gradients(judge, fake, "fake tensors"), with_device=True),
+            eager,
+            "fake tensors",
+        )
     # Meta tensors are on a device of that name by definition, so only the device of fake tensors is compared.
     meta = [a.to("meta") if isinstance(a, torch.Tensor) else a for a in sample.args]
     bare = [{k: v for k, v in row.items() if k != "device"} for row in eager]
-    _compare(judge, _described(_outputs(judge, meta, "meta tensors"), with_device=False), bare, "meta tensors")
+    _compare(
+        judge, _described(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False), bare, "meta tensors"
+    )
 
 
-def _outputs(judge: Judge, args: Sequence[Any], what: str) -> list[Tensor]:
+def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str) -> list[Tensor]:
     problem = Problem(judge.op, args)
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     outputs = judge.call(problem.subject(judge.subject), *leaves, what=what)
-    tracked = [y for y in outputs if y.requires_grad]
     # No values are compared here, so ones serve as cotangents.
-    run: Callable[[], Any] = lambda: torch.autograd.grad(  # noqa: E731
-        tracked, leaves, [torch.ones_like(y) for y in tracked], allow_unused=True
-    )
-    return [*outputs, *flat_outputs(judge.call(run, what=f"{what}, vjp"))]
+    ones = [torch.ones_like(y) for y in outputs]
+    return [*outputs, *flat_outputs(gradients(judge, outputs, leaves, ones, f"{what}, vjp"))]
 
 
 def _described(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, Any]]:
@@ -53,11 +56,9 @@ def _described(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, A
 
 def _compare(judge: Judge, got: list[dict[str, Any]], need: list[dict[str, Any]], path: str) -> None:
     if len(got) != len(need):
-        raise Violation(
-            Code.ATTRIBUTE, f"{judge.op.name} {path}: got {len(got)} outputs, eager has {len(need)}", path=path
-        )
+        raise judge.broken(Code.ATTRIBUTE, f"got {len(got)} outputs, eager has {len(need)}", where=path)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
         if a != b:
             lines = [f"{key}: got {a[key]}, eager has {b[key]}" for key in b if a[key] != b[key]]
-            raise Violation(Code.ATTRIBUTE, f"{judge.op.name} {path}: out[{i}] differs from eager", lines, path)
+            raise judge.broken(Code.ATTRIBUTE, f"out[{i}] differs from eager", lines, where=path)
         judge.tally.count(1)

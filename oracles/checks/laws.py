@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...reference.formats import FORMATS, ulp_array
+from ...reference.formats import FORMATS
 from ..bits import require_same
 from ..judge import Judge
 from ..op import Law, Sample, Stream, Tensor, dtype_name
@@ -72,12 +72,8 @@ class _Call:
 
     def half_widths(self) -> list[Any]:
         """Half-width of the accept set of every output element, from the rounding reading."""
-        widths = []
-        for ball, y in zip(self._read(), self.outputs, strict=True):
-            radius = np.asarray(ball.radii(), dtype=np.float64)
-            size = np.abs(np.asarray(ball.centre, dtype=np.float64)) + radius
-            widths.append(radius + 0.5 * ulp_array(FORMATS[dtype_name(y.dtype)], size))
-        return widths
+        pairs = zip(self._read(), self.outputs, strict=True)
+        return [ball.half_widths(FORMATS[dtype_name(y.dtype)]) for ball, y in pairs]
 
 
 def _within_bounds(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_Call]) -> None:
@@ -107,5 +103,5 @@ def _within_bounds(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_
         ratio = float(torch.where(judged & (error > 0), error / bound, 0.0).max()) if gap.numel() else 0.0
         judge.tally.ratio(min(ratio, 1.0))
         if ratio > 1:
-            title = f"{judge.op.name} law: {law.name}: out[{i}] off by {ratio:.4g} times all bounds together"
-            raise Violation(Code.VALUE, title, path=f"law: {law.name}")
+            wrong = f"{law.name}: out[{i}] off by {ratio:.4g} times all bounds together"
+            raise judge.broken(Code.VALUE, wrong, where="law", path=f"law: {law.name}")

@@ -12,7 +12,6 @@ from ..judge import Judge
 from ..op import Sample, Stream, Tensor, is_float
 from ..paths import Problem
 from ..verdict import Code
-from ..violation import Violation
 
 LAYOUTS = ("transposed", "stepped", "offset", "expanded", "channels_last")
 
@@ -71,9 +70,7 @@ def layouts(judge: Judge, sample: Sample) -> None:
     judge.against(path.expected("vjp (laid out)"), computed, exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
-            raise Violation(
-                Code.MUTATED, f"{judge.op.name}: wrote into or around an input's view", path="forward + vjp"
-            )
+            raise judge.broken(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")
 
 
 def _repeated(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from .. import state
 from ..bits import require_same, same_bits
-from ..judge import Judge
+from ..judge import Judge, gradients
 from ..op import Sample, Stream, Tensor, flat_outputs
 from ..paths import Problem
 from ..verdict import Code
@@ -47,10 +47,10 @@ def _pure(judge: Judge, sample: Sample) -> None:
     primal = [t.detach() for t in outputs]
     cotangents = judge.path(sample, ("vjp",), primal).directions
     kept = [g.clone() for g in cotangents]
-    _backward(judge, problem, cotangents)
+    _gradients_of_call(judge, problem, cotangents)
     _untouched(judge, tensors, before, "forward + vjp")
     require_same(judge, cotangents, kept, "cotangents after backward", Code.MUTATED)
-    _aliases(judge, outputs, sample.args)
+    _shares_what_it_declares(judge, outputs, sample.args)
     _schema(judge, sample)
     _writes_what_it_declares(judge, sample)
 
@@ -58,7 +58,7 @@ def _pure(judge: Judge, sample: Sample) -> None:
 def _untouched(judge: Judge, tensors: Sequence[Tensor], before: Sequence[tuple[Tensor, int]], path: str) -> None:
     for i, (t, (copy, version)) in enumerate(zip(tensors, before, strict=True)):
         if not same_bits(t, copy) or t._version != version:
-            raise Violation(Code.MUTATED, f"{judge.op.name}: wrote to its input tensor {i}", path=path)
+            raise judge.broken(Code.MUTATED, f"wrote to its input tensor {i}", path=path)
 
 
 def _writes_what_it_declares(judge: Judge, sample: Sample) -> None:
@@ -73,26 +73,20 @@ def _writes_what_it_declares(judge: Judge, sample: Sample) -> None:
         same, name = same_bits(args[i], copy), judge.op.label(i)
         new = args[i]._version != version
         if i in written and not same and not new:
-            title = f"{judge.op.name}: wrote to {name} without a new version, which hides it from autograd"
-            raise Violation(Code.MUTATED, title, path="forward")
+            wrong = f"wrote to {name} without a new version, which hides it from autograd"
+            raise judge.broken(Code.MUTATED, wrong, path="forward")
         if i not in written and (new or not same):
-            raise Violation(
-                Code.MUTATED, f"{judge.op.name}: wrote to {name}, which it does not declare", path="forward"
-            )
+            raise judge.broken(Code.MUTATED, f"wrote to {name}, which it does not declare", path="forward")
         judge.tally.count(1)
 
 
-def _backward(judge: Judge, problem: Problem, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
+def _gradients_of_call(judge: Judge, problem: Problem, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     outputs = judge.call(problem.subject(judge.subject), *leaves, what="forward")
-    pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
-    grads = judge.call(
-        lambda: torch.autograd.grad([y for y, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True), what="vjp"
-    )
-    return list(grads)
+    return gradients(judge, outputs, leaves, cotangents)
 
 
-def _aliases(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> None:
+def _shares_what_it_declares(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> None:
     """Each output shares memory with the argument that is declared, as an object of its own, and else with nothing."""
     declared = judge.op.promises.aliases
     sources = (None,) * len(outputs) if declared is None else declared(tuple(args))
@@ -104,7 +98,7 @@ def _aliases(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> No
             _is_view(judge, i, y, source, args[source])
         elif y.numel() and y.untyped_storage().data_ptr() in owned:
             other = "an input" if y.untyped_storage().data_ptr() in inputs else "another output"
-            raise Violation(Code.ALIASED, f"{judge.op.name}: out[{i}] shares memory with {other}", path="forward")
+            raise judge.broken(Code.ALIASED, f"out[{i}] shares memory with {other}", path="forward")
         owned.add(y.untyped_storage().data_ptr())
 
 
@@ -116,11 +110,9 @@ def _is_view(judge: Judge, i: int, y: Tensor, source: int, argument: Tensor) -> 
     """
     name = judge.op.label(source)
     if y is argument:
-        raise Violation(Code.ALIASED, f"{judge.op.name}: out[{i}] is {name} itself, need a view of it", path="forward")
+        raise judge.broken(Code.ALIASED, f"out[{i}] is {name} itself, need a view of it", path="forward")
     if y.numel() and y.untyped_storage().data_ptr() != argument.untyped_storage().data_ptr():
-        raise Violation(
-            Code.ALIASED, f"{judge.op.name}: out[{i}] shares no memory with {name}, as declared", path="forward"
-        )
+        raise judge.broken(Code.ALIASED, f"out[{i}] shares no memory with {name}, as declared", path="forward")
 
 
 def _schema(judge: Judge, sample: Sample) -> None:
@@ -186,8 +178,8 @@ def memory(judge: Judge, sample: Sample) -> None:
         judge.tally.ratio(kept / allowed if allowed else 0.0)
         if kept > allowed:
             names = ", ".join(judge.op.label(p) for p in sorted(wanted))
-            title = f"{judge.op.name}: keeps {kept} bytes for backward, declared {allowed}"
-            raise Violation(Code.MEMORY, title, [f"requires grad: {names}"], "forward")
+            wrong = f"keeps {kept} bytes for backward, declared {allowed}"
+            raise judge.broken(Code.MEMORY, wrong, [f"requires grad: {names}"], path="forward")
 
 
 def _sets(count: int, rng: Any) -> Sequence[int]:

@@ -29,9 +29,7 @@ def refused(judge: Judge, sample: Sample) -> None:
         _must_raise(judge, refusal, args)
         for t, (copy, version) in zip(tensors, before, strict=True):
             if t._version != version or not same_bits(t, copy):
-                raise Violation(
-                    Code.MUTATED, f"{judge.op.name}: wrote before refusing {refusal.name}", path=refusal.name
-                )
+                raise judge.broken(Code.MUTATED, f"wrote before refusing {refusal.name}", path=refusal.name)
         judge.tally.count(1)
 
 
@@ -43,8 +41,8 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
         # Only the production op promises what the text mentions; other subjects promise no more than the type.
         missing = [word for word in refusal.mentions if word not in str(err)] if judge.subject_name == OWN else []
         if missing:
-            title = f"{judge.op.name}: the error for {refusal.name} does not mention {missing[0]!r}"
-            raise Violation(Code.NOT_RAISED, title, said(err), refusal.name) from err
+            wrong = f"the error for {refusal.name} does not mention {missing[0]!r}"
+            raise judge.broken(Code.NOT_RAISED, wrong, said(err), path=refusal.name) from err
         return
     except BaseException as err:
         interrupt.reraise()
@@ -52,4 +50,4 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
         # An exception that asks to end the process, such as SystemExit, is wrong on any input, valid or not.
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
         raise Violation(code, title, said(err)[:1], refusal.name) from err
-    raise Violation(Code.NOT_RAISED, f"{judge.op.name}: accepted {refusal.name}, need {need}", path=refusal.name)
+    raise judge.broken(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)

@@ -28,25 +28,25 @@ def saved(judge: Judge, sample: Sample) -> None:
     problem = Problem(judge.op, sample.args)
     if not problem.wrt:
         raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{judge.op.name} declares no differentiable argument")
-    leaves, outputs = _forward(judge, problem)
+    leaves, outputs = _called_afresh(judge, problem)
     _nothing_hidden(judge, outputs)
     tracked = [i for i, y in enumerate(outputs) if y.requires_grad]
     if not tracked:
         return
     cotangents = judge.path(sample, ("vjp",), [outputs[i] for i in tracked]).directions
-    need = _backward(judge, leaves, outputs, tracked, cotangents)
+    need = _gradients_of_inputs(judge, leaves, outputs, tracked, cotangents)
     # Each write gets a forward pass of its own, because a write makes the graph useless for the next one.
     for which in range(len(leaves) + len(outputs)):
-        _written(judge, problem, which, tracked, cotangents, need)
+        _write_between(judge, problem, which, tracked, cotangents, need)
 
 
-def _forward(judge: Judge, problem: Problem) -> tuple[list[Tensor], list[Tensor]]:
+def _called_afresh(judge: Judge, problem: Problem) -> tuple[list[Tensor], list[Tensor]]:
     """Fresh copies of the inputs, and the outputs of a call on them."""
     leaves = [t.detach().clone().requires_grad_() for t in problem.inputs]
     return leaves, list(judge.call(problem.subject(judge.subject), *leaves, what="forward"))
 
 
-def _backward(
+def _gradients_of_inputs(
     judge: Judge, leaves: Sequence[Tensor], outputs: Sequence[Tensor], tracked: Sequence[int], cotangents: Any
 ) -> list[Tensor | None]:
     """The gradients of the inputs, None where an input has none.
@@ -59,7 +59,7 @@ def _backward(
     return list(judge.call(lambda: torch.autograd.grad(targets, leaves, cotangents, allow_unused=True), what="vjp"))
 
 
-def _written(
+def _write_between(
     judge: Judge,
     problem: Problem,
     which: int,
@@ -75,7 +75,7 @@ def _written(
         tracked: positions of the outputs that require grad. cotangents: one for each of those.
         need: the gradients without the write.
     """
-    leaves, outputs = _forward(judge, problem)
+    leaves, outputs = _called_afresh(judge, problem)
     name = f"input {which}" if which < len(leaves) else f"output {which - len(leaves)}"
     with torch.no_grad():
         target = [*leaves, *outputs][which]
@@ -84,7 +84,7 @@ def _written(
         except RuntimeError:  # The target is a view that autograd refuses to write, so nothing can go wrong here.
             return
     try:
-        got = _backward(judge, leaves, outputs, tracked, cotangents)
+        got = _gradients_of_inputs(judge, leaves, outputs, tracked, cotangents)
     except Violation as violation:
         # `Judge.call` reports whatever a subject raised as a violation, so the refusal of autograd is found as its
         # cause.
@@ -96,8 +96,7 @@ def _written(
     for a, b in zip(got, need, strict=True):
         if (a is None) != (b is None) or (a is not None and not same_bits(a, b)):
             when = f"when {name} is written between forward and backward"
-            title = f"{judge.op.name}: gradients change without an error {when}"
-            raise Violation(Code.MUTATED, title, path="vjp")
+            raise judge.broken(Code.MUTATED, f"gradients change without an error {when}", path="vjp")
     judge.tally.count(1)
 
 
@@ -110,8 +109,8 @@ def _nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
         for name, value in vars(node).items():
             if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
                 lines = ["save_for_backward knows its version, frees it after backward, and keeps its derivatives"]
-                title = f"{judge.op.name}: keeps a tensor as ctx.{name}, need save_for_backward"
-                raise Violation(Code.MEMORY, title, lines, "forward")
+                wrong = f"keeps a tensor as ctx.{name}, need save_for_backward"
+                raise judge.broken(Code.MEMORY, wrong, lines, path="forward")
         judge.tally.count(1)
 
 

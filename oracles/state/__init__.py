@@ -1,33 +1,15 @@
 """The state of the process, which a subject must leave as it was; and whether an interrupt is the user's."""
 
-from .settings import MODES
-from .watch import (
-    DEEP,
-    LEFTOVERS,
-    MAX_LINE,
-    MAX_LINES,
-    SETTINGS,
-    Pin,
-    Tier,
-    make_canonical,
-    pinned,
-    shortened,
-    undisturbed,
-    watched,
-)
-
-__all__ = [
-    "DEEP",
-    "LEFTOVERS",
-    "MAX_LINE",
-    "MAX_LINES",
-    "MODES",
-    "SETTINGS",
-    "Pin",
-    "Tier",
-    "make_canonical",
-    "pinned",
-    "shortened",
-    "undisturbed",
-    "watched",
-]
+from .settings import MODES as MODES
+from .watch import DEEP as DEEP
+from .watch import LEFTOVERS as LEFTOVERS
+from .watch import MAX_LINE as MAX_LINE
+from .watch import MAX_LINES as MAX_LINES
+from .watch import SETTINGS as SETTINGS
+from .watch import Pin as Pin
+from .watch import Tier as Tier
+from .watch import make_canonical as make_canonical
+from .watch import pinned as pinned
+from .watch import shortened as shortened
+from .watch import undisturbed as undisturbed
+from .watch import watched as watched

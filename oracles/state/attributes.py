@@ -56,7 +56,7 @@ class Deep:
     """
 
     def read(self) -> Before:
-        return QUIET.read(), _environment().copy(), [_Attributes(owner) for owner in OWNERS]
+        return QUIET.read(), _variables().copy(), [_Attributes(owner) for owner in OWNERS]
 
     def restored(self, before: Before, compiled: bool) -> list[str]:
         settings, variables, attributes = before
@@ -76,13 +76,13 @@ def _flushing_threads() -> list[str]:
     return [] if bool((shared != 0).all()) else ["flush-to-zero in threads of torch's pool: on"]
 
 
-def _environment() -> dict[Any, Any]:
+def _variables() -> dict[Any, Any]:
     data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]  # copying os.environ itself decodes each
     return data
 
 
 def _restored_environment(before: dict[Any, Any], spared: tuple[str, ...]) -> list[str]:
-    after = _environment()
+    after = _variables()
     if after == before:
         return []
     lines = []

@@ -44,7 +44,7 @@ class Leftovers:
             thread.join(max(0.0, end - time.monotonic()))
         return [
             *(f"left a thread: {thread.name}" for thread in _new_threads(before)),
-            *(f"left a child process: {_command(number)}" for number in _new_processes(before)),
+            *(f"left a child process: {_program_of(number)}" for number in _new_processes(before)),
             *(f"left a file descriptor: {target}" for target in _new_descriptors(before)),
         ]
 
@@ -103,5 +103,5 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _command(number: int) -> str:
+def _program_of(number: int) -> str:
     return _text(Path(f"/proc/{number}/comm")).strip() or "unknown"

@@ -134,7 +134,7 @@ def _set_path(wanted: tuple[str, ...]) -> None:
     sys.path[:] = wanted
 
 
-def _count(what: str) -> Callable[[tuple[Any, ...]], str]:
+def _how_many(what: str) -> Callable[[tuple[Any, ...]], str]:
     return lambda entries: f"{len(entries)} {what}"
 
 
@@ -147,7 +147,7 @@ PYTHON = (
     Setting("random state of NumPy", _numpy_state, _set_numpy_state, show=None, drifts=True),
     Setting("working directory", _directory, lambda path: os.chdir(path) if os.path.isdir(path) else None, quiet=True),
     *map(_handler, _SIGNALS),
-    Setting("warnings filters", lambda: tuple(warnings.filters), _set_filters, show=_count("filters"), drifts=True),
+    Setting("warnings filters", lambda: tuple(warnings.filters), _set_filters, show=_how_many("filters"), drifts=True),
     Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, drifts=True, compiler=True),
     Setting(
         "NumPy's error state",
@@ -157,7 +157,7 @@ PYTHON = (
         _show_errors,
     ),
     Setting("NumPy's error callback", np.geterrcall, np.seterrcall, show=None, quiet=True),
-    Setting("sys.path", lambda: tuple(sys.path), _set_path, show=_count("entries"), quiet=True, compiler=True),
+    Setting("sys.path", lambda: tuple(sys.path), _set_path, show=_how_many("entries"), quiet=True, compiler=True),
     Setting("exception and display hooks", _hooks, _set_hooks, show=_callables, quiet=True),
     Setting("trace function", sys.gettrace, sys.settrace, show=_callable, drifts=True),
     Setting("profile function", sys.getprofile, sys.setprofile, show=_callable, drifts=True),

@@ -24,7 +24,7 @@ _DRIFTING = Table(*(setting for setting in _ALL if setting.drifts))
 _Values = tuple[list[Any], list[Any], list[Any]]
 
 
-class Settings:
+class SampleSettings:
     """All but the quiet ones; comparing takes some 15 µs with warm caches, and 60 µs between two samples.
 
     Attributes:

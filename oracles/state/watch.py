@@ -25,7 +25,7 @@ import torch
 
 from .attributes import Deep
 from .leftovers import Leftovers
-from .settings import MODES, Settings
+from .settings import MODES, SampleSettings
 
 #: Characters of a line, and lines of a cell, that are kept: what is reported must be bounded, whatever a subject does.
 MAX_LINE = 200
@@ -46,7 +46,7 @@ class Tier(Protocol):
         """
 
 
-SETTINGS = Settings()
+SETTINGS = SampleSettings()
 DEEP: Tier = Deep()
 LEFTOVERS: Tier = Leftovers()
 
@@ -97,7 +97,7 @@ def pinned() -> Iterator[Pin]:
         if name not in sys.modules:
             importlib.import_module(name)
     # A new object is read, because `SETTINGS` gives what it holds of an outer cell, where there is one.
-    before, random_state = Settings().read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
+    before, random_state = SampleSettings().read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
     if not _PINS:
         _NOTED.clear()
     pin = Pin()

@@ -7,16 +7,15 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from torch._decomp import decompositions
 
-from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op import Draft, Op, Slices
 from ...reference import activations as formulas
 from ...reference.formats import Format
 from .. import strategies
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
+from ..declaring.subjects import ours, with_aten
 
 Tensor = torch.Tensor
 
@@ -36,7 +35,7 @@ WEIGHTED = ("benign",) * 3 + ("both tails", "near zero") * 2 + tuple(VALUES)
 GRADIENTS = ("benign", "benign", "ties", "wide")
 
 
-def _samples(fill: Callable[[Callable[[str], Tensor], str, str], Named]) -> Callable[..., Any]:
+def _of_one_shape(fill: Callable[[Callable[[str], Tensor], str, str], Named]) -> Callable[..., Any]:
     """Samples of one shape, of 0 to 3 dims; `fill` makes them of (tensor of a regime, regime, that of gradients)."""
 
     @st.composite
@@ -56,17 +55,17 @@ def _samples(fill: Callable[[Callable[[str], Tensor], str, str], Named]) -> Call
     return drawing.inexact(samples)
 
 
-def _forward(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
+def _input_alone(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
     return {"input": tensor(regime)}
 
 
-def _backward(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
+def _with_cotangent(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
     """The buffer is that of torch's CPU op, so that torch's op can be judged, too."""
     grad, x = tensor(gradients), tensor(regime)
     return {"grad_output": grad, "input": x, "buffer": x.double().abs().neg().exp().to(x.dtype)}
 
 
-def _saved(input: Tensor) -> int:
+def _input_and_decay(input: Tensor) -> int:
     """The input, and exp(−|x|) where that is not rounded to a half format."""
     return drawing.bytes_of(input) * (1 if input.dtype.itemsize == 2 else 2)
 
@@ -103,41 +102,36 @@ BACKWARD_REFUSALS = (
     refusals.integer("input", "int64"),
 )
 
+
+def _slices(input: Tensor, arguments: tuple[str, ...], outputs: tuple[int | None, ...]) -> Slices | None:
+    return Slices(dict.fromkeys(arguments, 0), outputs) if input.ndim else None
+
+
+def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int) -> Op:
+    return declare(
+        formula,
+        subjects,
+        samples=_of_one_shape(_input_alone),
+        differentiable=("input",),
+        dtypes=lambda input: (input.dtype,) * outputs,
+        # The buffer of the forward op is empty, so it has no slices.
+        invariant=lambda input: _slices(input, ("input",), (0, None)[:outputs]),
+        saved=_input_and_decay,
+        laws=LAWS,
+        refusals=REFUSALS,
+    )
+
+
 OPS: tuple[Op, ...] = (
-    declare(
-        formulas.log_sigmoid,
-        {"opassay": impl.log_sigmoid, "torch": torch.nn.functional.logsigmoid},
-        samples=_samples(_forward),
-        differentiable=("input",),
-        dtypes=lambda input: (input.dtype,),
-        saved=_saved,
-        laws=LAWS,
-        refusals=REFUSALS,
-    ),
-    declare(
-        formulas.log_sigmoid_forward,
-        {
-            "opassay": impl.log_sigmoid_forward,
-            "torch": torch.ops.aten.log_sigmoid_forward.default,
-            "decomposition": decompositions.log_sigmoid_forward,
-        },
-        samples=_samples(_forward),
-        differentiable=("input",),
-        dtypes=lambda input: (input.dtype, input.dtype),
-        saved=_saved,
-        laws=LAWS,
-        refusals=REFUSALS,
-    ),
+    _declaration(formulas.log_sigmoid, ours(formulas.log_sigmoid, torch=torch.nn.functional.logsigmoid), 1),
+    _declaration(formulas.log_sigmoid_forward, with_aten(formulas.log_sigmoid_forward), 2),
     declare(
         formulas.log_sigmoid_backward,
-        {
-            "opassay": impl.log_sigmoid_backward,
-            "torch": torch.ops.aten.log_sigmoid_backward.default,
-            "decomposition": decompositions.log_sigmoid_backward,
-        },
-        samples=_samples(_backward),
+        with_aten(formulas.log_sigmoid_backward),
+        samples=_of_one_shape(_with_cotangent),
         differentiable=("grad_output", "input"),
         dtypes=lambda input: (input.dtype,),
+        invariant=lambda input: _slices(input, ("grad_output", "input"), (0,)),
         order=1,
         laws=(laws.law("slopes at x and -x add up to 1", _at_both, _slopes),),
         refusals=BACKWARD_REFUSALS,

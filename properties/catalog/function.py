@@ -16,11 +16,11 @@ from ..functions import build, strategy
 from ..functions.spec import function, spec_of, terms_of
 
 
-def _dtypes(spec: str, tensors: Sequence[torch.Tensor]) -> list[torch.dtype]:
+def _one_per_term(spec: str, tensors: Sequence[torch.Tensor]) -> list[torch.dtype]:
     return [tensors[0].dtype] * len(terms_of(spec))
 
 
-def _aliases(spec: str) -> list[str | None]:
+def _returned_arguments(spec: str) -> list[str | None]:
     read = spec_of(spec)
     ways = zip(read.terms, read.ways, strict=True)
     return [f"tensors[{term.factors[0][0]}]" if way == "identity" else None for term, way in ways]
@@ -44,8 +44,8 @@ OPS: tuple[Op, ...] = (
         },
         samples=strategy.samples,
         differentiable=("tensors",),
-        dtypes=_dtypes,
-        aliases=_aliases,
+        dtypes=_one_per_term,
+        aliases=_returned_arguments,
         nesting=3,
         one_graph=False,
         laws=tuple(_law(word) for word in ((), ("vjp",), ("jvp",))),

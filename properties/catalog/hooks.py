@@ -18,7 +18,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 @st.composite
-def _samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+def _some_tensors(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """One to three tensors, each of a shape of its own; with the half types, now and then one of float32."""
     count = draw(st.sampled_from((2, 1, 3)))
     shapes = [sum(draw(strategies.shapes(kind, 1, draw(st.sampled_from((1, 0, 2))), 24)), ()) for _ in range(count)]
@@ -43,7 +43,7 @@ OPS: tuple[Op, ...] = (
             "opassay": impl.backward_hook_identity,
             "torch": torch.nn.modules._functions.BackwardHookFunction.apply,
         },
-        samples=_samples,
+        samples=_some_tensors,
         differentiable=("args",),
         dtypes=lambda args: [x.dtype for x in args],
         saved=lambda: 0,

@@ -12,7 +12,7 @@ import torch._refs.nn.functional as refs
 from hypothesis import strategies as st
 
 from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op import Draft, Op, Slices
 from ...reference import losses as formulas
 from .. import strategies
 from ..declaring import drawing, laws, refusals
@@ -31,7 +31,7 @@ WEIGHTS = (None, None, "positive", "positive", "some zero", "any sign", "all zer
 
 
 @st.composite
-def _structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -> dict[str, Any]:
+def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -> dict[str, Any]:
     """What samples have in common: the input's shape (C,) or (N, C, ...), targets, weight, reduction."""
     rank = draw(st.sampled_from(ranks))
     limit = strategies.LARGEST if kind == "large" else strategies.ORDINARY
@@ -61,7 +61,7 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) 
     }
 
 
-def _ignore_index(structure: dict[str, Any]) -> int:
+def _ignore_index(structure: Named) -> int:
     """One of the integers: a class, or not; within the target's dtype if targets are to hold it."""
     classes: int = structure["classes"]
     if structure["target"] == "uint8":
@@ -71,7 +71,7 @@ def _ignore_index(structure: dict[str, Any]) -> int:
     return chosen
 
 
-def _target(rng: Any, structure: dict[str, Any]) -> torch.Tensor:
+def _target(rng: Any, structure: Named) -> torch.Tensor:
     """Class indices, some of them ignored; all of them where there is no class."""
     shape, classes, ignored = structure["shape"], structure["classes"], structure["ignored"]
     of = shape[:1] + shape[2:] if len(shape) > 1 else ()
@@ -86,7 +86,7 @@ def _target(rng: Any, structure: dict[str, Any]) -> torch.Tensor:
     return torch.from_numpy(np.asarray(index)).to(getattr(torch, structure["target"]))
 
 
-def _scores(rng: Any, structure: dict[str, Any], dtype: str) -> torch.Tensor:
+def _scores(rng: Any, structure: Named, dtype: str) -> torch.Tensor:
     """The input; classes are the row that a regime fills."""
     shape, classes = structure["shape"], structure["classes"]
     table = (math.prod(shape) // max(classes, 1), classes)
@@ -96,7 +96,7 @@ def _scores(rng: Any, structure: dict[str, Any], dtype: str) -> torch.Tensor:
     return strategies.to_dtype(np.reshape(values, shape), dtype)
 
 
-def _class_weights(rng: Any, structure: dict[str, Any]) -> torch.Tensor | None:
+def _class_weights(rng: Any, structure: Named) -> torch.Tensor | None:
     """One weight per class, or None."""
     kind, classes = structure["weight"], structure["classes"]
     if kind is None:
@@ -111,7 +111,7 @@ def _class_weights(rng: Any, structure: dict[str, Any]) -> torch.Tensor | None:
     return strategies.to_dtype(draws[kind](), structure["weight dtype"])
 
 
-def _arguments(rng: Any, structure: dict[str, Any], dtype: str, names: Reductions) -> dict[str, Any]:
+def _arguments(rng: Any, structure: Named, dtype: str, names: Reductions) -> dict[str, Any]:
     """What the losses take, by name."""
     return {
         "input": _scores(rng, structure, dtype),
@@ -122,7 +122,7 @@ def _arguments(rng: Any, structure: dict[str, Any], dtype: str, names: Reduction
     }
 
 
-def _forward(names: Reductions, ranks: tuple[int, ...], **numbers: tuple[float, ...]) -> Callable[..., Any]:
+def _loss_samples(names: Reductions, ranks: tuple[int, ...], **numbers: tuple[float, ...]) -> Callable[..., Any]:
     """Samples of a loss.
 
     Args:
@@ -130,17 +130,16 @@ def _forward(names: Reductions, ranks: tuple[int, ...], **numbers: tuple[float, 
     """
 
     @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(_structures(dtype, kind, ranks))
-        drawn = {name: draw(st.sampled_from(choices)) for name, choices in numbers.items()}
-        return Draft(
-            lambda rng: _arguments(rng, structure, dtype, names) | drawn, structure["regime"], structure["extents"]
-        )
+    def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
+        structure = draw(_class_structures(dtype, kind, ranks))
+        return structure | {"numbers": {name: draw(st.sampled_from(choices)) for name, choices in numbers.items()}}
 
-    return samples
+    return drawing.samples_of(
+        structures, lambda rng, structure, dtype: _arguments(rng, structure, dtype, names) | structure["numbers"]
+    )
 
 
-def _backward(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]:
+def _gradient_samples(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]:
     """Samples of a backward op, whose total weight is an argument and may be any.
 
     Where it is 0, rows and columns of the jacobian differ (0 / 0 against 0): that edge is judged in the losses
@@ -148,22 +147,22 @@ def _backward(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy[Draft]]
     """
 
     @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(_structures(dtype, kind, ranks))
-        kept = draw(st.sampled_from(drawing.dtypes_beside(dtype)))
+    def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
+        structure = draw(_class_structures(dtype, kind, ranks))
+        return structure | {"kind": kind, "total dtype": draw(st.sampled_from(drawing.dtypes_beside(dtype)))}
 
-        def fill(rng: Any) -> Named:
-            given = _arguments(rng, structure, dtype, NUMBERED)
-            target = given["target"]
-            # Where no weight is left, a number is drawn in its place, because a total of zero is judged in the losses.
-            found = total_weight(target, given["weight"], given["ignore_index"])
-            total = strategies.to_dtype(np.asarray(found or rng.uniform(0.5, 2.0)), kept).reshape(())
-            shape = target.shape if given["reduction"] == NUMBERED.none else ()
-            return given | {"grad_output": drawing.cotangent(rng, shape, dtype, kind), "total_weight": total}
+    def fill(rng: Any, structure: Named, dtype: str) -> Named:
+        given = _arguments(rng, structure, dtype, NUMBERED)
+        target = given["target"]
+        # Where no weight is left, a number is drawn in its place, because a total of zero is judged in the losses.
+        found = total_weight(target, given["weight"], given["ignore_index"])
+        number = np.asarray(found or rng.uniform(0.5, 2.0))
+        total = strategies.to_dtype(number, structure["total dtype"]).reshape(())
+        shape = target.shape if given["reduction"] == NUMBERED.none else ()
+        grad = drawing.cotangent(rng, shape, dtype, structure["kind"])
+        return given | {"grad_output": grad, "total_weight": total}
 
-        return Draft(fill, structure["regime"], structure["extents"])
-
-    return samples
+    return drawing.samples_of(structures, fill)
 
 
 # ---------------------------------------------------------------------------------------------- promises
@@ -174,7 +173,7 @@ def _kept(weight: Tensor | None) -> int:
     return 0 if weight is None else weight.numel() * wide_dtype(weight).itemsize
 
 
-def _saved(input: Tensor, target: Tensor, weight: Tensor | None, wanted: set[str]) -> int:
+def _target_and_weights(input: Tensor, target: Tensor, weight: Tensor | None, wanted: set[str]) -> int:
     """Target, weight and total weight; the input only where the weight needs a gradient."""
     own = bytes_of(input) if "weight" in wanted else 0
     return bytes_of(target) + _kept(weight) + wide_dtype(input).itemsize + own
@@ -193,7 +192,7 @@ def _saved_backward(grad_output: Tensor, input: Tensor, target: Tensor, weight: 
 # ---------------------------------------------------------------------------------------------- laws of cross entropy
 
 
-def _shifted(input: Tensor, rng: Any) -> Named | None:
+def _all_logits_shifted(input: Tensor, rng: Any) -> Named | None:
     """x -> x + k, where that is exact."""
     moved = laws.plus_exactly(input, float(rng.integers(-4, 5)) / 4)
     return None if moved is None else {"input": moved}
@@ -241,20 +240,31 @@ def _torch_cross_entropy(
     )
 
 
+def _slices(input: Tensor) -> Slices | None:
+    """Each sample has a loss of its own where nothing is summed."""
+    return Slices({"input": 0, "target": 0}, (0,), given={"reduction": "none"}) if input.ndim > 1 else None
+
+
+def _slices_of_logits(input: Tensor, device: str) -> Slices | None:
+    # Where the classes are not the last dim, ATen's log-softmax on the CPU computes whole vectors of positions in one
+    # way, and what is left in another.
+    return None if device == "cpu" and input.ndim > 2 else _slices(input)
+
+
 def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
     """The declaration of an op by aten's name."""
     theirs = getattr(torch.ops.aten, name).default
     backward = name.endswith("backward")
     of_direction: dict[str, Any] = {
-        "samples": _forward(NUMBERED, ranks),
+        "samples": _loss_samples(NUMBERED, ranks),
         "differentiable": ("self", "weight"),
         "dtypes": lambda input: (input.dtype, wide_dtype(input)),
-        "saved": _saved,
+        "saved": _target_and_weights,
         "laws": NUMBERED.laws(True),
     }
     if backward:
         of_direction = {
-            "samples": _backward(ranks),
+            "samples": _gradient_samples(ranks),
             "differentiable": ("grad_output", "self", "weight", "total_weight"),
             "dtypes": lambda input: (input.dtype,),
             "saved": _saved_backward,
@@ -276,23 +286,25 @@ OPS: tuple[Op, ...] = (
     declare(
         formulas.nll_loss,
         {"opassay": impl.nll_loss, "torch": _torch_nll_loss, "decomposition": _refs_nll_loss},
-        samples=_forward(NAMED, ANY),
+        samples=_loss_samples(NAMED, ANY),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
-        saved=_saved,
+        invariant=_slices,
+        saved=_target_and_weights,
         laws=NAMED.laws(True),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION),
     ),
     declare(
         formulas.cross_entropy,
         {"opassay": impl.cross_entropy, "torch": _torch_cross_entropy},
-        samples=_forward(NAMED, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
+        samples=_loss_samples(NAMED, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
+        invariant=_slices_of_logits,
         saved=_saved_of_logits,
         laws=(
             *NAMED.laws(False),
-            laws.pair("shift of all logits", _shifted),
+            laws.pair("shift of all logits", _all_logits_shifted),
             laws.law("linear in label_smoothing", _smoothed, _mixed),
         ),
         refusals=(

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 
 from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op import Draft, Op, Slices
 from ...reference import response_norm as formulas
 from .. import strategies
 from ..declaring import drawing, laws, refusals
@@ -35,7 +35,7 @@ def _numbers(draw: st.DrawFn, kind: str) -> Named:
 
 
 @st.composite
-def _samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+def _images(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Rows of the regime are the channels at one position of one image."""
     (images, height, width), (channels,) = draw(strategies.shapes(kind, 1, 3, 48))
     numbers = draw(_numbers(kind))
@@ -52,7 +52,7 @@ def _samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 # ---------------------------------------------------------------------------------------------- laws
 
 
-def _scaled(input: Tensor, alpha: float, beta: float) -> Named | None:
+def _four_times(input: Tensor, alpha: float, beta: float) -> Named | None:
     """x -> 4 x with alpha -> alpha / 16: four times the output, as every rounding scales."""
     is_half = input.dtype.itemsize == 2
     # Squares and powers within these limits neither overflow nor underflow, so every rounding scales.
@@ -74,7 +74,7 @@ def _framed(input: Tensor) -> tuple[Named, Named]:
     return {}, {"input": torch.nn.functional.pad(input, (0, 0, 0, 0, 2, 2))}
 
 
-def _saved(input: Tensor, beta: float) -> int:
+def _input_base_and_power(input: Tensor, beta: float) -> int:
     """The input; beside it the base and its power, where they are no larger than the input and there is a power."""
     return drawing.bytes_of(input) * (3 if beta > 0 and input.element_size() >= 4 else 1)
 
@@ -84,13 +84,14 @@ OPS: tuple[Op, ...] = (
         formulas.cross_map_lrn2d,
         # torch.nn.CrossMapLRN2d means the same formula, but its window is one channel off.
         {"opassay": impl.cross_map_lrn2d, "torch": torch.nn.functional.local_response_norm},
-        samples=_samples,
+        samples=_images,
         differentiable=("input",),
         dtypes=lambda input: (input.dtype,),
-        saved=_saved,
+        invariant=lambda: Slices({"input": 0}, (0,)),
+        saved=_input_base_and_power,
         laws=(
             laws.pair(
-                "scale by 4 with alpha by 1/16", _scaled, lambda first: tuple(4.0 * y for y in first), exact=True
+                "scale by 4 with alpha by 1/16", _four_times, lambda first: tuple(4.0 * y for y in first), exact=True
             ),
             laws.permute({"input": 0}, exact=True, when=_takes_no_power),
             laws.law("channels of zeros around", _framed, lambda one, two: ((two[0][:, 2:-2],), one)),

@@ -10,16 +10,15 @@ import numpy as np
 import torch
 import torch._refs
 from hypothesis import strategies as st
-from torch._decomp import decompositions
 
-from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op import Draft, Op, Slices
 from ...reference import softmax as formulas
 from ...reference.formats import Format
 from .. import strategies
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
+from ..declaring.subjects import ours, with_aten
 
 Tensor = torch.Tensor
 #: What `dtype` is asked for besides None: wider and narrower than the input, and the input's own.
@@ -74,13 +73,9 @@ WEIGHTED = ("benign",) * 4 + ("far apart", "near underflow", "one huge", "masked
 GRADIENTS = ("benign", "benign", "constant rows", "ties", "wide")
 
 
-def _logits(rng: Any, regime: str, shape: tuple[int, ...], dim: int, dtype: str) -> Tensor:
-    """A tensor of rows along `dim`.
-
-    Args:
-        rng, regime: the generator, and the name of a regime in `LOGITS`. shape, dtype: of the tensor.
-        dim: the axis along which a row extends; without axes, one element is drawn.
-    """
+def _logits(rng: Any, regime: str, structure: Named, dtype: str) -> Tensor:
+    """A tensor of rows of a regime in `LOGITS`, of the structure's shape; without axes, one element is drawn."""
+    shape, dim = structure["shape"], structure["dim"]
     if not shape:
         values = np.asarray(rng.standard_normal(())) if regime != "integers" else np.asarray(3.0)
         return strategies.to_dtype(values, dtype).reshape(())
@@ -93,7 +88,7 @@ def _logits(rng: Any, regime: str, shape: tuple[int, ...], dim: int, dtype: str)
 
 
 @st.composite
-def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
+def _row_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """Shape, dim, regime; rows of length 1, odd lengths, inner and outer dims."""
     outer_rank = draw(st.sampled_from((1, 1, 0, 2)))
     scalar = kind == "ordinary" and draw(st.integers(0, 19)) == 19
@@ -111,39 +106,31 @@ def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     }
 
 
+def _row_arguments(rng: Any, structure: Named, dtype: str) -> Named:
+    logits = _logits(rng, structure["regime"], structure, dtype)
+    return {"input": logits, "dim": structure["dim"], "dtype": structure["dtype"]}
+
+
 @st.composite
-def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(_structures(dtype, kind))
-    shape, dim, regime = (structure[name] for name in ("shape", "dim", "regime"))
-
-    def fill(rng: Any) -> Named:
-        return {"input": _logits(rng, regime, shape, dim, dtype), "dim": dim, "dtype": structure["dtype"]}
-
-    return Draft(fill, regime, structure["extents"])
+def _gradient_structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+    structure, whole = draw(_row_structures(dtype, kind)), kind == "integers"
+    # The input's dtype is that of the cotangent, or a half one where that is float32.
+    to = draw(st.sampled_from((dtype, dtype, dtype, "float16"))) if dtype == "float32" else dtype
+    gradients = "integers" if whole else draw(st.sampled_from(GRADIENTS))
+    return structure | {"whole": whole, "input dtype": getattr(torch, to), "gradients": gradients}
 
 
-def _backward(op: Callable[..., Tensor]) -> Callable[..., st.SearchStrategy[Draft]]:
+def _outputs_of(op: Callable[..., Tensor]) -> Callable[..., st.SearchStrategy[Draft]]:
     """Samples of a backward op: outputs of `op`, correctly rounded, of rows that have one."""
 
-    @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(_structures(dtype, kind))
-        shape, dim, regime = (structure[name] for name in ("shape", "dim", "regime"))
-        whole = kind == "integers"
-        # The input's dtype is that of the cotangent, or a half one where that is float32.
-        to = draw(st.sampled_from((dtype, dtype, dtype, "float16"))) if dtype == "float32" else dtype
-        gradients = "integers" if whole else draw(st.sampled_from(GRADIENTS))
+    def fill(rng: Any, structure: Named, dtype: str) -> Named:
+        x, dim = _logits(rng, structure["regime"], structure, dtype), structure["dim"]
+        # A row of nothing but -inf has no softmax; zeros take the place of its NaNs.
+        output = x if structure["whole"] else op(x.double(), dim).nan_to_num(nan=0.0).to(x.dtype)
+        grad = _logits(rng, structure["gradients"], structure, dtype)
+        return {"grad_output": grad, "output": output, "dim": dim, "input_dtype": structure["input dtype"]}
 
-        def fill(rng: Any) -> Named:
-            x = _logits(rng, regime, shape, dim, dtype)
-            # A row of nothing but -inf has no softmax; zeros take the place of its NaNs.
-            output = x if whole else op(x.double(), dim).nan_to_num(nan=0.0).to(x.dtype)
-            grad = _logits(rng, gradients, shape, dim, dtype)
-            return {"grad_output": grad, "output": output, "dim": dim, "input_dtype": getattr(torch, to)}
-
-        return Draft(fill, regime, structure["extents"])
-
-    return samples
+    return drawing.samples_of(_gradient_structures, fill)
 
 
 # ---------------------------------------------------------------------------------------------- promises
@@ -153,7 +140,7 @@ def _result(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return dtype or input.dtype
 
 
-def _saved(input: Tensor, dtype: torch.dtype | None) -> int:
+def _output_before_rounding(input: Tensor, dtype: torch.dtype | None) -> int:
     """The output, before it is rounded where `dtype` is narrower than what it was computed in; a zero for its shift."""
     result, wide = _result(input, dtype), drawing.wide_dtype(input)
     narrows = result is not input.dtype and torch.promote_types(wide, result) is not result
@@ -164,7 +151,7 @@ def _saved(input: Tensor, dtype: torch.dtype | None) -> int:
 # ---------------------------------------------------------------------------------------------- laws
 
 
-def _shifted(input: Tensor, rng: Any) -> Named | None:
+def _rows_shifted(input: Tensor, rng: Any) -> Named | None:
     """x -> x + c for every row alike, where that addition is exact."""
     moved = laws.plus_exactly(input, 2.0 ** int(rng.integers(-2, 6)) * rng.choice([-1.0, 1.0]))
     return None if moved is None else {"input": moved}
@@ -219,7 +206,7 @@ def _along_dim(dim: int) -> int:
 
 
 LAWS = (
-    laws.pair("shift invariance", _shifted),
+    laws.pair("shift invariance", _rows_shifted),
     laws.law("a column of -inf is absent", _with_absent, _without_absent),
     laws.sums("gradient sums to zero", 0.0, _along_dim, when=_has_rows, word=("vjp",)),
     laws.pair("permutation within the rows", _flipped, _flip),
@@ -250,27 +237,39 @@ BACKWARD_REFUSALS = (
 )
 
 
-def _forward_op(formula: Callable[..., Any], subjects: dict[str, Any], of: tuple[laws.Relation, ...]) -> Op:
+def _slices(arguments: tuple[str, ...], input: Tensor, dim: int, device: str) -> Slices | None:
+    """Slices along the first dim, where that is not summed over."""
+    # Across rows that lie side by side ATen's kernels on the CPU compute whole vectors in one way, and what is left in
+    # another; there only rows along the last dim are promised.
+    if input.ndim < 2 or dim in (0, -input.ndim) or (device == "cpu" and dim not in (-1, input.ndim - 1)):
+        return None
+    return Slices(dict.fromkeys(arguments, 0), (0,))
+
+
+def _along_rows(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> Op:
+    name = formula.__name__
     return declare(
         formula,
-        {"opassay": getattr(impl, formula.__name__), **subjects},
-        samples=drawing.inexact(_forward),
+        ours(formula, torch=getattr(torch, name), decomposition=getattr(torch._refs, name)),
+        samples=drawing.inexact(drawing.samples_of(_row_structures, _row_arguments)),
         differentiable=("input",),
         dtypes=lambda input, dtype: (_result(input, dtype),),
-        saved=_saved,
+        invariant=lambda input, dim, device: _slices(("input",), input, dim, device),
+        saved=_output_before_rounding,
         laws=of,
         refusals=REFUSALS,
         kernels=True,
     )
 
 
-def _backward_op(formula: Callable[..., Any], subjects: dict[str, Any], samples: Callable[..., Any]) -> Op:
+def _along_saved_rows(formula: Callable[..., Any], samples: Callable[..., Any]) -> Op:
     return declare(
         formula,
-        {"opassay": getattr(impl, formula.__name__), **subjects},
+        with_aten(formula, f"_{formula.__name__}"),
         samples=samples,
         differentiable=("grad_output", "output"),
         dtypes=lambda input_dtype: (input_dtype,),
+        invariant=lambda output, dim, device: _slices(("grad_output", "output"), output, dim, device),
         order=1,
         laws=(laws.linear("grad_output"),),
         refusals=BACKWARD_REFUSALS,
@@ -278,25 +277,9 @@ def _backward_op(formula: Callable[..., Any], subjects: dict[str, Any], samples:
     )
 
 
-_aten = torch.ops.aten
-
 OPS: tuple[Op, ...] = (
-    _forward_op(formulas.softmax, {"torch": torch.softmax, "decomposition": torch._refs.softmax}, SOFTMAX_LAWS),
-    _forward_op(formulas.log_softmax, {"torch": torch.log_softmax, "decomposition": torch._refs.log_softmax}, LAWS),
-    _backward_op(
-        formulas.softmax_backward_data,
-        {
-            "torch": _aten._softmax_backward_data.default,
-            "decomposition": decompositions._softmax_backward_data,
-        },
-        _backward(torch.softmax),
-    ),
-    _backward_op(
-        formulas.log_softmax_backward_data,
-        {
-            "torch": _aten._log_softmax_backward_data.default,
-            "decomposition": decompositions._log_softmax_backward_data,
-        },
-        drawing.inexact(_backward(torch.log_softmax)),
-    ),
+    _along_rows(formulas.softmax, SOFTMAX_LAWS),
+    _along_rows(formulas.log_softmax, LAWS),
+    _along_saved_rows(formulas.softmax_backward_data, _outputs_of(torch.softmax)),
+    _along_saved_rows(formulas.log_softmax_backward_data, drawing.inexact(_outputs_of(torch.log_softmax))),
 )

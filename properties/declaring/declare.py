@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ...oracles.op import Devices, Draft, Op, Promises, Ranks
+from ...oracles.op import Devices, Draft, Op, Promises, Ranks, Slices
 from .arguments import Args, Signature
 from .laws import Relation
 from .refusals import Mistake
@@ -29,6 +29,7 @@ def declare(
     mutates: Sequence[str] = (),
     ranks: Ranks | None = None,
     devices: Devices | None = None,
+    invariant: Callable[..., Slices | None] | None = None,
     kernels: bool = False,
     **promised: Any,
 ) -> Op:
@@ -49,6 +50,7 @@ def declare(
         laws, refusals: relations and documented invalid input, of the functions in `laws` and `refusals`.
         mutates: names of the arguments that a call writes.
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
+        invariant: (arguments by name, device) -> where slices are treated one by one, or None.
         kernels: whether the production op has Triton kernels.
         promised: what else `Promises` has: order, nesting, without, specials, one_graph.
 
@@ -77,9 +79,11 @@ def declare(
         kernels=kernels,
     )
     # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.
-    kept = None if saved is None else _saved(signature, op, saved)
-    shared = None if aliases is None else _aliases(signature, op, aliases)
-    return dataclasses.replace(op, promises=dataclasses.replace(op.promises, saved=kept, aliases=shared))
+    kept = None if saved is None else _saved_by_position(signature, op, saved)
+    shared = None if aliases is None else _aliases_by_position(signature, op, aliases)
+    sliced = None if invariant is None else _invariant_by_position(signature, title, invariant)
+    promises = dataclasses.replace(op.promises, saved=kept, aliases=shared, invariant=sliced)
+    return dataclasses.replace(op, promises=promises)
 
 
 def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +103,9 @@ def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) 
     return by_position
 
 
-def _saved(signature: Signature, op: Op, saved: Callable[..., int]) -> Callable[[Args, frozenset[int]], int]:
+def _saved_by_position(
+    signature: Signature, op: Op, saved: Callable[..., int]
+) -> Callable[[Args, frozenset[int]], int]:
     read = signature.reader(f"{op.name}: saved", saved, "wanted")
 
     def by_position(args: Args, wanted: Collection[int]) -> int:
@@ -109,7 +115,7 @@ def _saved(signature: Signature, op: Op, saved: Callable[..., int]) -> Callable[
     return by_position
 
 
-def _aliases(
+def _aliases_by_position(
     signature: Signature, op: Op, aliases: Callable[..., Sequence[str | None]]
 ) -> Callable[[Args], tuple[int | None, ...]]:
     read = signature.reader(f"{op.name}: aliases", aliases)
@@ -117,5 +123,25 @@ def _aliases(
     def by_position(args: Args) -> tuple[int | None, ...]:
         places = {op.label(i): i for i in range(len(args))}
         return tuple(None if label is None else places[label] for label in read(args))
+
+    return by_position
+
+
+def _invariant_by_position(
+    signature: Signature, title: str, invariant: Callable[..., Slices | None]
+) -> Callable[[Args, str], Slices | None]:
+    read = signature.reader(f"{title}: invariant", invariant, "device")
+
+    def by_position(args: Args, device: str) -> Slices | None:
+        found: Slices | None = read(args, device=device)
+        if found is None:
+            return None
+        signature.require(f"{title}: invariant", (*found.arguments, *found.counts, *found.given))
+        return Slices(
+            {signature.own(name): axis for name, axis in found.arguments.items()},
+            found.outputs,
+            tuple(map(signature.own, found.counts)),
+            {signature.own(name): value for name, value in found.given.items()},
+        )
 
     return by_position

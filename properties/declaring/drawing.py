@@ -92,10 +92,10 @@ def rows(
         table: (number of rows, elements of a row); by default a row is the last axis.
     """
     found = values(rng, regime, table or (math.prod(shape[:-1]), math.prod(shape[-1:])), dtype, known)
-    return _shaped(strategies.to_dtype(np.reshape(found, tuple(shape)), dtype), shape)
+    return _in_shape(strategies.to_dtype(np.reshape(found, tuple(shape)), dtype), shape)
 
 
-def _shaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+def _in_shape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """NumPy makes a vector of what has no axes when it is copied."""
     return tensor if shape else tensor.reshape(())
 
@@ -112,10 +112,28 @@ def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
     values = np.asarray(rng.standard_normal(tuple(shape)))
     if kind == "integers":
         values = np.asarray(strategies.integers(rng, tuple(shape), FORMATS[dtype]))
-    return _shaped(strategies.to_dtype(values, dtype), shape)
+    return _in_shape(strategies.to_dtype(values, dtype), shape)
 
 
 # ------------------------------------------------------------------------------------- samples, for declarations
+
+
+def samples_of(
+    structures: Callable[[str, str], st.SearchStrategy[Named]], fill: Callable[[Any, Named, str], Any]
+) -> Callable[..., st.SearchStrategy[Draft]]:
+    """Samples whose structure Hypothesis draws and whose data NumPy fills in.
+
+    Args:
+        structures: (dtype name, kind) -> strategy of structures; each has its "regime" and its "extents" (see `Draft`).
+        fill: (generator, structure, dtype name) -> the arguments.
+    """
+
+    @st.composite
+    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+        structure = draw(structures(dtype, kind))
+        return Draft(lambda rng: fill(rng, structure, dtype), structure["regime"], structure["extents"])
+
+    return samples
 
 
 @st.composite
@@ -161,15 +179,10 @@ def normalized_rows(centres: Mapping[str, float], **numbers: Sequence[Any]) -> C
     for name, choices in numbers.items():
         if not choices:
             raise ValueError(f"{name}={choices!r}: need at least one value to draw from")
-
-    @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(row_structures(dtype, kind, centres, numbers))
-        return Draft(
-            lambda rng: row_arguments(rng, structure, dtype, centres), structure["regime"], structure["extents"]
-        )
-
-    return samples
+    return samples_of(
+        lambda dtype, kind: row_structures(dtype, kind, centres, numbers),
+        lambda rng, structure, dtype: row_arguments(rng, structure, dtype, centres),
+    )
 
 
 def inexact(samples: Callable[..., Any], why: str = "an exponential is exact on no data") -> Callable[..., Any]:

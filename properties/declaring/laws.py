@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,20 +31,23 @@ SHIFTABLE = 2.0**40
 
 @dataclass(frozen=True)
 class Relation:
-    """A law before it is known which op it is of.
+    """Any relation between calls, before it is known which op it is of; `law` in a declaration.
 
     Attributes:
         name: the relation in a few words.
-        calls: (arguments by name, rng) -> what each call changes in the sample, by name; None: the law does not apply.
-        relate: (*outputs of each call, arguments by keyword alone) -> the two sides that must be equal.
-        exact, word: as for `Law`.
+        calls: (arguments by name, rng) -> for every call what it changes in the sample, {} for the sample itself; None
+            where the law does not apply.
+        relate: (*outputs of each call, arguments by keyword alone) -> the two sides that must be equal, as tuples of
+            tensors. Where the law is not exact, outputs are float64, and `relate` must be linear in them.
+        exact: whether the sides must be equal bit for bit; else within what the bounds of all calls allow together.
+        word: the derivative that is called, "jvp" and "vjp" steps innermost first; every call gets equal directions.
     """
 
     name: str
     calls: Callable[..., Sequence[Changes] | None]
     relate: Callable[..., tuple[Any, Any]]
-    exact: bool
-    word: tuple[str, ...] = ()
+    exact: bool = field(default=False, kw_only=True)
+    word: tuple[str, ...] = field(default=(), kw_only=True)
 
     def of(self, signature: Signature) -> Law:
         """The law of an op.
@@ -62,26 +65,7 @@ class Relation:
         return Law(self.name, calls, signature.relation(what, self.relate), self.exact, self.word)
 
 
-def law(
-    name: str,
-    calls: Callable[..., Sequence[Changes] | None],
-    relate: Callable[..., tuple[Any, Any]],
-    *,
-    exact: bool = False,
-    word: tuple[str, ...] = (),
-) -> Relation:
-    """Any relation between calls.
-
-    Args:
-        name: the relation in a few words.
-        calls: (arguments by name, rng) -> for every call what it changes in the sample, {} for the sample itself; None
-            where the law does not apply.
-        relate: (*outputs of each call, arguments by keyword alone) -> the two sides that must be equal, as tuples of
-            tensors. Where the law is not exact, outputs are float64, and `relate` must be linear in them.
-        exact: whether the sides must be equal bit for bit; else within what the bounds of all calls allow together.
-        word: the derivative that is called, "jvp" and "vjp" steps innermost first; every call gets equal directions.
-    """
-    return Relation(name, calls, relate, exact, word)
+law = Relation
 
 
 def unchanged(outputs: Outputs) -> Outputs:
@@ -114,7 +98,7 @@ def pair(
     def relation(first: Outputs, second: Outputs, **given: Any) -> tuple[Any, Any]:
         return second, relate(first, **given)
 
-    return Relation(name, calls, relation, exact)
+    return Relation(name, calls, relation, exact=exact)
 
 
 # ------------------------------------------------------------------------------------------------- laws of many ops
@@ -228,7 +212,7 @@ def sums(
         total = outputs[0].sum(call(axes, given))
         return (total,), (torch.full_like(total, to),)
 
-    return Relation(name, _asked((), lambda: ({},), when), taking((), relate, axes), False, word)
+    return Relation(name, _asked((), lambda: ({},), when), taking((), relate, axes), word=word)
 
 
 def shifted(tensor: Tensor, dims: tuple[int, ...], rng: Any) -> tuple[Tensor, Tensor] | None:

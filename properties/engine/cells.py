@@ -43,6 +43,9 @@ from .profiles import PROFILES
 
 #: How often a failing sample is judged again before it is called a failure.
 REPETITIONS = 3
+#: Elements of a large sample's axes together, for kernels that are interpreted: each of their programs takes
+#: milliseconds.
+INTERPRETED_MOST = 20_000
 #: Added to the run's seed for the second draw of a cell whose errors lean to one side.
 _SECOND_DRAW = 1
 
@@ -117,6 +120,8 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
+    if cell.subject == INTERPRETED:
+        question = replace(question, most=min(question.most, INTERPRETED_MOST))
     arithmetic = "cuda" if cell.subject == INTERPRETED else cell.device
     judge = Judge(op, subject, contract(cell.dtype, arithmetic), cell.device, light)
     return Opened(cell, judge, question, tell)
@@ -169,7 +174,7 @@ def judge_case(text: str) -> None:
     # A violation is dropped here: the process that drew the sample finds it, too, and says the verdict.
     with interrupt.heard(), state.pinned(), contextlib.suppress(Violation):
         try:
-            _check(opened, sample)
+            _ask_watched(opened, sample)
         except kinds.DeclarationError as err:
             raise err.__cause__ or RuntimeError(str(err)) from None  # who drew the case says whose fault it is
 
@@ -280,10 +285,10 @@ def _judge_one(opened: Opened, sample: Sample) -> None:
     if opened.tell is not None:
         opened.tell(dump_case(opened.cell, sample))
     with opened.judge.tally.sample(sample):
-        _check(opened, sample)
+        _ask_watched(opened, sample)
 
 
-def _check(opened: Opened, sample: Sample) -> None:
+def _ask_watched(opened: Opened, sample: Sample) -> None:
     """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
     interrupt.reraise()
     with state.watched(state.SETTINGS):

@@ -41,11 +41,8 @@ def environment() -> dict[str, str]:
 
 
 def _cpu_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.processor() or "unknown"
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
+    lines = _told("/proc/cpuinfo").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
     return names[0] if names else platform.processor() or "unknown"
 
 
@@ -70,9 +67,13 @@ def _gpu() -> dict[str, str]:
 
 
 def _driver() -> str:
+    found = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d[\d.]+)", _told("/proc/driver/nvidia/version"))
+    return found[1] if found else ""
+
+
+def _told(path: str) -> str:
+    """What a file of the kernel says; empty where there is none."""
     try:
-        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
+        return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    found = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d[\d.]+)", text)
-    return found[1] if found else ""

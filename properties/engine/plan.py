@@ -6,13 +6,13 @@ import difflib
 import importlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ...oracles.properties import DTYPES, PROPERTIES
-from ...oracles.verdict import Cell
+from ...oracles.verdict import AXES, Cell
 from ..catalog import CATALOG
 from ..names import DEVICES, ENTRY_POINT_GROUP, SUBJECTS, PluginError, SelectionError
 
@@ -30,6 +30,12 @@ class Selection:
     dtypes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
     subjects: tuple[str, ...] = ("opassay",)
+
+    @classmethod
+    def of(cls, chosen: Mapping[str, Sequence[str]]) -> Selection:
+        """The selection of names by axis; cpu and opassay where no device or subject is named."""
+        ops, properties, dtypes, devices, subjects = (tuple(chosen[axis]) for axis in AXES)
+        return cls(ops, properties, dtypes, devices or cls.devices, subjects or cls.subjects)
 
 
 def plugin_entry_points() -> tuple[EntryPoint, ...]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ...impl.operator import sums
 from ...reference.functions import Term
 from .spec import Spec, spec_of
 
@@ -93,15 +94,15 @@ def contained(spec: Spec, leaves: Sequence[Any]) -> Any:
 def class_of(base: Any, spec: Spec) -> Any:
     """The class, made once: its static methods are closures over the spec."""
     members: dict[str, Any] = {
-        "forward": staticmethod(functools.partial(_forward, spec)),
+        "forward": staticmethod(functools.partial(_forward_as_written, spec)),
         "setup_context": staticmethod(functools.partial(_setup_context, spec)),
-        "backward": staticmethod(functools.partial(_backward, spec)),
-        "jvp": staticmethod(functools.partial(_jvp, spec)),
+        "backward": staticmethod(functools.partial(_backward_as_written, spec)),
+        "jvp": staticmethod(functools.partial(_jvp_as_written, spec)),
     }
     if spec.rule == "generated":
         members["generate_vmap_rule"] = True
     else:
-        rule = _slices if spec.rule == "slices" else _whole
+        rule = _slices if spec.rule == "slices" else _one_call
         # The rule calls the class that it is part of. That is bound below, before anybody can call the rule.
         members["vmap"] = staticmethod(lambda *given: rule(made, spec, *given))
     made = type(base)("Generated", (base,), members)
@@ -111,7 +112,7 @@ def class_of(base: Any, spec: Spec) -> Any:
 # -------------------------------------------------------------------------------------------------- the methods
 
 
-def _wide(t: Tensor) -> Tensor:
+def _in_float64(t: Tensor) -> Tensor:
     return t.to(torch.float64)
 
 
@@ -122,14 +123,19 @@ def _value(term: Term, number: float, wide: Sequence[Tensor]) -> Tensor:
     # The number among the arguments is always 2, so this leaves the formula as it is, unless the machinery hands over
     # another number.
     value = value * (term.number * number / 2.0)
-    return value.sum() if term.total else value
+    return _total(value) if term.total else value
 
 
-def _forward(spec: Spec, *args: Any) -> Any:
+def _total(value: Tensor) -> Tensor:
+    """The sum of all elements, with the same bits on any number of threads where that is asked for."""
+    return sums.total(value, range(value.dim()))
+
+
+def _forward_as_written(spec: Spec, *args: Any) -> Any:
     number, text = args[spec.number_at], args[-1]
     _require((number, text) == (2.0, TEXT), f"arguments that are no tensors: got {number!r} and {text!r}")
     tensors = tensors_of(spec, args)
-    wide = [_wide(t) for t in tensors]
+    wide = [_in_float64(t) for t in tensors]
     leaves: list[Any] = []
     for term, way in zip(spec.terms, spec.ways, strict=True):
         (at, name), *_ = term.factors
@@ -172,7 +178,9 @@ def _saved_outputs(spec: Spec) -> list[int]:
     return found
 
 
-def _slope(spec: Spec, j: int, slot: int, wide: dict[int, Tensor], outputs: dict[int, Tensor]) -> Tensor | None:
+def _slope_of_factor(
+    spec: Spec, j: int, slot: int, wide: dict[int, Tensor], outputs: dict[int, Tensor]
+) -> Tensor | None:
     """d out_j / d x_i, elementwise, through one factor; None where it is zero."""
     term, way = spec.terms[j], spec.ways[j]
     at, name = term.factors[slot]
@@ -191,16 +199,16 @@ def _slope(spec: Spec, j: int, slot: int, wide: dict[int, Tensor], outputs: dict
     return slope
 
 
-def _backward(spec: Spec, ctx: Any, *grads: Any) -> Args:
+def _backward_as_written(spec: Spec, ctx: Any, *grads: Any) -> Args:
     _require(len(grads) == len(ctx.leaf_shapes), f"cotangents: got {len(grads)}, need {len(ctx.leaf_shapes)}")
     for g, shape in zip(grads, ctx.leaf_shapes, strict=True):
         _require(g is None or g.shape == shape, f"cotangent: got {g if g is None else tuple(g.shape)}, need {shape}")
     _require(not spec.extras or (grads[-3], grads[-2]) == (None, None), "a cotangent for what is no tensor")
     saved = ctx.saved_tensors
-    wide = {i: _wide(t) for i, t in zip(spec.backward_order, saved, strict=False)}
-    outputs = {j: _wide(t) for j, t in zip(_saved_outputs(spec), saved[len(spec.backward_order) :], strict=True)}
+    wide = {i: _in_float64(t) for i, t in zip(spec.backward_order, saved, strict=False)}
+    outputs = {j: _in_float64(t) for j, t in zip(_saved_outputs(spec), saved[len(spec.backward_order) :], strict=True)}
     # Every operand is made wide once: the derivative of each conversion is a rounding.
-    cotangents = [None if g is None else _wide(g) for g in grads[: len(spec.terms)]]
+    cotangents = [None if g is None else _in_float64(g) for g in grads[: len(spec.terms)]]
     # Autograd answers for every argument, also for the number and the text, which stand among the tensors.
     needed = tensors_of(spec, ctx.needs_input_grad)
     found: list[Any] = []
@@ -221,7 +229,7 @@ def _contributions(
         for slot, (at, _) in enumerate(term.factors):
             if at != i or grads[j] is None:
                 continue
-            slope = _slope(spec, j, slot, wide, outputs)
+            slope = _slope_of_factor(spec, j, slot, wide, outputs)
             if slope is not None:
                 yield grads[j] * slope
 
@@ -241,18 +249,21 @@ def _gathered(spec: Spec, parts: list[Tensor], shape: Any) -> Tensor | None:
 
 def _reduced(part: Tensor, shape: Any) -> Tensor:
     """Summed over what was broadcast, and broadcast where a factor that was summed over was not."""
-    return part.expand(torch.broadcast_shapes(part.shape, shape)).sum_to_size(shape)
+    whole = part.expand(torch.broadcast_shapes(part.shape, shape))
+    before = whole.dim() - len(shape)
+    dims = [d for d in range(whole.dim()) if d < before or (shape[d - before] == 1 and whole.shape[d] != 1)]
+    return sums.total(whole, dims).reshape(shape)
 
 
-def _jvp(spec: Spec, ctx: Any, *given: Any) -> Args:
+def _jvp_as_written(spec: Spec, ctx: Any, *given: Any) -> Args:
     tangents = tensors_of(spec, given)
     saved = ctx.saved_tensors
     chosen = _saved_outputs(spec)
-    outputs = {j: _wide(t) for j, t in zip(chosen, saved, strict=False)}
-    wide = {i: _wide(t) for i, t in zip(spec.forward_order, saved[len(chosen) :], strict=True)}
+    outputs = {j: _in_float64(t) for j, t in zip(chosen, saved, strict=False)}
+    wide = {i: _in_float64(t) for i, t in zip(spec.forward_order, saved[len(chosen) :], strict=True)}
     # What is written over must not be needed again, and the derivative of a product needs its factors.
     copies = [t.clone() if i in spec.dirty and t is not None else t for i, t in enumerate(tangents)]
-    widened = [None if t is None else _wide(t) for t in copies]
+    widened = [None if t is None else _in_float64(t) for t in copies]
     moved = [_tangent(spec, j, ctx.dtype, tangents, widened, (wide, outputs)) for j in range(len(spec.terms))]
     return (*moved, *(3 * spec.extras * (None,)))
 
@@ -271,7 +282,7 @@ def _tangent(
         return first.view_as(first)
     parts = []
     for slot, (at, _) in enumerate(term.factors):
-        slope = _slope(spec, j, slot, *saved)
+        slope = _slope_of_factor(spec, j, slot, *saved)
         if slope is not None and widened[at] is not None:
             parts.append(slope * widened[at])
     if not parts:
@@ -280,7 +291,7 @@ def _tangent(
     # An argument that is written must have its tangent written as well, and not replaced by a new tensor.
     if way == "dirty":
         return first.copy_(total)
-    return (total.sum() if term.total else total).to(dtype)
+    return (_total(total) if term.total else total).to(dtype)
 
 
 # ------------------------------------------------------------------------------------------- vmap by the author
@@ -299,7 +310,7 @@ def _slices(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[
     return pytree.tree_unflatten(leaves, structure), pytree.tree_unflatten(dims, structure)
 
 
-def _whole(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
+def _one_call(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
     """One call on the whole batch, first or last: for functions of elements of one shape."""
     at = -1 if spec.last_dim else 0
 

@@ -28,7 +28,7 @@ def named_op(name: str) -> Op:
     if found is None:
         need = "module:name, or module:class(module:samples[,module:reference])"
         raise SelectionError(f"op: got op={name!r}, need {need}")
-    target = _place(found["target"])
+    target = _found_at(found["target"])
     if isinstance(target, Op) and found["samples"] is None:
         return target
     if found["samples"] is None:
@@ -36,13 +36,13 @@ def named_op(name: str) -> Op:
             f"op: {found['target']} is a {type(target).__name__}, need an opassay.Op; samples of a custom function are"
             f" given as {found['target']}(module:samples)"
         )
-    reference = None if found["reference"] is None else _place(found["reference"])
-    samples = _place(found["samples"])
+    reference = None if found["reference"] is None else _found_at(found["reference"])
+    samples = _found_at(found["samples"])
     with _declaring(name):
         return custom_function(target, samples, reference)
 
 
-def _place(place: str) -> Any:
+def _found_at(place: str) -> Any:
     """What is at "module:name"; modules of the current folder come last."""
     module_name, _, path = place.partition(":")
     here = os.getcwd()

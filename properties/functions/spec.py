@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,27 +60,6 @@ class Spec:
         """Positions of the tensors that are written."""
         return frozenset(t.factors[0][0] for t, way in zip(self.terms, self.ways, strict=True) if way == "dirty")
 
-    def features(self) -> Iterator[str]:
-        """The features of the contract that the function uses, by name."""
-        yield f"arity {self.arity}"
-        yield f"outputs in {self.container}"
-        yield f"vmap rule: {self.rule}"
-        for way in sorted(set(self.ways)):
-            yield f"output: {way}"
-        told = {
-            "sum over all elements": any(term.total for term in self.terms),
-            "outputs that are no floating tensors": self.extras,
-            "None as a gradient": bool(self.constants),
-            "saved in another order for forward": self.backward_order != self.forward_order,
-            "outputs saved": self.saves_outputs,
-            "gradients in broadcast shape": self.broadcasts,
-            "undefined cotangents": not self.materializes,
-            "needs_input_grad asked": self.frugal,
-            "number between tensors": 0 < self.number_at < self.arity,
-            "batch put last by the vmap rule": self.last_dim and self.rule == "whole",
-        }
-        yield from (name for name, used in told.items() if used)
-
     def written_otherwise(self) -> Spec:
         """The same formula in another container, with other orders of saving and the generated vmap rule."""
         after = CONTAINERS[(CONTAINERS.index(self.container) + 1) % len(CONTAINERS)]
@@ -101,10 +79,10 @@ class Spec:
         # Only what differs from the default is written, so that a small function has a short text in a case file, and
         # an old case file stays valid where a field is added.
         differing = {f.name: told[f.name] for f in dataclasses.fields(self) if told[f.name] != f.default}
-        return json.dumps(differing, default=_plain)
+        return json.dumps(differing, default=_as_lists)
 
 
-def _plain(value: Any) -> Any:
+def _as_lists(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset) else [value.factors, value.number, value.total]
 
 

@@ -95,7 +95,7 @@ class _Reader(torch.fx.Interpreter):
 # ------------------------------------------------------------------------------------------------------- the rules
 
 
-def _same(x: Any, *args: Any, **kwargs: Any) -> Any:
+def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
@@ -103,34 +103,18 @@ def _axes(dim: Any) -> Any:
     return tuple(dim) if isinstance(dim, (list, tuple)) and dim else dim if isinstance(dim, int) else None
 
 
-def _sum(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return np.sum(x, axis=_axes(dim), keepdims=keepdim)
+def _over_dims(f: Rule) -> Rule:
+    return lambda x, dim=None, keepdim=False, dtype=None: f(x, axis=_axes(dim), keepdims=keepdim)
 
 
-def _mean(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return np.mean(x, axis=_axes(dim), keepdims=keepdim)
-
-
-def _largest(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return np.max(x, axis=_axes(dim), keepdims=keepdim)
-
-
-def _scaled(f: Rule) -> Rule:
+def _with_alpha(f: Rule) -> Rule:
     return lambda a, b, alpha=1: f(a, b if alpha == 1 else b * alpha)
-
-
-def _view(x: Any, shape: Sequence[int]) -> Any:
-    return np.reshape(x, tuple(shape))
 
 
 def _expand(x: Any, shape: Sequence[int], **kwargs: Any) -> Any:
     padded = (1,) * (len(shape) - np.ndim(x)) + np.shape(x)
     wanted = tuple(n if m == -1 else m for n, m in zip(padded, shape, strict=True))
     return np.broadcast_to(np.reshape(x, padded), wanted)
-
-
-def _transpose(x: Any, a: int, b: int) -> Any:
-    return np.swapaxes(x, a, b)
 
 
 def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
@@ -151,10 +135,6 @@ def _power(x: Any, exponent: Any) -> Any:
     return np.square(x) if exponent == 2 else np.power(x, exponent)
 
 
-def _reciprocal(x: Any) -> Any:
-    return 1.0 / x
-
-
 def _logistic(x: Any) -> Any:
     # The exponential is taken of minus the magnitude, which overflows for no argument.
     decay = np.exp(np.where(x < 0, x, -x))
@@ -166,16 +146,8 @@ def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
     return x if most is None else np.minimum(x, most)
 
 
-def _full(x: Any, value: Any, **kwargs: Any) -> Any:
-    return np.full(np.shape(x), float(value))
-
-
-def _shaped(value: float) -> Rule:
+def _filled_with(value: float) -> Rule:
     return lambda shape, **kwargs: np.full(tuple(shape), value)
-
-
-def _addmm(c: Any, a: Any, b: Any) -> Any:
-    return np.matmul(a, b) + c
 
 
 # A formula is about real numbers. So operations that change only the dtype, the memory or the graph leave a value as
@@ -186,11 +158,11 @@ RULES: dict[Any, Rule] = {
             aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default, aten.lift_fresh.default,
             aten.contiguous.default, aten.positive.default,
         ),
-        _same,
+        _unchanged,
     ),
-    **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _scaled(np.add)),
-    **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), _scaled(np.subtract)),
-    **dict.fromkeys((aten.rsub.Scalar, aten.rsub.Tensor), _scaled(lambda a, b: b - a)),
+    **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _with_alpha(np.add)),
+    **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), _with_alpha(np.subtract)),
+    **dict.fromkeys((aten.rsub.Scalar, aten.rsub.Tensor), _with_alpha(lambda a, b: b - a)),
     **dict.fromkeys((aten.mul.Tensor, aten.mul.Scalar), np.multiply),
     **dict.fromkeys((aten.div.Tensor, aten.div.Scalar), np.divide),
     **dict.fromkeys((aten.gt.Scalar, aten.gt.Tensor), np.greater),
@@ -201,19 +173,22 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys((aten.ne.Scalar, aten.ne.Tensor), np.not_equal),
     **dict.fromkeys((aten.logical_not.default, aten.bitwise_not.default), np.logical_not),
     **dict.fromkeys((aten.logical_and.default, aten.bitwise_and.Tensor), np.logical_and),
-    **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList), _sum),
-    **dict.fromkeys((aten.mean.default, aten.mean.dim), _mean),
-    **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _view),
+    **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList), _over_dims(np.sum)),
+    **dict.fromkeys((aten.mean.default, aten.mean.dim), _over_dims(np.mean)),
+    **dict.fromkeys(
+        (aten.view.default, aten.reshape.default, aten._unsafe_view.default),
+        lambda x, shape: np.reshape(x, tuple(shape)),
+    ),
     **dict.fromkeys((aten.expand.default, aten.expand_copy.default), _expand),
     **dict.fromkeys((aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims), _squeeze),
     **dict.fromkeys((aten.mm.default, aten.mv.default, aten.dot.default), np.matmul),
     **dict.fromkeys((aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf), np.where),
     **dict.fromkeys((aten.ones_like.default,), lambda x, **kwargs: np.ones(np.shape(x))),
     **dict.fromkeys((aten.zeros_like.default,), lambda x, **kwargs: np.zeros(np.shape(x))),
-    aten.full_like.default: _full,
+    aten.full_like.default: lambda x, value, **kwargs: np.full(np.shape(x), float(value)),
     aten.full.default: lambda shape, value, **kwargs: np.full(tuple(shape), float(value)),
-    aten.ones.default: _shaped(1.0),
-    aten.zeros.default: _shaped(0.0),
+    aten.ones.default: _filled_with(1.0),
+    aten.zeros.default: _filled_with(0.0),
     aten.scalar_tensor.default: lambda value, **kwargs: np.float64(value),
     aten.neg.default: np.negative,
     aten.abs.default: np.absolute,
@@ -223,7 +198,7 @@ RULES: dict[Any, Rule] = {
     aten.log1p.default: np.log1p,
     aten.sqrt.default: np.sqrt,
     aten.rsqrt.default: lambda x: 1.0 / np.sqrt(x),
-    aten.reciprocal.default: _reciprocal,
+    aten.reciprocal.default: lambda x: 1.0 / x,
     aten.tanh.default: np.tanh,
     aten.sigmoid.default: _logistic,
     aten.square.default: np.square,
@@ -234,14 +209,14 @@ RULES: dict[Any, Rule] = {
     aten.clamp_max.default: np.minimum,
     aten.maximum.default: np.maximum,
     aten.minimum.default: np.minimum,
-    aten.amax.default: _largest,
+    aten.amax.default: _over_dims(np.max),
     aten.permute.default: lambda x, dims: np.transpose(x, tuple(dims)),
-    aten.transpose.int: _transpose,
+    aten.transpose.int: np.swapaxes,
     aten.t.default: np.transpose,
     aten.unsqueeze.default: lambda x, dim: np.expand_dims(x, dim),
     aten.slice.Tensor: _slice,
     aten.select.int: _select,
     aten.cat.default: lambda tensors, dim=0: np.concatenate(tensors, axis=dim),
     aten.stack.default: lambda tensors, dim=0: np.stack(tensors, axis=dim),
-    aten.addmm.default: _addmm,
+    aten.addmm.default: lambda c, a, b: np.matmul(a, b) + c,
 }  # fmt: skip

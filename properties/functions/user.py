@@ -64,7 +64,7 @@ def custom_function(
     formula.__signature__ = signature
     differentiable = tuple(n for n in signature.parameters if n not in set(constant))
     promises = Promises(
-        dtypes=functools.partial(_dtypes, forward), aliases=lambda args: aliases, nesting=3,
+        dtypes=functools.partial(_dtypes_when_called, forward), aliases=lambda args: aliases, nesting=3,
         without=_not_offered(function), specials=specials, one_graph=False,
     )  # fmt: skip
     subject = functools.partial(_applied, function, written)
@@ -137,7 +137,7 @@ def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, 
         return stated
     traced = formula_of(forward)
     try:
-        traced(*(a.detach().double().numpy() if is_float(a) else _plain(a) for a in first))
+        traced(*(a.detach().double().numpy() if is_float(a) else _as_numpy(a) for a in first))
     except UntraceableError as err:
         return Opaque(f"no formula: {str(err).splitlines()[0]}")
     except Exception as err:  # a reading of NumPy alone: what it lacks, other readings lack
@@ -145,7 +145,7 @@ def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, 
     return traced
 
 
-def _plain(value: Any) -> Any:
+def _as_numpy(value: Any) -> Any:
     return value.detach().numpy() if isinstance(value, torch.Tensor) else value
 
 
@@ -155,7 +155,7 @@ def _applied(function: Any, written: Sequence[int], *args: Any) -> tuple[Any, ..
     return tuple(t for t in pytree.tree_leaves(function.apply(*given)) if isinstance(t, torch.Tensor))
 
 
-def _dtypes(forward: Callable[..., Any], args: Args) -> tuple[torch.dtype, ...]:
+def _dtypes_when_called(forward: Callable[..., Any], args: Args) -> tuple[torch.dtype, ...]:
     with torch.no_grad():
         leaves = pytree.tree_leaves(forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args)))
     return tuple(t.dtype for t in leaves if is_float(t))

@@ -141,17 +141,18 @@ def join(world: World) -> Team:
     """
     if not worlds.launched():
         raise RuntimeError("join: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not set, need torchrun.")
-    team: Team | None = worlds.helper(_RANKS)
-    if team is None:
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        # torchrun itself may hold the port, as a server for all its processes.
-        served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        store = _stores.TCPStore(host, port, size, is_master=rank == 0 and not served)
-        together = os.environ.get("LOCAL_WORLD_SIZE") == str(size)
-        team = Team(world, rank, _stores.PrefixStore("opassay", store), together)
-        worlds.keep(_RANKS, team)
+    team: Team = worlds.kept(_RANKS, lambda: _among_launched(world))
     return team
+
+
+def _among_launched(world: World) -> Team:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    # torchrun itself may hold the port, as a server for all its processes.
+    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = _stores.TCPStore(host, port, size, is_master=rank == 0 and not served)
+    together = os.environ.get("LOCAL_WORLD_SIZE") == str(size)
+    return Team(world, rank, _stores.PrefixStore("opassay", store), together)
 
 
 def serve_launched(world: World) -> None:
@@ -179,16 +180,4 @@ def gather(world: World, deadline: float = DEADLINE) -> None:
     local: LocalTeam | None = worlds.helper(_RANKS)
     if local is not None and (local.world != world or not local.whole):
         worlds.dismiss(_RANKS)
-        local = None
-    if local is None:
-        local = LocalTeam(world, deadline)
-        worlds.keep(_RANKS, local)
-    local.enter()
-
-
-def disband() -> None:
-    """End what `gather` and `join` began; a later call begins anew."""
-    try:
-        worlds.dismiss(_RANKS)
-    finally:
-        worlds.enter(World())
+    worlds.kept(_RANKS, lambda: LocalTeam(world, deadline)).enter()

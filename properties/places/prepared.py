@@ -167,10 +167,7 @@ class Prepared:
 
 def prepared_place() -> Prepared:
     """The place that this process keeps; its two processes start with the first question."""
-    found: Prepared | None = worlds.helper(_PREPARED)
-    if found is None:
-        found = Prepared()
-        worlds.keep(_PREPARED, found)
+    found: Prepared = worlds.kept(_PREPARED, Prepared)
     return found
 
 

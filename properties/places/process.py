@@ -92,7 +92,7 @@ class Process:
                 stdout=printed,
                 stderr=printed,
                 pass_fds=theirs,
-                env=_environment(self.mark if marked else ""),
+                env=_own_environment(self.mark if marked else ""),
                 start_new_session=not attached,
             )
         except BaseException:
@@ -294,7 +294,7 @@ class Process:
                     os.close(handle)
 
 
-def _environment(mark: str) -> dict[str, str]:
+def _own_environment(mark: str) -> dict[str, str]:
     """The environment of a process that judges: this one's, one thread, and threads that sleep while they wait.
 
     Some cells ask for several threads; threads that spin would take the processor from the other processes.

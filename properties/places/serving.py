@@ -48,9 +48,9 @@ def serve(prepare: Callable[[Said], dict[str, str]], answer: Callable[[Said], Sa
     status, pid = _BROKEN, os.getpid()
     try:
         with os.fdopen(int(questions), "rb") as asked:
-            _say(int(answers), pid, {"ready": prepare(json.loads(asked.readline()))})
+            _send(int(answers), pid, {"ready": prepare(json.loads(asked.readline()))})
             while line := asked.readline():
-                _say(int(answers), pid, answer(json.loads(line)))
+                _send(int(answers), pid, answer(json.loads(line)))
         status = 0
     except KeyboardInterrupt:
         status = 0  # the user's, in a process that shares the terminal: the owner has heard it too
@@ -60,7 +60,7 @@ def serve(prepare: Callable[[Said], dict[str, str]], answer: Callable[[Said], Sa
         _leave(status)
 
 
-def _say(answers: int, pid: int, answer: Said) -> None:
+def _send(answers: int, pid: int, answer: Said) -> None:
     if os.getpid() != pid:
         os._exit(1)  # a copy of this process that an op made by fork: it must not answer in its place
     content = memoryview(json.dumps(answer, allow_nan=False).encode() + b"\n")

@@ -81,11 +81,11 @@ def _loaded(name: str) -> str:
     except (SelectionError, PluginError) as err:
         return str(err)
     except BaseException as err:
-        return f"{type(err).__name__}: {err}{_place(err)}"
+        return f"{type(err).__name__}: {err}{_raised_at(err)}"
     return ""
 
 
-def _place(err: BaseException) -> str:
+def _raised_at(err: BaseException) -> str:
     """Where in a file of the op's author an exception was raised; empty where it was raised in ours alone."""
     ours = Path(__file__).resolve().parents[2]
     frames = [frame for frame in traceback.extract_tb(err.__traceback__) if Path(frame.filename).is_file()]

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ...oracles.verdict import Cell
+from ...oracles.verdict import AXES, Cell
 from ...properties.engine.plan import Selection, plan
 from ...properties.names import PluginError, SelectionError
 from .. import exit_codes
@@ -21,7 +21,6 @@ from ..store.output import JUNIT, PAGE, RECORD, replaceable, write_output
 from ..text import headline, one_line
 from .host import Stop
 
-AXES = ("op", "property", "dtype", "device", "subject")
 # What the user can put right ends with 2; a full or broken disk is another matter and ends with 3.
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
@@ -41,14 +40,7 @@ def selection_options(command: Any) -> Any:
 
 def selection_of(ops: tuple[str, ...], chosen: dict[str, Any]) -> Selection:
     """The selection that the options name; cpu and opassay where they name no device or subject."""
-    usual = Selection()
-    return Selection(
-        ops=(*ops, *chosen["op"]),
-        properties=chosen["property"],
-        dtypes=chosen["dtype"],
-        devices=chosen["device"] or usual.devices,
-        subjects=chosen["subject"] or usual.subjects,
-    )
+    return Selection.of({**chosen, "op": (*ops, *chosen["op"])})
 
 
 def planned(selection: Selection) -> list[Cell]:
@@ -66,11 +58,16 @@ def load_run(path: Path) -> Run:
 
 
 @contextmanager
-def as_usage() -> Iterator[None]:
-    """Ends the command with 2 and a sentence for a file that cannot be read, or may not be replaced."""
+def as_usage(*wrong: type[Exception]) -> Iterator[None]:
+    """Ends the command with 2 and a sentence for a file that cannot be read, or may not be replaced.
+
+    Args:
+        wrong: further exceptions that say what is wrong with what the user has given.
+    """
+    refused: tuple[type[Exception], ...] = (RecordError, *wrong)
     try:
         yield
-    except RecordError as err:
+    except refused as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     except OSError as err:
         if err.errno not in _REFUSED:

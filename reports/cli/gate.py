@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -91,14 +91,8 @@ def show_command(budget: Path, known: Path) -> int:
         _columns(f"budget {entry.budget:<8g} {one_line(entry.cell, 600)}", entry.device_class, f"{entry.date}{raised}")
     for item in (_optional(None, known, baseline.load_known) or {}).values():
         size = "" if item.at_most is None else f" at most {number(float(item.at_most), 4)}"
-        _columns(
-            "known",
-            item.cell,
-            f"{item.code}{size}",
-            f"until {item.expires}",
-            item.issue,
-            f"{item.owner}: {item.reason}",
-        )
+        who = f"{item.owner}: {item.reason}"
+        _columns("known", item.cell, f"{item.code}{size}", f"until {item.expires}", item.issue, who)
     return exit_codes.OK
 
 
@@ -110,14 +104,11 @@ def show_command(budget: Path, known: Path) -> int:
 def update_command(record: Path, budget: Path, allow_raise: tuple[str, ...], reason: str) -> int:
     """Lower budgets to what the run reached; enter new cells."""
     before = _optional(None, budget, baseline.load_budget) or {}
-    try:
-        after, changes = baseline.update(load_run(record), before, allow_raise=allow_raise, reason=reason)
-    except ValueError as err:
-        raise Stop(exit_codes.USAGE, str(err)) from err
-    with as_usage():
+    run = load_run(record)
+    with as_usage(ValueError):
+        after, changes = baseline.update(run, before, allow_raise=allow_raise, reason=reason)
         write_atomically(budget, baseline.dump_budget(after))
-    _say(changes, f"{len(changes)} changes in {budget}")
-    return exit_codes.OK
+    return _said(changes, f"{len(changes)} changes in {budget}")
 
 
 @baseline_command.command("accept")
@@ -146,14 +137,10 @@ def accept_command(
     """
     before = _optional(None, known, baseline.load_known) or {}
     run = load_run(record)
-    try:
+    with as_usage(ValueError):
         after, changes = accept(run, before, cells, reason=reason, issue=issue, owner=owner, expires=expires.date())
-    except ValueError as err:
-        raise Stop(exit_codes.USAGE, str(err)) from err
-    with as_usage():
         write_atomically(known, baseline.dump_known(after))
-    _say(changes, f"{len(changes)} changes in {known}")
-    return exit_codes.OK
+    return _said(changes, f"{len(changes)} changes in {known}")
 
 
 @baseline_command.command("prune")
@@ -171,8 +158,7 @@ def prune_command(record: Path, budget: Path, known: Path) -> int:
             write_atomically(budget, baseline.dump_budget(kept))
         if accepted is not None:
             write_atomically(known, baseline.dump_known(left))
-    _say(said, f"{len(said)} entries removed")
-    return exit_codes.OK
+    return _said(said, f"{len(said)} entries removed")
 
 
 def _optional(path: Path | None, usual: Path | None, read: Callable[[Path], _T]) -> _T | None:
@@ -213,7 +199,9 @@ def _columns(first: str, *others: str) -> None:
     click.echo("  ".join([first, *(one_line(text, 600) for text in others)]))
 
 
-def _say(lines: list[Any], last: str) -> None:
+def _said(lines: list[str], last: str) -> int:
+    """The exit code of a command that has changed a file; says what it changed."""
     for line in lines:
-        click.echo(one_line(str(line), 1000))
+        click.echo(one_line(line, 1000))
     click.echo(last)
+    return exit_codes.OK

@@ -28,18 +28,18 @@ def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> in
     arguments = list(sys.argv[1:] if argv is None else argv)
     with steady_output() as streams:
         try:
-            code = _command(arguments, Host(tuple(worker)))
+            code = _run_click(arguments, Host(tuple(worker)))
         except BaseException as err:
             code = _ended(err)
         fault = streams.fault()
         if fault is not None:
-            _say(f"the output could not be written: {fault.strerror}")
+            _complain(f"the output could not be written: {fault.strerror}")
             # A code other than 0 stays: that a cell failed says more than that its line could not be written.
             code = code or exit_codes.INTERNAL
     return code
 
 
-def _command(arguments: list[str], host: Host) -> int:
+def _run_click(arguments: list[str], host: Host) -> int:
     # Here and not above, so that a missing click reaches `_ended` as an exception and becomes a sentence.
     import click
 
@@ -65,26 +65,28 @@ def _ended(err: BaseException) -> int:
     """The exit code of a command that raised; says why, and never raises itself."""
     if isinstance(err, Stop):
         if str(err):
-            _say(str(err))
+            _complain(str(err))
         return err.code
     if isinstance(err, KeyboardInterrupt):
-        _say("interrupted")
+        _complain("interrupted")
         return exit_codes.INTERRUPT
     if isinstance(err, ModuleNotFoundError) and err.name is not None:
         name = err.name.partition(".")[0]
         if name in EXTRA or name in ("torch", "numpy"):
-            _say(not_installed(name))
+            _complain(not_installed(name))
             return exit_codes.USAGE
     if isinstance(err, SystemExit):
         # Code that a declaration imports may call `sys.exit(0)`. A run that ended so has checked
         # nothing and must not look well.
         call = f"sys.exit({one_line(repr(err.code), 80)})"
-        _say(f"imported code ended the program by {call}; declarations, plugins and what they import must not do so")
+        _complain(
+            f"imported code ended the program by {call}; declarations, plugins and what they import must not do so"
+        )
         return exit_codes.USAGE
     return _internal(err)
 
 
-def _say(text: str) -> None:
+def _complain(text: str) -> None:
     lines = told(text)
     with contextlib.suppress(Exception):
         print("\n".join(["opassay: " + lines[0], *lines[1:]] if lines else ["opassay"]), file=sys.stderr)
@@ -104,9 +106,9 @@ def _internal(err: BaseException) -> int:
             "w", prefix="opassay-error-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
         ) as file:
             file.write(trace)
-        _say(f"{said}\n  traceback in {file.name}")
+        _complain(f"{said}\n  traceback in {file.name}")
     except BaseException as fault:
-        _say(f"{said}\n  its traceback could not be written to a file ({type(fault).__name__}):")
+        _complain(f"{said}\n  its traceback could not be written to a file ({type(fault).__name__}):")
         with contextlib.suppress(Exception):
             # The end of a traceback is what names the fault.
             print(trace[-8000:], file=sys.stderr)

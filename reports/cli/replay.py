@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
-from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
+from ...oracles.verdict import AXES, HELD, Cell, Code, Failure, Outcome, Verdict
 from ...properties.engine.plan import op_names
 from ...properties.places.pool import ALONE, WORKER
-from ...properties.places.process import AnswerError, Process
+from ...properties.places.process import AnswerError, EndedError, Process
 from .. import exit_codes
 from ..record import RecordError, read_capped
 from ..text import clean, failure_text, one_line, verdict_line
@@ -21,7 +20,6 @@ from .session import accepted
 from .signals import Ending
 
 _MAX_CASE = 16 * 2**20  # bytes
-_TICK = 0.02
 
 
 @click.command("replay")
@@ -50,7 +48,7 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     _require_trusted(path, cell, trusted)
     with Ending() as ending:
         verdict = _judged(path, cell, host, timeout, ending)
-    bad = verdict.outcome not in (Outcome.VERIFIED, Outcome.WEAK)
+    bad = verdict.outcome not in HELD
     click.echo(failure_text(verdict) if bad else verdict_line(verdict))
     # The same table as for a run, so that a script need not know which of the two commands it called.
     return exit_codes.choose(exit_codes.run_reasons([verdict]))
@@ -78,7 +76,7 @@ def _cell(path: Path) -> Cell:
     """The cell that a case file names; nothing else of the file is looked at here."""
     try:
         data = json.loads(read_capped(path, _MAX_CASE).decode("utf-8"))["cell"]
-        return Cell(*(str(data[name]) for name in ("op", "property", "dtype", "device", "subject")))
+        return Cell(*(str(data[name]) for name in AXES))
     except (RecordError, OSError) as err:
         raise Stop(exit_codes.USAGE, f"{path.name}: {err}") from err
     except (ValueError, RecursionError, KeyError, TypeError) as err:
@@ -113,20 +111,15 @@ def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) 
     try:
         until = time.monotonic() + timeout
         process.ask({"replay": str(path.absolute())})
-        answers: list[dict[str, Any]] = []
-        while len(answers) < 2:  # that it is ready, and the verdict
-            # Asked before its answers are read: a process that has ended by now has written all its answers already.
-            ended = process.ended
-            answers += process.read()
-            process.listen()
-            if ending():
-                raise Stop(exit_codes.INTERRUPT, "interrupted")
-            if len(answers) < 2 and (ended or time.monotonic() > until):
-                return _died(process, cell, ended)
-            time.sleep(_TICK)
-        if "refused" in answers[1]:
-            raise Stop(exit_codes.USAGE, f"{path.name}: {one_line(str(answers[1]['refused']), 500)}")
-        return accepted(cell, answers[1].get("verdict"))
+        process.answer(until, ending)  # that it is ready
+        answer = process.answer(until, ending)
+        if "refused" in answer:
+            raise Stop(exit_codes.USAGE, f"{path.name}: {one_line(str(answer['refused']), 500)}")
+        return accepted(cell, answer.get("verdict"))
+    except KeyboardInterrupt:
+        raise Stop(exit_codes.INTERRUPT, "interrupted") from None
+    except EndedError:
+        return _died(process, cell, process.ended)
     except (AnswerError, ValueError) as err:
         return Verdict(cell, Outcome.CRASH, Code.CRASHED, f"the process said {err}")
     finally:

@@ -215,7 +215,7 @@ def _beginning(
         max_examples=request.max_examples,
         plan_digest=plan_digest(cells),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=shlex.split(_command(request)),
+        command=shlex.split(_command_line(request)),
         settings=_settings(request, options),
         commit=commit,
         dirty=dirty,
@@ -237,7 +237,7 @@ def _settings(request: Request, options: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _command(request: Request) -> str:
+def _command_line(request: Request) -> str:
     # The command is made from what was asked and not from `sys.argv`, so that a seed that was drawn is named in it:
     # typed again, it asks the same questions.
     chosen, words = request.selection, ["opassay", "run", *request.selection.ops]

@@ -14,6 +14,7 @@ from ..record import Run
 from ..text import (
     BAD,
     GLYPHS,
+    by_key,
     clean,
     complaints,
     counts,
@@ -42,17 +43,17 @@ _ROWS = 10  # failures listed in a summary; all are in the report
 def print_summary(console: Console, run: Run) -> None:
     """One row per op with a count per outcome, the first failures, then what was found about each subject."""
     console.print()
-    console.print(_table(run))
+    console.print(_counts_by_op(run))
     groups = complaints(run.verdicts)
     for group in groups[:_ROWS]:
-        _say(console, _complaint_line(group), _STYLES[group[0].outcome])
+        _print_wrapped(console, _complaint_line(group), _STYLES[group[0].outcome])
     if len(groups) > _ROWS:
-        _say(console, f"… and {len(groups) - _ROWS} more in the report")
+        _print_wrapped(console, f"… and {len(groups) - _ROWS} more in the report")
     for note in [note for note in run.notes if not note.startswith("predicted, ")][:5]:  # those are for the report
-        _say(console, f"note: {one_line(note)}")
+        _print_wrapped(console, f"note: {one_line(note)}")
     for standing in standings(run.verdicts):
-        _say(console, standing.line, _TONES[standing.tone])
-    _say(console, f"{headline(run.verdicts)}; {duration(run.seconds)}")
+        _print_wrapped(console, standing.line, _TONES[standing.tone])
+    _print_wrapped(console, f"{headline(run.verdicts)}; {duration(run.seconds)}")
 
 
 def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None = None) -> None:
@@ -66,10 +67,10 @@ def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None
     code = run.exit_code if unwritten is None else unwritten[0]
     reasons = (*run.exit_reasons, *(() if unwritten is None else unwritten[1:]))
     if reasons:
-        _say(console, f"exit {code}: {'; '.join(one_line(str(reason), 300) for reason in reasons)}")
+        _print_wrapped(console, f"exit {code}: {'; '.join(one_line(str(reason), 300) for reason in reasons)}")
 
 
-def _say(console: Console, text: str, style: str = "") -> None:
+def _print_wrapped(console: Console, text: str, style: str = "") -> None:
     # The text is broken already, with its indentation, so rich must not break it again.
     console.print(wrapped(text, console.width), style=style, soft_wrap=True)
 
@@ -119,7 +120,7 @@ def _markdown_row(verdict: Verdict) -> str:
     return "| " + " | ".join(markdown(cell) for cell in cells) + " |"
 
 
-def _table(run: Run) -> Table:
+def _counts_by_op(run: Run) -> Table:
     """One row per op; per op and subject where there are several."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     # Only outcomes that occur get a column: nine of them do not fit beside the names of ops.
@@ -131,9 +132,7 @@ def _table(run: Run) -> Table:
         table.add_column(f"{GLYPHS[outcome]} {outcome}", justify="right", style=_STYLES.get(outcome, ""))
     table.add_column("error/bound", justify="right")
     table.add_column("time", justify="right")
-    rows: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in run.verdicts:
-        rows.setdefault((verdict.cell.op, verdict.cell.subject), []).append(verdict)
+    rows = by_key(run.verdicts, lambda verdict: (verdict.cell.op, verdict.cell.subject))
     for (op, subject), mine in rows.items():
         found = counts(mine)
         shown = [str(found[outcome]) if outcome in found else "" for outcome in present]

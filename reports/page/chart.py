@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdict import Cell, Measure, Verdict
-from ..text import has_ulps, number
+from ..text import by_key, has_ulps, number
 
 LEFT, TOP, FOOT, ROW = 128.0, 24.0, 34.0, 22.0
 WIDTH = 1170.0
@@ -159,12 +159,10 @@ def _usable(values: Sequence[float]) -> list[float]:
 
 
 def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> tuple[Row, ...]:
-    grouped: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in verdicts:
-        grouped.setdefault((verdict.cell.property, verdict.cell.dtype), []).append(verdict)
+    groups = by_key(verdicts, lambda verdict: (verdict.cell.property, verdict.cell.dtype))
     rows: list[Row] = []
     before = ""
-    for index, ((name, dtype), mine) in enumerate(grouped.items()):
+    for index, ((name, dtype), mine) in enumerate(groups.items()):
         y = TOP + ROW * (index + 0.5)
         marks = tuple(_mark(verdict, series, scale, y) for verdict in mine)
         # The name of a property stands in its first row only, so that the eye finds the blocks.

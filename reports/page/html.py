@@ -32,7 +32,7 @@ def render(run: Run, gated: Gated | None = None) -> str:
     # Both are files of ours and not text from a run, so they alone are not escaped.
     style, script = _source("report.css"), _source("report.js")
     return (
-        _environment()
+        _templates()
         .get_template("report.html")
         .render(
             run=run,
@@ -49,7 +49,7 @@ def render(run: Run, gated: Gated | None = None) -> str:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=True,

@@ -134,7 +134,7 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
     cells = [item.verdict.cell for item in squares]
     dtypes = tuple(dict.fromkeys(cell.dtype for cell in cells))
     series = tuple(dict.fromkeys(series_name(cell) for cell in cells))
-    place = {_place(item.verdict.cell): item for item in squares}
+    place = {_square_key(item.verdict.cell): item for item in squares}
     rows = tuple(
         MatrixRow(
             op, f"op-{index}", tuple(_group(op, name, words, place, series, dtypes) for name, words in titles.items())
@@ -152,7 +152,7 @@ def labels(cells: Iterable[Cell]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cell.subject if one else series_name(cell) for cell in cells))
 
 
-def _place(cell: Cell) -> tuple[str, str, str, str]:
+def _square_key(cell: Cell) -> tuple[str, str, str, str]:
     return cell.op, cell.property, series_name(cell), cell.dtype
 
 

@@ -5,24 +5,20 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from ...oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict
 from ..accuracy import Line, accuracy
 from ..explain import EXPLANATIONS, Explanation
 from ..record import Run
-from ..text import Standing, clean, complaints, counts, duration, number, one_line, standings
+from ..text import Standing, by_key, clean, complaints, counts, duration, number, one_line, standings
 from .chart import Plot, accuracy_plot, series_name, short_dtype
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
 
 # Each card is several KiB, and a run in which everything fails may have thousands; the table of cells has the others.
 _CARDS = 250  # failure cards on the page
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/
-
-_T = TypeVar("_T")
-_K = TypeVar("_K")
 
 
 @dataclass(frozen=True)
@@ -118,11 +114,11 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
     # A square may lead to a card only if the card is on the page, so the same limit applies here and to `cards`.
     shown = {verdict.cell.id for group in groups for verdict in group if verdict.cell.key in set(bad[:_CARDS])}
     marks = gated.marks() if gated else {}
-    by_key = {verdict.cell.key: make_square(verdict, shown, marks) for verdict in run.verdicts}
-    squares = tuple(by_key.values())
+    by_cell = {verdict.cell.key: make_square(verdict, shown, marks) for verdict in run.verdicts}
+    squares = tuple(by_cell.values())
     cells = [verdict.cell for verdict in run.verdicts]
     series = _unique(series_name(cell) for cell in cells)
-    by_op = _grouped(squares, lambda item: item.verdict.cell.op)
+    by_op = by_key(squares, lambda item: item.verdict.cell.op)
     slow = sorted(squares, key=lambda item: -item.verdict.seconds)
     return View(
         counts=tuple(counts(run.verdicts).items()),
@@ -133,14 +129,14 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
         matrix=make_matrix(squares, tuple(by_op)),
         accuracy=accuracy(run.verdicts),
         ops=tuple(_op_part(op, i, mine, series, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
-        complaints=tuple(_complaint(group, by_key) for group in groups),
-        cards=tuple(_card(by_key[key]) for key in bad[:_CARDS]),
+        complaints=tuple(_complaint(group, by_cell) for group in groups),
+        cards=tuple(_card(by_cell[key]) for key in bad[:_CARDS]),
         uncarded=max(0, len(bad) - _CARDS),
         gaps=_gaps(squares),
         op_times=_bars((op, sum(s.verdict.seconds for s in mine)) for op, mine in by_op.items()),
         splits=_splits(squares),
         slowest=tuple(item for item in slow[:10] if item.verdict.seconds > 0),
-        ids={key: item.target for key, item in by_key.items()},
+        ids={key: item.target for key, item in by_cell.items()},
         facets={item.verdict.cell.id: item.facets for item in squares},
     )
 
@@ -223,15 +219,15 @@ def _gaps(squares: Iterable[Square]) -> tuple[Gap, ...]:
     # thing to know, not a hundred.
     missing = [square for square in squares if square.verdict.outcome not in CHECKED]
     gaps = []
-    for code, mine in _grouped(missing, lambda square: square.verdict.code).items():
-        by_reason = _grouped(mine, lambda square: one_line(square.verdict.reason, 300))
+    for code, mine in by_key(missing, lambda square: square.verdict.code).items():
+        by_reason = by_key(mine, lambda square: one_line(square.verdict.reason, 300))
         reasons = tuple((reason, len(cells), _which(cells)) for reason, cells in by_reason.items())
         gaps.append(Gap(code, EXPLANATIONS[code], len(mine), reasons))
     return tuple(sorted(gaps, key=lambda gap: -gap.count))
 
 
 def _which(squares: Sequence[Square]) -> str:
-    by_op = _grouped(squares, lambda square: square.verdict.cell.op)
+    by_op = by_key(squares, lambda square: square.verdict.cell.op)
     parts = []
     for op, mine in by_op.items():
         found = Counter(square.verdict.cell.property for square in mine)
@@ -255,13 +251,6 @@ def _splits(squares: Iterable[Square]) -> tuple[Bar, ...]:
         for name, seconds in square.verdict.timing:
             total[clean(name)] = total.get(clean(name), 0.0) + seconds
     return _bars(total.items())
-
-
-def _grouped(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
-    groups: dict[_K, list[_T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 def _unique(items: Iterable[str]) -> tuple[str, ...]:

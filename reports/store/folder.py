@@ -296,11 +296,7 @@ class Folder:
         return sorted(name for name in names if RUN_ID.fullmatch(name))
 
     def _put(self, where: int, name: str, content: bytes) -> None:
-        found = self._kind(where, name)
-        if found not in (0, stat.S_IFREG):
-            self._refuse(
-                f"{name} in it is {KINDS.get(found, 'a special file')}", "need a regular file or nothing there"
-            )
+        self._check_kinds(where, {name: stat.S_IFREG})
         scratch = f"new-{secrets.token_hex(8)}"
         handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=self._private)
         try:

@@ -67,6 +67,22 @@ def test_half_is_rounded_once(dtype: torch.dtype, affine: str) -> None:
         assert_rounded_once(one.detach(), other.detach())
 
 
+@pytest.mark.parametrize("lead", [(700,), (70, 10), (7, 10, 10)], ids=str)
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+def test_half_gradient_of_many_rows_is_that_of_each_row(dtype: torch.dtype, lead: tuple[int, ...]) -> None:
+    """The rows are more than the kernel takes to float32 at a time, and lie along several dims."""
+    torch.manual_seed(0)
+    length = 512
+    x, dy = (torch.randn(*lead, length).to(dtype) for _ in range(2))
+    (together,) = torch.autograd.grad(layer_norm(x.requires_grad_(), (length,)), x, dy)
+    rows = x.detach().view(-1, length)
+    for index in (0, 350, 511, 512, 699):
+        row = rows[index].clone().requires_grad_()
+        (alone,) = torch.autograd.grad(layer_norm(row, (length,)), row, dy.view(-1, length)[index])
+        assert torch.equal(together.view(-1, length)[index], alone)
+    assert together.shape == x.shape
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, *HALF], ids=str)
 def test_mean_of_an_infinite_row(dtype: torch.dtype) -> None:
     """The mean is what mathematics says; the rest of the row, and no other row, is NaN."""

@@ -88,3 +88,22 @@ def test_a_total_weight_of_zero_does_not_spread(loss: Any, weight: Tensor | None
     target = torch.cat((t, torch.tensor([-100])))
     hessian = torch.func.hessian(lambda row: loss(torch.cat((x[:2], row)), target, weight))(x[2:])
     assert torch.equal(hessian, torch.zeros(1, 4, 1, 4))
+
+
+def _second(x: Tensor, target: Tensor, v: Tensor) -> Tensor:
+    """The derivative of <v, gradient of the summed loss> in x."""
+    x = x.detach().requires_grad_()
+    (first,) = torch.autograd.grad(cross_entropy(x, target, reduction="sum"), x, create_graph=True)
+    (second,) = torch.autograd.grad(first, x, v)
+    return second
+
+
+def test_an_ignored_position_has_no_second_derivative_whatever_it_holds() -> None:
+    torch.manual_seed(0)
+    x, v, target = torch.randn(3, 4), torch.randn(3, 4), torch.tensor([1, -100, 3])
+    x[1] = torch.nan
+    second = _second(x, target, v)
+    assert torch.equal(second[1], torch.zeros(4))
+    # Without the position no scores are masked, and the others have the same derivatives to the bit.
+    rest = [0, 2]
+    assert torch.equal(second[rest], _second(x[rest], target[rest], v[rest]))

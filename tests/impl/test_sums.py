@@ -66,6 +66,18 @@ def test_a_norm_of_one_channel_on_any_number_of_threads() -> None:
     assert not differ(on_threads(lambda: second_order(x.clone(), cotangent.clone())))
 
 
+def test_cross_entropy_of_one_row_on_any_number_of_threads() -> None:
+    x, weight, target = torch.randn(1, MANY), torch.rand(MANY), torch.tensor([3])
+
+    def run() -> tuple[Tensor, ...]:
+        logits = x.clone().requires_grad_()
+        loss = impl.cross_entropy(logits, target, weight, label_smoothing=0.5)
+        return loss.detach(), *torch.autograd.grad(loss, logits)
+
+    torch.use_deterministic_algorithms(True)
+    assert not differ(on_threads(run))
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_sums_are_those_of_torch(asked: bool) -> None:
     t = torch.arange(24).reshape(2, 3, 4).to(torch.float32)  # Whole numbers, so that no sum is rounded.

@@ -13,8 +13,10 @@ from opassay.oracles.contract import contract
 from opassay.oracles.rounding import Ball, balls
 from opassay.reference.exact import Exact, evaluate
 from opassay.reference.exact import exact as exact_array
-from opassay.reference.formats import BINARY16, BINARY32, FORMATS, Format, neighbours, round_array, round_to, ulp_array
+from opassay.reference.formats import BINARY16, BINARY32, FORMATS, Format, round_array, round_to, ulp_array
 from opassay.reference.norms import layer_norm
+
+from ..reference.bit_patterns import neighbours
 
 DTYPES = tuple(FORMATS)
 #: Radii of the evaluation in unit roundoffs of the output's format.

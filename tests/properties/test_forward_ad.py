@@ -20,7 +20,7 @@ OP = "native_layer_norm_backward"
 SETTINGS = {"profile": "commit", "seed": 0, "max_examples": 6}
 #: Wrong decompositions of layer norm's backward, as changes of what a right one returns.
 FAULTS = {
-    "rstd without a tangent": "norms = real.__globals__['norms']; statistics = norms.row_statistics;"
+    "rstd without a tangent": "from opassay.impl.norms import expressions as norms; statistics = norms.row_statistics;"
     " norms.row_statistics = lambda *args: (lambda row: row._replace(r=row.r.detach()))(statistics(*args))",
     "masked outputs are zeros": "change = lambda args, out: tuple(args[1].new_zeros(()) if y is None else y"
     " for y in out)",
@@ -39,8 +39,6 @@ def planted():
     def faulty(*args):
         return change(args, real(*args))
 
-    faulty.__annotations__ = real.__annotations__
-    faulty.__signature__ = __import__("inspect").signature(real)
     decompositions.decomposition_table_for_jvp[op] = faulty
     decompositions.install_jvp_decompositions()
 

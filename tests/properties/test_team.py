@@ -80,7 +80,7 @@ def gloo() -> Iterator[World]:
     try:
         yield world
     finally:
-        gathering.disband()
+        worlds.leave()
         worlds.enter(World())
 
 
@@ -146,12 +146,12 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def three(faulty: str) -> Iterator[World]:
     world = World("gloo", "host", 3)
-    gathering.disband()
+    worlds.leave()
     gathering.gather(world, deadline=5.0)  # a rank imports what a first program needs faster than that
     try:
         yield world
     finally:
-        gathering.disband()
+        worlds.leave()
 
 
 def _judged(op: str) -> Verdict:
@@ -166,7 +166,7 @@ def test_a_team_disbands_and_comes_together_again(gloo: World, request: pytest.F
     _judged("broadcast")
     worlds.enter(World())
     assert worlds.run(2, lambda comm: comm.rank) == [0, 1]  # in lockstep again
-    gathering.disband()
+    worlds.leave()
     three = request.getfixturevalue("three")  # stays for the tests below
     assert worlds.helper("ranks") is not None
     worlds.enter(three)  # without peers, which a cell finds again
@@ -233,14 +233,14 @@ def test_an_interrupt_ends_the_ranks(three: World) -> None:
     with pytest.raises(KeyboardInterrupt):
         _judged("faulty:HANGS_LATE")  # rank 0 waits to be told what this gave
     start = time.monotonic()
-    gathering.disband()
+    worlds.leave()
     assert time.monotonic() - start < 2.0
     assert [not process.ended for process in processes] == [False, False]
     assert not folder.exists()
 
 
 def test_ranks_that_cannot_start_leave_nothing(faulty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gathering.disband()
+    worlds.leave()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RuntimeError, match="ended before it came"):

@@ -26,6 +26,8 @@ from mpmath.libmp import (
 from opassay.reference import formats
 from opassay.reference.formats import BFLOAT16, BINARY16, BINARY32, BINARY64, FORMATS, Format, Raw
 
+from .bit_patterns import float64_to_bits, from_bits, neighbours, to_bits, ulp
+
 HALVES = [BFLOAT16, BINARY16]
 ALL = list(FORMATS.values())
 SEED = 20260731
@@ -89,22 +91,22 @@ def test_every_half_pattern_keeps_its_bits(fmt: Format) -> None:
     by_torch = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(_torch_dtype(fmt)).double().numpy()
     assert _same(values, by_torch).all()
     finite = ~np.isnan(values)
-    assert (formats.float64_to_bits(fmt, values)[finite] == patterns[finite]).all()
-    assert np.isnan(formats.bits_to_float64(fmt, formats.float64_to_bits(fmt, values))[~finite]).all()
+    assert (float64_to_bits(fmt, values)[finite] == patterns[finite]).all()
+    assert np.isnan(formats.bits_to_float64(fmt, float64_to_bits(fmt, values))[~finite]).all()
     assert _same(formats.round_array(fmt, values), values).all()
     for pattern in range(1 << 16):
-        raw = formats.from_bits(fmt, pattern)
+        raw = from_bits(fmt, pattern)
         if raw == fnan:
             assert not finite[pattern]
             continue
         assert to_float(raw) == values[pattern]
-        assert formats.to_bits(fmt, raw) == (0 if raw == fzero else pattern)
+        assert to_bits(fmt, raw) == (0 if raw == fzero else pattern)
         assert formats.round_to(fmt, raw) == raw
 
 
 @pytest.mark.parametrize("fmt", HALVES, ids=lambda fmt: fmt.name)
 def test_every_half_midpoint_rounds_to_even_and_its_sides_to_their_side(fmt: Format) -> None:
-    patterns = np.arange(formats.to_bits(fmt, finf) + 1, dtype=np.uint16)
+    patterns = np.arange(to_bits(fmt, finf) + 1, dtype=np.uint16)
     ends = formats.bits_to_float64(fmt, patterns)
     ends[-1] = math.ldexp(1.0, fmt.exponent_max + 1)  # infinity rounds as if it were the next value
     middle = (ends[:-1] + ends[1:]) / 2
@@ -187,14 +189,14 @@ def test_torch_rounds_float32_to_the_halves_as_we_do(fmt: Format) -> None:
 @pytest.mark.parametrize(("fmt", "code"), [(BINARY64, "dQ"), (BINARY32, "fI"), (BINARY16, "eH")])
 def test_bits_are_those_of_the_machine(fmt: Format, code: str) -> None:
     values = np.concatenate([_special_values(fmt), formats.round_array(fmt, _random_values(fmt, 2000))])
-    patterns = formats.float64_to_bits(fmt, values)
+    patterns = float64_to_bits(fmt, values)
     assert _same(formats.bits_to_float64(fmt, patterns), values).all()
     for value, pattern in zip(values.tolist(), patterns.tolist(), strict=True):
         if math.isnan(value):
             continue
         assert struct.unpack("<" + code[1], struct.pack("<" + code[0], value)) == (pattern,)
-        assert to_float(formats.from_bits(fmt, pattern)) == value
-        assert value == 0 or formats.to_bits(fmt, from_float(value)) == pattern
+        assert to_float(from_bits(fmt, pattern)) == value
+        assert value == 0 or to_bits(fmt, from_float(value)) == pattern
 
 
 @pytest.mark.parametrize("fmt", ALL, ids=lambda fmt: fmt.name)
@@ -212,38 +214,38 @@ def test_ulp_follows_its_definition(fmt: Format) -> None:
         (fmt.max, top),
         (math.inf, top),
     ):
-        assert formats.ulp(fmt, from_float(value)) == unit
+        assert ulp(fmt, from_float(value)) == unit
         assert formats.ulp_array(fmt, value) == unit
-    assert math.isnan(formats.ulp(fmt, fnan))
+    assert math.isnan(ulp(fmt, fnan))
     values = np.concatenate([_special_values(fmt), _random_values(fmt, 2000)])
-    by_raw = np.array([formats.ulp(fmt, from_float(value)) for value in values.tolist()])
+    by_raw = np.array([ulp(fmt, from_float(value)) for value in values.tolist()])
     assert _same(formats.ulp_array(fmt, values), by_raw).all()
 
 
 def test_ulp_of_binary64_is_that_of_python() -> None:
     for value in _random_values(BINARY64, 2000).tolist():
         if math.isfinite(value):
-            assert formats.ulp(BINARY64, from_float(value)) == math.ulp(value)
+            assert ulp(BINARY64, from_float(value)) == math.ulp(value)
 
 
 @pytest.mark.parametrize("fmt", HALVES, ids=lambda fmt: fmt.name)
 def test_neighbours_of_every_half_and_of_every_middle(fmt: Format) -> None:
-    infinity = formats.to_bits(fmt, finf)
-    ladder = [formats.from_bits(fmt, bits) for bits in range(infinity + 1)]
+    infinity = to_bits(fmt, finf)
+    ladder = [from_bits(fmt, bits) for bits in range(infinity + 1)]
     ladder = [mpf_neg(raw) for raw in ladder[:0:-1]] + ladder
     for below, raw, above in zip(ladder, ladder[1:], ladder[2:], strict=False):
-        assert formats.neighbours(fmt, raw) == (below, above)
+        assert neighbours(fmt, raw) == (below, above)
     for below, above in itertools.pairwise(ladder[1:-1]):
-        assert formats.neighbours(fmt, _raw((_value(below) + _value(above)) / 2)) == (below, above)
-    assert formats.neighbours(fmt, finf) == (ladder[-2], finf)
-    assert formats.neighbours(fmt, fninf) == (fninf, ladder[1])
-    assert formats.neighbours(fmt, fnan) == (fnan, fnan)
+        assert neighbours(fmt, _raw((_value(below) + _value(above)) / 2)) == (below, above)
+    assert neighbours(fmt, finf) == (ladder[-2], finf)
+    assert neighbours(fmt, fninf) == (fninf, ladder[1])
+    assert neighbours(fmt, fnan) == (fnan, fnan)
 
 
 def test_neighbours_of_binary32_enclose_a_third() -> None:
     third: Raw = from_rational(1, 3, 200, "n")
-    below, above = formats.neighbours(BINARY32, third)
-    assert _value(above) - _value(below) == Fraction(formats.ulp(BINARY32, third))
+    below, above = neighbours(BINARY32, third)
+    assert _value(above) - _value(below) == Fraction(ulp(BINARY32, third))
     assert _value(below) < _value(third) < _value(above)
 
 
@@ -255,7 +257,7 @@ def test_arrays_keep_their_shape_and_strides_do_not_matter() -> None:
         assert _same(turned.copy(), formats.round_array(fmt, values).transpose(2, 0, 1)[::2].copy()).all()
         for shape in ((), (0,), (2, 0)):
             empty = np.ones(shape)
-            bits = formats.float64_to_bits(fmt, empty)
+            bits = float64_to_bits(fmt, empty)
             assert formats.bits_to_float64(fmt, bits).shape == formats.ulp_array(fmt, empty).shape == shape
             assert formats.round_array(fmt, empty).shape == bits.shape == shape
     kept = np.ones(3)
@@ -265,9 +267,9 @@ def test_arrays_keep_their_shape_and_strides_do_not_matter() -> None:
 @pytest.mark.parametrize("fmt", ALL, ids=lambda fmt: fmt.name)
 def test_what_the_format_does_not_hold_has_no_bits(fmt: Format) -> None:
     with pytest.raises(ValueError, match=rf"bits of a {fmt.name}: .* round it first"):
-        formats.to_bits(fmt, _raw(1 + Fraction(1, 1 << 60)))
+        to_bits(fmt, _raw(1 + Fraction(1, 1 << 60)))
     with pytest.raises(ValueError, match=r"need 0 <= bits < 2\*\*"):
-        formats.from_bits(fmt, 1 << fmt.bits)
+        from_bits(fmt, 1 << fmt.bits)
     if fmt != BINARY64:
         with pytest.raises(ValueError, match=r"got 0x1\.0000000000001p"):
-            formats.float64_to_bits(fmt, [1.0, math.nextafter(1.0, 2)])
+            float64_to_bits(fmt, [1.0, math.nextafter(1.0, 2)])

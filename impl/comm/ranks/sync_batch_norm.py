@@ -59,8 +59,8 @@ def sync_batch_norm(
     comm = default_comm() if comm is None and training else comm
     if not training or comm is None or comm.size == 1:
         return local.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    if not local.fits(input, weight, bias, running_mean, running_var, training, momentum, eps):
-        local.check("sync_batch_norm", input, weight, bias, running_mean, running_var, training, momentum, eps)
+    given = local.Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    local.check("sync_batch_norm", given)
     if eps <= 0.0:
         raise ValueError(f"sync_batch_norm: got eps={eps}, need a positive number with training.")
     # `backward` is a collective call. If only those ranks took part whose own input needs a gradient, they would wait

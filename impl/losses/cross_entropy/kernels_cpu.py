@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ..nll_loss import kernels_cpu as nll
 from ..nll_loss.kernels_cpu import checked_index, class_dim, picked, reduced, spread, weights_at
@@ -57,7 +58,7 @@ def cross_entropy(
     index, ignored = checked_index("cross_entropy", target, classes, ignore_index)
     up = compute_dtype(x.dtype)
     table = None if weight is None else weight.to(up)
-    view, at = _table(x, dim), index.reshape(_positions(x, dim))
+    view, at = _class_table(x, dim), index.reshape(_positions(x, dim))
     loss = view.new_zeros(at.shape, dtype=up)
     smooth = torch.zeros_like(loss) if smoothing else None
     weights = None if smooth is None else _class_weights(table, x, dim, batch_ndim)
@@ -67,7 +68,7 @@ def cross_entropy(
         # before the next one, so a half-precision input is never copied to float32 as a whole.
         loss[rows] = picked(z, at[rows], 1).neg_()
         if smooth is not None:
-            smooth[rows] = (z if weights is None else z.mul_(_piece(weights, rows))).sum(1)
+            smooth[rows] = sums.total(z if weights is None else z.mul_(_piece(weights, rows)), (1,))
     loss = loss.reshape(target.shape)
     hits = None if table is None else weights_at(table, index, batch_ndim)
     if hits is not None:
@@ -109,7 +110,7 @@ def cross_entropy_backward(
     if ignored is not None:
         g = g.masked_fill(ignored, 0.0)
     terms = _terms(g, x, index, ignored, weight, smoothing, batch_ndim)
-    view = _table(x, dim)
+    view = _class_table(x, dim)
     if x.dtype is up:
         return _gradient(view, terms, slice(None)).reshape(x.shape)
     out = torch.empty(view.shape, dtype=x.dtype, device=x.device)
@@ -164,7 +165,7 @@ def _terms(
         return _Terms(index, ignored, hit, None, hit, None)
     hit, every = hit * (1.0 - smoothing), g * (smoothing / x.shape[dim])
     weights = _class_weights(table, x, dim, batch_ndim)
-    of_classes = float(x.shape[dim]) if weights is None else weights.sum(1)
+    of_classes = float(x.shape[dim]) if weights is None else sums.total(weights, (1,))
     return _Terms(index, ignored, hit, every, hit + every * of_classes, weights)
 
 
@@ -218,7 +219,7 @@ def _probabilities(x: Tensor, dim: int) -> Tensor:
     return exponentials.div_(exponentials.sum(dim, keepdim=True))
 
 
-def _table(x: Tensor, dim: int) -> Tensor:
+def _class_table(x: Tensor, dim: int) -> Tensor:
     """x as (rows, C), or (rows, C, positions) where positions follow the classes."""
     after = math.prod(x.shape[dim + 1 :])
     shape = (math.prod(x.shape[:dim]), x.shape[dim])
@@ -226,7 +227,7 @@ def _table(x: Tensor, dim: int) -> Tensor:
 
 
 def _positions(x: Tensor, dim: int) -> tuple[int, ...]:
-    """The shape of one number per position of `_table`."""
+    """The shape of one number per position of `_class_table`."""
     rows, after = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1 :])
     return (rows,) if after == 1 else (rows, after)
 

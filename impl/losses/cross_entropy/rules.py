@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ...operator import sums
@@ -28,7 +29,7 @@ from . import kernels_cpu as kernels
 Outputs = tuple[Tensor, Tensor]
 
 
-class _Saved(NamedTuple):
+class _SavedLogits(NamedTuple):
     input: Tensor
     target: Tensor
     weight: Tensor | None
@@ -61,16 +62,16 @@ def _forward_fake(args: Record) -> Outputs:
     return out, x.new_empty(batch, dtype=compute_dtype(x.dtype))
 
 
-def _save(args: Record, outputs: Record, needs: Record) -> _Saved:
+def _save_logits(args: Record, outputs: Record, needs: Record) -> _SavedLogits:
     # The total weight is kept for a mean alone: the other reductions do not divide by it.
     given = outputs.total if args.reduction == MEAN else None
-    return _Saved(
+    return _SavedLogits(
         args.input, args.target, args.weight, given, args.reduction, args.ignore_index, args.label_smoothing,
         args.batch_ndim,
     )  # fmt: skip
 
 
-def _backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+def _cotangents_of_logits(saved: _SavedLogits, needs: Record, cotangents: Record) -> Grads:
     x, target, weight, given, reduction, ignore_index, smoothing, batch_ndim = saved
     g = cotangents.out
     grads: dict[str, Tensor | None] = {}
@@ -83,23 +84,24 @@ def _backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
     if needs.input and g is not None:
         grads["input"] = cross_entropy_backward(g, x, target, weight, ignore_index, smoothing, batch_ndim).to(dtype)
     if needs.weight and weight is not None:
-        z = masked_scores(x, form)[1]
+        z = torch.log_softmax(masked_scores(x, form), form.dim)
         grads["weight"] = nll.weight_gradient(form, z, weight, reduction, g, cotangents.total)
     return grads
 
 
-def _jvp(args: Record, tangents: Record) -> Outputs:
+def _tangents_of_loss(args: Record, tangents: Record) -> Outputs:
     x, dtype = raised(args.input), args.input.dtype
     form = _form(x, args.target, args.ignore_index, args.label_smoothing, args.batch_ndim)
     # z, not x, is what the loss is linear in: the tangent of x goes through the derivative of log-softmax
     # first.
-    p, z = masked_scores(x, form)
+    x = masked_scores(x, form)
+    p, z = torch.softmax(x, form.dim), torch.log_softmax(x, form.dim)
     t_z = None if tangents.input is None else _centred(raised(tangents.input), p, form.dim)
     out, t_total = nll.moved(form, z, raised(args.weight), t_z, raised(tangents.weight), args.reduction)
     return out.to(dtype), t_total
 
 
-def _forward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+def _batched_cross_entropy(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
     x = args.input
     out, total = op(
         nll.batched(x, dims.input, size, compute_dtype(x.dtype)), nll.batched(args.target, dims.target, size),
@@ -111,17 +113,22 @@ def _forward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, 
     return (out.to(nll.output_dtype(x, True)), total), (0, 0)
 
 
-def _slope(args: Record) -> Tensor:
+def _logits_gradient(args: Record) -> Tensor:
     """D - p <D>."""
     x = raised(args.input)
     form = _form(x, args.target, args.ignore_index, args.label_smoothing, args.batch_ndim)
-    p = masked_scores(x, form)[0]
-    d = form.to_scores(raised(args.grad_output), raised(args.weight))
+    masked = form.may_ignore()
+    p = torch.softmax(masked_scores(x, form) if masked else x, form.dim)
+    g, weight = raised(args.grad_output), raised(args.weight)
+    d = form.to_scores(g, weight)
     # dz = (I - 1 p') dx as matrices over the classes. Its adjoint is I - p 1', so p stands outside of the sum here.
-    return d - p * sums.spread(sums.total(d, (form.dim,), keepdim=True), d.shape)
+    if masked or weight is not None:
+        return torch.addcmul(d, p, sums.spread(sums.total(d, (form.dim,), keepdim=True), d.shape), value=-1)
+    # Without weights D is -(1 - s) g at the target and -s/C g at each of C classes, so <D> = -g.
+    return torch.addcmul(d, p, sums.spread(form.over_classes(g), d.shape))
 
 
-def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+def _batched_cross_entropy_backward(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
     up = compute_dtype(args.input.dtype)
     out = op(
         nll.batched(args.grad_output, dims.grad_output, size, up), nll.batched(args.input, dims.input, size, up),
@@ -136,14 +143,14 @@ cross_entropy: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Out
     "cross_entropy(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index,"
     " float label_smoothing, int batch_ndim) -> (Tensor, Tensor)",
     on_all_devices(kernels.cross_entropy, _forward_fake, nll.AUTOCAST),
-    _forward_vmap,
-    Rules(_save, _backward, _jvp),
+    _batched_cross_entropy,
+    Rules(_save_logits, _cotangents_of_logits, _tangents_of_loss),
     outputs=("out", "total"),
 )
 cross_entropy_backward: Operator[Tensor, Tensor, Tensor, Tensor | None, int, float, int, Tensor] = Operator(
     "cross_entropy_backward(Tensor grad_output, Tensor input, Tensor target, Tensor? weight,"
     " SymInt ignore_index, float label_smoothing, int batch_ndim) -> Tensor",
     on_all_devices(kernels.cross_entropy_backward, lambda args: args.input.new_empty(args.input.shape)),
-    _backward_vmap,
-    Expression(_slope),
+    _batched_cross_entropy_backward,
+    Expression(_logits_gradient),
 )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ...operator import sums
-from ...operator.torch_private import transforms_active
+from ...operator.torch_private import dispatch_mode_count, transforms_active
 from .kernels_cpu import MEAN, NONE, class_dim, spread
 
 
@@ -54,12 +54,26 @@ class Form(NamedTuple):
         """Where the target is ignored."""
         return self.target == self.ignore_index
 
+    def may_ignore(self) -> bool:
+        """False where it is known that no position is ignored.
+
+        Masking scores takes as long as a softmax, and its derivative as long again; reading the target takes no time.
+        But values can be read only of plain tensors outside of transforms and traces, and on CUDA reading waits for
+        the device.
+        """
+        target = self.target
+        if type(target) is not Tensor or not target.is_cpu:
+            return True
+        if transforms_active() or dispatch_mode_count() or torch.compiler.is_compiling():
+            return True
+        return bool(self.ignored().any())
+
     def value(self, y: Tensor, weight: Tensor | None, reduction: int) -> Tensor:
         """l, or its sum per batch index, or that over the total weight."""
         out, given = self.forward(y, self.target, weight, reduction, self.ignore_index, self.batch_ndim)
         if not self.smoothing:
             return out
-        smooth = -(y if weight is None else y * self._weights(weight)).sum(self.dim)
+        smooth = -sums.total(y if weight is None else y * self._weights(weight), (self.dim,))
         # An ignored position may hold an infinity or a NaN, whose product with 0 is NaN; so its loss is set
         # to 0 instead.
         smooth = smooth.masked_fill(self.ignored(), 0.0)
@@ -115,6 +129,12 @@ class Form(NamedTuple):
         placed: Tensor = self.backward(g, self.target, None, self.classes, self.ignore_index, self.batch_ndim, g.dtype)
         return -self._over_positions(placed)
 
+    def over_classes(self, g: Tensor) -> Tensor:
+        """g, one per position or one per batch index, viewed to broadcast against scores."""
+        if g.dim() == self.target.dim():
+            return g.unsqueeze(self.dim)
+        return g.reshape(g.shape + (1,) * (self.target.dim() + 1 - g.dim()))
+
     def _masked(self, g: Tensor) -> Tensor:
         """g at every position, 0 where the target is ignored."""
         return spread(g, self.target).expand(self.target.shape).masked_fill(self.ignored(), 0.0)
@@ -137,9 +157,6 @@ class Form(NamedTuple):
         return sums.total(t, range(self.batch_ndim, t.dim()))
 
 
-def masked_scores(x: Tensor, form: Form) -> tuple[Tensor, Tensor]:
-    """(p, log p) over the classes; at ignored positions those of equal logits, whatever stands there."""
-    # Zeros make the probabilities of an ignored row finite, whatever it holds, so that their product with a
-    # cotangent of 0 is 0.
-    x = x.masked_fill(form.ignored().unsqueeze(form.dim), 0.0)
-    return torch.softmax(x, form.dim), torch.log_softmax(x, form.dim)
+def masked_scores(x: Tensor, form: Form) -> Tensor:
+    """x with zeros at ignored positions. Probabilities are finite there, whatever x holds, and 0 times them is 0."""
+    return x.masked_fill(form.ignored().unsqueeze(form.dim), 0.0)

@@ -26,7 +26,7 @@ from .expressions import Form
 from .kernels_cpu import MEAN, NONE, SUM, class_dim
 
 
-class _Saved(NamedTuple):
+class _SavedScores(NamedTuple):
     """What the loss keeps: the input only where the weight needs a gradient, for the input's does not read it."""
 
     input: Tensor | None
@@ -67,16 +67,16 @@ def _forward_fake(args: Record) -> tuple[Tensor, Tensor]:
     return x.new_empty(args.target.shape if args.reduction == NONE else batch), total
 
 
-def _forward_save(args: Record, outputs: Record, needs: Record) -> _Saved:
+def _forward_save(args: Record, outputs: Record, needs: Record) -> _SavedScores:
     # The total weight is kept for a mean alone: the other reductions do not divide by it.
     x = args.input
-    return _Saved(
+    return _SavedScores(
         x if needs.weight else None, args.target, args.weight, outputs.total if args.reduction == MEAN else None,
         x.shape[class_dim(x.dim(), args.batch_ndim)], x.dtype, args.reduction, args.ignore_index, args.batch_ndim,
     )  # fmt: skip
 
 
-def _forward_backward(saved: _Saved, needs: Record, cotangents: Record) -> Grads:
+def _forward_backward(saved: _SavedScores, needs: Record, cotangents: Record) -> Grads:
     """d_input by the backward op; d_weight from l = -w_t x_t and, for a mean, through the total weight."""
     x, target, weight, given, classes, dtype, reduction, ignore_index, batch_ndim = saved
     g = cotangents.out
@@ -159,7 +159,7 @@ def _forward_jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor]:
     return out.to(x.dtype), t_total
 
 
-def gradient(
+def scores_gradient(
     g: Tensor,
     x: Tensor,
     target: Tensor,
@@ -237,7 +237,7 @@ def output_dtype(x: Tensor, autocast: bool) -> torch.dtype:
     return torch.float32 if autocast else x.dtype
 
 
-def _forward_vmap(autocast: bool, op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+def _batched_nll_loss(autocast: bool, op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
     """One more batch dim in front; the op keeps a loss per batch index.
 
     Args:
@@ -305,7 +305,7 @@ def _backward_jvp(args: Record, tangents: Record) -> Tensor:
     return (along(t, args.weight, up) + along(args.grad_output, t_weight, up)).to(dtype)
 
 
-def _backward_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+def _batched_nll_loss_backward(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
     g = args.grad_output
     out = op(
         batched(g, dims.grad_output, size, compute_dtype(g.dtype)), batched(args.target, dims.target, size),
@@ -352,7 +352,7 @@ def _define_forward(name: str, autocast: tuple[tuple[str, torch.dtype], ...]) ->
         f"{name}(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, int batch_ndim)"
         " -> (Tensor, Tensor)",
         on_all_devices(kernels.nll_loss, _forward_fake, autocast),
-        functools.partial(_forward_vmap, bool(autocast)),
+        functools.partial(_batched_nll_loss, bool(autocast)),
         Rules(_forward_save, _forward_backward, _forward_jvp),
         outputs=("out", "total"),
     )
@@ -366,7 +366,7 @@ nll_loss_backward: Operator[Tensor, Tensor, Tensor | None, int, int, int, torch.
     "nll_loss_backward(Tensor grad_output, Tensor target, Tensor? weight, SymInt classes, SymInt ignore_index,"
     " int batch_ndim, ScalarType dtype) -> Tensor",
     on_all_devices(kernels.nll_loss_backward, _backward_fake),
-    _backward_vmap,
+    _batched_nll_loss_backward,
     Rules(_backward_save, _backward_backward, _backward_jvp),
 )
 total_weight: Operator[Tensor, Tensor, int, int, Tensor] = Operator(

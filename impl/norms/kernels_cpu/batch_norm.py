@@ -245,7 +245,7 @@ def batch_norm_backward(
         output_mask: which of the three to compute.
     """
     through = (grad_mean, grad_invstd)
-    return _backward(grad_out, x, weight, (mean, invstd, *through), None, weight_dtype, bias_dtype, output_mask)
+    return _masked_gradients(grad_out, x, weight, (mean, invstd, *through), None, weight_dtype, bias_dtype, output_mask)
 
 
 def batch_norm_evaluation_backward(
@@ -267,14 +267,14 @@ def batch_norm_evaluation_backward(
         eps: added to the variance.
     """
     given = (running_mean, running_var, None, None)
-    return _backward(grad_out, x, weight, given, eps, weight_dtype, bias_dtype, output_mask)
+    return _masked_gradients(grad_out, x, weight, given, eps, weight_dtype, bias_dtype, output_mask)
 
 
 Statistics = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 """Mean and invstd of the batch with cotangents of both; or running mean and variance, where eps is given."""
 
 
-def _backward(
+def _masked_gradients(
     grad_out: Tensor,
     x: Tensor,
     weight: Tensor | None,
@@ -324,7 +324,7 @@ def _backward_laid(
     """The gradients in whatever layout the kernels write them.
 
     Args:
-        grad_out, ..., mask: as for `_backward`, the parameters dense and in the dtype of the sums.
+        grad_out, ..., mask: as for `_masked_gradients`, the parameters dense and in the dtype of the sums.
         wanted: the memory format to hand to ATen.
     """
     run = _backward_half if x.dtype in HALF else _backward_wide
@@ -347,7 +347,7 @@ def _backward_wide(
     """ATen's kernel on float32 or float64.
 
     Args:
-        grad_out, ..., mask: as for `_backward`, laid out.
+        grad_out, ..., mask: as for `_masked_gradients`, laid out.
     """
     mean, scale, grad_mean, grad_invstd = statistics
     # eps comes only with constant statistics, where `scale` is the variance. With those of the batch
@@ -373,7 +373,7 @@ def _backward_half(
     """ATen computes in float32 and rounds once, if its parameters are float32; what is added to that must be, too.
 
     Args:
-        grad_out, ..., mask: as for `_backward`, laid out.
+        grad_out, ..., mask: as for `_masked_gradients`, laid out.
     """
     if statistics[2] is None and statistics[3] is None:
         # Ones change no value. They are float32, as the statistics are, and so choose ATen's kernel with

@@ -14,13 +14,15 @@ from torch import Tensor
 
 from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
+from ...operator.records import new
 from ..layout import Groups
+from .operands import MaskedOutputs, Operands, Outputs, completed
 
 _aten_backward = torch.ops.aten.native_group_norm_backward.default
 _layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
 
-Outputs = tuple[Tensor, Tensor, Tensor]
-MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
+GivenGroups = Operands[Groups]
+"""grad_out and x are (N, C, *), mean and rstd (N, groups), the weight (C,)."""
 
 
 def _dense(x: Tensor) -> Tensor:
@@ -48,7 +50,7 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     n, channels = x.shape[:2]
     positions = math.prod(x.shape[2:])
     if channels * positions == groups:
-        return _forward_single(x, weight, bias, groups, eps)
+        return _single_element(x, weight, bias, groups, eps)
     x = _dense(x)
     if x.dtype in HALF:
         # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds them to half.
@@ -58,7 +60,7 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     # weights is finite only if each of them is, so one sum tells. Large finite weights whose sum overflows
     # take the other way, too, which is slower but as right.
     if weight is not None and x.is_cpu and not math.isfinite(weight.sum().item()):
-        return _forward_infinite(x, weight, bias, groups, eps)
+        return _infinite_weight(x, weight, bias, groups, eps)
     # ATen takes the parameters' memory to be dense whatever their strides say.
     weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
     out, mean, rstd = torch.native_group_norm(x, weight, bias, n, channels, positions, groups, eps)
@@ -73,7 +75,7 @@ def _affine(out: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return out if bias is None else out.add_(_per_channel(bias.to(out.dtype), out.dim()))
 
 
-def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+def _single_element(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
     """Groups of one element, centred before they are scaled: zero exactly, or NaN.
 
     ATen computes x scale − mean scale, which leaves the rounding error of both products.
@@ -89,7 +91,7 @@ def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, group
     return _affine(out, weight, bias).to(x.dtype), mean, rstd
 
 
-def _forward_infinite(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+def _infinite_weight(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Outputs:
     """Scaled after it is centred. ATen computes x scale − mean scale, which is NaN for an infinite weight.
 
     Args:
@@ -148,44 +150,25 @@ def group_norm_backward(
         d_input as x; d_weight and d_bias (C,), in the dtypes of the parameters.
     """
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
-    dtype = x.dtype
+    given: GivenGroups = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
-    if dtype in HALF and (statistics or not _by_aten(x, groups)):  # round once, after the last term
-        grad_out, x = grad_out.float(), x.float()
-    d_input, d_weight, d_bias = _gradients(grad_out, x, mean, rstd, weight, groups, mask)
-    if statistics and d_input is not None:
-        _add_statistics(d_input, grad_mean, grad_rstd, x, mean, rstd, groups)
-    return (
-        None if d_input is None else d_input.to(dtype),
-        None if weight is None or d_weight is None else d_weight.to(weight.dtype),
-        None if bias_dtype is None or d_bias is None else d_bias.to(bias_dtype),
-    )
+    if x.dtype in HALF and (statistics or not _by_aten(x, groups)):  # round once, after the last term
+        given = given.raised()
+    return completed(_gradients_without_statistics(given), given, (grad_mean, grad_rstd), x.dtype, bias_dtype)
 
 
 def _by_aten(x: Tensor, groups: int) -> bool:
     """Whether d_input is ATen's.
 
     ATen rounds it in one way on one thread and in another on several, so not under
-    `torch.use_deterministic_algorithms(True)`; nor for groups of one element, see `_forward_single`.
+    `torch.use_deterministic_algorithms(True)`; nor for groups of one element, see `_single_element`.
     """
     return not torch.are_deterministic_algorithms_enabled() and math.prod(x.shape[1:]) != groups
 
 
-def _gradients(
-    grad_out: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    groups: int,
-    mask: tuple[bool, bool, bool],
-) -> MaskedOutputs:
-    """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype.
-
-    Args:
-        grad_out, x, mean, rstd, weight, groups: as for `group_norm_backward`.
-        mask: which to compute; False for a parameter that is not there.
-    """
+def _gradients_without_statistics(given: GivenGroups) -> MaskedOutputs:
+    """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype."""
+    grad_out, x, mean, rstd, weight, (groups,), mask = given
     n, channels = x.shape[:2]
     up = compute_dtype(x.dtype)
     weight = None if weight is None else weight.to(up).contiguous()
@@ -194,7 +177,7 @@ def _gradients(
         d_weight, d_bias = (x.new_zeros(channels, dtype=up) if wanted else None for wanted in mask[1:])
         return d_input, d_weight, d_bias
     if math.prod(x.shape[1:]) == groups:
-        return _backward_single(grad_out, x, mean, rstd, weight, mask)
+        return _gradients_of_single(given, weight)
     d_input = d_bias = None
     if mask[2] and (weight is None or not (mask[0] or mask[1])):  # ATen fails on d_bias without a weight
         d_bias = _sum_per_channel(grad_out)
@@ -202,7 +185,7 @@ def _gradients(
     # d_input alone depends on the number of threads in ATen's kernel for groups. Groups are rows to layer
     # norm's kernel, and a row is the work of one thread there.
     if mask[0] and not _by_aten(x, groups):
-        d_input = _by_layer_norm(grad_out, x, mean, rstd, weight, groups)
+        d_input = _by_layer_norm(given, weight)
         mask = (False, mask[1], mask[2])
     if not any(mask):
         return d_input, None, d_bias
@@ -224,37 +207,22 @@ def _per_channel(parameter: Tensor, ndim: int) -> Tensor:
     return parameter.view(parameter.shape[0], *(1,) * (ndim - 2))
 
 
-def _by_layer_norm(
-    grad_out: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, groups: int
-) -> Tensor:
-    """d_input of groups as rows; the weight is per channel, not per element of a row, and goes into grad_out.
-
-    Args:
-        grad_out, x, mean, rstd, weight, groups: as for `group_norm_backward`, in the dtype of the sums.
-    """
-    g = grad_out if weight is None else grad_out * _per_channel(weight, x.dim())
-    rows = (x.shape[0] * groups, x.numel() // (x.shape[0] * groups))
-    statistics = (t.reshape(rows[0], 1).contiguous() for t in (mean, rstd))
+def _by_layer_norm(given: GivenGroups, weight: Tensor | None) -> Tensor:
+    """d_input of groups as rows; the weight is per channel, not per element of a row, and goes into grad_out."""
+    x, count = given.x, given.x.shape[0] * given.layout.groups
+    g = given.grad_out if weight is None else given.grad_out * _per_channel(weight, x.dim())
+    rows = (count, x.numel() // count)
+    statistics = (t.reshape(count, 1).contiguous() for t in (given.mean, given.rstd))
     d_input: Tensor = _layer_norm_backward(
         g.reshape(rows), x.reshape(rows), rows[1:], *statistics, None, None, (True, False, False)
     )[0]
     return d_input.view(x.shape)
 
 
-def _backward_single(
-    grad_out: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    mask: tuple[bool, bool, bool],
-) -> MaskedOutputs:
-    """Groups of one element, centred before they are scaled, as `_forward_single`.
-
-    Args:
-        grad_out, x, mean, rstd, weight, mask: as for `_gradients`.
-    """
-    mean, rstd = mean.reshape(x.shape), rstd.reshape(x.shape)
+def _gradients_of_single(given: GivenGroups, weight: Tensor | None) -> MaskedOutputs:
+    """Groups of one element, centred before they are scaled, as `_single_element`; the weight is in the sums' dtype."""
+    grad_out, x, mask = given.grad_out, given.x, given.mask
+    mean, rstd = given.mean.reshape(x.shape), given.rstd.reshape(x.shape)
     normalized = x.sub(mean).mul_(rstd)
     d_input = None
     if mask[0]:
@@ -266,34 +234,3 @@ def _backward_single(
         _sum_per_channel(normalized * grad_out) if mask[1] else None,
         _sum_per_channel(grad_out) if mask[2] else None,
     )
-
-
-def _add_statistics(
-    d_input: Tensor,
-    grad_mean: Tensor | None,
-    grad_rstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    groups: int,
-) -> None:
-    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place.
-
-    Args:
-        d_input, x: (N, C, *), in the dtype of the sums.
-        grad_mean, grad_rstd: cotangents of mean and rstd, or None for zero.
-        mean, rstd: (N, groups).
-        groups: a divisor of C.
-    """
-    layout = Groups(groups)
-    # d_input is contiguous, so its view shares its memory and the sums below, in place, arrive in it.
-    total, x = layout.view(d_input), layout.view(x)
-    length = x.shape[2] * x.shape[3]
-    if grad_rstd is not None:
-        r = layout.view_statistics(rstd)
-        # The factors r come one at a time, because r^3 on its own underflows in float32 where the standard
-        # deviation exceeds about 4e12.
-        slope = r * (r * layout.view_statistics(grad_rstd) / length)
-        total.sub_((x - layout.view_statistics(mean)).mul_(r).mul_(slope))
-    if grad_mean is not None:
-        total.add_(layout.view_statistics(grad_mean) / length)

@@ -8,15 +8,17 @@ import torch
 from torch import Tensor
 
 from ...operator.precision import HALF, compute_dtype
-from ..layout import Rows
+from ...operator.records import new
+from ..layout import Rows, rows_of
+from .operands import MaskedOutputs, Operands, Outputs, completed
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
 
 _aten_backward = torch.ops.aten.native_layer_norm_backward.default
 
-Outputs = tuple[Tensor, Tensor, Tensor]
-MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
+GivenRows = Operands[Rows]
+"""grad_out and x are (*batch, *lead, *row), mean and rstd (*batch, *lead, 1, ..., 1)."""
 
 
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
@@ -34,8 +36,9 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
     row = x.shape[-row_ndim:]
     # A row of one element is its own mean, so the exact result is the bias, or 0 without one. ATen's
     # difference of two rounded products misses it by an error that grows with |x| rstd.
-    if row.numel() == 1:
-        return _forward_single(x, weight, bias, eps)
+    length = row.numel()
+    if length == 1:
+        return _single_element(x, weight, bias, eps)
     if x.dtype in HALF:
         # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds
         # them to half.
@@ -44,12 +47,12 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
     # ATen's forward kernel updates mean and variance as it goes (Welford). The error of that grows with
     # |mean| / std, that of E[x^2] - E[x]^2 with its square, so no second pass over x is needed here.
     out, mean, rstd = torch.native_layer_norm(x, row, weight, bias, eps)
-    if 0 in row:
+    if length == 0:
         mean.fill_(torch.nan)  # the mean of nothing; ATen says 0
     return out, mean, rstd
 
 
-def _forward_single(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Outputs:
+def _single_element(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Outputs:
     """Rows of one element, centred before they are scaled: zero exactly, or NaN.
 
     ATen computes x rstd − mean rstd, which leaves the rounding error of both products.
@@ -113,9 +116,8 @@ def layer_norm_backward(
     Returns:
         d_input as x; d_weight and d_bias (*batch, *row), in the dtypes of the parameters.
     """
-    wants_weight = output_mask[1] and weight is not None
-    wants_bias = output_mask[2] and bias_dtype is not None
-    mask = (output_mask[0], wants_weight, wants_bias)
+    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
+    given: GivenRows = new(Operands, (grad_out, x, mean, rstd, weight, rows_of(row_ndim, batch_ndim), mask))
     dtype = x.dtype
     if (  # by far the most frequent call, on its own for speed
         grad_mean is None
@@ -125,132 +127,82 @@ def layer_norm_backward(
         and (weight is None or weight.dtype is dtype)
         and (bias_dtype is None or bias_dtype is dtype)
     ):
-        return _backward_aten(grad_out, x, mean, rstd, weight, row_ndim, mask)
+        return _gradients_by_aten(given)
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
     # ATen's kernel takes one weight for all rows and sums parameter gradients over all rows. Where batch
     # dims ask for a weight, or for a gradient, per batch index it can do neither.
-    sliced = batch_ndim > 0 and (wants_weight or wants_bias or (weight is not None and weight.dim() > row_ndim))
-    if dtype in HALF and (statistics or sliced):  # round once, after the last term
-        grad_out, x = grad_out.float(), x.float()
+    sliced = batch_ndim > 0 and (mask[1] or mask[2] or (weight is not None and weight.dim() > row_ndim))
+    if statistics or sliced:  # round once, after the last term
+        given = given.raised()
     if sliced:
-        grads = _backward_sliced(grad_out, x, mean, rstd, weight, row_ndim, batch_ndim, mask)
-    elif x.dtype in HALF:
-        grads = _backward_half(grad_out, x, mean, rstd, weight, row_ndim, mask)
+        gradients = _gradients_per_slice(given)
+    elif given.x.dtype in HALF:
+        gradients = _gradients_by_chunks(given)
     else:
-        grads = _backward_aten(grad_out, x, mean, rstd, weight, row_ndim, mask)
-    d_input, d_weight, d_bias = grads
-    # ATen's kernel takes no cotangents of mean and rstd, which are differentiable outputs here. What comes
-    # through them is added to its result.
-    if statistics and d_input is not None:
-        _add_statistics(d_input, grad_mean, grad_rstd, x, mean, rstd, row_ndim)
-    return (
-        None if d_input is None else d_input.to(dtype),
-        None if weight is None or d_weight is None else d_weight.to(weight.dtype),
-        None if bias_dtype is None or d_bias is None else d_bias.to(bias_dtype),
-    )
+        gradients = _gradients_by_aten(given)
+    return completed(gradients, given, (grad_mean, grad_rstd), dtype, bias_dtype)
 
 
-def _backward_aten(
-    grad_out: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    row_ndim: int,
-    mask: tuple[bool, bool, bool],
-) -> MaskedOutputs:
-    """ATen's kernel on float32 or float64; parameter gradients come back in that dtype.
+def _gradients_by_aten(given: GivenRows) -> MaskedOutputs:
+    """ATen's kernel on float32 or float64, one weight (*row) for all; parameter gradients come back in that dtype.
 
     ATen sums parameter gradients per thread, so their last bits depend on the number of threads. Under
     `torch.use_deterministic_algorithms(True)` they are summed without it, at about twice the time.
-
-    Args:
-        grad_out, x: (*lead, *row), float32 or float64.
-        mean, rstd: (*lead, 1, ..., 1) in the same dtype, any strides.
-        weight: (*row) in any dtype, or None.
-        row_ndim: the number of dims of a row.
-        mask: which of the three to compute.
     """
-    row = x.shape[-row_ndim:]
+    grad_out, x, mean, rstd, weight, layout, mask = given
+    row = x.shape[-layout.row_ndim :]
     if weight is not None and weight.dtype is not x.dtype:
         weight = weight.to(x.dtype)
     if row.numel() == 1:
-        return _backward_single(grad_out, x, mean, rstd, weight, row_ndim, mask)
+        return _gradients_of_single(given, weight)
+    # ATen takes the statistics' memory to be dense whatever their strides say.
+    mean, rstd = mean.contiguous(), rstd.contiguous()
     if torch.are_deterministic_algorithms_enabled() and (mask[1] or mask[2]):
         d_input = None
         if mask[0]:
-            only = (True, False, False)
-            d_input = _aten_backward(grad_out, x, row, mean.contiguous(), rstd.contiguous(), weight, None, only)[0]
-        return d_input, *_parameter_sums(grad_out, x, mean, rstd, row_ndim, 0, mask)
+            d_input = _aten_backward(grad_out, x, row, mean, rstd, weight, None, (True, False, False))[0]
+        return d_input, *_parameter_sums(given, rows_of(layout.row_ndim))
     # ATen reads only shape and dtype of the bias, and needs one to return its gradient.
     bias = x.new_empty(row) if mask[2] and weight is None else weight
-    # ATen takes the statistics' memory to be dense whatever their strides say.
-    return _aten_backward(  # type: ignore[no-any-return]
-        grad_out, x, row, mean.contiguous(), rstd.contiguous(), weight, bias, mask
-    )
+    return _aten_backward(grad_out, x, row, mean, rstd, weight, bias, mask)  # type: ignore[no-any-return]
 
 
-def _backward_single(
-    grad_out: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    row_ndim: int,
-    mask: tuple[bool, bool, bool],
-) -> MaskedOutputs:
-    """Rows of one element, centred before they are scaled, as `_forward_single`.
-
-    Args:
-        grad_out, x, mean, rstd, weight, row_ndim, mask: as for `_backward_aten`.
-    """
+def _gradients_of_single(given: GivenRows, weight: Tensor | None) -> MaskedOutputs:
+    """Rows of one element, centred before they are scaled, as `_single_element`; the weight is in the sums' dtype."""
     d_input = None
-    if mask[0]:
-        normalized = (x - mean).mul_(rstd)
-        g = grad_out if weight is None else grad_out * weight
+    if given.mask[0]:
+        normalized = (given.x - given.mean).mul_(given.rstd)
+        g = given.grad_out if weight is None else given.grad_out * weight
         # In r (g - bar(g) - xh bar(g xh)), taken over one element, bar(g) is g and bar(g xh) is g xh. The
         # term g - g is written out because it is NaN where g is not finite, and 0 elsewhere.
-        d_input = (g - g).sub_(normalized * g * normalized).mul_(rstd)
-    return d_input, *_parameter_sums(grad_out, x, mean, rstd, row_ndim, 0, mask)
+        d_input = (g - g).sub_(normalized * g * normalized).mul_(given.rstd)
+    return d_input, *_parameter_sums(given, rows_of(given.layout.row_ndim))
 
 
-def _backward_half(
-    grad_out: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    row_ndim: int,
-    mask: tuple[bool, bool, bool],
-) -> MaskedOutputs:
-    """The float32 kernel on a few rows at a time: d_input rounded once, parameter gradients summed
-    in float32.
-
-    ATen's own half kernel rounds parameter gradients along the way.
-
-    Args:
-        grad_out, x: (*lead, *row), bfloat16 or float16.
-        mean, rstd, weight, row_ndim, mask: as for `_backward_aten`, the statistics in float32.
+def _gradients_by_chunks(given: GivenRows) -> MaskedOutputs:
+    """The float32 kernel on a few half-precision rows at a time: d_input rounded once, parameter gradients summed in
+    float32. ATen's own half kernel rounds parameter gradients along the way.
     """
-    row = x.shape[-row_ndim:]
+    grad_out, x, mean, rstd, _, layout, mask = given
+    row = x.shape[-layout.row_ndim :]
     length = row.numel()
     rows = x.numel() // length if length else 0
     step = max(1, _CHUNK // max(length, 1))
     if rows <= step:
-        return _backward_aten(grad_out.float(), x.float(), mean, rstd, weight, row_ndim, mask)
+        return _gradients_by_aten(given.raised())
     grad_out, x = grad_out.reshape(rows, *row), x.reshape(rows, *row)
-    mean, rstd = (t.reshape(rows, *(1,) * row_ndim) for t in (mean, rstd))
-    # An assignment to a slice of this tensor rounds float32 to the half type. It is the only rounding, and
-    # no float32 gradient of the whole input is ever in memory.
-    d_input = x.new_empty(x.shape) if mask[0] else None
+    mean, rstd = (t.reshape(rows, *(1,) * layout.row_ndim) for t in (mean, rstd))
+    d_input = given.x.new_empty(given.x.shape) if mask[0] else None
+    d_rows = None if d_input is None else d_input.view(rows, *row)
     d_weight = d_bias = None
     for start in range(0, rows, step):
         part = slice(start, start + step)
-        some_x, some_weight, some_bias = _backward_aten(
-            grad_out[part].float(), x[part].float(), mean[part], rstd[part], weight, row_ndim, mask
-        )
-        if d_input is not None and some_x is not None:
-            d_input[part] = some_x
+        some = given._replace(grad_out=grad_out[part], x=x[part], mean=mean[part], rstd=rstd[part])
+        some_x, some_weight, some_bias = _gradients_by_aten(some.raised())
+        # The assignment rounds float32 to the half type. It is the only rounding, and no float32 gradient of the whole
+        # input is ever in memory.
+        if d_rows is not None and some_x is not None:
+            d_rows[part] = some_x
         # The gradients of a chunk are float32 and stay so while they are added. The caller rounds the sum
         # once.
         if some_weight is not None:
@@ -260,86 +212,28 @@ def _backward_half(
     return d_input, d_weight, d_bias
 
 
-def _backward_sliced(
-    grad_out: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    row_ndim: int,
-    batch_ndim: int,
-    mask: tuple[bool, bool, bool],
-) -> MaskedOutputs:
-    """One weight, d_weight and d_bias per batch index: d_input by the kernel without affine, the others by sums.
-
-    Args:
-        grad_out, x: (*batch, *lead, *row), float32 or float64.
-        mean, rstd: (*batch, *lead, 1, ..., 1).
-        weight: (*row), or (*batch, *row) where each batch dim is full or 1; None for ones.
-        row_ndim, batch_ndim: the numbers of dims of a row and of the batch.
-        mask: which of the three to compute.
-    """
-    d_input = None
-    if mask[0]:
+def _gradients_per_slice(given: GivenRows) -> MaskedOutputs:
+    """One weight, d_weight and d_bias per batch index: d_input by the kernel without affine, the others by sums."""
+    d_input, weight = None, given.weight
+    if given.mask[0]:
         # The weight enters d_input only in g = dy w. So a weight per batch index goes into the cotangent
         # beforehand, and the kernel runs without one.
-        g = grad_out
+        g = given.grad_out
         if weight is not None:
-            g = g * Rows(row_ndim, batch_ndim).spread(weight.to(x.dtype), x.dim())
-        d_input = _backward_aten(g, x, mean, rstd, None, row_ndim, (True, False, False))[0]
-    return d_input, *_parameter_sums(grad_out, x, mean, rstd, row_ndim, batch_ndim, mask)
+            g = g * given.layout.spread(weight.to(given.x.dtype), given.x.dim())
+        d_input = _gradients_by_aten(given._replace(grad_out=g, weight=None, mask=(True, False, False)))[0]
+    return d_input, *_parameter_sums(given, given.layout)
 
 
-def _parameter_sums(
-    grad_out: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    row_ndim: int,
-    batch_ndim: int,
-    mask: tuple[bool, bool, bool],
-) -> tuple[Tensor | None, Tensor | None]:
-    """(d_weight, d_bias) per batch index as plain sums, in an order that no thread count changes.
-
-    Args:
-        grad_out, x, mean, rstd: as for `_backward_sliced`.
-        row_ndim, batch_ndim: the numbers of dims of a row and of the batch.
-        mask: of input, weight and bias; the first is not read.
-    """
+def _parameter_sums(given: GivenRows, layout: Rows) -> tuple[Tensor | None, Tensor | None]:
+    """(d_weight, d_bias) per batch index of a layout as plain sums, in an order that no thread count changes."""
     d_weight = d_bias = None
-    if mask[1]:
+    if given.mask[1]:
         # d_weight = sum(dy xh). The normalised rows xh are computed again from mean and rstd, because
         # keeping them in the forward would cost one more tensor of the input's size.
-        product = (x - mean).mul_(rstd).mul_(grad_out)
-        d_weight = Rows(row_ndim, batch_ndim).collect(product)
-    if mask[2]:
-        d_bias = Rows(row_ndim, batch_ndim).collect(grad_out)
-        if d_bias is grad_out:  # nothing to sum over, and outputs alias no input
-            d_bias = grad_out.clone(memory_format=torch.contiguous_format)
+        d_weight = layout.collect((given.x - given.mean).mul_(given.rstd).mul_(given.grad_out))
+    if given.mask[2]:
+        d_bias = layout.collect(given.grad_out)
+        if d_bias is given.grad_out:  # nothing to sum over, and outputs alias no input
+            d_bias = given.grad_out.clone(memory_format=torch.contiguous_format)
     return d_weight, d_bias
-
-
-def _add_statistics(
-    d_input: Tensor,
-    grad_mean: Tensor | None,
-    grad_rstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    row_ndim: int,
-) -> None:
-    """d_input += (dm - r^2 ds xh) / N, the part that comes through mean and rstd; in place.
-
-    Args:
-        d_input, x: (*lead, *row) in the dtype of the sums.
-        grad_mean, grad_rstd: cotangents of mean and rstd, or None for zero.
-        mean, rstd: (*lead, 1, ..., 1).
-        row_ndim: the number of dims of a row.
-    """
-    length = x.shape[-row_ndim:].numel()
-    if grad_rstd is not None:
-        # d rstd / dx = -rstd^2 xh / N. The factors rstd are applied one at a time, because rstd^3 on its
-        # own underflows in float32 where the standard deviation exceeds about 4e12.
-        d_input.sub_((x - mean).mul_(rstd).mul_(rstd * (rstd * grad_rstd / length)))
-    if grad_mean is not None:
-        d_input.add_(grad_mean / length)

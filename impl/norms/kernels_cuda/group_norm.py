@@ -13,7 +13,9 @@ from torch import Tensor
 
 from ...operator.precision import HALF
 from ..kernels_cpu import group_norm as cpu
-from ..kernels_cpu.group_norm import MaskedOutputs, Outputs
+from ..kernels_cpu.operands import MaskedOutputs, Outputs
+
+_Others = tuple[Tensor, Tensor, Tensor | None, torch.dtype | None, int, float | None, Sequence[bool]]
 
 
 def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
@@ -22,7 +24,7 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     Args:
         x, weight, bias, groups, eps: as for the CPU's.
     """
-    out, mean, rstd = cpu.group_norm(*_wide(x, weight, bias), groups, eps)
+    out, mean, rstd = cpu.group_norm(*_in_float32(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
 
@@ -32,41 +34,29 @@ def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, gro
     Args:
         x, weight, bias, groups, eps: as for the CPU's.
     """
-    out, mean, rstd = cpu.native_group_norm(*_wide(x, weight, bias), groups, eps)
+    out, mean, rstd = cpu.native_group_norm(*_in_float32(x, weight, bias), groups, eps)
     return out.to(x.dtype), mean, rstd
 
 
 def group_norm_backward(
-    grad_out: Tensor,
-    grad_mean: Tensor | None,
-    grad_rstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias_dtype: torch.dtype | None,
-    groups: int,
-    eps: float | None,
-    output_mask: Sequence[bool],
+    grad_out: Tensor, grad_mean: Tensor | None, grad_rstd: Tensor | None, x: Tensor, *others: *_Others
 ) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
 
     Args:
-        grad_out, grad_mean, grad_rstd, x, mean, rstd, weight: as for the CPU's.
-        bias_dtype, groups, eps, output_mask: as for the CPU's.
+        grad_out, grad_mean, grad_rstd, x: as for the CPU's.
+        others: its mean, rstd, weight, bias_dtype, groups, eps and output_mask.
     """
     dtype = x.dtype
     if dtype in HALF:
         grad_out, x = grad_out.float(), x.float()
     # The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and
     # bias_dtype. It takes x for float32, so only d_input is left to be rounded.
-    d_input, d_weight, d_bias = cpu.group_norm_backward(
-        grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, groups, eps, output_mask
-    )
+    d_input, d_weight, d_bias = cpu.group_norm_backward(grad_out, grad_mean, grad_rstd, x, *others)
     return None if d_input is None else d_input.to(dtype), d_weight, d_bias
 
 
-def _wide(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def _in_float32(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
     if x.dtype not in HALF:
         return x, weight, bias
     return x.float(), None if weight is None else weight.float(), None if bias is None else bias.float()

@@ -17,7 +17,7 @@ from ...judge import Judge
 from ...op import OWN, Homes, Sample, Stream, Tensor, flat_outputs
 from ...transforms import engines_of
 from ...verdict import Code
-from ...violation import Unsupported, Violation
+from ...violation import Unsupported
 from .ranks import partitioned, some_words
 
 HOST = -1  # the number of the host among places
@@ -52,7 +52,7 @@ def _on_devices(judge: Judge, sample: Sample) -> None:
                 need = [fabric.device(place) for place in homes.outputs]
                 if found != need:
                     lines = [f"got {found}, need {need}"]
-                    raise Violation(Code.ATTRIBUTE, f"{judge.op.name}: devices of the outputs", lines)
+                    raise judge.broken(Code.ATTRIBUTE, "devices of the outputs", lines)
                 return flat_outputs(outputs)
 
             outputs = judge.hold(sample, word, engine, function=placed, exactly=False)
@@ -79,8 +79,7 @@ def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequen
     need = sum(size for place, size in zip(parts, parted, strict=True) if place != whole)
     need += sum(size for places, own in sides for place, size in zip(places, own, strict=True) if place != HOST)
     if sent is not None and sent != need:
-        title = f"{judge.op.name} forward: sent {sent} bytes between devices, need {need}"
-        raise Violation(Code.MEMORY, title, path="forward")
+        raise judge.broken(Code.MEMORY, f"sent {sent} bytes between devices, need {need}", where="forward")
 
 
 def _bytes(t: Tensor) -> int:

@@ -27,7 +27,6 @@ from ...paths import Problem
 from ...rounding import Ball
 from ...transforms import FIRST, SECOND, Word, word_name
 from ...verdict import Code
-from ...violation import Violation
 
 #: What an operand or a result is to the ranks: one of the three words, or the rank that it is at home on.
 Kind = str | int
@@ -93,7 +92,7 @@ def _judge_word(judge: Judge, sample: Sample, word: Word, bounds: Sequence[int])
             if kind == PARTIAL:
                 _sum_within(judge, parts, ball, expected.names[i], name)
             else:
-                judge.output(expected, i, _whole(judge, parts, kind, expected.names[i], name), ball)
+                judge.output(expected, i, _held_together(judge, parts, kind, expected.names[i], name), ball)
 
 
 def _at_home(ranks: Ranks, problem: Problem, outputs: int) -> tuple[list[Kind], list[Kind]]:
@@ -133,7 +132,7 @@ def _part(t: Tensor, kind: Kind, rank: int, rows: slice) -> Tensor:
     return t if kind == SHARED or rank == 0 else torch.zeros_like(t)
 
 
-def _whole(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, path: str) -> Tensor:
+def _held_together(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, path: str) -> Tensor:
     """What the ranks hold together of a result that is not partial.
 
     Args:
@@ -145,13 +144,13 @@ def _whole(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, path: s
         # functions leave undefined what such a rank gets, so nothing can be asked of it.
         others = [rank for rank, t in enumerate(parts) if rank != kind and not bool((t == 0).all())]
         if others and judge.subject_name == OWN:
-            title = f"{judge.op.name} {path}: {name} is at home on rank {kind}, but not zero on rank {others[0]}"
-            raise Violation(Code.VALUE, title, path=path)
+            wrong = f"{name} is at home on rank {kind}, but not zero on rank {others[0]}"
+            raise judge.broken(Code.VALUE, wrong, where=path)
         return parts[kind]
     if kind == CUT:
         return torch.cat(list(parts))
     if not all(same_bits(t, parts[0]) for t in parts):
-        raise Violation(Code.BITS, f"{judge.op.name} {path}: {name} differs between ranks", path=path)
+        raise judge.broken(Code.BITS, f"{name} differs between ranks", where=path)
     return parts[0]
 
 
@@ -179,7 +178,6 @@ def _sum_within(judge: Judge, parts: Sequence[Tensor], ball: Ball, name: str, pa
     if np.any(ratios > 1.0):
         at = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
         lines = [f"at {[int(i) for i in at]}: got {total[at]!r}, need {float(centre[at])!r} to {bound[at]:.4g}"]
-        title = f"{judge.op.name} {path}: sum of {name} over ranks, {ratios[at]:.4g}x bound"
-        raise Violation(Code.VALUE, title, lines, path)
+        raise judge.broken(Code.VALUE, f"sum of {name} over ranks, {ratios[at]:.4g}x bound", lines, where=path)
     judge.tally.ratio(float(np.max(ratios, initial=0.0)))
     judge.tally.count(int(np.count_nonzero(known)), int(known.size - np.count_nonzero(known)))

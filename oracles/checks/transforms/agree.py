@@ -59,7 +59,7 @@ def agreeing(judge: Judge, sample: Sample) -> None:
         _adjoint(judge, sample, primal, forward_mode)
 
 
-def _outputs(judge: Judge, path: Path, engine: Engine) -> tuple[Tensor, ...]:
+def _taken(judge: Judge, path: Path, engine: Engine) -> tuple[Tensor, ...]:
     """The subject's outputs along a path whose steps that engine takes."""
     taken = path.transformed(path.problem.operation(judge.subject), engine)
     outputs: tuple[Tensor, ...] = judge.call(taken, *path.operands, what=word_name(path.word))
@@ -69,7 +69,7 @@ def _outputs(judge: Judge, path: Path, engine: Engine) -> tuple[Tensor, ...]:
 def _compare(judge: Judge, path: Path, ways: Sequence[Engine], other: str) -> None:
     """One word taken in two ways."""
     name = word_name(path.word)
-    mine, theirs = (_outputs(judge, path, way) for way in ways)
+    mine, theirs = (_taken(judge, path, way) for way in ways)
     for a, b, output in zip(mine, theirs, path.names(), strict=True):
         _agree(judge, a, b, f"{name}: {output} differs from {other}", name)
 
@@ -107,7 +107,7 @@ def _adjoint(judge: Judge, sample: Sample, primal: Sequence[Tensor], forward_mod
     tangents, others = (judge.path(replace(sample, seed=sample.seed + k), ("jvp",), primal).directions for k in (1, 2))
 
     def along(word: Word, *directions: Tensor) -> tuple[Tensor, ...]:
-        return _outputs(judge, reverse.along(word, directions), ENGINES["func"])
+        return _taken(judge, reverse.along(word, directions), ENGINES["func"])
 
     pulled = along(("vjp",), *cotangents)
     if forward_mode:
@@ -143,5 +143,5 @@ def _balanced(
     # The difference is a NaN where a result is not finite; then there is nothing that the two sums could agree on.
     if not difference <= AGREEMENT * scale and difference == difference:
         lines = [f"{float(left.sum())!r} and {float(right.sum())!r}; they must agree to 2^-24 of {scale:.4g}"]
-        raise Violation(Code.ADJOINT, f"{judge.op.name}: {what}", lines, "adjoint")
+        raise judge.broken(Code.ADJOINT, what, lines, path="adjoint")
     judge.tally.count(1)

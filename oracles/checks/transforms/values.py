@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ....reference.formats import FORMATS, ulp_array
+from ....reference.formats import FORMATS
 from ...judge import Judge
 from ...op import OWN, Sample, Tensor, dtype_name, to_array
 from ...paths import Problem
 from ...rounding import Ball
 from ...transforms import SECOND, THIRD, Word, engines_of, word_name
 from ...verdict import Code
-from ...violation import Violation
 
 
 def forward(judge: Judge, sample: Sample) -> None:
@@ -26,8 +25,7 @@ def forward(judge: Judge, sample: Sample) -> None:
         got = tuple(t.dtype for t in outputs)
         if got != promised:
             names = [", ".join(dtype_name(d) for d in dtypes) for dtypes in (got, promised)]
-            title = f"{judge.op.name} forward: got dtypes {names[0]}, need {names[1]}"
-            raise Violation(Code.ATTRIBUTE, title)
+            raise judge.broken(Code.ATTRIBUTE, f"got dtypes {names[0]}, need {names[1]}", where="forward", path="")
 
 
 def reverse(judge: Judge, sample: Sample) -> None:
@@ -60,10 +58,10 @@ def _words(judge: Judge, sample: Sample, words: Sequence[Word]) -> None:
     for word in judge.offered(words):
         for engine in engines_of(word):
             results = judge.hold(sample, word, engine)
-            _dtypes(judge, sample, word, engine, results)
+            _require_cotangent_dtypes(judge, sample, word, engine, results)
 
 
-def _dtypes(judge: Judge, sample: Sample, word: Word, engine: str, results: Sequence[Tensor]) -> None:
+def _require_cotangent_dtypes(judge: Judge, sample: Sample, word: Word, engine: str, results: Sequence[Tensor]) -> None:
     """A cotangent has the dtype of its primal; torch enforces it for most paths, and this for all.
 
     Args:
@@ -76,9 +74,8 @@ def _dtypes(judge: Judge, sample: Sample, word: Word, engine: str, results: Sequ
     for like, tensor in zip(problem.inputs, results, strict=False):
         if tensor.dtype != like.dtype:
             got, need = dtype_name(tensor.dtype), dtype_name(like.dtype)
-            raise Violation(
-                Code.ATTRIBUTE, f"{judge.op.name} {word} ({engine}): got cotangent dtype={got}, need {need}"
-            )
+            wrong = f"got cotangent dtype={got}, need {need}"
+            raise judge.broken(Code.ATTRIBUTE, wrong, where=f"{word} ({engine})", path="")
 
 
 def adjoint(judge: Judge, sample: Sample) -> None:
@@ -109,9 +106,7 @@ def adjoint(judge: Judge, sample: Sample) -> None:
             f"⟨Jᵀȳ, v⟩ = {right!r}",
             f"difference {abs(left - right):.4g}, bound {bound:.4g}",
         ]
-        raise Violation(
-            Code.ADJOINT, f"{judge.op.name}: jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, "adjoint"
-        )
+        raise judge.broken(Code.ADJOINT, f"jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, path="adjoint")
     judge.tally.count(1)
     judge.tally.ratio(ratio, steers=True)
 
@@ -122,11 +117,9 @@ def _product(computed: Sequence[Tensor], direction: Sequence[Tensor], read: Sequ
     bound = 0.0
     for tensor, along_, ball in zip(computed, direction, read, strict=True):
         values, weights = to_array(tensor), to_array(along_)
-        fmt = FORMATS[dtype_name(tensor.dtype)]
         with np.errstate(all="ignore"):
             products: Any = (values * weights).ravel()
-            radius = np.asarray(ball.radii(), dtype=np.float64)
-            width = radius + 0.5 * ulp_array(fmt, np.abs(np.asarray(ball.centre, dtype=np.float64)) + radius)
+            width = ball.half_widths(FORMATS[dtype_name(tensor.dtype)])
             # `fsum` adds without rounding, so besides the outputs only the products contribute, each by half an ulp of
             # float64.
             bound += float(np.sum(np.abs(weights) * width) + np.sum(np.abs(products)) * 2.0**-53)

@@ -21,8 +21,8 @@ import torch
 
 from ....reference.array import algorithm_of, algorithms
 from ...judge import Judge
-from ...op import OWN, Sample, Stream, Tensor, dtype_name, flat_outputs, is_float
-from ...paths import Expected, Problem, output_names
+from ...op import OWN, Sample, Stream, Tensor, dtype_name, is_float
+from ...paths import Expected, Problem, in_arguments, output_names
 from ...properties import PROPERTIES
 from ...rounding import balls
 from ...transforms import Vmap
@@ -48,7 +48,7 @@ def vmapped(judge: Judge, sample: Sample) -> None:
             loops[varied] = _Loop(judge, sample, varied)
         # torch 2.13 misplaces the batch of an output that depends on no batched input. Such an output exists only where
         # some input is not batched; so the batch is asked for as the last axis only where every input is batched.
-        _one(judge, sample, tensors, dims, loops[varied], last=None not in dims and bool(rng.integers(2)))
+        _judge_batching(judge, sample, tensors, dims, loops[varied], last=None not in dims and bool(rng.integers(2)))
 
 
 class _Loop:
@@ -104,7 +104,7 @@ def _numbered(number: int, choices: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
     return tuple(reversed(found))
 
 
-def _one(
+def _judge_batching(
     judge: Judge,
     sample: Sample,
     tensors: Sequence[int],
@@ -124,13 +124,7 @@ def _one(
         sample.args[i] if d is None else torch.stack([row[i] for row in slices], d if d >= 0 else slices[0][i].ndim)
         for i, d in zip(tensors, dims, strict=True)
     ]
-
-    def f(*operands: Any) -> Any:
-        args = list(sample.args)
-        for i, operand in zip(tensors, operands, strict=True):
-            args[i] = operand
-        return flat_outputs(judge.subject(*args))
-
+    f = in_arguments(judge.subject, sample.args, tensors)
     with torch.no_grad():
         alone = judge.call(f, *(slices[0][i] for i in tensors), what="forward")
         out_dims = tuple(one.ndim if last else 0 for one in alone)
@@ -169,8 +163,10 @@ def _unless_refused(
     with judge.tally.clock("reference"):
         values = [np.asarray(ball.centre) for ball in loop.read[len(loop.read) - len(written) :]]
         blank = [torch.full_like(a, math.nan) if i in varied and is_float(a) else a for i, a in enumerate(first)]
-        reached = _written(judge, blank, len(written))
-    must = [judge.op.label(i) for i, k in shared if not all(_same(values[k][0], row) for row in values[k][1:])]
+        reached = _values_written(judge, blank, len(written))
+    must = [
+        judge.op.label(i) for i, k in shared if not all(_equal_with_nan(values[k][0], row) for row in values[k][1:])
+    ]
     may = any(np.isnan(reached[k]).any() for _, k in shared)
     try:
         outputs = judge.call(call, *batched, what=what)
@@ -179,26 +175,24 @@ def _unless_refused(
         if not isinstance(err, RuntimeError) or not (must or may):
             raise
         if must and judge.subject_name == OWN and not any(name in str(err) for name in must):
-            title = f"{judge.op.name} {what}: the refusal does not mention {must[0]!r}"
-            raise Violation(Code.NOT_RAISED, title, said(err), what) from err
+            wrong = f"the refusal does not mention {must[0]!r}"
+            raise judge.broken(Code.NOT_RAISED, wrong, said(err), where=what) from err
         judge.tally.count(1)
         return None
     if must:
-        title = (
-            f"{judge.op.name} {what}: slices write different values to {must[0]}, which they share; need RuntimeError"
-        )
-        raise Violation(Code.NOT_RAISED, title, path=what)
+        wrong = f"slices write different values to {must[0]}, which they share; need RuntimeError"
+        raise judge.broken(Code.NOT_RAISED, wrong, where=what)
     return outputs
 
 
-def _written(judge: Judge, args: Sequence[Any], count: int) -> list[Any]:
+def _values_written(judge: Judge, args: Sequence[Any], count: int) -> list[Any]:
     """What the formula says a call writes, as arrays."""
     problem = Problem(judge.op, args)
     read = balls(problem.formula((), 0), problem.arrays(), judge.contract_of(0))
     return [np.asarray(ball.centre) for ball in read[len(read) - count :]]
 
 
-def _same(a: Any, b: Any) -> bool:
+def _equal_with_nan(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b, equal_nan=True))
 
 
@@ -213,12 +207,8 @@ def _attributes(
     """
     for y, one, d in zip(outputs, alone, out_dims, strict=True):
         if y.dtype != one.dtype:
-            title = (
-                f"{judge.op.name} {what}: got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)} as without vmap"
-            )
-            raise Violation(Code.ATTRIBUTE, title, path=what)
+            wrong = f"got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)} as without vmap"
+            raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
         need = (*one.shape[:d], size, *one.shape[d:])
         if tuple(y.shape) != need:
-            raise Violation(
-                Code.ATTRIBUTE, f"{judge.op.name} {what}: got shape={tuple(y.shape)}, need {need}", path=what
-            )
+            raise judge.broken(Code.ATTRIBUTE, f"got shape={tuple(y.shape)}, need {need}", where=what)

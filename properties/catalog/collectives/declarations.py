@@ -25,7 +25,7 @@ from ...declaring import drawing
 from ...declaring.arguments import Args, Named, Signature
 from ...declaring.declare import declare
 from .laws import LAWS, REFUSALS
-from .torch_own import OnGpus, nowhere, peers
+from .torch_own import OnGpus, nowhere, parts_of_own, peers
 
 Tensors = Sequence[torch.Tensor]
 
@@ -116,15 +116,8 @@ def _ranks_gather(over: Any, comm: Any, dim: int, *args: Any) -> Any:
 
 
 def _ranks_scatter(over: Any, comm: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> Any:
-    """Every part of the input, of which this rank has its own; zeros for those of others.
-
-    Args:
-        over: the module of collectives. comm: this rank's. chunk_sizes, dim, input: of the op.
-    """
     own = over.scatter(input.movedim(dim, 0), 0, chunk_sizes, comm).movedim(0, dim)
-    axis = dim % input.dim()
-    shapes = [(*input.shape[:axis], size, *input.shape[axis + 1 :]) for size in chunk_sizes]
-    return tuple(own if p == comm.rank else input.new_zeros(shape) for p, shape in enumerate(shapes))
+    return parts_of_own(own, comm, chunk_sizes, dim, input)
 
 
 # ------------------------------------------------------------------------------------------------------------ samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,6 +30,23 @@ class OnGpus:
         return getattr(parallel, self.name).apply(*args)
 
 
+def parts_of_own(own: Any, comm: Any, chunk_sizes: Sequence[int], dim: int, input: Any) -> tuple[Any, ...]:
+    """Every part of a scattered input, of which this rank has its own; zeros for those of others.
+
+    Args:
+        own: the part of this rank. comm: this rank's. chunk_sizes, dim, input: of the op.
+    """
+    axis = dim % input.dim()
+    shapes = [(*input.shape[:axis], size, *input.shape[axis + 1 :]) for size in chunk_sizes]
+    return tuple(own if p == comm.rank else input.new_zeros(shape) for p, shape in enumerate(shapes))
+
+
+def _padded(part: Any, length: int) -> Any:
+    """A part with rows of zeros up to a length: torch.distributed moves parts of one size alone."""
+    missing = length - len(part)
+    return torch.cat([part, part.new_zeros((missing, *part.shape[1:]))]) if missing else part
+
+
 def _broadcast(comm: Any, places: int, *args: Any) -> Any:
     own = [distributed.broadcast(x, 0) for x in args]
     return tuple(y if p == comm.rank else torch.zeros_like(y) for p in range(places) for y in own)
@@ -42,24 +60,15 @@ def _gather(comm: Any, dim: int, *args: Any) -> Any:
     """Parts of one size alone are gathered: shorter ones are filled up, and cut again."""
     rows = [x.reshape(1) if x.dim() == 0 else x.movedim(dim, 0) for x in args]
     lengths, own = [len(x) for x in rows], rows[comm.rank]
-    padding = own.new_zeros((max(lengths) - len(own), *own.shape[1:]))
-    parts = distributed.gather(torch.cat([own, padding]) if len(padding) else own, 0)
+    parts = distributed.gather(_padded(own, max(lengths)), 0)
     whole = torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
     return whole if args[0].dim() == 0 else whole.movedim(0, dim)
 
 
 def _scatter(comm: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> Any:
-    # torch.distributed scatters parts of one size alone, so shorter ones are filled up with zeros, which are cut off
-    # again.
-    rows, longest = input.movedim(dim, 0), max(chunk_sizes)
-    parts = [
-        torch.cat([part, part.new_zeros((longest - len(part), *part.shape[1:]))]) if len(part) < longest else part
-        for part in rows.split(chunk_sizes)
-    ]
+    parts = [_padded(part, max(chunk_sizes)) for part in input.movedim(dim, 0).split(chunk_sizes)]
     own = distributed.scatter(parts, 0)[: chunk_sizes[comm.rank]].movedim(0, dim)
-    axis = dim % input.dim()
-    shapes = [(*input.shape[:axis], size, *input.shape[axis + 1 :]) for size in chunk_sizes]
-    return tuple(own if p == comm.rank else input.new_zeros(shape) for p, shape in enumerate(shapes))
+    return parts_of_own(own, comm, chunk_sizes, dim, input)
 
 
 _CALLS: dict[str, Any] = {
@@ -76,8 +85,7 @@ def _shares(tensor: Any, own: bool) -> Any:
 def _functional_gather(comm: Any, dim: int, *args: Any) -> Any:
     rows = [x.reshape(1) if x.dim() == 0 else x.movedim(dim, 0) for x in args]
     longest, own = max(len(x) for x in rows), rows[comm.rank]
-    padding = own.new_zeros((longest - len(own), *own.shape[1:]))
-    every = functional.all_gather_tensor_autograd(torch.cat([own, padding]) if len(padding) else own, 0, comm.group)
+    every = functional.all_gather_tensor_autograd(_padded(own, longest), 0, comm.group)
     # The collective goes on in the background. Arithmetic on its result waits for it, which a view would not do.
     every = every * 1
     parts = every.split([longest] * len(rows)) if longest else [every] * len(rows)
@@ -89,13 +97,11 @@ def _functional_gather(comm: Any, dim: int, *args: Any) -> Any:
 
 def _functional_scatter(comm: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> Any:
     rows, longest = _shares(input.movedim(dim, 0), comm.rank == 0), max(chunk_sizes)
-    parts = [torch.cat([p, p.new_zeros((longest - len(p), *p.shape[1:]))]) for p in rows.split(chunk_sizes)]
+    parts = [_padded(part, longest) for part in rows.split(chunk_sizes)]
     own = functional.reduce_scatter_tensor_autograd(torch.cat(parts), "sum", 0, comm.group)
     # As in the gather: arithmetic waits for the result, which a view would not do.
     own = (own * 1)[: chunk_sizes[comm.rank]].movedim(0, dim)
-    axis = dim % input.dim()
-    shapes = [(*input.shape[:axis], size, *input.shape[axis + 1 :]) for size in chunk_sizes]
-    return tuple(own if p == comm.rank else input.new_zeros(shape) for p, shape in enumerate(shapes))
+    return parts_of_own(own, comm, chunk_sizes, dim, input)
 
 
 _FUNCTIONAL: dict[str, Any] = {"gather": _functional_gather, "scatter": _functional_scatter}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,13 +13,16 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from .... import impl
-from ....oracles.op import Draft, Op, Ranks
+from ....oracles.op import Draft, Op, Ranks, Slices
+from ....oracles.verdict import Code
+from ....oracles.violation import Unsupported
 from ....reference import batch_norm as formulas
 from ... import strategies, worlds
 from ...declaring import drawing, refusals
 from ...declaring.arguments import Named, Signature
 from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
+from ...declaring.subjects import ours, with_aten
 from . import shared
 from .batch_norm_laws import laws_of
 
@@ -72,7 +76,7 @@ def filled(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
     return {"input": x, **named, **given}
 
 
-def _samples(
+def _forward_samples(
     formula: Callable[..., Any], least: int = 0, needs: tuple[str, ...] = (), **fixed: Any
 ) -> Callable[..., st.SearchStrategy[Draft]]:
     """Strategy of samples for the signature of a formula.
@@ -85,7 +89,7 @@ def _samples(
     signature = Signature(formula)
 
     @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    def adjusted(draw: st.DrawFn, dtype: str, kind: str) -> Named:
         structure = draw(structures(dtype, kind)) | fixed
         # Torch's function refuses one element per channel in training, and aten's ops take it: `least` is 2 or 0.
         if structure["training"] and structure["n"] * math.prod(structure["positions"]) == 1:
@@ -93,21 +97,15 @@ def _samples(
         # The same functions refuse an eps of zero in training, because the deviation of a constant channel is zero.
         if structure["training"] and least > 1:
             structure["eps"] = structure["eps"] or 1e-5
-        for name in needs:
-            structure[name] = structure[name] or dtype
+        return structure | {name: structure[name] or dtype for name in needs}
 
-        def fill(rng: Any) -> dict[str, Any]:
-            return signature.of_these(filled(rng, structure, dtype))
-
-        return Draft(fill, structure["regime"], structure["extents"])
-
-    return samples
+    return drawing.samples_of(adjusted, lambda rng, structure, dtype: signature.of_these(filled(rng, structure, dtype)))
 
 
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def _dtypes(own: int) -> Callable[..., Any]:
+def _outputs_and_running(own: int) -> Callable[..., Any]:
     """Those of out, or of out and the statistics that are saved, and of the running statistics that are given."""
 
     def dtypes(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None) -> Any:
@@ -117,7 +115,7 @@ def _dtypes(own: int) -> Callable[..., Any]:
     return dtypes
 
 
-def _saved(
+def _input_and_channel_statistics(
     input: Tensor,
     weight: Tensor | None,
     training: bool,
@@ -175,6 +173,26 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
 # ---------------------------------------------------------------------------------------------- declarations
 
 
+def _channels(own: int, device: str, **named: Any) -> Slices:
+    """Every channel has statistics of its own, in training and in evaluation.
+
+    Args:
+        own: how many outputs there are before the running statistics.
+        device: "cpu" or "cuda". named: the arguments.
+
+    Raises:
+        Unsupported: on the CPU.
+    """
+    # On the CPU the kernel of a batch, and with it the order of a channel's sums, depends on the number of channels.
+    if device == "cpu":
+        raise Unsupported(Code.NOT_APPLICABLE, "batch norm promises nothing of single channels on the CPU")
+    given = [name for name in (*RUNNING, "weight", "bias") if named.get(name) is not None]
+    # In evaluation the statistics of the batch are not computed; they come out empty.
+    statistics = 0 if named.get("training", True) else None
+    running = tuple(0 for name in RUNNING if name in given)
+    return Slices({"input": 1, **dict.fromkeys(given, 0)}, (1, *(statistics,) * (own - 1), *running))
+
+
 def _op(
     formula: Callable[..., Any],
     subjects: Mapping[str, Callable[..., Any]],
@@ -186,10 +204,10 @@ def _op(
     """The declaration of a forward op.
 
     Args:
-        formula: of the same name as the production op. subjects: other implementations.
+        formula: of the same name as the production op. subjects: its implementations.
         own: how many outputs it has before the running statistics.
         strict: whether it refuses what torch's function does.
-        ranks: how it runs over ranks. samples: as for `_samples`.
+        ranks: how it runs over ranks. samples: as for `_forward_samples`.
     """
     signature = Signature(formula)
     found = _refusals(signature, strict)
@@ -197,11 +215,12 @@ def _op(
         found = tuple(mistake for mistake in found if mistake.error is not ValueError)
     return declare(
         formula,
-        {"opassay": getattr(impl, formula.__name__), **subjects},
-        samples=_samples(formula, **samples),
+        subjects,
+        samples=_forward_samples(formula, **samples),
         differentiable=shared.AFFINE,
-        dtypes=_dtypes(own),
-        saved=_saved,
+        dtypes=_outputs_and_running(own),
+        invariant=functools.partial(_channels, own),
+        saved=_input_and_channel_statistics,
         laws=laws_of(signature, own),
         refusals=found,
         mutates=tuple(name for name in RUNNING if name in signature),
@@ -209,7 +228,7 @@ def _op(
     )
 
 
-_aten = torch.ops.aten
+_legit = torch.ops.aten._native_batch_norm_legit
 _decomposed: Any = decompositions
 _synchronised: Any = impl.sync_batch_norm
 
@@ -221,26 +240,31 @@ def _on_a_rank(comm: Any, *args: Any) -> Any:
 
 #: torch has cudnn_batch_norm and miopen_batch_norm on no CPU: they have no subject but the production op here.
 OPS: tuple[Op, ...] = (
-    _op(formulas.batch_norm, {"torch": torch.nn.functional.batch_norm}, 1, strict=True, least=2),
-    _op(
-        formulas.native_batch_norm,
-        {"torch": _aten.native_batch_norm.default, "decomposition": _decomposed.native_batch_norm},
-    ),
+    _op(formulas.batch_norm, ours(formulas.batch_norm, torch=torch.nn.functional.batch_norm), 1, strict=True, least=2),
+    _op(formulas.native_batch_norm, with_aten(formulas.native_batch_norm)),
     _op(
         formulas.native_batch_norm_legit,
-        {"torch": _aten._native_batch_norm_legit.default, "decomposition": _decomposed._native_batch_norm_legit},
+        with_aten(formulas.native_batch_norm_legit, "_native_batch_norm_legit"),
         needs=("running",),
     ),
     _op(
         formulas.native_batch_norm_legit_no_stats,
-        {
-            "torch": _aten._native_batch_norm_legit.no_stats,
-            "decomposition": _decomposed._native_batch_norm_legit_no_stats,
-        },
+        ours(
+            formulas.native_batch_norm_legit_no_stats,
+            torch=_legit.no_stats,
+            decomposition=_decomposed._native_batch_norm_legit_no_stats,
+        ),
         training=True,
         running=None,
     ),
-    _op(formulas.cudnn_batch_norm, {}, needs=("weight",)),
-    _op(formulas.miopen_batch_norm, {}, needs=("weight",)),
-    _op(formulas.sync_batch_norm, {}, 1, strict=True, ranks=Ranks(worlds.run, _on_a_rank, worlds.size), least=2),
+    _op(formulas.cudnn_batch_norm, ours(formulas.cudnn_batch_norm), needs=("weight",)),
+    _op(formulas.miopen_batch_norm, ours(formulas.miopen_batch_norm), needs=("weight",)),
+    _op(
+        formulas.sync_batch_norm,
+        ours(formulas.sync_batch_norm),
+        1,
+        strict=True,
+        ranks=Ranks(worlds.run, _on_a_rank, worlds.size),
+        least=2,
+    ),
 )

@@ -9,13 +9,13 @@ import torch
 from hypothesis import strategies as st
 from torch._decomp import decompositions
 
-from .... import impl
 from ....oracles.op import Draft, Op
 from ....reference import batch_norm as formulas
 from ... import strategies
 from ...declaring import drawing, laws, refusals
 from ...declaring.arguments import Named, Signature
 from ...declaring.declare import declare
+from ...declaring.subjects import ours, with_aten
 from . import shared
 from .batch_norm import filled, structures
 from .batch_norm_laws import dims_of
@@ -25,33 +25,31 @@ ALL = (True, True, True)
 MASKS = (ALL,) * 3 + ((True, False, True), (False, True, True), (True, False, False))
 
 
-def _samples(signature: Signature, needs_weight: bool) -> Callable[..., st.SearchStrategy[Draft]]:
+def _saved_and_cotangents(signature: Signature, needs_weight: bool) -> Callable[..., st.SearchStrategy[Draft]]:
     @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(structures(dtype, kind))
+    def adjusted(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+        structure = draw(structures(dtype, kind)) | {"gradients": "integers" if kind == "integers" else "benign"}
         # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
         structure["eps"] = structure["eps"] or 1e-5
         if needs_weight:
             structure["weight"] = structure["weight"] or dtype
         if "training" not in signature:
             structure["training"] = True
-        mask = draw(st.sampled_from(MASKS)) if "output_mask" in signature else ALL
+        return structure | {"mask": draw(st.sampled_from(MASKS)) if "output_mask" in signature else ALL}
 
-        def fill(rng: Any) -> dict[str, Any]:
-            named = filled(rng, structure, dtype)
-            x = named["input"]
-            values = drawing.values(rng, "integers" if kind == "integers" else "benign", tuple(x.shape), dtype)
-            named |= {"grad_out": strategies.to_dtype(values, dtype), "output_mask": mask}
-            saved = shared.statistics(x, x, dims_of(x), named["eps"]) if named["training"] else (None, None)
-            named |= {"save_mean": saved[0], "save_invstd": saved[1]}
-            return signature.of_these(named | {"reserve": torch.empty(0, dtype=torch.uint8)})
+    def fill(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
+        named = filled(rng, structure, dtype)
+        x = named["input"]
+        values = drawing.values(rng, structure["gradients"], tuple(x.shape), dtype)
+        named |= {"grad_out": strategies.to_dtype(values, dtype), "output_mask": structure["mask"]}
+        mean, invstd = shared.statistics(x, x, dims_of(x), named["eps"]) if named["training"] else (None, None)
+        named |= {"save_mean": mean, "save_invstd": invstd, "reserve": torch.empty(0, dtype=torch.uint8)}
+        return signature.of_these(named)
 
-        return Draft(fill, structure["regime"], structure["extents"])
-
-    return samples
+    return drawing.samples_of(adjusted, fill)
 
 
-def _dtypes(
+def _of_wanted_gradients(
     input: Tensor, weight: Tensor | None, running_mean: Tensor | None, save_mean: Tensor | None,
     training: bool = True, output_mask: tuple[bool, ...] = ALL,
 ) -> Any:  # fmt: skip
@@ -102,34 +100,26 @@ REFUSALS = (
 def _op(formula: Callable[..., Any], subjects: dict[str, Any], needs_weight: bool = True) -> Op:
     return declare(
         formula,
-        {"opassay": getattr(impl, formula.__name__), **subjects},
-        samples=_samples(Signature(formula), needs_weight),
+        subjects,
+        samples=_saved_and_cotangents(Signature(formula), needs_weight),
         # The derivative by the statistics is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
-        dtypes=_dtypes,
+        dtypes=_of_wanted_gradients,
         order=1,
         laws=LAWS,
         refusals=REFUSALS,
     )
 
 
-_decomposed: Any = decompositions
-_aten = torch.ops.aten
+def _decomposed(formula: Callable[..., Any]) -> dict[str, Any]:
+    """The production op, and what torch decomposes its own into."""
+    return ours(formula, decomposition=getattr(decompositions, formula.__name__))
+
 
 #: torch has the ops of cudnn and miopen on no CPU; their decompositions run everywhere.
 OPS: tuple[Op, ...] = (
-    _op(
-        formulas.native_batch_norm_backward,
-        {
-            "torch": _aten.native_batch_norm_backward.default,
-            "decomposition": _decomposed.native_batch_norm_backward,
-        },
-        needs_weight=False,
-    ),
-    _op(
-        formulas.batch_norm_backward,
-        {"torch": _aten.batch_norm_backward.default, "decomposition": _decomposed.batch_norm_backward},
-    ),
-    _op(formulas.cudnn_batch_norm_backward, {"decomposition": _decomposed.cudnn_batch_norm_backward}),
-    _op(formulas.miopen_batch_norm_backward, {"decomposition": _decomposed.miopen_batch_norm_backward}),
+    _op(formulas.native_batch_norm_backward, with_aten(formulas.native_batch_norm_backward), needs_weight=False),
+    _op(formulas.batch_norm_backward, with_aten(formulas.batch_norm_backward)),
+    _op(formulas.cudnn_batch_norm_backward, _decomposed(formulas.cudnn_batch_norm_backward)),
+    _op(formulas.miopen_batch_norm_backward, _decomposed(formulas.miopen_batch_norm_backward)),
 )

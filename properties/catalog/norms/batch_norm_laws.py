@@ -25,7 +25,7 @@ def _has_no_half_mean(running_mean: Tensor | None = None) -> bool:
     return running_mean is None or running_mean.dtype is not torch.float16
 
 
-def _shifted(input: Tensor, training: bool, rng: Any) -> Sequence[Named] | None:
+def _channels_shifted(input: Tensor, training: bool, rng: Any) -> Sequence[Named] | None:
     """x and x + c with one c per channel, both exact."""
     both = laws.shifted(input, dims_of(input), rng) if training else None
     return None if both is None else [{"input": x} for x in both]
@@ -84,6 +84,6 @@ def laws_of(signature: Signature, own: int) -> tuple[Relation, ...]:
         laws.scale(powers, each(0, 1, (-1, 2)), by=4.0, when=when),
         laws.permute({"input": 0}, (0, None)),
         laws.permute({"input": 1} | axes, (1, 0)),
-        laws.law("a constant added to every channel", _shifted, unshifted),
+        laws.law("a constant added to every channel", _channels_shifted, unshifted),
         *(of_running if running else ()),
     )

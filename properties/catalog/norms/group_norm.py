@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from .... import impl
-from ....oracles.op import Draft, Op
+from ....oracles.op import Op, Slices
 from ....reference import norms as formulas
 from ... import strategies
 from ...declaring import drawing, laws, refusals
 from ...declaring.arguments import Named
 from ...declaring.declare import declare
+from ...declaring.subjects import ours
 from . import shared
 
 Tensor = torch.Tensor
 
 
 @st.composite
-def _structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
+def _group_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """What group_norm samples have in common: shapes, affine dtypes, regime, eps; input of 2 to 5 dims."""
     rank = draw(st.sampled_from((1, 1, 2, 0, 3)))
     (n, groups), (per_group, *positions) = draw(strategies.shapes(kind, 1 + rank, 2))
@@ -55,27 +55,24 @@ def _sizes(input: Tensor) -> dict[str, int]:
 
 
 @st.composite
-def _forward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(_structures(dtype, kind))
-    (_, *others), groups = structure["shape"], structure["groups"]
+def _several_per_group(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+    structure = draw(_group_structures(dtype, kind))
     # Torch's function refuses one element per group where there is one sample, so there are two then.
-    if math.prod(structure["shape"]) == groups:
-        structure["shape"] = (2, *others)
-    return Draft(lambda rng: _arguments(rng, structure, dtype), structure["regime"], structure["extents"])
+    if math.prod(structure["shape"]) == structure["groups"]:
+        structure["shape"] = (2, *structure["shape"][1:])
+    return structure
 
 
 @st.composite
-def _native(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(_structures(dtype, kind))
-    flat = draw(st.sampled_from((False, False, False, True)))
+def _flat_or_not(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+    return draw(_group_structures(dtype, kind)) | {"flat": draw(st.sampled_from((False, False, False, True)))}
 
-    def fill(rng: Any) -> dict[str, Any]:
-        given = _arguments(rng, structure, dtype)
-        x = given["input"]
-        # Aten's op reads its sizes from N, C and HxW, so the input may have any shape of so many elements.
-        return given | {"input": x.reshape(-1) if flat else x} | _sizes(x)
 
-    return Draft(fill, structure["regime"], structure["extents"])
+def _native(rng: Any, structure: Named, dtype: str) -> Named:
+    given = _arguments(rng, structure, dtype)
+    x = given["input"]
+    # Aten's op reads its sizes from N, C and HxW, so the input may have any shape of so many elements.
+    return given | {"input": x.reshape(-1) if structure["flat"] else x} | _sizes(x)
 
 
 def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
@@ -86,28 +83,25 @@ def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
 
 
 @st.composite
-def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    structure = draw(_structures(dtype, kind))
-    mask = draw(st.sampled_from(drawing.MASKS))
+def _group_structures_and_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+    return draw(_group_structures(dtype, kind)) | {"kind": kind, "mask": draw(st.sampled_from(drawing.MASKS))}
 
-    def fill(rng: Any) -> dict[str, Any]:
-        given = _arguments(rng, structure, dtype)
-        # The backward op takes no bias, because no gradient depends on it.
-        del given["bias"]
-        # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
-        x, weight, eps = given["input"], given["weight"], given.pop("eps") or 1e-5
-        grad = drawing.cotangent(rng, x.shape, dtype, kind)
-        wanted = (mask[0], mask[1] and weight is not None, mask[2])
-        own = {"grad_out": grad, "output_mask": wanted}
-        return given | own | _statistics(x, structure["groups"], eps) | _sizes(x)
 
-    return Draft(fill, structure["regime"], structure["extents"])
+def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
+    given, mask = _arguments(rng, structure, dtype), structure["mask"]
+    # The backward op takes no bias, because no gradient depends on it.
+    del given["bias"]
+    # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
+    x, weight, eps = given["input"], given["weight"], given.pop("eps") or 1e-5
+    grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
+    own = {"grad_out": grad, "output_mask": (mask[0], mask[1] and weight is not None, mask[2])}
+    return given | own | _statistics(x, structure["groups"], eps) | _sizes(x)
 
 
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def _saved(input: Tensor, num_groups: int, weight: Tensor | None, wanted: set[str]) -> int:
+def _input_and_group_statistics(input: Tensor, num_groups: int, weight: Tensor | None, wanted: set[str]) -> int:
     return shared.saved(input, weight, shared.bytes_of_statistics(input, len(input) * num_groups), wanted)
 
 
@@ -128,7 +122,7 @@ def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bo
 # ---------------------------------------------------------------------------------------------- laws
 
 
-def _shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[Named] | None:
+def _groups_shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[Named] | None:
     """x and x + c with one c per group, both exact."""
     n, channels, positions = _sizes(input).values()
     if channels * positions == num_groups or not input.numel():
@@ -168,7 +162,7 @@ def _has_samples(input: Tensor) -> bool:
 BATCH = laws.permute({"input": 0}, exact=True, when=_has_samples)
 LAWS = (
     laws.scale({"input": 1, "eps": 2}),
-    laws.law("shift of each group", _shifted, lambda first, second: (second, first)),
+    laws.law("shift of each group", _groups_shifted, lambda first, second: (second, first)),
     BATCH,
     laws.pair("permutation of the groups", _groups_rolled, _roll_groups, exact=True),
     laws.law("each group a sample of its own", _groups_as_samples, _reshaped, exact=True),
@@ -189,37 +183,52 @@ ELEMENTS = refusals.refusal(
     "another number of elements", lambda input, N: {"N": N + input.numel() + 1}, RuntimeError, "N"
 )
 
+
+def _native_slices(input: Tensor, N: int) -> Slices | None:
+    # The op reads any shape of N C HxW elements; only where the samples are an axis of it can they be cut.
+    return Slices({"input": 0}, (0, 0, 0), ("N",)) if input.ndim > 1 and input.shape[0] == N else None
+
+
+def _backward_slices(input: Tensor, N: int, **named: Any) -> Slices | None:
+    if input.ndim < 2 or input.shape[0] != N:
+        return None
+    samples = dict.fromkeys(("grad_out", "input", "mean", "rstd"), 0)
+    # Group norm's backward op has no bias among its arguments, and returns its gradient wherever it is asked for.
+    outputs = shared.sums_over_slices(named["output_mask"], named["weight"], True)
+    return Slices(samples, outputs, ("N",))
+
+
 OPS: tuple[Op, ...] = (
     declare(
         formulas.group_norm,
-        {"opassay": impl.group_norm, "torch": torch.nn.functional.group_norm},
-        samples=_forward,
+        ours(formulas.group_norm, torch=torch.nn.functional.group_norm),
+        samples=drawing.samples_of(_several_per_group, _arguments),
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
-        saved=_saved,
+        invariant=lambda: Slices({"input": 0}, (0,)),
+        saved=_input_and_group_statistics,
         laws=LAWS,
         refusals=(*SHARED, refusals.shape("bias"), FLAT),
     ),
     declare(
         formulas.native_group_norm,
-        {"opassay": impl.native_group_norm, "torch": torch.ops.aten.native_group_norm.default},
-        samples=_native,
+        ours(formulas.native_group_norm, torch=torch.ops.aten.native_group_norm.default),
+        samples=drawing.samples_of(_flat_or_not, _native),
         differentiable=shared.AFFINE,
         dtypes=shared.with_statistics,
+        invariant=_native_slices,
         saved=_saved_native,
         laws=(BATCH,),
         refusals=(*SHARED, refusals.shape("bias"), ELEMENTS),
     ),
     declare(
         formulas.native_group_norm_backward,
-        {
-            "opassay": impl.native_group_norm_backward,
-            "torch": torch.ops.aten.native_group_norm_backward.default,
-        },
-        samples=_backward,
+        ours(formulas.native_group_norm_backward, torch=torch.ops.aten.native_group_norm_backward.default),
+        samples=drawing.samples_of(_group_structures_and_mask, _saved_and_cotangent),
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
+        invariant=_backward_slices,
         order=1,
         refusals=(*SHARED, ELEMENTS),
     ),

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch._decomp.decompositions
 import torch._refs.nn.functional
 from hypothesis import strategies as st
 
-from .... import impl
-from ....oracles.op import Draft, Op
+from ....oracles.op import Op, Slices
 from ....reference import norms as formulas
 from ...declaring import drawing, laws, refusals
+from ...declaring.arguments import Named
 from ...declaring.declare import declare
+from ...declaring.subjects import ours, with_aten
 from . import shared
 
 Tensor = torch.Tensor
@@ -22,30 +23,31 @@ CENTRES, NUMBERS = {"weight": 1.0, "bias": 0.0}, {"eps": drawing.EPS}
 
 
 @st.composite
-def _backward(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+def _with_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
     structure = draw(drawing.row_structures(dtype, kind, CENTRES, NUMBERS))
+    return structure | {"kind": kind, "mask": draw(st.sampled_from(drawing.MASKS))}
+
+
+def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
+    given = drawing.row_arguments(rng, structure, dtype, CENTRES)
     # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
-    eps = structure["numbers"].pop("eps") or 1e-5
-    mask = draw(st.sampled_from(drawing.MASKS))
-
-    def fill(rng: Any) -> dict[str, Any]:
-        given = drawing.row_arguments(rng, structure, dtype, CENTRES)
-        x, weight, bias = given["input"], given["weight"], given["bias"]
-        grad = drawing.cotangent(rng, x.shape, dtype, kind)
-        dims = tuple(range(-len(structure["inner"]), 0))
-        mean, rstd = shared.statistics(x, x, dims, eps, keepdim=True)
-        wanted = (mask[0], mask[1] and weight is not None, mask[2] and bias is not None)
-        # A call that wants no gradient at all would have no output to be judged by.
-        wanted = wanted if any(wanted) else (True, *wanted[1:])
-        return given | {"grad_out": grad, "mean": mean, "rstd": rstd, "output_mask": wanted}
-
-    return Draft(fill, structure["regime"], structure["extents"])
+    x, eps = given["input"], given.pop("eps") or 1e-5
+    grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
+    dims = tuple(range(-len(structure["inner"]), 0))
+    mean, rstd = shared.statistics(x, x, dims, eps, keepdim=True)
+    d_input, *others = structure["mask"]
+    wanted = [w and given[name] is not None for w, name in zip(others, ("weight", "bias"), strict=True)]
+    # A call that wants no gradient at all would have no output to be judged by.
+    mask = (d_input or not any(wanted), *wanted)
+    return given | {"grad_out": grad, "mean": mean, "rstd": rstd, "output_mask": mask}
 
 
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def _saved(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, wanted: set[str]) -> int:
+def _input_and_row_statistics(
+    input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, wanted: set[str]
+) -> int:
     rows = math.prod(input.shape[: input.ndim - len(normalized_shape)])
     return shared.saved(input, weight, shared.bytes_of_statistics(input, rows), wanted)
 
@@ -63,6 +65,22 @@ def _has_rows(input: Tensor, normalized_shape: tuple[int, ...]) -> bool:
     return input.ndim > len(normalized_shape)
 
 
+def _rows(outputs: int) -> Callable[..., Slices | None]:
+    """The slices of a forward op with so many outputs."""
+
+    def slices(input: Tensor, normalized_shape: tuple[int, ...]) -> Slices | None:
+        return Slices({"input": 0}, (0,) * outputs) if _has_rows(input, normalized_shape) else None
+
+    return slices
+
+
+def _backward_rows(input: Tensor, normalized_shape: tuple[int, ...], **named: Any) -> Slices | None:
+    if not _has_rows(input, normalized_shape):
+        return None
+    rows = dict.fromkeys(("grad_out", "input", "mean", "rstd"), 0)
+    return Slices(rows, shared.sums_over_slices(named["output_mask"], named["weight"], named["bias"]))
+
+
 BATCH = laws.permute({"input": 0}, exact=True, when=_has_rows)
 LAWS = (laws.scale({"input": 1, "eps": 2}), BATCH, laws.mirror("input", "bias"))
 REFUSALS = (
@@ -74,46 +92,53 @@ REFUSALS = (
     refusals.shape("weight"), refusals.shape("bias"), refusals.integer("input"), refusals.not_a_tensor("input"),
 )  # fmt: skip
 
+
+def _normalizing(
+    formula: Callable[..., Any],
+    theirs: Any,
+    dtypes: Callable[..., Any],
+    of: tuple[laws.Relation, ...],
+    outputs: int,
+) -> Op:
+    return declare(
+        formula,
+        ours(formula, **theirs),
+        samples=drawing.normalized_rows(CENTRES, **NUMBERS),
+        differentiable=shared.AFFINE,
+        dtypes=dtypes,
+        invariant=_rows(outputs),
+        saved=_input_and_row_statistics,
+        laws=of,
+        refusals=REFUSALS,
+    )
+
+
+_functional, _refs = torch.nn.functional.layer_norm, torch._refs.nn.functional.layer_norm
+_native, _native_refs = torch.ops.aten.native_layer_norm.default, torch._refs.native_layer_norm
+
 OPS: tuple[Op, ...] = (
-    declare(
+    _normalizing(
         formulas.layer_norm,
-        {
-            "opassay": impl.layer_norm,
-            "torch": torch.nn.functional.layer_norm,
-            "decomposition": torch._refs.nn.functional.layer_norm,
-        },
-        samples=drawing.normalized_rows(CENTRES, **NUMBERS),
-        differentiable=shared.AFFINE,
-        dtypes=lambda input: (input.dtype,),
-        saved=_saved,
-        laws=LAWS,
-        refusals=REFUSALS,
+        {"torch": _functional, "decomposition": _refs},
+        lambda input: (input.dtype,),
+        LAWS,
+        outputs=1,
     ),
-    declare(
+    _normalizing(
         formulas.native_layer_norm,
-        {
-            "opassay": impl.native_layer_norm,
-            "torch": torch.ops.aten.native_layer_norm.default,
-            "decomposition": torch._refs.native_layer_norm,
-        },
-        samples=drawing.normalized_rows(CENTRES, **NUMBERS),
-        differentiable=shared.AFFINE,
-        dtypes=shared.with_statistics,
-        saved=_saved,
-        laws=(BATCH,),
-        refusals=REFUSALS,
+        {"torch": _native, "decomposition": _native_refs},
+        shared.with_statistics,
+        (BATCH,),
+        3,
     ),
     declare(
         formulas.native_layer_norm_backward,
-        {
-            "opassay": impl.native_layer_norm_backward,
-            "torch": torch.ops.aten.native_layer_norm_backward.default,
-            "decomposition": torch._decomp.decompositions.native_layer_norm_backward,
-        },
-        samples=_backward,
+        with_aten(formulas.native_layer_norm_backward),
+        samples=drawing.samples_of(_with_mask, _saved_and_cotangent),
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
+        invariant=_backward_rows,
         order=1,
         refusals=REFUSALS,
     ),

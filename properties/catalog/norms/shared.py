@@ -47,3 +47,15 @@ def saved(input: Tensor, weight: Tensor | None, of_statistics: int, wanted: set[
 def of_wanted(output_mask: Sequence[bool], *tensors: Tensor) -> list[torch.dtype]:
     """Dtypes of the gradients that are wanted, which are those of these tensors."""
     return [tensor.dtype for tensor, wanted in zip(tensors, output_mask, strict=True) if wanted]
+
+
+def sums_over_slices(output_mask: Sequence[bool], weight: object, bias: object) -> tuple[int | None, ...]:
+    """The axes of slices of a backward op's outputs: the input's gradient has one, the parameters' sum over it.
+
+    Args:
+        output_mask: which of the three gradients are wanted. weight, bias: None where there is no such parameter.
+    """
+    there = (True, weight is not None, bias is not None)
+    return tuple(
+        axis for axis, wanted, given in zip((0, None, None), output_mask, there, strict=True) if wanted and given
+    )
