@@ -43,7 +43,7 @@ def code_table(rows: Sequence[Row]) -> Table:
         (
             row["architecture"], row["kernel"], row["dtypes"], row["configuration"], f"{row['op']} {row['label']}",
             str(row["registers"]), str(row["spills"] or row["stack"]), str(row["shared"]), str(row["warps"]),
-            _accesses(row["loads"]), _accesses(row["stores"]), f"{row['hidden']:.0%}", _verdict(row),
+            _accesses(row["loads"]), _accesses(row["stores"]), f"{row['hidden']:.0%}", _said_of(row),
         )
         for row in rows if row["table"] == "code"
     ]  # fmt: skip
@@ -58,7 +58,7 @@ def traffic_table(rows: Sequence[Row]) -> Table:
             f"{row['op']} {row['label']}", row["direction"], row["dtype"], "x".join(map(str, row["shape"])),
             ", ".join(dict.fromkeys(row["kernels"])), str(row["must"]), str(row["booked"]),
             f"{row['booked'] / row['must']:.3f}", f"{row['limit']:.3f}", f"{min(1.0, row['must'] / row['booked']):.0%}",
-            f"{row['workspace']:.2%}", _verdict(row) + (f" ({row['why']})" if row["why"] else ""),
+            f"{row['workspace']:.2%}", _said_of(row) + (f" ({row['why']})" if row["why"] else ""),
         )
         for row in rows if row["table"] == "traffic"
     ]  # fmt: skip
@@ -71,7 +71,7 @@ def _accesses(widths: Mapping[str, int]) -> str:
     return " + ".join(f"{count} of {width} B" for width, count in widths.items()) or "none"
 
 
-def _verdict(row: Row) -> str:
+def _said_of(row: Row) -> str:
     return "; ".join(row["faults"]) or "pass"
 
 

@@ -39,14 +39,16 @@ def softmax_forward(
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     start, there = _rows_of(M, K, inner, tiles, ROWS, LAST, DENSE)
     k = tl.arange(0, BLOCK)
-    at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
-    taken = there[:, None] & (k < K)[None, :]
-    x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
+    # A row is added to the pointer, not to each offset, and where programs take one row each no mask asks whether it
+    # exists, for all do: of the longest rows a thread needs every register.
+    along = (k if LAST else k.to(tl.int64) * inner)[None, :]
+    taken = (k < K)[None, :] if ROWS == 1 else there[:, None] & (k < K)[None, :]
+    x = tl.load(X + start[:, None] + along, mask=taken, other=float("-inf")).to(ACC)
     shifted = x - tl.max(x, 1)[:, None]
     e = exp(shifted)
     total = tl.sum(e, 1)[:, None]
     y = shifted - tl.log(total) if LOG else divide(e, total)
-    tl.store(Y + at, y.to(Y.dtype.element_ty), mask=taken)
+    tl.store(Y + start[:, None] + along, y.to(Y.dtype.element_ty), mask=taken)
 
 
 @triton.jit

@@ -129,7 +129,7 @@ class _Driver:
         return GPUTarget("cuda", self._capability, 32)
 
 
-def prepare() -> None:
+def prepare_to_compile() -> None:
     """Have this process compile kernels; to be called before Triton is imported.
 
     Raises:
@@ -142,7 +142,7 @@ def prepare() -> None:
     os.environ.pop("TRITON_ALWAYS_COMPILE", None)
 
 
-def compiled(launch: Launch, architecture: Architecture) -> Code:
+def machine_code(launch: Launch, architecture: Architecture) -> Code:
     """The machine code of a launch."""
     from triton.runtime import driver
 

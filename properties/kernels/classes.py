@@ -325,8 +325,11 @@ CLASSES: tuple[ShapeClass, ...] = (
 
 def first_of_each(kinds: Sequence[ShapeClass]) -> tuple[ShapeClass, ...]:
     """Of every op the first dense class, or the first one where none is dense."""
-    order = sorted(kinds, key=lambda kind: not kind.dense)
-    return tuple({kind.op: kind for kind in reversed(order)}.values())
+    found: dict[str, ShapeClass] = {}
+    for kind in kinds:
+        if kind.op not in found or (kind.dense and not found[kind.op].dense):
+            found[kind.op] = kind
+    return tuple(found.values())
 
 
 def selected(families: Sequence[str] = (), ops: Sequence[str] = ()) -> tuple[ShapeClass, ...]:

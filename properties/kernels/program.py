@@ -19,7 +19,7 @@ def rows(question: dict[str, Any]) -> Iterator[dict[str, object]]:
     from ...oracles.machine import compiler, interpreter
 
     traffic = question["table"] == "traffic"
-    (interpreter if traffic else compiler).prepare()
+    (interpreter.prepare if traffic else compiler.prepare_to_compile)()
     from .classes import first_of_each, selected
     from .tables import as_dict, code_rows, served, traffic_rows
 
@@ -37,11 +37,11 @@ def rows(question: dict[str, Any]) -> Iterator[dict[str, object]]:
     yield from map(as_dict, code_rows(kinds, question["dtypes"], question["architectures"], once=question["once"]))
 
 
-def main() -> None:
+def print_rows() -> None:
     """Prints the rows as they come."""
     for row in rows(json.loads(sys.argv[1])):
         print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    print_rows()

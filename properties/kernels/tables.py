@@ -137,7 +137,7 @@ def code_rows(
 
 def _code_row(found: _Wanted, on: compiler.Architecture, name: str) -> CodeRow:
     launch = found.launch
-    code = compiler.compiled(launch, on)
+    code = compiler.machine_code(launch, on)
     dense = _is_held_dense(found.kind, launch)
     blocks = code.resident(on)
     return CodeRow(

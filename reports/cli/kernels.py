@@ -30,35 +30,31 @@ _NO_TRITON = 'Triton is not installed, which compiles and interprets kernels; pi
 @click.option("--traffic", is_flag=True, help="The bytes that move, by the interpreter, against those that must.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables in Markdown.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
-def kernels_command(
-    ops: tuple[str, ...],
-    also: tuple[str, ...],
-    family: tuple[str, ...],
-    arch: tuple[str, ...],
-    dtype: tuple[str, ...],
-    once: bool,
-    traffic: bool,
-    as_markdown: bool,
-    as_json: bool,
-) -> int:
+def kernels_command(ops: tuple[str, ...], **chosen: Any) -> int:
     """Judge the CUDA kernels of OPS without a GPU: their machine code, or with --traffic what they move.
 
     What is compiled is what the ops launch at the shape classes of practice. Exit code 1 where a kernel fails: it
     spills, computes in double precision unasked, loads less than 16 bytes at a time, takes too much shared memory or
     too many registers; or moves more than it must.
     """
-    wanted = _named((*ops, *also), family)
+    wanted = _named((*ops, *chosen["also"]), chosen["family"])
     if not installed("triton"):
         raise Stop(exit_codes.USAGE, _NO_TRITON)
-    question = {"ops": wanted, "dtypes": dtype or DTYPES[:3], "architectures": arch or ARCHITECTURES, "once": once}
-    if traffic:
-        question["dtypes"] = dtype or DTYPES[:1]
-    rows = asked({"table": "traffic" if traffic else "code", **question})
-    if as_json:
+    traffic = chosen["traffic"]
+    rows = asked(
+        {
+            "table": "traffic" if traffic else "code",
+            "ops": wanted,
+            "dtypes": chosen["dtype"] or DTYPES[: 1 if traffic else 3],
+            "architectures": chosen["arch"] or ARCHITECTURES,
+            "once": chosen["once"],
+        }
+    )
+    if chosen["as_json"]:
         click.echo(json.dumps(rows, indent=1))
     else:
         made = traffic_table(rows) if traffic else code_table(rows)
-        click.echo("\n".join(markdown(made) if as_markdown else made.lines()))
+        click.echo("\n".join(markdown(made) if chosen["as_markdown"] else made.lines()))
     return exit_codes.FAILED if any(row["faults"] for row in rows) else exit_codes.OK
 
 

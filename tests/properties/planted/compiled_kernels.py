@@ -29,7 +29,7 @@ def launched(name: str, block: int, warps: int, offset: int = 0) -> list[str]:
     operands = (x, y, 1 << 20, 2.0)
     recorder.launch(getattr(kernels, name), (1,), operands, {"BLOCK": block}, warps)
     launch = recorder.launches[0]
-    return gate.faults(launch, compiler.compiled(launch, ON), ON, dense=True)
+    return gate.faults(launch, compiler.machine_code(launch, ON), ON, dense=True)
 
 
 def moved_too_much() -> list[str]:
@@ -48,7 +48,7 @@ def moved_too_much() -> list[str]:
 
 def main() -> None:
     """Prints one JSON object."""
-    compiler.prepare()
+    compiler.prepare_to_compile()
     sys.path.insert(0, str(Path(__file__).parent))
     found = {
         "sound": launched("sound", 1024, 4),

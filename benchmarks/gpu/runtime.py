@@ -1,0 +1,124 @@
+"""What else CUDA asks of the ops: graphs, streams, torch.compile(fullgraph=True), the cost of a launch. Bits decide.
+
+Results are held against those of the same op in plain calls: the same kernels run, so every bit must be the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from telling import DEVICE, Time, guarded, require_gpu, tell
+from torch import Tensor
+
+from opassay import impl
+from opassay.properties.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
+
+CALLS = 200
+
+
+def gradients(kind: ShapeClass, arguments: tuple[Any, ...]) -> Callable[[], tuple[Tensor, ...]]:
+    """The op's output and its gradients, as a call without arguments."""
+    op = getattr(impl, kind.op)
+    wanted = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
+
+    def call() -> tuple[Tensor, ...]:
+        out = op(*arguments, **kind.named)
+        return (out.detach(), *torch.autograd.grad(out, wanted, torch.ones_like(out)))
+
+    return call
+
+
+def same(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> str:
+    """ "same bits", or how many outputs differ."""
+    torch.cuda.synchronize()
+    differ = sum(
+        not torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+        for a, b in zip(found, wanted, strict=True)
+    )
+    return "same bits" if not differ else f"{differ} of {len(wanted)} tensors differ"
+
+
+def graphed(call: Callable[[], tuple[Tensor, ...]], wanted: tuple[Tensor, ...]) -> str:
+    """The call in a CUDA graph, replayed after its results were spoilt."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call()
+    for tensor in found:
+        tensor.fill_(float("nan"))
+    graph.replay()
+    return same(found, wanted)
+
+
+def streamed(call: Callable[[], tuple[Tensor, ...]], wanted: tuple[Tensor, ...]) -> str:
+    """The call on eight streams at once."""
+    streams = [torch.cuda.Stream() for _ in range(8)]
+    results = []
+    for stream in streams:
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            results.append(call())
+    torch.cuda.synchronize()
+    said = {same(found, wanted) for found in results}
+    return said.pop() if len(said) == 1 else "; ".join(sorted(said))
+
+
+def compiled(call: Callable[[], tuple[Tensor, ...]], kind: ShapeClass, arguments: tuple[Any, ...]) -> str:
+    """The op within torch.compile, in one graph: its output alone."""
+    op = getattr(impl, kind.op)
+    torch._dynamo.reset()
+    whole = torch.compile(lambda *given: op(*given, **kind.named), fullgraph=True)
+    detached = [value.detach() if isinstance(value, Tensor) else value for value in arguments]
+    return same((whole(*detached),), (op(*detached, **kind.named),))
+
+
+def launch_cost(kind: ShapeClass, arguments: tuple[Any, ...]) -> float:
+    """Microseconds that a call takes of Python, without a gradient; the GPU is waited for before and after."""
+    op = getattr(impl, kind.op)
+    detached = [value.detach() if isinstance(value, Tensor) else value for value in arguments]
+    best = float("inf")
+    for _ in range(15):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            op(*detached, **kind.named)
+        best = min(best, (time.perf_counter() - start) / CALLS)
+    return best * 1e6
+
+
+def main() -> None:
+    """All of it, for each op at one small shape; the compiled last, because it takes seconds."""
+    require_gpu()
+    clock = Time()
+    kinds = first_of_each(CLASSES)
+    made = {}
+    for kind in kinds:
+        with guarded(kind.name):
+            source = Source(torch.float32, torch.device(DEVICE), torch.Generator(DEVICE).manual_seed(0))
+            made[kind.op] = kind.arguments(source, kind.few)
+    for kind in (kind for kind in kinds if kind.op in made):
+        call = gradients(kind, made[kind.op])
+        for name, judged in (("graph", graphed), ("8 streams", streamed)):
+            with guarded(f"{kind.op} {name}"):
+                tell(op=kind.op, what=name, found=judged(call, call()))
+        with guarded(f"{kind.op} launch cost"):
+            tell(op=kind.op, what="µs of a call forward", found=round(launch_cost(kind, made[kind.op]), 1))
+    for kind in (kind for kind in kinds if kind.op in made):
+        if clock.left() < 0:
+            tell(what=f"{kind.op} compiled", failed="no time was left")
+            return
+        with guarded(f"{kind.op} compiled"):
+            call = gradients(kind, made[kind.op])
+            tell(op=kind.op, what="torch.compile(fullgraph=True)", found=compiled(call, kind, made[kind.op]))
+
+
+if __name__ == "__main__":
+    main()

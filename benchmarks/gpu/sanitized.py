@@ -1,0 +1,62 @@
+"""The kernels under NVIDIA's compute-sanitizer, where that is: `sanitized.py SECONDS`.
+
+`sanitized.py --kernels` runs them, and nothing else.
+
+The tools are memcheck (addresses), racecheck (shared memory) and initcheck (memory that nothing wrote).
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import torch
+from telling import DEVICE, Time, require_gpu, tell
+from torch import Tensor
+
+from opassay import impl
+from opassay.properties.kernels.classes import CLASSES, Source, first_of_each
+
+TOOLS = ("memcheck", "racecheck", "initcheck")
+
+
+def kernels() -> None:
+    """Every op once, forward and backward, at few rows."""
+    source = Source(torch.float32, torch.device(DEVICE), torch.Generator(DEVICE).manual_seed(0))
+    for kind in first_of_each(CLASSES):
+        arguments = kind.arguments(source, kind.few)
+        out = getattr(impl, kind.op)(*arguments, **kind.named)
+        wanted = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
+        torch.autograd.grad(out, wanted, torch.ones_like(out))
+    torch.cuda.synchronize()
+
+
+def main() -> None:
+    """A row for each tool."""
+    if "--kernels" in sys.argv:
+        kernels()
+        return
+    require_gpu()
+    clock = Time()
+    sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    if sanitizer is None:
+        tell(**{"not run": "compute-sanitizer is not installed"})
+        return
+    for number, tool in enumerate(TOOLS):
+        seconds = clock.left() / (len(TOOLS) - number)
+        if seconds < 1:
+            tell(tool=tool, found="no time was left")
+            continue
+        command = [sanitizer, "--tool", tool, "--error-exitcode", "9", sys.executable, __file__, "--kernels"]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            tell(tool=tool, found=f"longer than {seconds:.0f} seconds")
+            continue
+        lines = [line for line in (done.stdout + done.stderr).decode(errors="replace").splitlines() if line.strip()]
+        tell(tool=tool, found=" | ".join(lines[-2:])[-400:] or f"exit code {done.returncode}")
+
+
+if __name__ == "__main__":
+    main()

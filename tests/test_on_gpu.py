@@ -1,0 +1,104 @@
+"""The command for a machine with a GPU runs to its end without one, and whatever its parts do."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def _script(name: str) -> Any:
+    path = REPOSITORY / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+SCRIPT = _script("on_gpu")
+
+
+def _part(folder: Path, text: str, **more: Any) -> Any:
+    (folder / "part.py").write_text(text)
+    return SCRIPT.Part("planted", str(folder / "part.py"), (), 1.0, **more)
+
+
+def test_without_a_gpu_every_part_that_needs_one_is_not_run(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU: the parts would run, for nine minutes")
+    command = [sys.executable, REPOSITORY / "benchmarks" / "on_gpu.py", "--results", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (written,) = tmp_path.glob("on_gpu_*.json")
+    found = json.loads(written.read_text())
+    assert {part["name"]: part["status"] for part in found["parts"]} == {
+        part.name: "not run" if part.needs_gpu else "done" for part in SCRIPT.PARTS
+    }
+    page = written.with_suffix(".md").read_text()
+    assert "| timings against torch | not run: no CUDA device | 0.0 | 0 |" in page
+    assert f"| torch | {torch.__version__} |" in page
+
+
+@pytest.mark.parametrize("script", sorted({part.script for part in SCRIPT.PARTS if part.needs_gpu}))
+def test_a_part_alone_says_that_there_is_no_gpu(script: str) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    part = SCRIPT.Part("alone", script, (), 1.0)
+    found = SCRIPT.run(part, 120.0)
+    assert (found.status, found.reason, found.rows) == ("not run", "no CUDA device", [])
+
+
+def test_a_part_that_fails_leaves_what_it_found(tmp_path: Path) -> None:
+    found = SCRIPT.run(_part(tmp_path, "print('{\"found\": 1}', flush=True)\nprint('noise')\n1 / 0"), 60.0)
+    assert (found.status, found.rows) == ("failed", [{"found": 1}])
+    assert "exit code 1" in found.reason
+    assert "ZeroDivisionError: division by zero" in found.reason
+
+
+def test_a_part_that_takes_too_long_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SCRIPT, "GRACE", 1.0)
+    text = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('{\"found\": 1}', flush=True)\n"
+    found = SCRIPT.run(_part(tmp_path, text + "time.sleep(600)"), 3.0)
+    assert (found.status, found.reason, found.rows) == ("cut off", "longer than 3 seconds", [{"found": 1}])
+    assert found.seconds < 60
+
+
+def test_one_part_that_fails_does_not_keep_the_next_from_running(tmp_path: Path) -> None:
+    failing = _part(tmp_path, "raise SystemExit(7)")
+    (tmp_path / "next.py").write_text("print('{\"found\": 2}')")
+    following = SCRIPT.Part("next", str(tmp_path / "next.py"), (), 1.0)
+    found = SCRIPT.measure(2.0, (failing, following))
+    assert [(part["status"], part["rows"]) for part in found["parts"]] == [("failed", []), ("done", [{"found": 2}])]
+
+
+def test_without_time_nothing_runs(tmp_path: Path) -> None:
+    found = SCRIPT.measure(0.05, (_part(tmp_path, "print('{}')"),))
+    assert [part["reason"] for part in found["parts"]] == ["no time is left"]
+
+
+def test_the_page_has_a_table_for_each_set_of_columns() -> None:
+    rows = [{"a": 1.23456, "b": "x|y"}, {"a": 2.0, "b": "z"}, {"c": 3}]
+    part = {"name": "planted", "status": "done", "reason": "", "seconds": 1.0, "rows": rows}
+    text = SCRIPT.page.text({"date": "2026-01-02T03:04:05", "minutes": 9.0, "seconds": 1.0, "parts": [part]})
+    assert "## Planted\n\n| a | b |\n| --- | --- |\n| 1.235 | x\\|y |\n| 2 | z |\n\n| c |\n| --- |\n| 3 |\n" in text
+
+
+def test_the_cost_of_a_launch_is_measured_without_a_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed, so no kernel's launch can be reached")
+    script = REPOSITORY / "benchmarks" / "launch_cost.py"
+    done = subprocess.run(
+        [sys.executable, script, "softmax"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "softmax, 1 launch " in done.stdout
