@@ -20,7 +20,7 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
     from . import kernels_triton as texts
 
     out = empty(x.shape, x.dtype, x.device)
-    _launch(texts.log_sigmoid_forward, (x.contiguous(), out))
+    _launch_elements(texts.log_sigmoid_forward, (x.contiguous(), out))
     return out, None
 
 
@@ -32,11 +32,11 @@ def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tens
     from . import kernels_triton as texts
 
     out = empty(x.shape, x.dtype, x.device)
-    _launch(texts.log_sigmoid_backward, (grad.contiguous(), x.contiguous(), out))
+    _launch_elements(texts.log_sigmoid_backward, (grad.contiguous(), x.contiguous(), out))
     return out
 
 
-def _launch(kernel: object, tensors: tuple[Tensor, ...]) -> None:
+def _launch_elements(kernel: object, tensors: tuple[Tensor, ...]) -> None:
     """One kernel over all elements of contiguous tensors."""
     out = tensors[-1]
     constants = {"DOUBLE": out.dtype is torch.float64, "BLOCK": _BLOCK}

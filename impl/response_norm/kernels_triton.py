@@ -25,7 +25,7 @@ def _root(s):
 
 
 @triton.jit
-def _power(s, exponent, KIND: tl.constexpr):
+def _scale_to_power(s, exponent, KIND: tl.constexpr):
     """s^exponent. The kind is the exponent where that is usual, else "even", "odd" or "general"."""
     if KIND == "0":
         power = tl.full(s.shape, 1.0, s.dtype)
@@ -71,20 +71,20 @@ def _general_power(s, exponent, KIND: tl.constexpr):
 def _normalised(a, s, exponent, KIND: tl.constexpr, UP: tl.constexpr, FAST: tl.constexpr):
     """a s^(-beta) for the exponent |beta|; `UP` where beta is negative, `FAST` where the result becomes a half one."""
     if UP:
-        out = a * _power(s, exponent, KIND)
+        out = a * _scale_to_power(s, exponent, KIND)
     elif FAST and KIND == "3/4":
         out = a * (tl.rsqrt(s) * tl.sqrt(tl.rsqrt(s)))
     elif FAST and KIND == "1/2":
         out = a * tl.rsqrt(s)
     else:
-        out = divide(a, _power(s, exponent, KIND))
+        out = divide(a, _scale_to_power(s, exponent, KIND))
     return out
 
 
 @triton.jit
 def _term(g, a, s, scaled, exponent, KIND: tl.constexpr, UP: tl.constexpr):
     """t = g a s^(-beta - 1), of `scaled` = g s^(-beta) where beta > 0; else by the exponent -beta - 1: s may be 0."""
-    return g * a * _power(s, exponent, KIND) if UP else divide(scaled * a, s)
+    return g * a * _scale_to_power(s, exponent, KIND) if UP else divide(scaled * a, s)
 
 
 @triton.jit

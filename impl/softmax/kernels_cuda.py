@@ -32,7 +32,7 @@ def forward_kernel(log: bool) -> kernels_cpu.Forward:
         dtype = x.dtype if dtype is None else dtype
         out = empty(x.shape, dtype, x.device)
         kernels = texts.softmax_forward, texts.softmax_forward_long
-        _launch(kernels, _FORWARD_MOST, (x.contiguous(), out), dim, log, kernels_cpu.wider(x.dtype, dtype))
+        _launch_rows(kernels, _FORWARD_MOST, (x.contiguous(), out), dim, log, kernels_cpu.wider(x.dtype, dtype))
         return out, expressions.zero_shift(x, x.shape, dense) if dtype in HALF else None
 
     return kernel
@@ -55,13 +55,13 @@ def backward_kernel(log: bool) -> kernels_cpu.Backward:
         d_input = empty(grad.shape, input_dtype, grad.device)
         wide = torch.promote_types(kernels_cpu.wider(grad.dtype, input_dtype), compute_dtype(output.dtype))
         kernels = texts.softmax_backward, texts.softmax_backward_long
-        _launch(kernels, _BACKWARD_MOST, (grad.contiguous(), output.contiguous(), d_input), dim, log, wide)
+        _launch_rows(kernels, _BACKWARD_MOST, (grad.contiguous(), output.contiguous(), d_input), dim, log, wide)
         return d_input
 
     return kernel
 
 
-def _launch(
+def _launch_rows(
     kernels: tuple[object, object], most: int, tensors: tuple[Tensor, ...], dim: int, log: bool, wide: torch.dtype
 ) -> None:
     """One kernel over all rows.

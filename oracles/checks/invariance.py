@@ -55,7 +55,7 @@ def _alone_again(judge: Judge, part: Sample, found: Slices, results: Any, at: in
         return
     values, directions, axes = results
     args = list(part.args)
-    for i, axis in _axes(judge, part, found):
+    for i, axis in _sliced_arguments(judge, part, found):
         args[i] = args[i].narrow(axis, at, 1)
     single = part.with_args(_counted(judge, args, found, 1))
     cut = [g.narrow(axis, at, 1) for g, axis in zip(directions, found.outputs, strict=True)] if directions else []
@@ -77,7 +77,7 @@ def _everything(
     drawn: list[Tensor] = []
     # Where some output sums over slices, a cotangent of it reaches all of them, and none is taken.
     if None not in found.outputs and any(i in judge.op.differentiable_positions(sample.args) for i, _ in
-                                         _axes(judge, sample, found)):  # fmt: skip
+                                         _sliced_arguments(judge, sample, found)):  # fmt: skip
         path = judge.path(sample, ("vjp",), primal, "eager")
         drawn = list(path.directions)
         if directions is not None:
@@ -85,7 +85,7 @@ def _everything(
             drawn = [torch.cat(parts, axis or 0) for parts, axis in zip(columns, found.outputs, strict=True)]
             path = path.along(("vjp",), drawn)
         grads = judge.run(path, what="vjp")
-        axes = dict(_axes(judge, sample, found))
+        axes = dict(_sliced_arguments(judge, sample, found))
         wrt = judge.op.differentiable_positions(sample.args)
         values += [(g.detach(), axes[i]) for i, g in zip(wrt, grads, strict=True) if i in axes]
     return [t for t, _ in values], drawn, [axis for _, axis in values]
@@ -93,19 +93,19 @@ def _everything(
 
 def _with_slices_of(judge: Judge, sample: Sample, args: Sequence[Any], found: Slices) -> Sample:
     own = list(sample.args)
-    for i, _ in _axes(judge, sample, found):
+    for i, _ in _sliced_arguments(judge, sample, found):
         own[i] = args[i]
     return sample.with_args(own)
 
 
-def _axes(judge: Judge, sample: Sample, found: Slices) -> list[tuple[int, int]]:
+def _sliced_arguments(judge: Judge, sample: Sample, found: Slices) -> list[tuple[int, int]]:
     """Positions of the arguments that have slices, with their axes."""
     given = ((i, judge.op.argument(i)) for i, a in enumerate(sample.args) if isinstance(a, Tensor))
     return [(i, found.arguments[name]) for i, name in given if name in found.arguments]
 
 
 def _extent(judge: Judge, sample: Sample, found: Slices) -> int:
-    i, axis = _axes(judge, sample, found)[0]
+    i, axis = _sliced_arguments(judge, sample, found)[0]
     return int(sample.args[i].shape[axis])
 
 
@@ -115,7 +115,7 @@ def _starts(extents: Sequence[int]) -> list[int]:
 
 def _joined(judge: Judge, parts: Sequence[Sample], found: Slices) -> Sample:
     args = list(parts[0].args)
-    for i, axis in _axes(judge, parts[0], found):
+    for i, axis in _sliced_arguments(judge, parts[0], found):
         args[i] = torch.cat([part.args[i] for part in parts], axis)
     return parts[0].with_args(_counted(judge, args, found, sum(_extent(judge, part, found) for part in parts)))
 
@@ -127,7 +127,7 @@ def _counted(judge: Judge, args: Sequence[Any], found: Slices, extent: int) -> t
 
 def _spoilt(judge: Judge, part: Sample, found: Slices) -> Sample:
     args = list(part.args)
-    for i, _ in _axes(judge, part, found):
+    for i, _ in _sliced_arguments(judge, part, found):
         if is_float(args[i]):
             args[i] = torch.full_like(args[i], float("nan"))
     return part.with_args(args)

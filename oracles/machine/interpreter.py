@@ -149,52 +149,68 @@ class _Unpatched:
         """Nothing: the language stays as it is."""
 
 
-def _builder(interpreter: Any, machine: Machine) -> Any:
-    """The interpreter's builder, which performs the operations of a program, with memory that is judged."""
-    tl = interpreter.tl
+class _Judged:
+    """What the interpreter's builder does otherwise: memory is judged, and numbers round as the hardware rounds them.
 
-    def truth(mask: Any, ptrs: Any) -> tuple[Any, Any]:
+    Attributes:
+        machine: whose memory it is. interpreter: Triton's module.
+    """
+
+    machine: Machine
+    interpreter: Any
+
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, cache_policy: Any, is_volatile: Any) -> Any:
+        element = ptrs.get_element_ty()
+        dtype = self.interpreter._get_np_dtype(element)
+        mask, taken = self._truth(mask, ptrs)
+        self.machine.memory.load(ptrs.data[taken], dtype.itemsize)
+        if other is None:
+            other = self.interpreter.TensorHandle(_unknown(ptrs.data.shape, dtype, element), element)
+        return self._plain.create_masked_load(self, ptrs, mask, other, cache_policy, is_volatile)
+
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_policy: Any) -> Any:
+        mask, taken = self._truth(mask, ptrs)
+        self.machine.memory.store(ptrs.data[taken], value.data.dtype.itemsize)
+        return self._plain.create_masked_store(self, ptrs, value, mask, cache_policy)
+
+    def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        if np.issubdtype(val.data.dtype, np.floating):
+            raise Violation(Code.RACE, "an atomic sum of floating numbers: its order decides its last bits")
+        return self._plain.create_atomic_rmw(self, rmwOp, ptr, val, mask, sem, scope)
+
+    def create_barrier(self) -> None:
+        self.machine.memory.barrier()
+
+    def cast_impl(self, src: Any, dst_type: Any) -> Any:
+        tl, handle = self.interpreter.tl, self.interpreter.TensorHandle
+        if src.dtype.scalar == tl.float32 and dst_type.scalar == tl.bfloat16:
+            return handle(_to_bfloat16(src.data), tl.bfloat16)
+        if src.dtype.scalar == tl.bfloat16 and dst_type.scalar == tl.float32:
+            return handle((src.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+        return self._plain.cast_impl(self, src, dst_type)
+
+    def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
+        if self.interpreter.tl.float32 in (src.dtype.scalar, dst_type.scalar):
+            return self.cast_impl(src, dst_type)
+        return self._plain.create_fp_to_fp(self, src, dst_type, rounding_mode)
+
+    @property
+    def _plain(self) -> Any:
+        """The interpreter's own class, whose methods these stand before."""
+        return self.interpreter.InterpreterBuilder
+
+    def _truth(self, mask: Any, ptrs: Any) -> tuple[Any, Any]:
         # The interpreter makes integers of what is true of a block and of a scalar together.
         if mask.data.dtype != np.bool_:
-            mask = interpreter.TensorHandle(mask.data.astype(np.bool_), tl.int1)
+            mask = self.interpreter.TensorHandle(mask.data.astype(np.bool_), self.interpreter.tl.int1)
         return mask, np.broadcast_to(mask.data, ptrs.data.shape)
 
-    class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # the base is found at run time
-        def create_masked_load(self, ptrs: Any, mask: Any, other: Any, cache_policy: Any, is_volatile: Any) -> Any:
-            element = ptrs.get_element_ty()
-            dtype = interpreter._get_np_dtype(element)
-            mask, taken = truth(mask, ptrs)
-            machine.memory.load(ptrs.data[taken], dtype.itemsize)
-            if other is None:
-                other = interpreter.TensorHandle(_unknown(ptrs.data.shape, dtype, element), element)
-            return super().create_masked_load(ptrs, mask, other, cache_policy, is_volatile)
 
-        def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_policy: Any) -> Any:
-            mask, taken = truth(mask, ptrs)
-            machine.memory.store(ptrs.data[taken], value.data.dtype.itemsize)
-            return super().create_masked_store(ptrs, value, mask, cache_policy)
-
-        def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-            if np.issubdtype(val.data.dtype, np.floating):
-                raise Violation(Code.RACE, "an atomic sum of floating numbers: its order decides its last bits")
-            return super().create_atomic_rmw(rmwOp, ptr, val, mask, sem, scope)
-
-        def create_barrier(self) -> None:
-            machine.memory.barrier()
-
-        def cast_impl(self, src: Any, dst_type: Any) -> Any:
-            if src.dtype.scalar == tl.float32 and dst_type.scalar == tl.bfloat16:
-                return interpreter.TensorHandle(_to_bfloat16(src.data), tl.bfloat16)
-            if src.dtype.scalar == tl.bfloat16 and dst_type.scalar == tl.float32:
-                return interpreter.TensorHandle((src.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
-            return super().cast_impl(src, dst_type)
-
-        def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-            if tl.float32 in (src.dtype.scalar, dst_type.scalar):
-                return self.cast_impl(src, dst_type)
-            return super().create_fp_to_fp(src, dst_type, rounding_mode)
-
-    return Builder()
+def _builder(interpreter: Any, machine: Machine) -> Any:
+    """The interpreter's builder, which performs the operations of a program, with memory that is judged."""
+    # The base class is there only once Triton is imported, so the class is made here.
+    members = {"machine": machine, "interpreter": interpreter}
+    return type("Builder", (_Judged, interpreter.InterpreterBuilder), members)()
 
 
 def _unknown(shape: Any, dtype: Any, element: Any) -> Any:

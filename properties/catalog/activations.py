@@ -103,7 +103,7 @@ BACKWARD_REFUSALS = (
 )
 
 
-def _slices(input: Tensor, arguments: tuple[str, ...], outputs: tuple[int | None, ...]) -> Slices | None:
+def _elements_apart(input: Tensor, arguments: tuple[str, ...], outputs: tuple[int | None, ...]) -> Slices | None:
     return Slices(dict.fromkeys(arguments, 0), outputs) if input.ndim else None
 
 
@@ -115,7 +115,7 @@ def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int) -> 
         differentiable=("input",),
         dtypes=lambda input: (input.dtype,) * outputs,
         # The buffer of the forward op is empty, so it has no slices.
-        invariant=lambda input: _slices(input, ("input",), (0, None)[:outputs]),
+        invariant=lambda input: _elements_apart(input, ("input",), (0, None)[:outputs]),
         saved=_input_and_decay,
         laws=LAWS,
         refusals=REFUSALS,
@@ -132,7 +132,7 @@ OPS: tuple[Op, ...] = (
         samples=_of_one_shape(_with_cotangent),
         differentiable=("grad_output", "input"),
         dtypes=lambda input: (input.dtype,),
-        invariant=lambda input: _slices(input, ("grad_output", "input"), (0,)),
+        invariant=lambda input: _elements_apart(input, ("grad_output", "input"), (0,)),
         order=1,
         laws=(laws.law("slopes at x and -x add up to 1", _at_both, _slopes),),
         refusals=BACKWARD_REFUSALS,

@@ -240,7 +240,7 @@ def _torch_cross_entropy(
     )
 
 
-def _slices(input: Tensor) -> Slices | None:
+def _losses_apart(input: Tensor) -> Slices | None:
     """Each sample has a loss of its own where nothing is summed."""
     return Slices({"input": 0, "target": 0}, (0,), given={"reduction": "none"}) if input.ndim > 1 else None
 
@@ -248,7 +248,7 @@ def _slices(input: Tensor) -> Slices | None:
 def _slices_of_logits(input: Tensor, device: str) -> Slices | None:
     # Where the classes are not the last dim, ATen's log-softmax on the CPU computes whole vectors of positions in one
     # way, and what is left in another.
-    return None if device == "cpu" and input.ndim > 2 else _slices(input)
+    return None if device == "cpu" and input.ndim > 2 else _losses_apart(input)
 
 
 def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
@@ -290,7 +290,7 @@ OPS: tuple[Op, ...] = (
         samples=_loss_samples(NAMED, ANY),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
-        invariant=_slices,
+        invariant=_losses_apart,
         saved=_target_and_weights,
         laws=NAMED.laws(True),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION),

@@ -237,7 +237,7 @@ BACKWARD_REFUSALS = (
 )
 
 
-def _slices(arguments: tuple[str, ...], input: Tensor, dim: int, device: str) -> Slices | None:
+def _rows_apart(arguments: tuple[str, ...], input: Tensor, dim: int, device: str) -> Slices | None:
     """Slices along the first dim, where that is not summed over."""
     # Across rows that lie side by side ATen's kernels on the CPU compute whole vectors in one way, and what is left in
     # another; there only rows along the last dim are promised.
@@ -254,7 +254,7 @@ def _along_rows(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> O
         samples=drawing.inexact(drawing.samples_of(_row_structures, _row_arguments)),
         differentiable=("input",),
         dtypes=lambda input, dtype: (_result(input, dtype),),
-        invariant=lambda input, dim, device: _slices(("input",), input, dim, device),
+        invariant=lambda input, dim, device: _rows_apart(("input",), input, dim, device),
         saved=_output_before_rounding,
         laws=of,
         refusals=REFUSALS,
@@ -269,7 +269,7 @@ def _along_saved_rows(formula: Callable[..., Any], samples: Callable[..., Any]) 
         samples=samples,
         differentiable=("grad_output", "output"),
         dtypes=lambda input_dtype: (input_dtype,),
-        invariant=lambda output, dim, device: _slices(("grad_output", "output"), output, dim, device),
+        invariant=lambda output, dim, device: _rows_apart(("grad_output", "output"), output, dim, device),
         order=1,
         laws=(laws.linear("grad_output"),),
         refusals=BACKWARD_REFUSALS,

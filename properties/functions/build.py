@@ -123,10 +123,10 @@ def _value(term: Term, number: float, wide: Sequence[Tensor]) -> Tensor:
     # The number among the arguments is always 2, so this leaves the formula as it is, unless the machinery hands over
     # another number.
     value = value * (term.number * number / 2.0)
-    return _total(value) if term.total else value
+    return _whole_sum(value) if term.total else value
 
 
-def _total(value: Tensor) -> Tensor:
+def _whole_sum(value: Tensor) -> Tensor:
     """The sum of all elements, with the same bits on any number of threads where that is asked for."""
     return sums.total(value, range(value.dim()))
 
@@ -291,7 +291,7 @@ def _tangent(
     # An argument that is written must have its tangent written as well, and not replaced by a new tensor.
     if way == "dirty":
         return first.copy_(total)
-    return (_total(total) if term.total else total).to(dtype)
+    return (_whole_sum(total) if term.total else total).to(dtype)
 
 
 # ------------------------------------------------------------------------------------------- vmap by the author

@@ -23,7 +23,7 @@ from .prepared import Worker
 
 #: Seconds that one question may take. An interpreted program takes milliseconds, and a cell has thousands.
 DEADLINE = 900.0
-INSTALL = "opassay.properties.places.interpreting:install"
+INSTALL = "opassay.properties.kernels.interpreting:install"
 _NAME = "interprets kernels"
 
 

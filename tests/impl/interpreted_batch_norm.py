@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from opassay.properties.places import interpreting
+from opassay.properties.kernels import interpreting
 
 interpreting.install()
 

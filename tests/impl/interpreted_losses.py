@@ -358,7 +358,7 @@ def nothing_falls_back() -> None:
 
 
 def main() -> None:
-    from opassay.properties.places import interpreting
+    from opassay.properties.kernels import interpreting
 
     interpreting.install()
     found = {}

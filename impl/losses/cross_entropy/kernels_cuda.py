@@ -34,11 +34,15 @@ def cross_entropy(
     smoothing: float,
     batch_ndim: int,
 ) -> tuple[Tensor, Tensor]:
-    """(output, total_weight) as the CPU's kernel has them, arguments and errors as well."""
+    """(output, total_weight) as the CPU's kernel has them.
+
+    Args:
+        x, ..., batch_ndim: as for the CPU's kernel, which raises the same errors.
+    """
     if not served("cross_entropy"):
         return kernels_cpu.cross_entropy(x, target, weight, reduction, ignore_index, smoothing, batch_ndim)
     each, up = reduction == NONE, compute_dtype(x.dtype)
-    scores = _rows(nll.table(x, class_dim(x.dim(), batch_ndim)))
+    scores = _rows_of_classes(nll.table(x, class_dim(x.dim(), batch_ndim)))
     classes = scores.shape[1]
     targets = nll.Targets("cross_entropy", target, weight, classes, ignore_index, batch_ndim)
     losses = empty(target.shape, x.dtype if each else up, x.device)
@@ -70,13 +74,17 @@ def cross_entropy_backward(
     smoothing: float,
     batch_ndim: int,
 ) -> Tensor:
-    """The logits' gradient as the CPU's kernel has it, arguments and errors as well."""
+    """The logits' gradient as the CPU's kernel has it.
+
+    Args:
+        grad_output, ..., batch_ndim: as for the CPU's kernel, which raises the same errors.
+    """
     if not served("cross_entropy_backward"):
         return kernels_cpu.cross_entropy_backward(
             grad_output, x, target, weight, ignore_index, smoothing, batch_ndim
         )  # fmt: skip
     d_input = empty(x.shape, x.dtype, x.device)
-    scores = _rows(nll.table(x, class_dim(x.dim(), batch_ndim)))
+    scores = _rows_of_classes(nll.table(x, class_dim(x.dim(), batch_ndim)))
     classes, up = scores.shape[1], compute_dtype(x.dtype)
     if not classes:  # no element, but the targets may still be wrong
         checked_index("cross_entropy", target, classes, ignore_index)
@@ -101,7 +109,7 @@ def cross_entropy_backward(
     return d_input
 
 
-def _rows(scores: Tensor) -> Tensor:
+def _rows_of_classes(scores: Tensor) -> Tensor:
     """Scores of which a program can read neighbours: a row's classes without gaps, or several rows side by side."""
     return scores.contiguous() if scores.shape[2] == 1 and scores.stride(1) != 1 else scores
 

@@ -134,7 +134,11 @@ def nll_loss(
     batch_ndim: int,
     op: str = "nll_loss",
 ) -> tuple[Tensor, Tensor]:
-    """(output, total_weight) as the CPU's kernel has them, arguments and errors as well."""
+    """(output, total_weight) as the CPU's kernel has them.
+
+    Args:
+        x, ..., op: as for the CPU's kernel, which raises the same errors.
+    """
     if not served("nll_loss"):
         return kernels_cpu.nll_loss(x, target, weight, reduction, ignore_index, batch_ndim, op)
     scores = table(x, class_dim(x.dim(), batch_ndim))
@@ -226,7 +230,11 @@ def nll_loss_backward(
     batch_ndim: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    """-grad_output * weight at the targets, else zero, as the CPU's kernel has it, arguments and errors as well."""
+    """-grad_output * weight at the targets, else zero, as the CPU's kernel has it.
+
+    Args:
+        grad_output, ..., dtype: as for the CPU's kernel, which raises the same errors.
+    """
     if not served("nll_loss_backward"):
         return kernels_cpu.nll_loss_backward(grad_output, target, weight, classes, ignore_index, batch_ndim, dtype)
     shape, dim = target.shape, class_dim(target.dim() + 1, batch_ndim)

@@ -173,7 +173,7 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
 # ---------------------------------------------------------------------------------------------- declarations
 
 
-def _channels(own: int, device: str, **named: Any) -> Slices:
+def _channels_apart(own: int, device: str, **named: Any) -> Slices:
     """Every channel has statistics of its own, in training and in evaluation.
 
     Args:
@@ -219,7 +219,7 @@ def _op(
         samples=_forward_samples(formula, **samples),
         differentiable=shared.AFFINE,
         dtypes=_outputs_and_running(own),
-        invariant=functools.partial(_channels, own),
+        invariant=functools.partial(_channels_apart, own),
         saved=_input_and_channel_statistics,
         laws=laws_of(signature, own),
         refusals=found,

@@ -65,7 +65,7 @@ def _has_rows(input: Tensor, normalized_shape: tuple[int, ...]) -> bool:
     return input.ndim > len(normalized_shape)
 
 
-def _rows(outputs: int) -> Callable[..., Slices | None]:
+def _each_row(outputs: int) -> Callable[..., Slices | None]:
     """The slices of a forward op with so many outputs."""
 
     def slices(input: Tensor, normalized_shape: tuple[int, ...]) -> Slices | None:
@@ -106,7 +106,7 @@ def _normalizing(
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
         differentiable=shared.AFFINE,
         dtypes=dtypes,
-        invariant=_rows(outputs),
+        invariant=_each_row(outputs),
         saved=_input_and_row_statistics,
         laws=of,
         refusals=REFUSALS,
