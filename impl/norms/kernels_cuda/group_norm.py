@@ -160,7 +160,8 @@ def _normalize_groups(x: Tensor, weight: Tensor | None, bias: Tensor | None, gro
         (blocks.ceil_div(rows, tile.rows),),
         (x.contiguous(), weight, bias, out, mean, rstd, *sizes, as_operand(eps, wide)),
         {"DOUBLE": wide is torch.float64, "ROWS": tile.rows, "CHANNELS": tile.channels, "BLOCK": tile.block},
-        tile.warps,
+        # Every thread reads the weights of the channels that it has elements of: of many elements in few channels.
+        max(4, tile.rows * tile.channels * tile.block // 2048) if tile.whole else tile.warps,
     )
     return out, mean, rstd
 
