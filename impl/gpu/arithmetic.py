@@ -21,13 +21,14 @@ def exp(x):
     """e^x to 2 ulp, subnormal results included; float32 or float64."""
     if x.dtype == tl.float64:
         return tl.exp(x)
-    # Beyond these bounds the result is 0 or infinity whatever the rest says. NaN passes the comparisons unchanged.
-    reduced = tl.where(x < -104.0, -104.0, tl.where(x > 89.0, 89.0, x))
-    power = tl.floor(tl.fma(reduced, _LOG2_E, 0.5))
-    rest = tl.fma(-power, _LN2_LOW, tl.fma(-power, _LN2_HIGH, reduced))
-    # The power of two is applied in two halves, because 2^power alone is no normal number where the result is tiny.
-    half = tl.floor(power * 0.5)
-    return tl.exp2(rest * _LOG2_E) * tl.exp2(half) * tl.exp2(power - half)
+    else:  # noqa: RET505 (Triton compiles what stands after a `return` within an `if`, too)
+        # Beyond these bounds the result is 0 or infinity whatever the rest says. NaN passes the comparisons unchanged.
+        reduced = tl.where(x < -104.0, -104.0, tl.where(x > 89.0, 89.0, x))
+        power = tl.floor(tl.fma(reduced, _LOG2_E, 0.5))
+        rest = tl.fma(-power, _LN2_LOW, tl.fma(-power, _LN2_HIGH, reduced))
+        # The power of two is applied in two halves, because 2^power alone is no normal number where the result is tiny.
+        half = tl.floor(power * 0.5)
+        return tl.exp2(rest * _LOG2_E) * tl.exp2(half) * tl.exp2(power - half)
 
 
 @triton.jit
@@ -42,7 +43,7 @@ def log1p(z):
 @triton.jit
 def reciprocal_sqrt(x):
     """1 / √x, both steps rounded correctly."""
-    # Triton looks at what stands after a `return` within an `if`, and `sqrt_rn` refuses double precision.
+    # There are no functions of these names for doubles, whose plain ones round correctly.
     return 1.0 / tl.sqrt(x) if x.dtype == tl.float64 else tl.div_rn(1.0, tl.sqrt_rn(x))
 
 
@@ -54,5 +55,5 @@ def divide(x, y):
 
 @triton.jit
 def number(value, ACC: tl.constexpr):
-    """What `as_operand` made of a Python float, in the dtype of the sums."""
+    """What `launching.as_operand` made of a Python float, in the dtype of the sums."""
     return value.to(tl.int64).to(tl.float64, bitcast=True) if tl.float64 == ACC else value
