@@ -3,7 +3,9 @@
 Not a test itself: `test_batch_norm_kernels.py` runs it in a process of its own, which becomes a machine for kernels.
 
 The numbers are chosen so that every partial result is exact in any order: a channel is its mean ± 2, half of each in
-every part of it, with eps = 0, weights are powers of two, and a channel has 2^k elements. So every bit is known.
+every part of it, with eps = 0, weights are powers of two, and a channel has 2^k elements. So every bit is known. Of
+eight samples or more the first 3/8 are larger by 4 and the last 3/8 smaller by 4, so that parts have other means than
+the whole; then the variance is 16.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ SHAPES = {
     "long lines": (2, 2, 16384),
     "many rows": (512, 40),
     "short lines": (128, 3, 4),
+    "many short lines": (4096, 1, 16),
     "image": (4, 3, 16, 16),
     "volume": (2, 3, 4, 8, 8),
     "image, channels last": (4, 3, 16, 16),
@@ -57,25 +60,32 @@ class Case:
         shape = SHAPES[name]
         channels, self.count = shape[1], torch.Size((shape[0], *shape[2:])).numel()
         along = (-1, *(1,) * (len(shape) - 2))
-        signs = checkered(shape[0], channels, self.count // shape[0], draw).view(shape)
+        normalized = checkered(shape[0], channels, self.count // shape[0], draw).view(shape)
+        invstd = 0.5
+        if shape[0] % 8 == 0:
+            eighth = torch.arange(shape[0]) * 8 // shape[0]
+            steps = (eighth < 3).double() - (eighth > 4).double()
+            normalized, invstd = normalized / 2 + steps.view(-1, *(1,) * (len(shape) - 1)), 0.25
         which = torch.arange(channels, dtype=torch.float64)
         self.mean, self.weight, self.bias = which % 5 - 2, 2.0 ** (which % 3 - 1), which % 4 - 1
         self.grad_mean, self.grad_invstd = which % 3 - 1, which % 7 - 3
-        x = 2 * signs + self.mean.view(along)
+        x = normalized / invstd + self.mean.view(along)
         g = torch.randint(-3, 4, shape, generator=draw).double()
         wide = torch.float64 if dtype is torch.float64 else torch.float32
         lay = LAST[len(shape)] if "last" in name else torch.contiguous_format
         self.x, self.g = (t.to(dtype).contiguous(memory_format=lay) for t in (x, g))
-        given = (self.mean, torch.full_like(which, 0.5), self.weight, self.bias, self.grad_mean, self.grad_invstd)
+        given = (self.mean, torch.full_like(which, invstd), self.weight, self.bias, self.grad_mean, self.grad_invstd)
         self.given = [t.to(wide) for t in given]
         dims = (0, *range(2, len(shape)))
         w, n = self.weight.view(along), self.count
-        self.out = signs * w + self.bias.view(along)
-        self.moments = torch.stack((self.mean.to(wide), torch.full((channels,), 4.0 * n).to(wide) / (n - 1)))
-        self.d_bias, self.d_weight = g.sum(dims), (g * signs).sum(dims)
-        self.d_constant = g * 0.5 * w
-        self.d_input = (g - (self.d_bias / n).view(along) - signs * (self.d_weight / n).view(along)) * 0.5 * w
-        through = (self.grad_mean / n).view(along) - signs * (self.grad_invstd / 4 / n).view(along)
+        self.out = normalized * w + self.bias.view(along)
+        self.moments = torch.stack((self.mean.to(wide), torch.full((channels,), n / invstd**2).to(wide) / (n - 1)))
+        self.d_bias, self.d_weight = g.sum(dims), (g * normalized).sum(dims)
+        self.d_constant = g * invstd * w
+        of_g, of_product = (self.d_bias / n).view(along), (self.d_weight / n).view(along)
+        self.d_input = (g - of_g - normalized * of_product) * invstd * w
+        slope = (invstd**2 * self.grad_invstd / n).view(along)
+        through = (self.grad_mean / n).view(along) - normalized * slope
         self.d_through = self.d_input + through
 
 
@@ -113,7 +123,7 @@ def results(name: str, dtype: torch.dtype) -> dict[str, Any]:
     """Every op of batch norm on one case."""
     case = Case(name, dtype)
     mean, invstd, weight, bias, grad_mean, grad_invstd = case.given
-    var = torch.full_like(mean, 4.0)
+    var = invstd**-2
     found = {
         "training": judged(
             operators.batch_norm_training, (case.x, weight, bias, 0.0), (case.out, case.mean, invstd, case.moments)

@@ -25,6 +25,7 @@ CASES = {
     "long lines": (2 * 2 * 16384, 3, 3),
     "many rows": (512 * 40, 3, 3),
     "short lines": (128 * 3 * 4, 3, 3),
+    "many short lines": (4096 * 16, 3, 3),
     "image": (4 * 3 * 256, 1, 1),
     "volume": (2 * 3 * 256, 1, 1),
     "image, channels last": (4 * 3 * 256, 3, 3),
