@@ -46,9 +46,9 @@ def cross_entropy(
     classes = scores.shape[1]
     targets = nll.Targets("cross_entropy", target, weight, classes, ignore_index, batch_ndim)
     losses = empty(target.shape, x.dtype if each else up, x.device)
-    strides, last = scores.stride(), scores.stride(1) == 1 or scores.shape[2] == 1
+    strides, dense = scores.stride(), scores.stride(1) == 1 or scores.shape[2] == 1
     plan = _plan(
-        _FORWARD_MOST, last, scores.shape, strides, target.shape[batch_ndim:], ignore_index, smoothing,
+        _FORWARD_MOST, dense, scores.shape, strides, target.shape[batch_ndim:], ignore_index, smoothing,
         targets.batched, up,
     )  # fmt: skip
     # With a reduction the kernel that sums looks at the targets, too, and has fewer programs.
@@ -90,12 +90,12 @@ def cross_entropy_backward(
         checked_index("cross_entropy", target, classes, ignore_index)
         return d_input
     targets = nll.Targets("cross_entropy", target, weight, classes, ignore_index, batch_ndim)
-    last, beside = scores.shape[2] == 1, bool(smoothing) and weight is not None
+    dense, beside = scores.shape[2] == 1, bool(smoothing) and weight is not None
     # A double takes two registers, with smoothing the weights stand beside the logits, and rows that lie side by side
     # have an address for each element.
-    most = _BACKWARD_MOST >> ((up is torch.float64) + beside + (not last))
+    most = _BACKWARD_MOST >> ((up is torch.float64) + beside + (not dense))
     plan = _plan(
-        most, last, scores.shape, scores.stride(), target.shape[batch_ndim:], ignore_index, smoothing,
+        most, dense, scores.shape, scores.stride(), target.shape[batch_ndim:], ignore_index, smoothing,
         targets.batched, up,
     )  # fmt: skip
     wrong = empty((plan.programs,), torch.int32, x.device)
@@ -123,7 +123,7 @@ def _texts() -> Any:
 @functools.lru_cache(maxsize=8192)
 def _plan(
     most: int,
-    last: bool,
+    dense: bool,
     shape: torch.Size,
     strides: tuple[int, ...],
     positions: torch.Size,
@@ -135,13 +135,13 @@ def _plan(
     """The plan of either direction, whose operands that are numbers are the same.
 
     Args:
-        most, last: as for `nll_loss.kernels_cuda.tiles_of`.
+        most, dense: as for `nll_loss.kernels_cuda.tiles_of`.
         shape, strides: of (outer, C, inner). positions: the dims of a batch index.
         ignore_index, smoothing: as for the kernels.
         batched: whether weights have batch dims. wide: the dtype of the sums.
     """
     outer, classes, inner = shape
-    tile, tiles, programs = nll.tiles_of(outer, classes, inner, most, last)
+    tile, tiles, programs, last = nll.tiles_of(outer, classes, inner, most, dense)
     numbers = (
         outer * inner, math.prod(positions), classes, inner, tiles, *strides, ignore_index,
         as_operand(1.0 - smoothing, wide), as_operand(smoothing / max(classes, 1), wide),

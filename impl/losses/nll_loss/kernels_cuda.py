@@ -272,10 +272,10 @@ def _fill_plan(
         double: whether products are in float64.
     """
     outer, inner = math.prod(shape[:dim]), math.prod(shape[dim:])
-    tile, tiles, programs = tiles_of(outer, classes, inner, _TILE, inner == 1)
+    tile, tiles, programs, last = tiles_of(outer, classes, inner, _TILE, inner == 1)
     slices = blocks.ceil_div(classes, tile.block)
     constants = {
-        "BATCHED": batched, "EACH": each, "DOUBLE": double, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1
+        "BATCHED": batched, "EACH": each, "DOUBLE": double, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": last
     }  # fmt: skip
     numbers = (outer * inner, math.prod(shape[batch_ndim:]), classes, inner, tiles, slices, ignore_index)
     return Plan(programs, numbers, constants, tile.warps, parts=slices)
@@ -289,18 +289,21 @@ def table(x: Tensor, dim: int) -> Tensor:
     return x.reshape(math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :]))
 
 
-def tiles_of(outer: int, classes: int, inner: int, most: int, last: bool) -> tuple[blocks.Tile, int, int]:
+def tiles_of(outer: int, classes: int, inner: int, most: int, dense: bool) -> tuple[blocks.Tile, int, int, bool]:
     """What a program takes of (outer, C, inner), how many programs an outer index has, and how many there are.
+
+    Last comes whether a program takes positions that follow each other, else it takes those of one outer index.
 
     Args:
         outer, classes, inner: the shape. most: elements that the kernel can keep in registers.
-        last: whether a program takes positions that follow each other, else those of one outer index.
+        dense: whether the classes of a position follow each other.
     """
-    if last:
-        tile = blocks.along_rows(classes, most)
-        if tile.block < 64:  # few classes: as many positions as fill a program
-            tile = blocks.Tile(_TILE // max(tile.block, 4), tile.block, blocks.warps(_TILE), True)
-        return tile, 1, blocks.ceil_div(outer * inner, tile.rows)
+    tile = blocks.along_rows(classes, most)
+    if tile.block < 64:  # few classes: as many positions as fill a program
+        tile = blocks.Tile(_TILE // max(tile.block, 4), tile.block, blocks.warps(_TILE), True)
+    # A few positions that lie side by side would leave a program idle. It takes those of several outer indices.
+    if dense or (tile.whole and inner < 32 and inner <= tile.rows):
+        return tile, 1, blocks.ceil_div(outer * inner, tile.rows), True
     tile = blocks.across_rows(classes, inner, most)
     tiles = blocks.ceil_div(inner, tile.rows)
-    return tile, tiles, outer * tiles
+    return tile, tiles, outer * tiles, False
