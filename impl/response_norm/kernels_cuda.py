@@ -16,9 +16,10 @@ from ..operator.precision import HALF, compute_dtype
 from . import kernels_cpu
 
 #: Channels on both sides of the longest window that is kept in registers, together.
-_REACH = 16
-#: Channels of a program: halo and code grow with one and the other end of this.
-_CHUNK = 16
+_REACH = 8
+#: Channels of a program: with few the halo is much of what it reads, with many its code is long, and long to
+#: compile. A general power makes it longer still.
+_CHUNK, _GENERAL_CHUNK = 16, 8
 _KINDS = {0.0: "0", 1.0: "1", 2.0: "2", 0.5: "1/2", 0.75: "3/4"}
 
 
@@ -46,22 +47,23 @@ class _Shape(NamedTuple):
         return self.before + self.after > _REACH
 
 
-def _shape(x: Tensor, before: int, after: int, kept: int) -> _Shape:
+def _shape(x: Tensor, before: int, after: int, kept: int, usual: bool = True) -> _Shape:
     """How a tensor (..., C, H, W) is cut, by its shape alone.
 
     Args:
-        x: the tensor. before, after: channels of the window around its centre.
+        x: the tensor.
+        before, after: channels of the window around its centre.
         kept: how many values per channel of the window a kernel keeps in registers.
+        usual: whether the exponent is one that takes no general power.
     """
     channels, positions = x.shape[-3], x.shape[-2] * x.shape[-1]
     lanes = x.numel() // channels
     long = before + after > _REACH
     # A thread has a few lanes, as far as their windows find place in its registers.
-    each = 4 if long or kept * (before + after + 1) <= 20 else 1
+    each = 4 if long or (usual and kept * (before + after + 1) <= 20) else 1
     width = 128 * min(each, blocks.power_of_two(blocks.ceil_div(lanes, 128)))
-    return _Shape(
-        lanes, channels, positions, before, after, width, 1 if long else min(_CHUNK, blocks.power_of_two(channels))
-    )
+    chunk = min(_CHUNK if usual else _GENERAL_CHUNK, blocks.power_of_two(channels))
+    return _Shape(lanes, channels, positions, before, after, width, 1 if long else chunk)
 
 
 def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
@@ -75,7 +77,7 @@ def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -
     from . import kernels_triton as texts
 
     out = empty(x.shape, x.dtype, x.device)
-    cut = _shape(x, *kernels_cpu.reach(size, x.shape[-3]), 2)
+    cut = _shape(x, *kernels_cpu.reach(size, x.shape[-3]), 2, abs(beta) in _KINDS)
     numbers = _operands(x.dtype, alpha / size, k, abs(beta))
     constants = {"KIND": _kind(abs(beta)), "UP": beta < 0, "FAST": x.dtype in HALF}
     _launch(
@@ -116,7 +118,7 @@ def cross_map_lrn2d_backward(
     from . import kernels_triton as texts
 
     out = empty(x.shape, x.dtype, x.device)
-    cut = _shape(x, *kernels_cpu.reach(size, x.shape[-3]), 4)
+    cut = _shape(x, *kernels_cpu.reach(size, x.shape[-3]), 4, abs(beta) in _KINDS)
     g, a, slope = grad_out.contiguous(), x.contiguous(), _operands(x.dtype, -2 * alpha * beta / size)
     numbers = _operands(x.dtype, alpha / size, k, abs(beta), -beta - 1)
     constants = {"KIND": _kind(abs(beta)), "INNER_KIND": _kind(-beta - 1), "UP": beta < 0, "FAST": x.dtype in HALF}
