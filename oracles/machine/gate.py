@@ -42,7 +42,7 @@ def faults(launch: Launch, code: Code, on: Architecture, *, streams: int) -> lis
 def narrow_allowed(streams: int) -> float:
     """The part of the bytes accessed that may go in accesses of fewer than 16 bytes, of so many operands of data.
 
-    Statistics and parameters, a number or two for each row, may be narrow; data may not. A kernel accesses an operand
-    twice at most, so one that is narrow takes one part in twice the number of operands or more.
+    Statistics and parameters, a number or two for each row, may be narrow; data may not. A kernel reads an operand
+    twice at most and writes one once, so what it writes is at least one part in twice the number of operands, less one.
     """
-    return 1 / (2 * streams)
+    return 1 / (2 * streams - 1)
