@@ -5,21 +5,18 @@ from __future__ import annotations
 from .compiler import Architecture, Code
 from .recorder import Launch
 
-#: The part of the bytes accessed that may go in accesses of fewer than 16 bytes. Statistics, a number or two for each
-#: row, may: they are next to nothing. Data may not, and no kernel has more than six operands of data: were one of them
-#: narrow, it would be a sixth of all bytes at least.
-NARROW = 1 / 8
 #: How far the loads under way at once must cover the latency of memory, by the model of `Code.hidden`. It counts loads
 #: alone, and assumes latencies, so that a kernel is refused only where it is far off.
 HIDDEN = 1 / 2
 
 
-def faults(launch: Launch, code: Code, on: Architecture, *, dense: bool) -> list[str]:
+def faults(launch: Launch, code: Code, on: Architecture, *, streams: int) -> list[str]:
     """Why a kernel fails; nothing where it passes.
 
     Args:
         launch: what was launched. code: as compiled for `on`.
-        dense: whether the launch moves the data of a dense shape class, so that its accesses can be wide, and must.
+        streams: how many operands of data the launch moves at a dense shape class, so that its accesses can be wide,
+            and must be; 0 where they need not.
     """
     found = []
     if code.stack:
@@ -31,11 +28,21 @@ def faults(launch: Launch, code: Code, on: Architecture, *, dense: bool) -> list
         found.append(f"{code.shared} bytes of shared memory; a block has {on.shared_block} at most")
     elif not code.resident(on):
         found.append(f"{code.registers} registers in {code.warps} warps: no block fits on a multiprocessor")
-    if not dense:
+    if not streams:
         return found
-    if code.narrow > NARROW:
-        found.append(f"{code.narrow:.0%} of the bytes in accesses of fewer than 16 bytes; need {NARROW:.1%} at most")
+    narrow = narrow_allowed(streams)
+    if code.narrow > narrow:
+        found.append(f"{code.narrow:.0%} of the bytes in accesses of fewer than 16 bytes; need {narrow:.1%} at most")
     if code.hidden(on) < HIDDEN:
         cover = f"{code.hidden(on):.0%} of the latency of memory covered; need {HIDDEN:.0%}"
         found.append(f"{cover} ({code.registers} registers, {code.resident(on) * code.warps} of {on.warps} warps)")
     return found
+
+
+def narrow_allowed(streams: int) -> float:
+    """The part of the bytes accessed that may go in accesses of fewer than 16 bytes, of so many operands of data.
+
+    Statistics and parameters, a number or two for each row, may be narrow; data may not. A kernel reads an operand
+    twice at most and writes one once, so what it writes is at least one part in twice the number of operands, less one.
+    """
+    return 1 / (2 * streams - 1)

@@ -18,6 +18,9 @@ from ...impl.operator.operator import Operator
 from ...oracles.machine.recorder import Launch, Recorder
 from .classes import ShapeClass, Source
 
+#: Torch drops what a library registered when it is collected.
+_READ_BACK = torch.library.Library("aten", "IMPL")
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -59,7 +62,11 @@ def recorded(kind: ShapeClass, dtype: torch.dtype) -> tuple[Pass, Pass]:
 
 @functools.cache
 def _serve_meta() -> None:
-    """Have meta tensors go to the CUDA kernels, in this process and for good."""
+    """Have meta tensors go to the CUDA kernels, in this process and for good.
+
+    What host code reads back of a meta tensor is 0: of what kernels report, such as classes out of range, nothing.
+    """
+    _READ_BACK.impl("_local_scalar_dense", lambda tensor: 0, "Meta", allow_override=True)
     for operator in Operator.registry.values():
         if operator.kernels.cuda is not operator.kernels.cpu:
             operator.serve_meta_by_cuda_kernel()

@@ -11,7 +11,7 @@ from ...impl.gpu import launching
 from ...oracles.machine import compiler, gate
 from ...oracles.machine.recorder import Launch
 from ..engine.plan import load_op
-from .classes import ONCE, WORKSPACE, ShapeClass
+from .classes import ONCE, ShapeClass
 from .recording import Pass, recorded
 
 
@@ -127,8 +127,7 @@ def code_rows(
                 if not done.launches:
                     yield _missing(kind, done, dtype)
                 for launch in done.launches:
-                    dense = _is_held_dense(kind, launch)
-                    key = (launch.name, launch.kernel.__module__) if once else (launch.key(), dense)
+                    key = (launch.name, launch.kernel.__module__) if once else (launch.key(), _streams(kind, launch))
                     wanted.setdefault(key, _Wanted(kind, done.direction, launch))
     for name in architectures:
         for found in wanted.values():
@@ -138,19 +137,19 @@ def code_rows(
 def _code_row(found: _Wanted, on: compiler.Architecture, name: str) -> CodeRow:
     launch = found.launch
     code = compiler.machine_code(launch, on)
-    dense = _is_held_dense(found.kind, launch)
+    streams = _streams(found.kind, launch)
     blocks = code.resident(on)
     return CodeRow(
         found.kind.op, found.kind.label, found.direction, launch.name, launch.dtypes(), launch.configuration(), name,
         code.registers, code.stack, code.spills, code.shared, blocks, blocks * code.warps, code.loads, code.stores,
-        code.narrow, code.hidden(on), dense, gate.faults(launch, code, on, dense=dense),
+        code.narrow, code.hidden(on), streams > 0, gate.faults(launch, code, on, streams=streams),
     )  # fmt: skip
 
 
-def _is_held_dense(kind: ShapeClass, launch: Launch) -> bool:
-    """Whether a launch moves the data of a dense class. One that only adds up partial sums need not be as fast."""
-    elements = max((pointer.elements for pointer in launch.pointers), default=0)
-    return kind.dense and 2 * elements > torch.Size(kind.shape).numel()
+def _streams(kind: ShapeClass, launch: Launch) -> int:
+    """How many operands of data a launch moves at a dense class. One that only adds up partial sums moves none."""
+    half = torch.Size(kind.shape).numel() / 2
+    return kind.dense * sum(pointer.elements > half for pointer in launch.pointers)
 
 
 def _missing(kind: ShapeClass, done: Pass, dtype: str) -> Missing:
@@ -211,8 +210,10 @@ def traffic_row(kind: ShapeClass, dtype: str, done: Pass, moved: int, large: Pas
     limit: float = getattr(kind.limits, done.direction)
     if own > limit * must:
         faults.append(f"{own / must:.3f} times the bytes that must move; need {limit:.4g} at most")
-    if share > WORKSPACE:
-        faults.append(f"kernels tell each other {share:.1%} of the bytes that must move; need {WORKSPACE:.0%} at most")
+    if share > kind.workspace:
+        faults.append(
+            f"kernels tell each other {share:.1%} of the bytes that must move; need {kind.workspace:.0%} at most"
+        )
     kernels = [launch.name for launch in done.launches]
     why = kind.why if limit > min(ONCE) else ""
     return TrafficRow(

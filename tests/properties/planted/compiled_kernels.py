@@ -29,7 +29,7 @@ def launched(name: str, block: int, warps: int, offset: int = 0) -> list[str]:
     operands = (x, y, 1 << 20, 2.0)
     recorder.launch(getattr(kernels, name), (1,), operands, {"BLOCK": block}, warps)
     launch = recorder.launches[0]
-    return gate.faults(launch, compiler.machine_code(launch, ON), ON, dense=True)
+    return gate.faults(launch, compiler.machine_code(launch, ON), ON, streams=2)
 
 
 def moved_too_much() -> list[str]:
