@@ -124,7 +124,8 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
     if cell.subject == INTERPRETED:
-        question = replace(question, most=min(question.most, INTERPRETED_MOST))
+        # A large sample takes a minute to interpret, which short profiles have not.
+        question = replace(question, large=0.0 if light else question.large, most=min(question.most, INTERPRETED_MOST))
     arithmetic = "cuda" if cell.subject == INTERPRETED else cell.device
     judge = Judge(op, subject, contract(cell.dtype, arithmetic), cell.device, light)
     return Opened(cell, judge, question, tell)
