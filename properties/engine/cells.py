@@ -69,8 +69,9 @@ class Settings:
             # Each path of each example is compiled anew, which takes seconds.
             wanted = min(wanted, profile.compiled)
         if judge is not None and judge.subject_name == INTERPRETED:
-            # Each program of each kernel takes milliseconds, and an example has dozens of programs.
-            wanted = min(wanted, profile.interpreted)
+            # Each program of each kernel takes milliseconds, so there are few examples; but of a question of little
+            # effort there would be too few to judge anything.
+            wanted = profile.interpreted
         return wanted if self.max_examples is None else min(wanted, self.max_examples)
 
 

@@ -12,7 +12,7 @@ class Profile:
 
     Attributes:
         examples: per cell of a property of effort 1. compiled: at most, per cell of compiled code.
-        interpreted: at most, per cell of kernels that are interpreted.
+        interpreted: per cell of kernels that are interpreted, whatever the property's effort.
         fixed: whether the same commit always asks the same; else each run draws a seed, and Hypothesis steers towards
             the largest error/bound.
         inductor: whether COMP compiles with inductor, not with the light backend.
@@ -26,7 +26,7 @@ class Profile:
 
 
 PROFILES: dict[str, Profile] = {
-    "brief": Profile(20, 1, 4, fixed=True),
+    "brief": Profile(20, 1, 5, fixed=True),
     "dev": Profile(40, 1, 8, fixed=False),
     "commit": Profile(80, 2, 20, fixed=True),
     "nightly": Profile(1000, 10, 250, fixed=False, inductor=True),
