@@ -61,6 +61,10 @@ def _shape(x: Tensor, before: int, after: int, kept: int, usual: bool = True) ->
     long = before + after > _REACH
     # A thread has a few lanes, as far as their windows find place in its registers.
     each = 4 if long or (usual and kept * (before + after + 1) <= 20) else 1
+    # In the half types 8 lanes are 16 bytes, which is what a thread should load at once. Where the positions do not
+    # fill such loads, the addresses of single lanes would need more registers than there are.
+    if x.dtype in HALF and each > 1 and not long and positions % 8 == 0:
+        each = 8
     width = 128 * min(each, blocks.power_of_two(blocks.ceil_div(lanes, 128)))
     chunk = min(_CHUNK if usual else _GENERAL_CHUNK, blocks.power_of_two(channels))
     return _Shape(lanes, channels, positions, before, after, width, 1 if long else chunk)

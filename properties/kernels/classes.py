@@ -169,7 +169,8 @@ def _layer_norm() -> list[ShapeClass]:
         of(1024, 32768, 16),
         of(4096, 32768, 8),
         of(8192, 16384, 8),
-        of(32768, 4096, 4, limits=TWICE_BACKWARD, why=_TWICE),
+        of(16384, 8192, 4, limits=TWICE_BACKWARD, why=_TWICE),
+        of(32768, 4096, 4, limits=TWICE, why=_TWICE),
         of(65536, 2048, 4, limits=TWICE, why=_TWICE),
     ]
 
@@ -273,7 +274,7 @@ def _losses() -> list[ShapeClass]:
     nll, entropy = _nll_loss_bytes, _cross_entropy_bytes
     return [
         of("nll_loss", "1000 classes", (65536, 1000), (256, 1000), nll, dense=False, why=gathers),
-        of("nll_loss", "32768 classes", (8192, 32768), (8, 32768), nll, dense=False, why=gathers),
+        of("nll_loss", "32768 classes", (8192, 32768), (64, 32768), nll, dense=False, why=gathers),
         of("nll_loss", "images", (16, 21, 512, 512), (1, 21, 32, 32), nll, dense=False, why=gathers),
         of("cross_entropy", "1000 classes", (65536, 1000), (64, 1000), entropy, dense=False, why=_UNEVEN),
         of("cross_entropy", "8192 classes", (16384, 8192), (8, 8192), entropy),

@@ -22,8 +22,8 @@ from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
 from ..layout import Rows, rows_of
 from . import partial_sums
 
-#: Elements of the longest rows that are kept in registers, in float32: of one operand forward, of two backward.
-_FORWARD_MOST, _BACKWARD_MOST = 32768, 8192
+#: Of the longest rows that are kept in registers: bytes forward, and elements in float32 of the two operands backward.
+_FORWARD_MOST, _BACKWARD_MOST = 65536, 8192
 #: Rows, columns and warps of a block in rows that do not fit.
 _ROWS, _COLUMNS, _WARPS = 1, 2048, 4
 
@@ -73,7 +73,7 @@ def _normalize_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_n
     if out.numel() == 0:
         return out, mean.fill_(torch.nan), rstd.fill_(torch.nan)  # the mean of nothing, or no mean at all
     length = out.numel() // rows
-    tile = _tile(length, _FORWARD_MOST * 4 // wide.itemsize)
+    tile = _tile(length, _FORWARD_MOST // min(x.itemsize, 4))
     weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
     launch(
         texts.layer_norm_forward if tile.whole else texts.layer_norm_forward_long,
