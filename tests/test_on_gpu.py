@@ -37,7 +37,7 @@ def _part(folder: Path, text: str, **more: Any) -> Any:
 def test_without_a_gpu_every_part_that_needs_one_is_not_run(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU: the parts would run, for nine minutes")
-    command = [sys.executable, REPOSITORY / "benchmarks" / "on_gpu.py", "--results", tmp_path]
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "on_gpu.py"), "--results", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     (written,) = tmp_path.glob("on_gpu_*.json")

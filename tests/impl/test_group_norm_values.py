@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from opassay.impl import GroupNorm, group_norm, native_group_norm, native_group_norm_backward
+from opassay.impl.gpu import launching
 from opassay.impl.norms.kernels_cpu import group_norm as group_norm_cpu
 from opassay.impl.norms.kernels_cuda import group_norm as group_norm_cuda
 
@@ -233,8 +234,10 @@ def test_fake_cuda_tensors() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_cuda_kernels_on_the_cpu(dtype: torch.dtype) -> None:
-    """What the CUDA kernels do around ATen, on CPU tensors: float32 inside, rounded once, the CPU kernels' dtypes."""
+def test_cuda_kernels_without_triton(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What serves CUDA without Triton, on CPU tensors: float32 inside, rounded once, the CPU kernels' dtypes."""
+    monkeypatch.setattr(launching, "_has_triton", lambda: False)
+    before = launching.fallbacks.total()
     torch.manual_seed(0)
     x, dy = (torch.randn(2, 6, 4).to(dtype) for _ in range(2))
     w = torch.randn(6).to(dtype)
@@ -256,3 +259,4 @@ def test_cuda_kernels_on_the_cpu(dtype: torch.dtype) -> None:
         assert other is not None
         assert torch.equal(one, other.to(one.dtype))
     assert [t.dtype for t in computed if t is not None] == [dtype, wide, wide, dtype, dtype, dtype, dtype]
+    assert launching.fallbacks.total() - before == 3  # each call of a CUDA kernel is counted

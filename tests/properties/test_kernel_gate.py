@@ -20,7 +20,7 @@ from opassay.properties.engine.plan import load_op, op_names
 from opassay.properties.kernels import families
 from opassay.properties.kernels.classes import CLASSES, first_of_each, selected
 
-PLANTED = Path(__file__).parent / "planted" / "compiled_kernels.py"
+PLANTED = Path(__file__).parent / "planted_machine_code" / "compiled_kernels.py"
 PROGRAM = ("-m", "opassay.properties.kernels.program")
 
 

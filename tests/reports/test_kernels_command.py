@@ -34,7 +34,12 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _answers(monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any]) -> list[dict[str, Any]]:
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(kernels, "asked", lambda question: asked.append(question) or list(rows))
+
+    def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
+        asked.append(question)
+        return list(rows)
+
+    monkeypatch.setattr(kernels, "asked", answer)
     return asked
 
 
