@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from ... import impl
 from ...oracles.op import Draft, Op, Slices
+from ...oracles.verdict import Code
+from ...oracles.violation import Unsupported
 from ...reference import losses as formulas
 from .. import strategies
 from ..declaring import drawing, laws, refusals
@@ -245,10 +247,16 @@ def _losses_apart(input: Tensor) -> Slices | None:
     return Slices({"input": 0, "target": 0}, (0,), given={"reduction": "none"}) if input.ndim > 1 else None
 
 
-def _slices_of_logits(input: Tensor, device: str) -> Slices | None:
-    # Where the classes are not the last dim, ATen's log-softmax on the CPU computes whole vectors of positions in one
-    # way, and what is left in another.
-    return None if device == "cpu" and input.ndim > 2 else _losses_apart(input)
+def _logits_apart(input: Tensor, device: str) -> Slices | None:
+    """The same, but for the CPU.
+
+    Raises:
+        Unsupported: on the CPU.
+    """
+    if device == "cpu":
+        reason = "on the CPU, how the log-softmax of cross entropy is computed depends on the number of rows"
+        raise Unsupported(Code.NOT_APPLICABLE, reason)
+    return _losses_apart(input)
 
 
 def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
@@ -302,7 +310,7 @@ OPS: tuple[Op, ...] = (
         samples=_loss_samples(NAMED, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
-        invariant=_slices_of_logits,
+        invariant=_logits_apart,
         saved=_saved_of_logits,
         laws=(
             *NAMED.laws(False),
