@@ -26,7 +26,7 @@ class Profile:
 
 
 PROFILES: dict[str, Profile] = {
-    "brief": Profile(20, 1, 5, fixed=True),
+    "brief": Profile(20, 1, 7, fixed=True),
     "dev": Profile(40, 1, 8, fixed=False),
     "commit": Profile(80, 2, 20, fixed=True),
     "nightly": Profile(1000, 10, 250, fixed=False, inductor=True),
