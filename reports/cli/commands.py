@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "baseline": (".gate", "Show, update, accept or prune budgets and known failures."),
     "recover": (".recover", "Make the record of a run that was killed."),
     "replay": (".replay", "Run a case file again."),
-    "kernels": (".kernels", "Judge the CUDA kernels without a GPU."),
+    "kernels": (".gpu.kernels", "Judge the CUDA kernels without a GPU."),
     "explain": (".tools", "Say what a reason code means."),
     "doctor": (".tools", "Show the environment and what it lacks."),
     "plugins": (".tools", "List installed plugins without loading them."),

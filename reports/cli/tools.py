@@ -15,8 +15,8 @@ from ...properties.engine.plan import plugin_entry_points
 from .. import exit_codes
 from ..explain import explain
 from ..text import one_line
+from .gpu.kernels import asked
 from .host import EXTRA, Stop, installed
-from .kernels import asked
 
 
 @click.command("explain")

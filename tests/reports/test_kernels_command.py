@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from opassay.reports.cli import kernels
+from opassay.reports.cli.gpu import kernels
+from opassay.reports.cli.gpu.kernel_tables import code_table, markdown, traffic_table
 from opassay.reports.cli.main import main
-from opassay.reports.kernel_tables import code_table, markdown, traffic_table
 
 CODE: dict[str, Any] = {
     "table": "code", "op": "softmax", "label": "rows of 768", "direction": "forward", "kernel": "softmax_forward",

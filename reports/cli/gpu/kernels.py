@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from ...properties.kernels.families import ARCHITECTURES, DTYPES, FAMILIES
-from .. import exit_codes
-from ..kernel_tables import code_table, markdown, traffic_table
-from ..text import one_line
-from .host import Stop, installed
+from ....properties.kernels.families import ARCHITECTURES, DTYPES, FAMILIES
+from ... import exit_codes
+from ...text import one_line
+from ..host import Stop, installed
+from .kernel_tables import code_table, markdown, traffic_table
 
 _OPS = tuple(op for ops in FAMILIES.values() for op in ops)
 _PROGRAM = "opassay.properties.kernels.program"

@@ -1,0 +1,1 @@
+"""The command about the kernels of CUDA, and how its tables are written."""
