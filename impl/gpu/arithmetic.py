@@ -1,8 +1,8 @@
 """Arithmetic of the Triton kernels: exponential, logarithm, square root and rounding, as accurate as CUDA's own.
 
 What is hard here: in single precision Triton makes `exp` of the hardware's 2^x, whose argument x log2(e) is rounded
-first. The error of the result grows with |x|, to some 60 ulp at |x| = 88, and results below 2^-126 become zero. So the
-exponential is reduced here by hand. In double precision Triton calls CUDA's accurate functions.
+first. The error of the result grows with |x|, to 63 ulp between -87 and 88. So the exponential is reduced here by hand.
+In double precision Triton calls CUDA's accurate functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How much of a tensor one program of a kernel takes, and how many warps it has: a table, looked up by shapes alone.
 
-Nothing here depends on the device or on how many rows there are, because the split of a sum must not: the same row has
-the same bits in a batch of one and in a batch of a million, on every GPU.
+Nothing here depends on the device, because the split of a sum must not. Nor does the tile of contiguous rows depend on
+how many there are: such a row has the same bits in a batch of one and in a batch of a million. Of rows that lie side by
+side the tile depends on their number, which is part of the shape of every sample.
 """
 
 from __future__ import annotations

@@ -91,4 +91,4 @@ def _launch_rows(
         "LOG": log, "DOUBLE": wide is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": inner == 1,
         "DENSE": dense,
     }  # fmt: skip
-    launch(kernels[not tile.whole], (programs,), (*tensors, outer, length, inner, tiles), constants, tile.warps)
+    launch(kernels[not tile.whole], (programs,), (*tensors, outer * inner, length, inner, tiles), constants, tile.warps)

@@ -16,28 +16,29 @@ from ..gpu.arithmetic import divide, exp
 
 
 @triton.jit
-def _rows_of(M, K, inner, tiles, ROWS: tl.constexpr, LAST: tl.constexpr, DENSE: tl.constexpr):
+def _rows_of(rows, K, inner, tiles, ROWS: tl.constexpr, LAST: tl.constexpr, DENSE: tl.constexpr):
     """Where the program's rows begin, and which of them there are."""
+    # A product of two of these operands would have 32 bits. So each product begins with a number of 64.
     pid = tl.program_id(0).to(tl.int64)
     if LAST:
         row = pid * ROWS + tl.arange(0, ROWS)
-        return row * K, row < M
+        return row * K, row < rows
     if not DENSE:
         row = pid * ROWS + tl.arange(0, ROWS)
-        return (row // inner) * K * inner + row % inner, row < M * inner
+        return (row // inner) * K * inner + row % inner, row < rows
     side = (pid % tiles) * ROWS + tl.arange(0, ROWS)
     return (pid // tiles) * K * inner + side, side < inner
 
 
 @triton.jit
 def softmax_forward(
-    X, Y, M, K, inner, tiles,
+    X, Y, rows, K, inner, tiles,
     LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
     DENSE: tl.constexpr,
 ):  # fmt: skip
     """Rows that fit."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    start, there = _rows_of(M, K, inner, tiles, ROWS, LAST, DENSE)
+    start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
     k = tl.arange(0, BLOCK)
     # A row is added to the pointer, not to each offset, and where programs take one row each no mask asks whether it
     # exists, for all do: of the longest rows a thread needs every register.
@@ -53,13 +54,13 @@ def softmax_forward(
 
 @triton.jit
 def softmax_forward_long(
-    X, Y, M, K, inner, tiles,
+    X, Y, rows, K, inner, tiles,
     LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
     DENSE: tl.constexpr,
 ):  # fmt: skip
     """Rows that do not fit, read twice."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    start, there = _rows_of(M, K, inner, tiles, ROWS, LAST, DENSE)
+    start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
     top = tl.full((ROWS,), float("-inf"), ACC)
     total = tl.zeros((ROWS,), ACC)
     for first in range(0, K, BLOCK):
@@ -82,13 +83,13 @@ def softmax_forward_long(
 
 @triton.jit
 def softmax_backward(
-    G, Y, D, M, K, inner, tiles,
+    G, Y, D, rows, K, inner, tiles,
     LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
     DENSE: tl.constexpr,
 ):  # fmt: skip
     """d = y (g - Σ y g), or g - e^y Σ g of log-softmax, in rows that fit."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    start, there = _rows_of(M, K, inner, tiles, ROWS, LAST, DENSE)
+    start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
     k = tl.arange(0, BLOCK)
     at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
     taken = there[:, None] & (k < K)[None, :]
@@ -100,13 +101,13 @@ def softmax_backward(
 
 @triton.jit
 def softmax_backward_long(
-    G, Y, D, M, K, inner, tiles,
+    G, Y, D, rows, K, inner, tiles,
     LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
     DENSE: tl.constexpr,
 ):  # fmt: skip
     """The same in rows that do not fit."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    start, there = _rows_of(M, K, inner, tiles, ROWS, LAST, DENSE)
+    start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
     total = tl.zeros((ROWS,), ACC)
     for first in range(0, K, BLOCK):
         k = first + tl.arange(0, BLOCK)

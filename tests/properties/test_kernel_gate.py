@@ -153,3 +153,21 @@ def test_an_op_with_kernels_has_classes_or_is_launched_by_one_that_has() -> None
 
 def test_why_is_said_where_a_class_is_held_to_less() -> None:
     assert [kind.name for kind in CLASSES if (not kind.dense or max(kind.limits) > 1.1) and not kind.why] == []
+
+
+def test_more_rows_than_32_bits_count_are_all_rows() -> None:
+    text = (
+        "import torch\n"
+        "from opassay import impl\n"
+        "from opassay.impl.gpu import launching\n"
+        "from opassay.oracles.machine.recorder import Recorder\n"
+        "from opassay.properties.kernels import recording\n"
+        "recording._serve_meta()\n"
+        "recorder = Recorder()\n"
+        "with launching.on(recorder):\n"
+        "    impl.softmax(torch.empty((1 << 30, 2, 3), device='meta'), 1)\n"
+        "print([operand for operand in recorder.launches[0].operands if isinstance(operand, int)][0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    # The operand is made on the host, because a product of two 32-bit operands would overflow in the kernel.
+    assert int(done.stdout) == 3 << 30
