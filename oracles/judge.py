@@ -23,7 +23,7 @@ from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
 from . import accept, state
 from .contract import Contract, contract
-from .op import INTERPRETED, Op, Sample, Subject, Tensor, dtype_name, to_array
+from .op import Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from .paths import Expected, Path, Problem
 from .rounding import Ball, balls
 from .state import interrupt
@@ -49,7 +49,7 @@ class Judge:
         op, subject_name, subject: what is judged.
         compiled: whether every path of the subject is compiled before it is judged.
         contract: what an evaluation of the op may do, and so how far its outputs may be off.
-        device: where the samples are.
+        device: where the samples are. arithmetic: the device whose arithmetic the contract allows.
         light: whether this is a short profile, in which the slowest readings and compilers are left out.
         tally: what the samples showed so far.
     """
@@ -63,8 +63,7 @@ class Judge:
         self.op, self.subject_name, self.contract, self.device, self.light = op, subject_name, contract, device, light
         self.subject: Subject = op.subject(subject_name)
         self.compiled = op.is_compiled(subject_name)
-        #: The device whose arithmetic the contract allows: kernels that are interpreted on a CPU are a GPU's.
-        self.arithmetic = "cuda" if subject_name == INTERPRETED else device
+        self.arithmetic = arithmetic_of(subject_name, device)
         self.tally = Tally()
 
     def again(self) -> Judge:

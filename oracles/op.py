@@ -23,6 +23,11 @@ COMPILED = "compiled"
 INTERPRETED = "triton"
 
 
+def arithmetic_of(subject: str, device: str) -> str:
+    """The device whose arithmetic a subject may use: kernels that are interpreted on a CPU are a GPU's."""
+    return "cuda" if subject == INTERPRETED else device
+
+
 class Stream(enum.IntEnum):
     """Whose choices a generator makes. Each check draws from a stream of its own, so that no two draws are related.
 

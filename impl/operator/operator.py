@@ -210,20 +210,21 @@ class Operator(Generic[*Ts, Outputs]):
             return self._on_cuda(*args) if differentiable else self._cuda(*args)
         return self._dispatched(*args)
 
-    def serve_cpu_by_cuda_kernel(self) -> None:
-        """Tensors on the CPU go to the CUDA kernel from now on, in this process and for good.
+    @classmethod
+    def serve_by_cuda_kernels(cls, key: str) -> None:
+        """Have tensors of a dispatch key, "CPU" or "Meta", go to the CUDA kernels, in this process and for good.
 
-        This is for a process that interprets Triton's kernels. The kernels' host code takes tensors of any device.
+        On the CPU a process can interpret Triton's kernels, and on meta tensors it can take down what would be
+        launched. The kernels' host code takes tensors of any device. Operators without a kernel of their own for CUDA
+        stay as they are.
         """
-        self._cpu, self._on_cpu = self.kernels.cuda, self._on_cuda
-        self._library.impl(self.name, self.kernels.cuda, "CPU", allow_override=True)
-
-    def serve_meta_by_cuda_kernel(self) -> None:
-        """Meta tensors go to the CUDA kernel from now on, and no longer to the fake; in this process and for good.
-
-        This is for a process that takes down what would be launched, at shapes that no memory has to hold.
-        """
-        self._library.impl(self.name, self.kernels.cuda, "Meta", allow_override=True)
+        for operator in cls.registry.values():
+            kernels = operator.kernels
+            if kernels.cuda is kernels.cpu:
+                continue
+            if key == "CPU":
+                operator._cpu, operator._on_cpu = kernels.cuda, operator._on_cuda
+            operator._library.impl(operator.name, kernels.cuda, key, allow_override=True)
 
     def _below_autograd(self, *args: object) -> Any:
         """The op's outputs at this level without derivatives of this level.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,8 +36,6 @@ def prepare() -> None:
     Raises:
         RuntimeError: Triton is imported already, and its kernels would be compiled.
     """
-    import sys
-
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         raise RuntimeError("machine: Triton was imported before this process was told to interpret its kernels")
     os.environ["TRITON_INTERPRET"] = "1"

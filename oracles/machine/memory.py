@@ -328,6 +328,11 @@ class Book:
     launches: Counter[str] = field(default_factory=Counter)
     moved: dict[str, Traffic] = field(default_factory=dict)
 
+    @property
+    def bytes(self) -> int:
+        """What all launches loaded and stored."""
+        return sum(moved.loaded + moved.stored for moved in self.moved.values())
+
     def add(self, kernel: str, traffic: Traffic) -> None:
         self.launches[kernel] += 1
         whole = self.moved.setdefault(kernel, Traffic())

@@ -29,7 +29,7 @@ from ...oracles.case import case_id, dump_case, load_case
 from ...oracles.checks import CHECKS
 from ...oracles.contract import contract
 from ...oracles.judge import Judge
-from ...oracles.op import INTERPRETED, Draft, Op, Sample
+from ...oracles.op import INTERPRETED, Draft, Op, Sample, arithmetic_of
 from ...oracles.properties import PROPERTIES, Property, Where
 from ...oracles.snippet import snippet
 from ...oracles.state import interrupt
@@ -127,8 +127,8 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
     if cell.subject == INTERPRETED:
         # A large sample takes a minute to interpret, which short profiles have not.
         question = replace(question, large=0.0 if light else question.large, most=min(question.most, INTERPRETED_MOST))
-    arithmetic = "cuda" if cell.subject == INTERPRETED else cell.device
-    judge = Judge(op, subject, contract(cell.dtype, arithmetic), cell.device, light)
+    allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))
+    judge = Judge(op, subject, allowed, cell.device, light)
     return Opened(cell, judge, question, tell)
 
 

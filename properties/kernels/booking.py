@@ -11,7 +11,6 @@ from torch import Tensor
 from ...impl.gpu import launching
 from ...impl.operator.operator import Operator
 from ...oracles.machine.interpreter import Machine
-from ...oracles.machine.memory import Book
 from ...oracles.machine.recorder import Recorder
 from .classes import ShapeClass, Source
 from .recording import Pass, passes
@@ -49,10 +48,10 @@ class Booking:
         Args:
             kernel, grid, operands, constants, warps: as `impl.gpu.launching.Launcher` has them.
         """
-        self._machine.book = Book()
+        before = self._machine.book.bytes
         self._machine.launch(kernel, grid, operands, constants, warps)
         self.recorder.launch(kernel, grid, operands, constants, warps)
-        self.moved.append(sum(moved.loaded + moved.stored for moved in self._machine.book.moved.values()))
+        self.moved.append(self._machine.book.bytes - before)
 
 
 class Interpreter:
@@ -60,9 +59,7 @@ class Interpreter:
 
     def __init__(self) -> None:
         self._machine = Machine()
-        for operator in Operator.registry.values():
-            if operator.kernels.cuda is not operator.kernels.cpu:
-                operator.serve_cpu_by_cuda_kernel()
+        Operator.serve_by_cuda_kernels("CPU")
 
     def __call__(self, kind: ShapeClass, dtype: torch.dtype) -> tuple[tuple[Pass, int], tuple[Pass, int]]:
         booking = Booking(self._machine)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...oracles.machine.interpreter import Machine
 
 
-def install() -> None:
-    """Have this process interpret the kernels of all ops, on tensors of the CPU, for good."""
+def install() -> Machine:
+    """Have this process interpret the kernels of all ops, on tensors of the CPU, for good; the machine that does."""
     from ...oracles.machine import interpreter  # not at the top: only this process becomes such a machine
 
     interpreter.prepare()
     from ...impl.gpu import launching  # imports no kernel; those must be imported after the line above
     from ...impl.operator.operator import Operator
 
-    importlib.import_module("opassay.impl")  # registers the ops
-    launching.put_on(interpreter.Machine())
-    for operator in Operator.registry.values():
-        if operator.kernels.cuda is not operator.kernels.cpu:
-            operator.serve_cpu_by_cuda_kernel()
+    machine = interpreter.Machine()
+    launching.put_on(machine)
+    Operator.serve_by_cuda_kernels("CPU")
+    return machine

@@ -67,6 +67,4 @@ def _serve_meta() -> None:
     What host code reads back of a meta tensor is 0: of what kernels report, such as classes out of range, nothing.
     """
     _READ_BACK.impl("_local_scalar_dense", lambda tensor: 0, "Meta", allow_override=True)
-    for operator in Operator.registry.values():
-        if operator.kernels.cuda is not operator.kernels.cpu:
-            operator.serve_meta_by_cuda_kernel()
+    Operator.serve_by_cuda_kernels("Meta")

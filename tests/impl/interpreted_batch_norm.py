@@ -15,7 +15,7 @@ from typing import Any
 
 from opassay.properties.kernels import interpreting
 
-interpreting.install()
+MACHINE = interpreting.install()
 
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
@@ -24,7 +24,6 @@ from opassay.impl.gpu import launching  # noqa: E402
 from opassay.impl.norms import operators  # noqa: E402
 from opassay.impl.norms.layout import memory_format  # noqa: E402
 
-MACHINE: Any = launching._on[-1]
 SEED = 20_26
 LAST: Any = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -94,7 +93,7 @@ def judged(op: Any, args: tuple[Any, ...], expected: tuple[Tensor | None, ...]) 
     before = MACHINE.book.launches.total()
     moved = traffic()
     outputs = op.kernels.cuda(*args)
-    found = {"launches": MACHINE.book.launches.total() - before, "bytes": traffic() - moved}
+    found: dict[str, Any] = {"launches": MACHINE.book.launches.total() - before, "bytes": traffic() - moved}
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     promised = op.kernels.fake(op.arguments(args))
     promised = promised if isinstance(promised, tuple) else (promised,)
@@ -116,7 +115,7 @@ def _equal(out: Tensor | None, true: Tensor | None) -> bool:
 
 def traffic() -> int:
     """Bytes that all launches have moved."""
-    return sum(moved.loaded + moved.stored for moved in MACHINE.book.moved.values())
+    return MACHINE.book.bytes
 
 
 def results(name: str, dtype: torch.dtype) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from opassay.properties.kernels.interpreting import install
 
-install()
+MACHINE = install()
 
 import torch  # noqa: E402 (Triton must not be imported before this process is told to interpret)
 from torch import Tensor  # noqa: E402
@@ -29,7 +29,7 @@ def _numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def _launched() -> dict[str, int]:
     """The launches since the last call."""
-    launches = launching._on[-1].book.launches  # type: ignore[attr-defined]
+    launches = MACHINE.book.launches
     found = dict(launches)
     launches.clear()
     return found
