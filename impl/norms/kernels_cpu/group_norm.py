@@ -15,11 +15,12 @@ from torch import Tensor
 from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
+from ...operator.torch_private import without_wrapper
 from ..layout import Groups
 from .operands import MaskedOutputs, Operands, Outputs, completed
 
-_aten_backward = torch.ops.aten.native_group_norm_backward.default
-_layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
+_aten_backward = without_wrapper(torch.ops.aten.native_group_norm_backward.default)
+_layer_norm_backward = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
 
 GivenGroups = Operands[Groups]
 """grad_out and x are (N, C, *), mean and rstd (N, groups), the weight (C,)."""
@@ -27,11 +28,11 @@ GivenGroups = Operands[Groups]
 
 def _dense(x: Tensor) -> Tensor:
     """x contiguous, with the strides of a new tensor: dims of size 1 can make contiguous memory look channels-last."""
-    x = x.contiguous()
-    if x.dim() > 3 and (x.shape[1] == 1 or math.prod(x.shape[2:]) == 1):
+    x, shape = x.contiguous(), x.shape
+    if len(shape) > 3 and (shape[1] == 1 or math.prod(shape[2:]) == 1):
         # The values are copied into new memory, because contiguous() returns a tensor that counts as
         # contiguous as it is, with the strides that mislead ATen.
-        return torch.empty(x.shape, dtype=x.dtype, device=x.device).copy_(x)
+        return torch.empty(shape, dtype=x.dtype, device=x.device).copy_(x)
     return x
 
 
@@ -47,8 +48,8 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     Returns:
         out as x, contiguous; mean and rstd (N, groups).
     """
-    n, channels = x.shape[:2]
-    positions = math.prod(x.shape[2:])
+    n, channels, *lengths = x.shape
+    positions = math.prod(lengths)
     if channels * positions == groups:
         return _single_element(x, weight, bias, groups, eps)
     x = _dense(x)
@@ -62,7 +63,8 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     if weight is not None and x.is_cpu and not math.isfinite(weight.sum().item()):
         return _infinite_weight(x, weight, bias, groups, eps)
     # ATen takes the parameters' memory to be dense whatever their strides say.
-    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
+    weight = None if weight is None else weight.contiguous()
+    bias = None if bias is None else bias.contiguous()
     out, mean, rstd = torch.native_group_norm(x, weight, bias, n, channels, positions, groups, eps)
     if channels * positions == 0:
         mean.fill_(torch.nan)  # the mean of nothing; ATen says 0
@@ -150,11 +152,23 @@ def group_norm_backward(
         d_input as x; d_weight and d_bias (C,), in the dtypes of the parameters.
     """
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
+    dtype = x.dtype
+    if (  # by far the most frequent call, on its own for speed
+        grad_mean is None
+        and grad_rstd is None
+        and dtype not in HALF
+        and weight is not None
+        and weight.dtype is dtype
+        and (bias_dtype is None or bias_dtype is dtype)
+        and x.numel()
+        and _by_aten(x, groups)
+    ):
+        return _gradients_by_aten(grad_out, x, mean, rstd, weight, groups, mask)
     given: GivenGroups = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
-    if x.dtype in HALF and (statistics or not _by_aten(x, groups)):  # round once, after the last term
+    if dtype in HALF and (statistics or not _by_aten(x, groups)):  # round once, after the last term
         given = given.raised()
-    return completed(_gradients_without_statistics(given), given, (grad_mean, grad_rstd), x.dtype, bias_dtype)
+    return completed(_gradients_without_statistics(given), given, (grad_mean, grad_rstd), dtype, bias_dtype)
 
 
 def _by_aten(x: Tensor, groups: int) -> bool:
@@ -169,9 +183,8 @@ def _by_aten(x: Tensor, groups: int) -> bool:
 def _gradients_without_statistics(given: GivenGroups) -> MaskedOutputs:
     """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype."""
     grad_out, x, mean, rstd, weight, (groups,), mask = given
-    n, channels = x.shape[:2]
-    up = compute_dtype(x.dtype)
-    weight = None if weight is None else weight.to(up).contiguous()
+    channels, up = x.shape[1], compute_dtype(x.dtype)
+    weight = None if weight is None else weight.to(up)
     if x.numel() == 0:  # no sample adds to the sums; ATen's are NaN where the statistics are
         d_input = torch.empty(x.shape, dtype=x.dtype, device=x.device) if mask[0] else None
         d_weight, d_bias = (x.new_zeros(channels, dtype=up) if wanted else None for wanted in mask[1:])
@@ -189,13 +202,32 @@ def _gradients_without_statistics(given: GivenGroups) -> MaskedOutputs:
         mask = (False, mask[1], mask[2])
     if not any(mask):
         return d_input, None, d_bias
-    # With float32 statistics and weight ATen's kernel for the half types sums in float32 and rounds d_input once. It
-    # takes the statistics' memory to be dense whatever their strides say.
-    grads = _aten_backward(
-        _dense(grad_out), _dense(x), mean.contiguous(), rstd.contiguous(), weight, n, channels,
-        math.prod(x.shape[2:]), groups, mask,
-    )  # fmt: skip
+    grads = _gradients_by_aten(grad_out, x, mean, rstd, weight, groups, mask)
     return grads[0] if d_input is None else d_input, grads[1], grads[2] if d_bias is None else d_bias
+
+
+def _gradients_by_aten(
+    grad_out: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    groups: int,
+    mask: tuple[bool, bool, bool],
+) -> MaskedOutputs:
+    """ATen's kernel; with float32 statistics and weight, that for the half types sums in float32 and rounds once.
+
+    Args:
+        grad_out, ..., mask: as in `Operands`, the weight in the dtype of the sums; not without it if d_bias is asked.
+    """
+    n, channels, *lengths = x.shape
+    # ATen takes the memory of weight and statistics to be dense whatever their strides say.
+    weight = None if weight is None else weight.contiguous()
+    grads: MaskedOutputs = _aten_backward(
+        _dense(grad_out), _dense(x), mean.contiguous(), rstd.contiguous(), weight, n, channels, math.prod(lengths),
+        groups, mask,
+    )  # fmt: skip
+    return grads
 
 
 def _sum_per_channel(t: Tensor) -> Tensor:

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
+from ...operator.torch_private import without_wrapper
 from ..layout import Rows, rows_of
 from .operands import MaskedOutputs, Operands, Outputs, completed
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
 
-_aten_backward = torch.ops.aten.native_layer_norm_backward.default
+_aten_backward = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
 
 GivenRows = Operands[Rows]
 """grad_out and x are (*batch, *lead, *row), mean and rstd (*batch, *lead, 1, ..., 1)."""
