@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import against_torch
 import certified
 import exact_vjp
+import fixed_cost
 import function_overhead
 import moving_tensors
 import op_overhead
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Row]]] = {
     "suite": suite.rows,
     "process_state": process_state.rows,
     "against_torch": against_torch.rows,
+    "fixed_cost": fixed_cost.rows,
     "function_overhead": function_overhead.rows,
     "moving_tensors": moving_tensors.rows,
 }

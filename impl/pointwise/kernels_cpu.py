@@ -7,10 +7,11 @@ from torch import Tensor
 
 from ..operator.precision import HALF, raised
 from ..operator.records import Record
+from ..operator.torch_private import without_wrapper
 
 _CHUNK = 1 << 16
-_aten_forward = torch.ops.aten.log_sigmoid_forward.default
-_aten_backward = torch.ops.aten.log_sigmoid_backward.default
+_aten_forward = without_wrapper(torch.ops.aten.log_sigmoid_forward.default)
+_aten_backward = without_wrapper(torch.ops.aten.log_sigmoid_backward.default)
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...operator.precision import HALF, compute_dtype
+from ...operator.torch_private import without_wrapper
 
 NONE, MEAN, SUM = 0, 1, 2
 """Reductions, as ATen numbers them."""
@@ -19,9 +20,9 @@ NONE, MEAN, SUM = 0, 1, 2
 _BLOCK = 1024
 """Terms that `ordered_sum` adds at a time."""
 
-_aten_rows = torch.ops.aten.nll_loss_forward.default
-_aten_grid = torch.ops.aten.nll_loss2d_forward.default
-_aten_rows_backward = torch.ops.aten.nll_loss_backward.default
+_aten_rows = without_wrapper(torch.ops.aten.nll_loss_forward.default)
+_aten_grid = without_wrapper(torch.ops.aten.nll_loss2d_forward.default)
+_aten_rows_backward = without_wrapper(torch.ops.aten.nll_loss_backward.default)
 
 
 def class_dim(ndim: int, batch_ndim: int) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
+from ...operator.torch_private import without_wrapper
 from ..layout import memory_format
 
 _FEW = 8
@@ -20,8 +21,8 @@ _FEW = 8
 _BLOCK = 1 << 17
 """Elements whose moments are taken at a time by a thread: a block and the result that comes with it stay in cache."""
 
-_aten_out = torch.ops.aten.native_batch_norm.out
-_aten_backward = torch.ops.aten.native_batch_norm_backward.default
+_aten_out = without_wrapper(torch.ops.aten.native_batch_norm.out)
+_aten_backward = without_wrapper(torch.ops.aten.native_batch_norm_backward.default)
 
 Mask = tuple[bool, bool, bool]
 MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
