@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..operator.arguments import require_floating, require_tensor
+from ..operator.arguments import require_floating_tensor
 from ..operator.batching import one_more_dim
 from ..operator.linear import Linear
 from ..operator.operator import Kernels, Operator
@@ -25,8 +25,7 @@ def trace(input: Tensor) -> Tensor:
     Raises:
         TypeError, RuntimeError, NotImplementedError: not a tensor; not two dims; not of a dtype named above.
     """
-    require_tensor("trace", "input", input)
-    require_floating("trace", "input", input)
+    require_floating_tensor("trace", "input", input)
     if input.dim() != 2:
         raise RuntimeError(f"trace: got input of shape={list(input.shape)}, need two dims.")
     return _trace(input)

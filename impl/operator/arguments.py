@@ -46,6 +46,14 @@ def require_floating(op: str, label: str, tensor: Tensor) -> None:
         )
 
 
+def require_floating_tensor(op: str, label: str, value: Any) -> None:
+    """TypeError unless `value` is a Tensor, NotImplementedError unless it is of a dtype that the ops take."""
+    if not isinstance(value, Tensor):
+        require_tensor(op, label, value)
+    if value.dtype not in FLOATING:
+        require_floating(op, label, value)
+
+
 def require_device(op: str, label: str, tensor: Tensor, other_label: str, other: Tensor) -> None:
     """RuntimeError unless both tensors are on one device.
 

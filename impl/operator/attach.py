@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .batching import in_front
+from .batching import each_in_front
 from .operator import Kernels, Operator
 from .records import Grads, Record
 from .rules import Rules
@@ -24,10 +24,6 @@ def _copy(value: Tensor, slope: Tensor) -> Tensor:
 
 def _empty(args: Record) -> Tensor:
     return torch.empty_like(args.value)
-
-
-def _batched(op: Operator[Tensor, Tensor, Tensor], size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
-    return op(in_front(args.value, dims.value, size), in_front(args.slope, dims.slope, size)), 0
 
 
 def _slope_type(args: Record, outputs: Record, needs: Record) -> _SlopeType:
@@ -46,6 +42,6 @@ def _from_slope(args: Record, tangents: Record) -> Tensor:
 attach = Operator(
     "attach(Tensor value, Tensor slope) -> Tensor",
     Kernels(_copy, _copy, _empty),
-    _batched,
+    each_in_front,
     Rules(_slope_type, _to_slope, _from_slope),
 )

@@ -70,3 +70,16 @@ def one_more_dim(op: Callable[..., Any], size: int, dims: Record, args: Record) 
     (dim, *_), (first, *others) = dims, args
     outputs = op(first.movedim(dim, 0), *others)
     return outputs, 0 if isinstance(outputs, Tensor) else out_dims(outputs)
+
+
+def each_in_front(op: Callable[..., Any], size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
+    """The vmap rule of an op of one element at a time: its arguments are tensors of one shape, or None.
+
+    The result is of the first argument's dtype.
+    """
+    first, *_ = args
+    pairs = list(zip(args, dims, strict=True))
+    # For the reason that `raised_for_sum` gives.
+    expanded = any(dim is None for t, dim in pairs if t is not None)
+    out: Tensor = op(*[in_front(raised(t) if expanded else t, dim, size) for t, dim in pairs])
+    return out.to(first.dtype), 0

@@ -10,13 +10,13 @@ why D has rules and not an expression: torch would differentiate s by way of 1 -
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..operator.arguments import require_floating, require_like, require_tensor
-from ..operator.batching import in_front, one_more_dim, raised_for_sum
+from ..operator.arguments import require_floating_tensor, require_like, require_tensor
+from ..operator.batching import each_in_front, one_more_dim
 from ..operator.operator import Kernels, Operator
 from ..operator.precision import raised
 from ..operator.records import Grads, Record
@@ -38,19 +38,16 @@ def log_sigmoid(input: Tensor) -> Tensor:
         TypeError: input is not a tensor.
         NotImplementedError: input is not of a floating dtype named above.
     """
-    require_tensor("log_sigmoid", "input", input)
-    require_floating("log_sigmoid", "input", input)
+    require_floating_tensor("log_sigmoid", "input", input)
     return _forward(input)[0]
 
 
 def log_sigmoid_forward(input: Tensor) -> tuple[Tensor, Tensor]:
-    """`log_sigmoid` of input, and torch's buffer, which is empty (shape (0,), the input's dtype) on every device.
+    """`log_sigmoid`, and torch's buffer: empty (shape (0,), the input's dtype) on every device, not differentiable.
 
-    Torch's own holds exp(-|x|) on CPU. It is not differentiable, and `log_sigmoid_backward` does not read it. Raises as
-    `log_sigmoid`.
+    Torch's own holds exp(-|x|) on CPU. Raises as `log_sigmoid`.
     """
-    require_tensor("log_sigmoid_forward", "input", input)
-    require_floating("log_sigmoid_forward", "input", input)
+    require_floating_tensor("log_sigmoid_forward", "input", input)
     return _forward(input)[0], input.new_empty((0,))
 
 
@@ -60,11 +57,10 @@ def log_sigmoid_backward(grad_output: Tensor, input: Tensor, buffer: Tensor) -> 
     Args:
         grad_output: the cotangent of the output; shape and dtype of input.
         input: as for `log_sigmoid`.
-        buffer: any tensor. It is not read: the result, and each of its derivatives, is a function of grad_output and
-            input.
+        buffer: any tensor; it is not read.
 
     Returns:
-        A contiguous tensor of the input's shape and dtype.
+        A contiguous tensor of the input's shape and dtype, a function of grad_output and input alone.
 
     Raises:
         TypeError: an operand is not a tensor.
@@ -72,8 +68,7 @@ def log_sigmoid_backward(grad_output: Tensor, input: Tensor, buffer: Tensor) -> 
         NotImplementedError: input is not of a floating dtype.
     """
     name = "log_sigmoid_backward"
-    require_tensor(name, "input", input)
-    require_floating(name, "input", input)
+    require_floating_tensor(name, "input", input)
     require_tensor(name, "buffer", buffer)
     require_like(name, "grad_output", grad_output, "input", input)
     return _backward(grad_output, input, None)
@@ -88,14 +83,6 @@ class _SavedPoints(NamedTuple):
 def _curved(weight: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
     """weight s'(x) = -weight s(x) s(-x); exp(-|x|) is the same for both."""
     return -_backward(_backward(weight, x, buffer), -x, buffer)
-
-
-def _batched_log_sigmoid_backward(op: Any, size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
-    """The batch in front."""
-    grad, x = raised_for_sum(args.grad_output, args.input, dims=(dims.grad_output, dims.input))
-    # The buffer is never raised: it exists only where nothing has to be.
-    operands = in_front(grad, dims.grad_output, size), in_front(x, dims.input, size)
-    return op(*operands, in_front(args.buffer, dims.buffer, size)).to(args.input.dtype), 0
 
 
 def _backward_grads(saved: _SavedPoints, needs: Record, cotangents: Record) -> Grads:
@@ -135,7 +122,7 @@ _backward: Operator[Tensor, Tensor, Tensor | None, Tensor] = Operator(
         kernels_cuda.log_sigmoid_backward,
         lambda args: args.input.new_empty(args.input.shape),
     ),
-    _batched_log_sigmoid_backward,
+    each_in_front,
     Rules(
         save=lambda args, _, needs: _SavedPoints(args.grad_output if needs.input else None, args.input, args.buffer),
         backward=_backward_grads,
