@@ -181,20 +181,19 @@ def _training_blocks(
 
 def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and rstd, without eps, of each row of (1, R, L)."""
-    _, count, length = rows.shape
-    dtype, threads = compute_dtype(rows.dtype), torch.get_num_threads()
+    length, threads = rows.shape[2], torch.get_num_threads()
+    half = rows.dtype in HALF
     # Group norm hands whole rows to its threads. So many rows make about _BLOCK elements per thread, and
     # never fewer rows than threads.
     step = max(threads, threads * _BLOCK // length)
     found = []
-    for start in range(0, count, step):
-        size = min(step, count - start)
+    for block in rows.split(step, 1):
+        size = block.shape[1]
         ones = zeros = None
-        if rows.dtype in HALF:  # ATen keeps its statistics in the parameters' dtype
-            ones, zeros = rows.new_ones(size, dtype=dtype), rows.new_zeros(size, dtype=dtype)
+        if half:  # ATen keeps its statistics in the parameters' dtype
+            ones, zeros = rows.new_ones(size, dtype=torch.float32), rows.new_zeros(size, dtype=torch.float32)
         # With as many groups as channels every row is a group of its own. The normalised values are not
         # needed; [1:] is mean and rstd.
-        block = rows[:, start : start + size]
         found.append(torch.native_group_norm(block, ones, zeros, 1, size, length, size, 0.0)[1:])
     means, scales = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
     return means, scales
