@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..operator.arguments import require_device, require_floating, require_int, require_tensor
-from ..operator.precision import HALF, compute_dtype
+from ..operator.precision import FLOATING, HALF, compute_dtype
 from .cross_entropy import rules as cross_entropy_rules
 from .nll_loss import rules as nll_rules
 from .nll_loss.kernels_cpu import MEAN, NONE, SUM
@@ -243,8 +243,10 @@ def _check_operands(name: str, label: str, x: Tensor, target: Tensor, weight: Te
         name, label: the function, and what it calls x, for messages.
         x, target, weight, ignore_index: as for `nll_loss`, of any type.
     """
-    require_tensor(name, label, x)
-    require_tensor(name, "target", target)
+    if not isinstance(x, Tensor):
+        require_tensor(name, label, x)
+    if not isinstance(target, Tensor):
+        require_tensor(name, "target", target)
     if weight is not None:
         require_tensor(name, "weight", weight)
     if type(ignore_index) is not int:
@@ -252,10 +254,12 @@ def _check_operands(name: str, label: str, x: Tensor, target: Tensor, weight: Te
     # The ops take an int64. A greater int would fail in the dispatcher, with a message about the schema.
     if not -(2**63) <= ignore_index < 2**63:
         raise ValueError(f"{name}: got ignore_index={ignore_index}, need -2**63 <= ignore_index < 2**63.")
-    require_floating(name, label, x)
+    if x.dtype not in FLOATING:
+        require_floating(name, label, x)
     if target.dtype not in _TARGETS:
         raise RuntimeError(f"{name}: got target of dtype={target.dtype}, need int64 or uint8 class indices.")
-    require_device(name, "target", target, label, x)
+    if target.device != x.device:
+        require_device(name, "target", target, label, x)
 
 
 def _reduction_number(name: str, reduction: str) -> int:

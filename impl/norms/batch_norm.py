@@ -14,6 +14,7 @@ from ..operator.arguments import (
     require_tensor,
     require_tensors,
 )
+from ..operator.precision import FLOATING
 from . import operators as ops
 from .running import update
 
@@ -122,9 +123,12 @@ def check(name: str, given: Arguments) -> None:
     parameters = (("weight", weight), ("bias", bias), *statistics)
     # Each rule relies on those before it: shapes are read only of what is a tensor.
     require_tensors(name, x, parameters)
-    require_number(name, "momentum", momentum)
-    require_number(name, "eps", eps)
-    require_floating(name, "input", x)
+    if type(momentum) is not float:
+        require_number(name, "momentum", momentum)
+    if type(eps) is not float:
+        require_number(name, "eps", eps)
+    if x.dtype not in FLOATING:
+        require_floating(name, "input", x)
     if x.dim() < 2:
         raise IndexError(f"{name}: got input of shape={list(x.shape)}, need at least two dims.")
     require_parameters(name, parameters, x, x.shape[1:2], require_channels)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..operator import arguments
+from ..operator.precision import FLOATING
 from . import operators as ops
 
 
@@ -138,11 +139,14 @@ def _check_groups(name: str, label: str, x: Any, groups: Any, weight: Any, bias:
         name, label: the function, and what it calls the number of groups, for messages.
         x, groups, weight, bias, eps: as for `group_norm`, of any type.
     """
-    arguments.require_tensor(name, "input", x)
+    if not isinstance(x, Tensor):
+        arguments.require_tensor(name, "input", x)
     if not _is_int(groups):
         raise TypeError(f"{name}: got {label}={groups!r}, need an int.")
-    arguments.require_number(name, "eps", eps)
-    arguments.require_floating(name, "input", x)
+    if type(eps) is not float:
+        arguments.require_number(name, "eps", eps)
+    if x.dtype not in FLOATING:
+        arguments.require_floating(name, "input", x)
     shape = x.shape
     if len(shape) < 2:
         raise RuntimeError(f"{name}: got input of shape={list(shape)}, need (N, C, *).")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..operator import arguments
+from ..operator.precision import FLOATING
 from . import operators as ops
 from .layout import Rows
 
@@ -131,10 +132,12 @@ def _check_rows(name: str, x: Any, shape: Any, weight: Any, bias: Any, eps: Any)
         right = right and isinstance(size, _INTS)  # 4.0 == 4, and torch takes no floats here
     if not right:
         raise TypeError(f"{name}: got normalized_shape={shape!r}, need a tuple of ints.")
-    arguments.require_number(name, "eps", eps)
+    if type(eps) is not float:
+        arguments.require_number(name, "eps", eps)
     if not shape:
         raise RuntimeError(f"{name}: got normalized_shape={list(shape)}, need at least one dim.")
-    arguments.require_floating(name, "input", x)
+    if x.dtype not in FLOATING:
+        arguments.require_floating(name, "input", x)
     if x.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"{name}: got normalized_shape={list(shape)} and input of shape={list(x.shape)},"
