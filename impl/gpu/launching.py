@@ -4,7 +4,8 @@ What this is for: a kernel's host code says what to launch and never on what. So
 interpreter that judges every address, and in front of a recorder that only takes down what would have been launched.
 
 What is hard here: below some forty megabytes the call costs more than the kernel does. So nothing here computes what a
-caller can look up, and the way from `launch` to Triton is one call.
+caller can look up, and the way from `launch` to Triton is one call. What the shapes of a call decide, all of it, a
+caller keeps as `Prepared` launches in a cache by these shapes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import functools
 import importlib.util
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 Grid = tuple[int, ...]
 Constants = Mapping[str, object]
@@ -73,6 +77,27 @@ def launch(kernel: Any, grid: Grid, operands: tuple[object, ...], constants: Con
         _on[-1].launch(kernel, grid, operands, constants, warps)
 
 
+class Prepared(NamedTuple):
+    """A launch but for its tensors.
+
+    Attributes:
+        kernel, grid, constants, warps: as for `Launcher.launch`.
+        numbers: the last operands, which follow those that a call gives.
+    """
+
+    kernel: Any
+    grid: Grid
+    numbers: tuple[int | float, ...]
+    constants: Constants
+    warps: int = 4
+
+    def run(self, *operands: object) -> None:
+        """Run it on the launcher in use, with these operands in front. An empty grid runs nothing."""
+        kernel, grid, numbers, constants, warps = self
+        if 0 not in grid:
+            _on[-1].launch(kernel, grid, operands + numbers, constants, warps)
+
+
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """A contiguous tensor whose every element a kernel is going to write."""
     return _on[-1].empty(shape, dtype, device)
@@ -102,6 +127,30 @@ fallbacks: Counter[tuple[str, str]] = Counter()
 @functools.cache
 def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
+
+
+compositions: dict[str, Callable[..., Any]] = {}
+"""What serves each op without Triton, and counts its calls in `fallbacks`."""
+
+
+def by_triton(
+    op: str, composed: Callable[Parameters, Result]
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Decorates the host code of an op's kernels, of which `composed` takes the place where Triton is not installed.
+
+    That is decided here, once, so that no call pays for it.
+    """
+
+    @functools.wraps(composed)
+    def counted(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        fall_back(op, "triton is not installed")
+        return composed(*args, **kwargs)
+
+    def decorated(host_code: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        compositions[op] = counted
+        return host_code if _has_triton() else counted
+
+    return decorated
 
 
 def served(op: str) -> bool:

@@ -16,7 +16,7 @@ from ..operator.arguments import (
 )
 from ..operator.precision import FLOATING
 from . import operators as ops
-from .running import update
+from .running import Running
 
 
 class Arguments(NamedTuple):
@@ -89,12 +89,12 @@ def batch_norm(
 def train(given: Arguments) -> tuple[Tensor, Tensor, Tensor]:
     """(out, mean, invstd) of the batch; updates running statistics that are given."""
     x, weight, bias, running_mean, running_var, _, momentum, eps = given
-    out, mean, invstd, moments = ops.batch_norm_training(x, weight, bias, eps)
     # The moments of an empty batch are NaN. Written once, NaN would stay in the running statistics for
     # good.
-    if running_mean is not None and _elements(x) != 0:
-        update(running_mean, running_var, *moments.unbind(), momentum)
-    return out, mean, invstd
+    if running_mean is None or running_var is None or not _elements(x):
+        out, mean, invstd, _ = ops.batch_norm_training(x, weight, bias, eps)
+        return out, mean, invstd
+    return ops.batch_norm_training_and_update(x, weight, bias, eps, Running(running_mean, running_var, momentum))
 
 
 def evaluate(given: Arguments) -> Tensor:

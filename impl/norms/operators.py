@@ -5,7 +5,8 @@ and rstd are differentiable outputs, so its backward carries their cotangents; t
 only. The backward op is one for both.
 
 Batch norm is two ops. `batch_norm_training` takes statistics of the batch and is functional: running statistics are
-updated elsewhere, from its last output. `batch_norm_evaluation` takes statistics that are constants.
+updated by an op of their own, from its last output, or in a plain call by a kernel that does both.
+`batch_norm_evaluation` takes statistics that are constants.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..operator.operator import Kernels, Operator
+from ..operator.operator import Kernels, Operator, Shortcut
 from ..operator.records import Record
 from . import batching, rules
 from .kernels_cpu import batch_norm as batch_cpu
@@ -24,6 +25,7 @@ from .kernels_cuda import group_norm as group_cuda
 from .kernels_cuda import layer_norm as layer_cuda
 from .layout import Channels, Groups, Rows, rows_of
 from .rules import Backward, Norm, SavedNorm
+from .running import Running, Statistics, updating
 
 _AUTOCAST = (("cuda", torch.float32),)  # as torch: layer and group norm autocast to float32 on CUDA, not on CPU
 _OUTPUTS = ("out", "mean", "rstd")
@@ -165,6 +167,17 @@ batch_norm_training = Operator(
     batching.batch_norm_training,
     _batch.forward_rules(statistics=True, others=("moments",)),
     outputs=(*_OUTPUTS, "moments"),
+)
+
+
+#: (input, weight, bias, eps, running) -> (out, mean, invstd); in a plain call one kernel writes the running statistics.
+batch_norm_training_and_update: Shortcut[Tensor, Tensor | None, Tensor | None, float, Running, Statistics] = Shortcut(
+    "batch_norm_training",
+    (("input", "weight", "bias", "eps", "running"), _OUTPUTS),
+    (0, 1, 2),
+    Kernels(updating(batch_cpu.batch_norm_training), batch_cuda.batch_norm_training_and_update, _batch.fake),
+    _batch.forward_rules(statistics=True),
+    updating(batch_norm_training),
 )
 
 # ---------------------------------------------------------------------------------- batch norm by running statistics

@@ -6,10 +6,12 @@ place: a tensor that a transformed function has captured is written as the untra
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..operator import torch_private as private
 from ..operator.operator import LIBRARY
@@ -23,6 +25,7 @@ NOT_BATCHED = (
     " False."
 )
 
+_is_alias_of = private.is_alias_of
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
@@ -113,3 +116,52 @@ update = _define(
     _update_statistics_vmap,
 )
 count = _define("count_batch(Tensor(a!) num_batches_tracked) -> ()", _count_batch, _count_batch_vmap)
+
+
+# ------------------------------------------------------------------------------------- training and update as one call
+
+
+class Running(NamedTuple):
+    """What a training forward updates: running mean and variance, (C,), by a momentum."""
+
+    mean: Tensor
+    var: Tensor
+    momentum: float
+
+
+Statistics = tuple[Tensor, Tensor, Tensor]
+"""out, mean and invstd, as training returns them."""
+
+Training = Callable[[Tensor, Tensor | None, Tensor | None, float], tuple[Tensor, Tensor, Tensor, Tensor]]
+TrainingAndUpdate = Callable[[Tensor, Tensor | None, Tensor | None, float, Running], Statistics]
+
+
+def updating(training: Training) -> TrainingAndUpdate:
+    """A training forward, or its kernel, and then the update by its moments."""
+
+    def trained(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, running: Running) -> Statistics:
+        out, mean, invstd, moments = training(x, weight, bias, eps)
+        mean_of_batch, var_of_batch = moments.unbind()
+        update(running.mean, running.var, mean_of_batch, var_of_batch, running.momentum)
+        return out, mean, invstd
+
+    return trained
+
+
+def in_place(running: Running, *operands: Tensor | None) -> bool:
+    """Whether a kernel that reads the operands may write the running statistics; where not, `update` must.
+
+    A kernel knows no subclass, tangent or inference tensor, and no strides. And where a statistic shares its memory
+    with what is read, the order of reading and writing decides the result.
+    """
+    mean, var, _ = running
+    if type(mean) is not Tensor or type(var) is not Tensor or forward_ad._current_level >= 0:
+        return False
+    if not (mean.is_contiguous() and var.is_contiguous()) or mean.is_inference() or var.is_inference():
+        return False
+    if _is_alias_of(mean, var):
+        return False
+    for operand in operands:
+        if operand is not None and (_is_alias_of(operand, mean) or _is_alias_of(operand, var)):
+            return False
+    return True

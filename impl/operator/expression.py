@@ -18,7 +18,7 @@ from torch.autograd import Function, forward_ad
 
 from . import torch_private as private
 from .attach import attach
-from .operator import Derivatives, Operator
+from .operator import Derivatives, Shortcut
 from .records import Record
 
 
@@ -33,7 +33,7 @@ class Expression(Derivatives):
 
     slopes: Callable[[Record], Tensor | Sequence[Tensor | None]]
 
-    def around(self, op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
+    def around(self, op: Shortcut[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
         """The kernel's values with the derivatives of the expression attached."""
         if level == "plain":
             return self._around_kernel(op, values)
@@ -46,7 +46,7 @@ class Expression(Derivatives):
 
         return differentiated
 
-    def _around_kernel(self, op: Operator[*tuple[Any, ...], Any], kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def _around_kernel(self, op: Shortcut[*tuple[Any, ...], Any], kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The same for plain tensors: one node of the graph for all outputs, and no copies."""
         slopes: Callable[[Record], Any] = self.slopes
         arguments = op.arguments

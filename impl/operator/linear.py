@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .operator import Derivatives, Operator
+from .operator import Derivatives, Shortcut
 from .records import Grads, Record
 from .rules import Rules
 
@@ -33,7 +33,7 @@ class Linear(Derivatives):
 
     adjoint: Callable[..., Tensor]
 
-    def around(self, op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
+    def around(self, op: Shortcut[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
         """An autograd function of these rules."""
         name = op.argument_names[0]
 

@@ -71,7 +71,7 @@ class Derivatives(ABC):
     """How an op is differentiated: `rules.Rules`, or `expression.Expression`."""
 
     @abstractmethod
-    def around(self, op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
+    def around(self, op: Shortcut[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
         """The function of the op's arguments that returns `values` of them, differentiable.
 
         Args:
@@ -86,94 +86,66 @@ VmapRule = Callable[[Any, int, Record, Record], tuple[Any, Any]]
 """(op, size of the batch, in_dims by argument name, arguments) -> (outputs, out_dims)."""
 
 
-class Operator(Generic[*Ts, Outputs]):
-    """An op of `torch.library`, to be called with all its arguments by position.
+class Shortcut(Generic[*Ts, Outputs]):
+    """A function of tensors whose plain calls go straight to a kernel; any other call is another function's.
+
+    An `Operator` is one for torch's dispatcher. One that is not an operator has a kernel for what takes several ops, of
+    which some may write to their arguments: no transform ever sees it.
 
     Attributes:
-        name: the op's name, without the namespace.
-        overload: the op as torch has it, `torch.ops.opassay.<name>.default`.
+        name: for messages, and of the nodes in a graph.
         kernels, derivatives: as given.
-        arguments, outputs: make a record from values in the schema's order.
+        arguments, outputs: make a record from values in the order of the arguments.
         argument_names, output_names: the names in these records.
         tensors: the positions of arguments that are tensors.
     """
 
-    #: All operators, by name.
-    registry: dict[str, Operator[*tuple[Any, ...], Any]] = {}  # noqa: RUF012
+    #: All shortcuts that are no ops of their own.
+    apart: list[Shortcut[*tuple[Any, ...], Any]] = []  # noqa: RUF012
 
     def __init__(
         self,
-        schema: str,
+        name: str,
+        names: tuple[tuple[str, ...], tuple[str, ...]],
+        tensors: tuple[int, ...],
         kernels: Kernels[*Ts, Outputs],
-        vmap: VmapRule,
         derivatives: Derivatives,
-        *,
-        outputs: tuple[str, ...] | None = None,
-        renamed: dict[str, str] | None = None,
-        library: torch.library.Library = LIBRARY,
+        otherwise: Callable[[*Ts], Outputs],
     ) -> None:
-        """Registers the op.
+        """A shortcut.
 
         Args:
-            schema: `name(Tensor x, ...) -> ...`; functional (nothing mutated, no output aliases an input).
-            kernels: what computes its values.
-            vmap: the rule for a batch of calls.
-            derivatives: its rules, or an expression.
-            outputs: names of the outputs, where the schema names none.
-            renamed: names that the rules use for an argument, where these are not the schema's.
-            library: a fragment or definition of the op's namespace.
+            name: for messages, and of the nodes in a graph.
+            names: of the arguments, and of the outputs.
+            tensors: positions of the arguments that are tensors or None. A tensor in another argument carries no
+                derivative, and may be of any type.
+            kernels: what computes the values.
+            derivatives: of the values.
+            otherwise: what serves all other calls.
         """
-        self.name = library.define(schema)
-        self.overload = getattr(getattr(torch.ops, library.ns), self.name).default
-        self._dispatched: Callable[[*Ts], Outputs] = self.overload
-        self.kernels = kernels
-        self.derivatives = derivatives
-        self._library = library
-        own = renamed or {}
-        self.argument_names = tuple(own.get(name, name) for name in records.argument_names(self.overload))
-        self.output_names = outputs or records.output_names(self.overload)
-        self.argument_record = records.record_of(f"{self.name}_arguments", self.argument_names)
-        self.output_record = records.record_of(f"{self.name}_outputs", self.output_names)
+        self.name, self.tensors = name, tensors
+        self.argument_names, self.output_names = names
+        self.kernels, self.derivatives = kernels, derivatives
+        self._dispatched = self._elsewhere = otherwise
+        self.argument_record = records.record_of(f"{name}_arguments", self.argument_names)
+        self.output_record = records.record_of(f"{name}_outputs", self.output_names)
         self.arguments = records.maker(self.argument_record)
-        self.tensors = records.tensor_positions(self.overload)
-        self._first_tensor, *self._other_tensors = self.tensors
+        self._first_tensor, *self._other_tensors = tensors
         # `derivatives.around` reads the names and positions above, so it must come after them.
         devices = {device for device, _ in kernels.autocast}
         self._cpu_autocast, self._cuda_autocast = "cpu" in devices, "cuda" in devices
         self._cpu, self._cuda = kernels.cpu, kernels.cuda
         self._on_cpu = cast(Callable[[*Ts], Outputs], derivatives.around(self, kernels.cpu, "plain"))
         self._on_cuda = cast(Callable[[*Ts], Outputs], derivatives.around(self, kernels.cuda, "plain"))
-        self._through = derivatives.around(self, self._below_autograd, "autograd")
-        self._single_level = derivatives.around(self, self._below_autograd, "functorch")
-        self._register(vmap)
-        Operator.registry[self.name] = self
-
-    def _register(self, vmap: VmapRule) -> None:
-        library, name = self._library, self.name
-        qualified = f"{library.ns}::{name}"
-        library.impl(name, self.kernels.cpu, "CPU")
-        library.impl(name, self.kernels.cuda, "CUDA")
-        library.impl(name, self._autograd_kernel, "Autograd")
-
-        def fake(*args: object) -> object:
-            return self.kernels.fake(self.arguments(args))
-
-        def batched(info: Any, in_dims: tuple[int | None, ...], *args: object) -> tuple[Any, Any]:
-            return vmap(self, info.batch_size, self.arguments(in_dims), self.arguments(args))
-
-        # Both rules are registered with the library that defined the op: otherwise they would outlive it, and a second
-        # definition in a test would be refused.
-        torch.library.register_fake(qualified, fake, lib=library)
-        torch.library.register_vmap(qualified, batched, lib=library)
-        for device, dtype in self.kernels.autocast:
-            torch.library.register_autocast(qualified, device, dtype, lib=library)
+        if type(self) is Shortcut:
+            Shortcut.apart.append(self)
 
     def __call__(self, *args: *Ts) -> Outputs:
         """The op's outputs: straight from the kernel when nothing but autograd can be interested, else dispatched.
 
         Plain tensors on one device, no transform, no dispatch mode and no tracing leave exactly two cases, both decided
         here without the dispatcher's round trips through Python. Under Dynamo the first test is a constant, so only the
-        op is traced.
+        op is traced, or what a shortcut is for.
         """
         # `torch.compiler.is_compiling` says the first two in one, and is a call of a call: slower than both here.
         if (
@@ -208,7 +180,81 @@ class Operator(Generic[*Ts, Outputs]):
             return self._on_cpu(*args) if differentiable else self._cpu(*args)
         if first.is_cuda and not (self._cuda_autocast and _is_autocast_enabled("cuda")):
             return self._on_cuda(*args) if differentiable else self._cuda(*args)
-        return self._dispatched(*args)
+        return self._elsewhere(*args)
+
+    def _serve_by_cuda_kernel(self, key: str) -> None:
+        """Have plain calls on tensors of a dispatch key, "CPU" or "Meta", go to the CUDA kernel, for good."""
+        if key == "CPU":
+            self._cpu, self._on_cpu = self.kernels.cuda, self._on_cuda
+        else:
+            self._elsewhere = self._on_cuda
+
+
+class Operator(Shortcut[*Ts, Outputs]):
+    """An op of `torch.library`, to be called with all its arguments by position.
+
+    Attributes:
+        name: the op's name, without the namespace.
+        overload: the op as torch has it, `torch.ops.opassay.<name>.default`.
+        kernels, ..., tensors: as of a `Shortcut`; it is one for the op as torch dispatches it.
+    """
+
+    #: All operators, by name.
+    registry: dict[str, Operator[*tuple[Any, ...], Any]] = {}  # noqa: RUF012
+
+    def __init__(
+        self,
+        schema: str,
+        kernels: Kernels[*Ts, Outputs],
+        vmap: VmapRule,
+        derivatives: Derivatives,
+        *,
+        outputs: tuple[str, ...] | None = None,
+        renamed: dict[str, str] | None = None,
+        library: torch.library.Library = LIBRARY,
+    ) -> None:
+        """Registers the op.
+
+        Args:
+            schema: `name(Tensor x, ...) -> ...`; functional (nothing mutated, no output aliases an input).
+            kernels: what computes its values.
+            vmap: the rule for a batch of calls.
+            derivatives: its rules, or an expression.
+            outputs: names of the outputs, where the schema names none.
+            renamed: names that the rules use for an argument, where these are not the schema's.
+            library: a fragment or definition of the op's namespace.
+        """
+        name = library.define(schema)
+        self.overload = getattr(getattr(torch.ops, library.ns), name).default
+        self._library = library
+        own = renamed or {}
+        argument_names = tuple(own.get(name, name) for name in records.argument_names(self.overload))
+        names = argument_names, outputs or records.output_names(self.overload)
+        super().__init__(name, names, records.tensor_positions(self.overload), kernels, derivatives, self.overload)
+        self._through = derivatives.around(self, self._below_autograd, "autograd")
+        self._single_level = derivatives.around(self, self._below_autograd, "functorch")
+        self._register(vmap)
+        Operator.registry[self.name] = self
+
+    def _register(self, vmap: VmapRule) -> None:
+        library, name = self._library, self.name
+        qualified = f"{library.ns}::{name}"
+        library.impl(name, self.kernels.cpu, "CPU")
+        library.impl(name, self.kernels.cuda, "CUDA")
+        library.impl(name, self._autograd_kernel, "Autograd")
+
+        def fake(*args: object) -> object:
+            return self.kernels.fake(self.arguments(args))
+
+        def batched(info: Any, in_dims: tuple[int | None, ...], *args: object) -> tuple[Any, Any]:
+            return vmap(self, info.batch_size, self.arguments(in_dims), self.arguments(args))
+
+        # Both rules are registered with the library that defined the op: otherwise they would outlive it, and a second
+        # definition in a test would be refused.
+        torch.library.register_fake(qualified, fake, lib=library)
+        torch.library.register_vmap(qualified, batched, lib=library)
+        for device, dtype in self.kernels.autocast:
+            torch.library.register_autocast(qualified, device, dtype, lib=library)
 
     @classmethod
     def serve_by_cuda_kernels(cls, key: str) -> None:
@@ -218,13 +264,15 @@ class Operator(Generic[*Ts, Outputs]):
         launched. The kernels' host code takes tensors of any device. Operators without a kernel of their own for CUDA
         stay as they are.
         """
-        for operator in cls.registry.values():
-            kernels = operator.kernels
-            if kernels.cuda is kernels.cpu:
-                continue
-            if key == "CPU":
-                operator._cpu, operator._on_cpu = kernels.cuda, operator._on_cuda
-            operator._library.impl(operator.name, kernels.cuda, key, allow_override=True)
+        for shortcut in (*cls.registry.values(), *Shortcut.apart):
+            if shortcut.kernels.cuda is not shortcut.kernels.cpu:
+                shortcut._serve_by_cuda_kernel(key)
+
+    def _serve_by_cuda_kernel(self, key: str) -> None:
+        if key == "CPU":
+            super()._serve_by_cuda_kernel(key)
+        # Plain calls on the device "meta" go by way of the dispatcher.
+        self._library.impl(self.name, self.kernels.cuda, key, allow_override=True)
 
     def _below_autograd(self, *args: object) -> Any:
         """The op's outputs at this level without derivatives of this level.

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from . import torch_private as private
-from .operator import Derivatives, Operator
+from .operator import Derivatives, Shortcut
 from .records import Grads, Record, new
 
 Saved = TypeVar("Saved", bound=tuple[Any, ...])
@@ -53,7 +53,7 @@ class Rules(Derivatives, Generic[Saved]):
     jvp: Callable[[Record, Record], Tangents]
     non_differentiable: tuple[str, ...] = ()
 
-    def around(self, op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
+    def around(self, op: Shortcut[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
         """`apply` of an autograd function with these rules."""
         # A function of torch's usual kind would serve all open levels at once, and the dispatcher would serve the outer
         # ones again.
@@ -73,7 +73,7 @@ class Rules(Derivatives, Generic[Saved]):
 
 
 def _forward_member(
-    rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], values: Callable[..., Any], single_level: bool
+    rules: Rules[Any], op: Shortcut[*tuple[Any, ...], Any], values: Callable[..., Any], single_level: bool
 ) -> Callable[..., Any]:
     """`forward` of an autograd function. It runs at every differentiable call, and its names are local for speed."""
     save, arguments, named_outputs, tensors = rules.save, op.argument_record, op.output_record, op.tensors
@@ -117,7 +117,7 @@ def _tensor_fields(saved: Any) -> int:
     return sum(are)
 
 
-def _backward_member(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], single_level: bool) -> Callable[..., Any]:
+def _backward_member(rules: Rules[Any], op: Shortcut[*tuple[Any, ...], Any], single_level: bool) -> Callable[..., Any]:
     rule, arguments, named_outputs = rules.backward, op.argument_record, op.output_record
     names = op.argument_names
     position = {name: i for i, name in enumerate(names)}
@@ -148,7 +148,7 @@ def _backward_member(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any], sin
     return backward
 
 
-def _jvp_member(rules: Rules[Any], op: Operator[*tuple[Any, ...], Any]) -> Callable[..., Any]:
+def _jvp_member(rules: Rules[Any], op: Shortcut[*tuple[Any, ...], Any]) -> Callable[..., Any]:
     """`jvp`; under functorch with this level's tangents off the arguments, and outer levels live (rule 2)."""
 
     def jvp(ctx: Any, *tangents: Any) -> Any:

@@ -83,6 +83,7 @@ forward_ad_enabled: Callable[[bool], AbstractContextManager[None]] = _private(
 transforms_active: Callable[[], bool] = _private("torch._C._are_functorch_transforms_active")
 dispatch_mode_count: Callable[[], int] = _private("torch._C._len_torch_dispatch_stack")
 _private("torch.autograd.forward_ad._current_level")
+is_alias_of: Callable[[Tensor, Tensor], bool] = _private("torch._C._is_alias_of")
 _private("torch.compiler._is_compiling_flag")
 for _name in ("to_save", "materialize_grads", "non_differentiable"):
     _private(f"torch._C._FunctionBase.{_name}")

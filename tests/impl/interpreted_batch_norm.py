@@ -21,8 +21,12 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from opassay.impl.gpu import launching  # noqa: E402
-from opassay.impl.norms import operators  # noqa: E402
+from opassay.impl.norms import operators, running  # noqa: E402
+from opassay.impl.norms.kernels_cpu import batch_norm as batch_cpu  # noqa: E402
+from opassay.impl.norms.kernels_cuda import batch_norm as batch_cuda  # noqa: E402
 from opassay.impl.norms.layout import memory_format  # noqa: E402
+from opassay.impl.norms.running import Running, updating  # noqa: E402
+from opassay.oracles.violation import Violation  # noqa: E402
 
 SEED = 20_26
 LAST: Any = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -41,6 +45,8 @@ SHAPES = {
     "volume, channels last": (2, 3, 4, 8, 8),
 }
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+
+ON_CPU = updating(batch_cpu.batch_norm_training)
 
 
 def checkered(samples: int, channels: int, positions: int, draw: torch.Generator) -> Tensor:
@@ -168,9 +174,81 @@ def alone(name: str) -> list[str]:
     ]  # fmt: skip
 
 
+def updates(dtype: torch.dtype) -> dict[str, bool]:
+    """Of every case of running statistics: whether both have the bits that `update` writes from the moments."""
+    found = {}
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    for name in ("within a tile", "a few rows", "long lines", "many rows", "volume, channels last"):
+        case = Case(name, dtype)
+        *_, weight, bias, _, _ = case.given
+        draw = torch.Generator().manual_seed(SEED)
+        for momentum in (0.1, 0.0, 1.0, 1):
+            for kind in {wide, dtype}:
+                given = [torch.rand(case.mean.shape, generator=draw, dtype=torch.float64).to(kind) for _ in range(2)]
+                ours, theirs = ([t.clone() for t in given] for _ in range(2))
+                version = ours[0]._version
+                x, before = case.x, MACHINE.book.launches.total()
+                out, mean, _ = operators.batch_norm_training_and_update(
+                    x, weight, bias, 0.0, Running(ours[0], ours[1], momentum)
+                )
+                launched = MACHINE.book.launches.total() - before
+                running.update(*theirs, *case.moments.unbind(), momentum)
+                bits = all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+                key = f"{name}, {kind}, momentum {momentum!r}"
+                found[f"{key}: bits"] = bits and _equal(out, case.out) and _equal(mean, case.mean)
+                found[f"{key}: launches"] = launched == (1 if name in ("within a tile", "a few rows") else 3)
+                found[f"{key}: torch knows of the write"] = ours[0]._version > version
+    return found
+
+
+def shared() -> dict[str, bool]:
+    """Of every way in which a running statistic shares memory: whether the results are those of training, then update.
+
+    The CPU's kernels, which update at the end, are the measure: sums of these numbers are exact.
+    """
+    found = {}
+    case = Case("a few rows", torch.float32)
+    *_, weight, bias, _, _ = case.given
+    for name in ("apart", "mean is var", "mean is weight", "var is bias", "every other", "mean in the input"):
+        results = []
+        for kernel in (operators.batch_norm_training_and_update.kernels.cuda, ON_CPU):
+            x, w, b = case.x.clone(), weight.clone(), bias.clone()
+            mean, var = torch.linspace(0, 1, 2 * len(w)).view(2, -1).clone().unbind()
+            mean, var = mean.clone(), var.clone()
+            match name:
+                case "mean is var":
+                    var = mean
+                case "mean is weight":
+                    mean = w
+                case "var is bias":
+                    var = b
+                case "every other":
+                    mean = torch.ones(2 * len(w))[::2]
+                case "mean in the input":
+                    mean = x[3]
+            try:
+                outputs = kernel(x, w, b, 0.0, Running(mean, var, 0.25))
+            except Violation:
+                break
+            results.append([*outputs, x, w, b, mean, var])
+        found[name] = len(results) == 2 and all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    return found
+
+
+def unasked() -> dict[str, bool]:
+    """The same of host code that always has a kernel write the running statistics."""
+    told, batch_cuda.in_place = batch_cuda.in_place, lambda *_: True
+    try:
+        return shared()
+    finally:
+        batch_cuda.in_place = told
+
+
 def main() -> None:
     found = {f"{name}, {dtype}": results(name, dtype) for name in SHAPES for dtype in DTYPES}
     print(json.dumps({"results": found, "alone": {name: alone(name) for name in ("many rows", "volume, channels last")},
+                      "updates": {str(dtype): updates(dtype) for dtype in DTYPES}, "shared": shared(),
+                      "shared and not asked about": unasked(),
                       "fallbacks": sum(launching.fallbacks.values())}))  # fmt: skip
 
 

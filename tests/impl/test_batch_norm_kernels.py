@@ -72,6 +72,28 @@ def test_launches(interpreted: dict[str, Any], case: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", SIZES)
+def test_running_statistics_are_written_by_the_kernel_that_has_the_moments(
+    interpreted: dict[str, Any], dtype: str
+) -> None:
+    found = interpreted["updates"][dtype]
+    assert len(found) >= 60
+    assert [case for case, right in found.items() if not right] == []
+
+
+def test_running_statistics_that_share_memory_with_what_is_read_are_updated_at_the_end(
+    interpreted: dict[str, Any],
+) -> None:
+    found = interpreted["shared"]
+    assert len(found) == 6
+    assert [case for case, right in found.items() if not right] == []
+    # Had the host code not asked, the results would be others, or the machine would end the launch.
+    unasked = interpreted["shared and not asked about"]
+    assert [case for case, right in unasked.items() if not right] == [
+        "mean is var", "mean is weight", "var is bias", "every other"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", SIZES)
 def test_no_more_is_moved_than_must_be(interpreted: dict[str, Any], dtype: str) -> None:
     """Of long lines, whose statistics and partial results are little beside them: within 1 %."""
     size = CASES["long lines"][0] * SIZES[dtype]

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from ...gpu.blocks import ceil_div, power_of_two, warps
-from ...gpu.launching import as_operand, empty, launch, served
+from ...gpu.launching import Prepared, as_operand, by_triton, empty
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import batch_norm as cpu
 from ..kernels_cpu.batch_norm import MaskedOutputs
 from ..layout import memory_format
+from ..running import Running, Statistics, in_place, updating
 
 #: Elements of the largest tile, by operands that a program holds: one forward, two backward.
 _ALONG_LINES = {1: 8192, 2: 4096}
@@ -107,40 +108,127 @@ def cut_of(shape: torch.Size, last: bool, double: bool, operands: int) -> Cut:
     )
 
 
+class Forward(NamedTuple):
+    """What a training forward launches, in order: `whole` alone, or the other three.
+
+    Attributes:
+        partial: the shape of what the first of three launches leaves, None for one launch.
+        statistic: the shape of a statistic. wide: the dtype of sums.
+    """
+
+    partial: tuple[int, int, int] | None
+    statistic: tuple[int]
+    wide: torch.dtype
+    whole: Prepared
+    moments: Prepared
+    combine: Prepared
+    apply: Prepared
+
+
+@functools.lru_cache(maxsize=8192)
+def _forward(shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype, eps: float) -> Forward:
+    """The launches of a training forward.
+
+    Args:
+        shape, wanted, dtype: of the input. eps: added to the variance.
+    """
+    from ..kernels_triton import batch_norm as texts
+
+    wide, cut = compute_dtype(dtype), cut_of(shape, wanted is not torch.contiguous_format, dtype is torch.float64, 1)
+    samples, lines, length, over, _ = cut.extents
+    count, less, added = (as_operand(float(value), wide) for value in (cut.elements, cut.elements - 1, eps))
+    results = cut.pieces * lines
+    extents = (cut.channels, cut.each, cut.pieces, samples, length, over, results)
+    combined = {**cut.parts, "SAMPLES": cut.constants["SAMPLES"], "POSITIONS": cut.constants["POSITIONS"]}
+    last = (count, less, added)
+    return Forward(
+        None if cut.whole else (2, cut.pieces, lines), (cut.channels,), wide,
+        Prepared(texts.batch_norm_whole, cut.tiles, (*cut.extents, *last), cut.constants, cut.warps),
+        Prepared(texts.batch_norm_moments, cut.tiles, (*cut.extents, results), cut.constants, cut.warps),
+        Prepared(texts.batch_norm_combine, cut.combining, (*extents, *last), combined, _COMBINING_WARPS),
+        _apply(cut, False, added),
+    )  # fmt: skip
+
+
+def _apply(cut: Cut, constant: bool, eps: float | int) -> Prepared:
+    """The launch that normalises, by statistics that may be constants, an input of some cut."""
+    from ..kernels_triton import batch_norm as texts
+
+    constants = {"CONSTANT": constant, **cut.constants}
+    return Prepared(texts.batch_norm_apply, cut.tiles, (*cut.extents, cut.each, eps), constants, cut.warps)
+
+
+@by_triton("batch_norm_training", cpu.batch_norm_training)
 def batch_norm_training(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(out, mean, invstd, moments): moments (2, C) are mean and unbiased variance, for the running statistics.
+    """(out, mean, invstd, moments): moments (2, C) are mean and unbiased variance, for the running statistics."""
+    if not x.numel():
+        return cpu.batch_norm_training(x, weight, bias, eps)
+    moments = empty((2, x.shape[1]), compute_dtype(x.dtype), x.device)
+    return *_train(x, weight, bias, eps, (moments, None, None, 0.0, 0.0)), moments
+
+
+@by_triton("batch_norm_training with running statistics", updating(cpu.batch_norm_training))
+def batch_norm_training_and_update(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, running: Running
+) -> Statistics:
+    """(out, mean, invstd), and the running statistics are written by the kernel that has the moments.
 
     Args:
-        x, weight, bias, eps: as for the CPU's.
+        x, weight, bias, eps: as for the CPU's. running: what is updated.
     """
-    if not x.numel() or not served("batch_norm_training"):
-        return cpu.batch_norm_training(x, weight, bias, eps)
-    from ..kernels_triton import batch_norm as texts
+    if not (x.numel() and in_place(running, x, weight, bias)):
+        return updating(batch_norm_training)(x, weight, bias, eps, running)
+    mean, var, momentum = running
+    wide = compute_dtype(x.dtype)
+    factors = as_operand(1.0 - momentum, wide), as_operand(float(momentum), wide)
+    outputs = _train(x, weight, bias, eps, (None, mean, var, *factors))
+    # torch sees no write of a kernel. A graph that has kept a statistic must find that it was written since.
+    torch.autograd.graph.increment_version((mean, var))
+    return outputs
 
-    wide, wanted = compute_dtype(x.dtype), memory_format(x)
-    cut = _cut(x, wanted, 1)
+
+def _train(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, moved: tuple[object, ...]) -> Statistics:
+    """(out, mean, invstd).
+
+    Args:
+        x, weight, bias, eps: as for the CPU's. moved: the moments to fill, or the running statistics and their factors.
+    """
+    wanted = memory_format(x)
+    partial, statistic, wide, whole, moments, combine, apply = _forward(x.shape, wanted, x.dtype, eps)
+    device = x.device
     x, out = x.contiguous(memory_format=wanted), _output(x, wanted)
-    mean, invstd, moments = (_wide(x, *shape, cut.channels) for shape in ((), (), (2,)))
-    numbers = [as_operand(value, wide) for value in (float(cut.elements), float(cut.elements - 1), eps)]
-    weight, bias = _dense(weight), _dense(bias)
-    if cut.whole:
-        operands: tuple[object, ...] = (x, weight, bias, out, mean, invstd, moments, *cut.extents, *numbers)
-        launch(texts.batch_norm_whole, cut.tiles, operands, cut.constants, cut.warps)
-        return out, mean, invstd, moments
-    sums, squares = (_wide(x, cut.pieces, cut.extents[1]) for _ in range(2))
-    launch(texts.batch_norm_moments, cut.tiles, (x, sums, squares, *cut.extents), cut.constants, cut.warps)
-    samples, _, length, over, _ = cut.extents
-    extents = (cut.channels, cut.each, cut.pieces, samples, length, over)
-    tile = {name: cut.constants[name] for name in ("SAMPLES", "POSITIONS")}
-    operands = (sums, squares, mean, invstd, moments, *extents, *numbers)
-    launch(texts.batch_norm_combine, cut.combining, operands, {**cut.parts, **tile}, _COMBINING_WARPS)
-    operands = (x, mean, invstd, weight, bias, out, *cut.extents, cut.each, numbers[2])
-    launch(texts.batch_norm_apply, cut.tiles, operands, {"CONSTANT": False, **cut.constants}, cut.warps)
-    return out, mean, invstd, moments
+    mean, invstd = empty(statistic, wide, device), empty(statistic, wide, device)
+    if weight is not None:
+        weight = weight.contiguous()
+    if bias is not None:
+        bias = bias.contiguous()
+    if partial is None:
+        whole.run(x, weight, bias, out, mean, invstd, *moved)
+        return out, mean, invstd
+    sums = empty(partial, wide, device)
+    moments.run(x, sums)
+    combine.run(sums, mean, invstd, *moved)
+    apply.run(x, mean, invstd, weight, bias, out)
+    return out, mean, invstd
 
 
+@functools.lru_cache(maxsize=8192)
+def _evaluation(shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype, eps: float) -> Prepared:
+    """The launch by constant statistics.
+
+    Args:
+        shape, wanted, dtype: of the input. eps: added to the variance.
+    """
+    return _apply(
+        cut_of(shape, wanted is not torch.contiguous_format, dtype is torch.float64, 1),
+        True,
+        as_operand(float(eps), compute_dtype(dtype)),
+    )
+
+
+@by_triton("batch_norm_evaluation", cpu.batch_norm_evaluation)
 def batch_norm_evaluation(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, eps: float
 ) -> Tensor:
@@ -149,26 +237,59 @@ def batch_norm_evaluation(
     Args:
         x, weight, bias, running_mean, running_var, eps: as for the CPU's.
     """
-    if not x.numel() or not served("batch_norm_evaluation"):
+    if not x.numel():
         return cpu.batch_norm_evaluation(x, weight, bias, running_mean, running_var, eps)
-    from ..kernels_triton import batch_norm as texts
-
     wanted = memory_format(x)
-    cut = _cut(x, wanted, 1)
     x, out = x.contiguous(memory_format=wanted), _output(x, wanted)
     parameters = [_dense(t) for t in (running_mean, running_var, weight, bias)]
-    operands: tuple[object, ...] = (
-        x,
-        *parameters,
-        out,
-        *cut.extents,
-        cut.each,
-        as_operand(eps, compute_dtype(x.dtype)),
-    )
-    launch(texts.batch_norm_apply, cut.tiles, operands, {"CONSTANT": True, **cut.constants}, cut.warps)
+    _evaluation(x.shape, wanted, x.dtype, eps).run(x, *parameters, out)
     return out
 
 
+class Backward(NamedTuple):
+    """What a backward launches: `whole` alone, or sums of tiles, those of channels, and d_input from these.
+
+    Attributes:
+        partial: the shape of what tiles leave, None for one launch. combined: that of sums of channels.
+        wide: the dtype of sums.
+    """
+
+    partial: tuple[int, int] | None
+    combined: tuple[int, int]
+    wide: torch.dtype
+    whole: Prepared
+    sums: Prepared
+    combine: Prepared
+    apply: Prepared
+
+
+@functools.lru_cache(maxsize=8192)
+def _backward(shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype, eps: float | None) -> Backward:
+    """The launches of a backward.
+
+    Args:
+        shape, wanted, dtype: of the input. eps: where statistics are constants, else None.
+    """
+    from ..kernels_triton import batch_norm_backward as texts
+
+    wide, cut = compute_dtype(dtype), cut_of(shape, wanted is not torch.contiguous_format, dtype is torch.float64, 2)
+    count = as_operand(float(cut.elements), wide)
+    given = count if eps is None else as_operand(float(eps), wide)
+    constants = {"CONSTANT": eps is not None, **cut.constants}
+    extents = (*cut.extents, cut.each, cut.channels, count)
+    return Backward(
+        None if cut.whole and eps is None else (cut.pieces, cut.extents[1]), (2, cut.channels), wide,
+        Prepared(texts.batch_norm_backward_whole, cut.tiles, (*cut.extents, count), cut.constants, cut.warps),
+        Prepared(texts.batch_norm_backward_sums, cut.tiles, (*cut.extents, cut.each, given), constants, cut.warps),
+        Prepared(
+            texts.batch_norm_backward_combine, cut.combining, (cut.channels, cut.each, cut.pieces), cut.parts,
+            _COMBINING_WARPS,
+        ),
+        Prepared(texts.batch_norm_backward_apply, cut.tiles, extents, cut.constants, cut.warps),
+    )  # fmt: skip
+
+
+@by_triton("batch_norm_backward", cpu.batch_norm_backward)
 def batch_norm_backward(
     grad_out: Tensor,
     grad_mean: Tensor | None,
@@ -188,36 +309,32 @@ def batch_norm_backward(
         grad_out, grad_mean, grad_invstd, x, mean, invstd, weight: as for the CPU's.
         weight_dtype, bias_dtype, eps, output_mask: as for the CPU's.
     """
-    if not x.numel() or not served("batch_norm_backward"):
+    if not x.numel():
         return cpu.batch_norm_backward(
             grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, eps, output_mask
         )
     if not any(output_mask):
         return None, None, None
-    from ..kernels_triton import batch_norm_backward as texts
-
     wanted = memory_format(x)
-    cut = _cut(x, wanted, 2)
+    partial, combined, wide, whole, sums, combine, apply = _backward(x.shape, wanted, x.dtype, None)
     grad_out, x = grad_out.contiguous(memory_format=wanted), x.contiguous(memory_format=wanted)
     outputs = d_input, d_weight, d_bias = _gradients(x, wanted, (weight_dtype, bias_dtype), output_mask)
-    mean, invstd = mean.contiguous(), invstd.contiguous()
+    given = (grad_out, x, mean.contiguous(), invstd.contiguous())
     factors = (_dense(weight), _dense(grad_mean), _dense(grad_invstd))
-    count = as_operand(float(cut.elements), compute_dtype(x.dtype))
-    if cut.whole:
-        operands: tuple[object, ...] = (grad_out, x, mean, invstd, *factors, *outputs, *cut.extents, count)
-        launch(texts.batch_norm_backward_whole, cut.tiles, operands, cut.constants, cut.warps)
+    if partial is None:
+        whole.run(*given, *factors, *outputs)
         return outputs
-    parts = _parts(x, cut, d_input is not None or d_weight is not None)
-    operands = (grad_out, x, mean, invstd, None, None, *parts, *cut.extents, cut.each, count)
-    launch(texts.batch_norm_backward_sums, cut.tiles, operands, {"CONSTANT": False, **cut.constants}, cut.warps)
-    sums = None if d_input is None else _wide(x, 2, cut.channels)
-    _combine(cut, (*parts, sums, d_weight, d_bias))
+    products = d_input is not None or d_weight is not None
+    parts = empty(partial, wide, x.device), empty(partial, wide, x.device) if products else None
+    sums.run(*given, None, None, *parts)
+    of_channels = None if d_input is None else empty(combined, wide, x.device)
+    combine.run(*parts, of_channels, d_weight, d_bias)
     if d_input is not None:
-        operands = (grad_out, x, mean, invstd, sums, *factors, d_input, *cut.extents, cut.each, cut.channels, count)
-        launch(texts.batch_norm_backward_apply, cut.tiles, operands, cut.constants, cut.warps)
+        apply.run(*given, of_channels, *factors, d_input)
     return outputs
 
 
+@by_triton("batch_norm_evaluation_backward", cpu.batch_norm_evaluation_backward)
 def batch_norm_evaluation_backward(
     grad_out: Tensor,
     x: Tensor,
@@ -235,58 +352,27 @@ def batch_norm_evaluation_backward(
         grad_out, x, running_mean, running_var, weight: as for the CPU's.
         weight_dtype, bias_dtype, eps, output_mask: as for the CPU's.
     """
-    if not x.numel() or not served("batch_norm_evaluation_backward"):
+    if not x.numel():
         return cpu.batch_norm_evaluation_backward(
             grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask
         )
     if not any(output_mask):
         return None, None, None
-    from ..kernels_triton import batch_norm_backward as texts
-
     wanted = memory_format(x)
-    cut = _cut(x, wanted, 2)
+    partial, _, wide, _, sums, combine, _ = _backward(x.shape, wanted, x.dtype, eps)
+    assert partial is not None
     grad_out, x = grad_out.contiguous(memory_format=wanted), x.contiguous(memory_format=wanted)
     outputs = d_input, d_weight, d_bias = _gradients(x, wanted, (weight_dtype, bias_dtype), output_mask)
     summed = d_weight is not None or d_bias is not None
-    parts = _parts(x, cut, d_weight is not None) if summed else (None, None)
-    operands: tuple[object, ...] = (
-        grad_out, x, running_mean.contiguous(), running_var.contiguous(), _dense(weight), d_input, *parts,
-        *cut.extents, cut.each, as_operand(eps, compute_dtype(x.dtype)),
-    )  # fmt: skip
-    launch(texts.batch_norm_backward_sums, cut.tiles, operands, {"CONSTANT": True, **cut.constants}, cut.warps)
+    parts = [empty(partial, wide, x.device) if needed else None for needed in (summed, d_weight is not None)]
+    sums.run(grad_out, x, running_mean.contiguous(), running_var.contiguous(), _dense(weight), d_input, *parts)
     if summed:
-        _combine(cut, (*parts, None, d_weight, d_bias))
+        combine.run(*parts, None, d_weight, d_bias)
     return outputs
-
-
-def _combine(cut: Cut, tensors: tuple[Tensor | None, ...]) -> None:
-    """Sums of channels from those of pieces.
-
-    Args:
-        cut: the tensor's. tensors: the kernel's first operands.
-    """
-    from ..kernels_triton import batch_norm_backward as texts
-
-    operands: tuple[object, ...] = (*tensors, cut.channels, cut.each, cut.pieces)
-    launch(texts.batch_norm_backward_combine, cut.combining, operands, cut.parts, _COMBINING_WARPS)
-
-
-def _cut(x: Tensor, wanted: torch.memory_format, operands: int) -> Cut:
-    return cut_of(x.shape, wanted is not torch.contiguous_format, x.dtype is torch.float64, operands)
 
 
 def _dense(t: Tensor | None) -> Tensor | None:
     return None if t is None else t.contiguous()
-
-
-def _wide(x: Tensor, *shape: int) -> Tensor:
-    """A tensor in the dtype of the sums."""
-    return empty(shape, compute_dtype(x.dtype), x.device)
-
-
-def _parts(x: Tensor, cut: Cut, products: bool) -> tuple[Tensor, Tensor | None]:
-    """Sums of g and, where these are wanted, of g xh, of every piece of a line."""
-    return _wide(x, cut.pieces, cut.extents[1]), _wide(x, cut.pieces, cut.extents[1]) if products else None
 
 
 def _output(x: Tensor, wanted: torch.memory_format) -> Tensor:

@@ -66,53 +66,73 @@ def affine(normalized, W, B, channel, there, ACC: tl.constexpr):
 
 
 @triton.jit
-def store_statistics(MEAN, INVSTD, MOMENTS, channel, there, channels, mean, squares, count, less, eps):
-    """What a training forward returns beside its output.
+def _move(RUNNING, channel, there, moment, keep, share, ACC: tl.constexpr):
+    """RUNNING = keep RUNNING + share moment, in two roundings and one to its dtype, as `running.update` has it."""
+    kept = tl.load(RUNNING + channel, mask=there, other=0.0).to(ACC) * number(keep, ACC)
+    moved = tl.fma(moment, number(share, ACC) + tl.zeros_like(kept), kept)
+    tl.store(RUNNING + channel, moved.to(RUNNING.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def store_statistics(
+    MEAN, INVSTD, MOMENTS, RUNNING_MEAN, RUNNING_VAR, channel, there, channels, mean, squares, keep, share, count, less,
+    eps, ACC: tl.constexpr,
+):  # fmt: skip
+    """What a training forward returns beside its output, or writes to running statistics; 1 / sqrt(variance + eps).
 
     The unbiased variance of a single element is 0 / 0, NaN.
     """
-    invstd = reciprocal_sqrt(divide(squares, count) + eps)
+    invstd = reciprocal_sqrt(divide(squares, number(count, ACC)) + number(eps, ACC))
+    unbiased = divide(squares, number(less, ACC))
     tl.store(MEAN + channel, mean, mask=there)
     tl.store(INVSTD + channel, invstd, mask=there)
-    tl.store(MOMENTS + channel, mean, mask=there)
-    tl.store(MOMENTS + channels + channel, divide(squares, less), mask=there)
+    if MOMENTS is not None:
+        tl.store(MOMENTS + channel, mean, mask=there)
+        tl.store(MOMENTS + channels + channel, unbiased, mask=there)
+    if RUNNING_MEAN is not None:
+        _move(RUNNING_MEAN, channel, there, mean, keep, share, ACC)
+        _move(RUNNING_VAR, channel, there, unbiased, keep, share, ACC)
     return invstd
 
 
-@triton.jit(do_not_specialize=["count", "less", "eps"])
+@triton.jit(do_not_specialize=["keep", "share", "count", "less", "eps"])
 def batch_norm_whole(
-    X, W, B, Y, MEAN, INVSTD, MOMENTS, samples, lines, length, over, tiles, count, less, eps,
+    X, W, B, Y, MEAN, INVSTD, MOMENTS, RUNNING_MEAN, RUNNING_VAR, keep, share,
+    samples, lines, length, over, tiles, count, less, eps,
     DOUBLE: tl.constexpr, LAST: tl.constexpr, LINES: tl.constexpr, SAMPLES: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """Statistics of the batch and output, of channels that fit into a tile."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     at, taken, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
-    n = number(count, ACC)
     x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
-    mean = divide(tl.sum(x, 1), n)
+    mean = divide(tl.sum(x, 1), number(count, ACC))
     centred = tl.where(taken, x - mean[:, None], 0.0)
     squares = tl.sum(centred * centred, 1)
     invstd = store_statistics(
-        MEAN, INVSTD, MOMENTS, line, there, lines, mean, squares, n, number(less, ACC), number(eps, ACC)
-    )
+        MEAN, INVSTD, MOMENTS, RUNNING_MEAN, RUNNING_VAR, line, there, lines, mean, squares, keep, share, count, less,
+        eps, ACC,
+    )  # fmt: skip
     y = affine(centred * invstd[:, None], W, B, line, there, ACC)
     tl.store(Y + at, y.to(Y.dtype.element_ty), mask=taken)
 
 
 @triton.jit
 def batch_norm_moments(
-    X, SUM, SQUARES, samples, lines, length, over, tiles,
+    X, PARTIAL, samples, lines, length, over, tiles, results,
     DOUBLE: tl.constexpr, LAST: tl.constexpr, LINES: tl.constexpr, SAMPLES: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
-    """Of every piece of a line, into (pieces, lines): the sum, and the squares of deviations from the piece's mean."""
+    """Of every piece of a line, into (2, pieces, lines), which has `results` elements in each half.
+
+    First stand sums, then squares of the deviations from the piece's own mean.
+    """
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     at, taken, line, there, piece = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
     x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
     total = tl.sum(x, 1)
     size = size_of(piece, samples, length, over, SAMPLES, POSITIONS).to(ACC)
     centred = tl.where(taken, x - divide(total, size)[:, None], 0.0)
-    tl.store(SUM + piece * lines + line, total, mask=there)
-    tl.store(SQUARES + piece * lines + line, tl.sum(centred * centred, 1), mask=there)
+    tl.store(PARTIAL + piece * lines + line, total, mask=there)
+    tl.store(PARTIAL + results + piece * lines + line, tl.sum(centred * centred, 1), mask=there)
 
 
 @triton.jit
@@ -124,29 +144,30 @@ def part_of(first, each, pieces, channel, channels, BLOCK: tl.constexpr):
     return at, (channel < channels)[:, None] & (piece < pieces)[None, :], piece
 
 
-@triton.jit(do_not_specialize=["count", "less", "eps"])
+@triton.jit(do_not_specialize=["keep", "share", "count", "less", "eps"])
 def batch_norm_combine(
-    SUM, SQUARES, MEAN, INVSTD, MOMENTS, channels, each, pieces, samples, length, over, count, less, eps,
+    PARTIAL, MEAN, INVSTD, MOMENTS, RUNNING_MEAN, RUNNING_VAR, keep, share,
+    channels, each, pieces, samples, length, over, results, count, less, eps,
     DOUBLE: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, SAMPLES: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """Statistics of channels from the partial results of `batch_norm_moments`."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     channel = tl.program_id(0).to(tl.int64) * CHANNELS + tl.arange(0, CHANNELS)
-    n = number(count, ACC)
     total = tl.zeros((CHANNELS, BLOCK), ACC)
     for first in range(0, pieces * each, BLOCK):
         at, taken, piece = part_of(first, each, pieces, channel, channels, BLOCK)
-        total += tl.load(SUM + at, mask=taken, other=0.0)
-    mean = divide(tl.sum(total, 1), n)
+        total += tl.load(PARTIAL + at, mask=taken, other=0.0)
+    mean = divide(tl.sum(total, 1), number(count, ACC))
     squares = tl.zeros((CHANNELS, BLOCK), ACC)
     for first in range(0, pieces * each, BLOCK):
         at, taken, piece = part_of(first, each, pieces, channel, channels, BLOCK)
         size = size_of(piece, samples, length, over, SAMPLES, POSITIONS).to(ACC)[None, :]
-        off = divide(tl.load(SUM + at, mask=taken, other=0.0), size) - mean[:, None]
-        squares += tl.where(taken, tl.load(SQUARES + at, mask=taken, other=0.0) + size * (off * off), 0.0)
+        off = divide(tl.load(PARTIAL + at, mask=taken, other=0.0), size) - mean[:, None]
+        own = tl.load(PARTIAL + results + at, mask=taken, other=0.0)
+        squares += tl.where(taken, own + size * (off * off), 0.0)
     store_statistics(
-        MEAN, INVSTD, MOMENTS, channel, channel < channels, channels, mean, tl.sum(squares, 1), n,
-        number(less, ACC), number(eps, ACC),
+        MEAN, INVSTD, MOMENTS, RUNNING_MEAN, RUNNING_VAR, channel, channel < channels, channels, mean,
+        tl.sum(squares, 1), keep, share, count, less, eps, ACC,
     )  # fmt: skip
 
 
