@@ -22,9 +22,10 @@ from torch.autograd import forward_ad
 
 from . import records
 from . import torch_private as private
-from .records import Record
+from .records import Record, new
 
 Ts = TypeVarTuple("Ts")
+Given = TypeVar("Given")
 Outputs = TypeVar("Outputs")
 
 LIBRARY = torch.library.Library("opassay", "FRAGMENT")
@@ -80,6 +81,30 @@ class Derivatives(ABC):
             level: "plain" for a call of plain tensors straight to a kernel, "autograd" for one by way of the
                 dispatcher, "functorch" for one at a level of a torch.func transform.
         """
+
+
+def taking(
+    record: Callable[[*Ts], Given],
+    cpu: Callable[[Given], Outputs],
+    cuda: Callable[[Given], Outputs],
+    fake: Callable[[Record], object],
+    autocast: tuple[tuple[str, torch.dtype], ...] = (),
+) -> Kernels[*Ts, Outputs]:
+    """`Kernels` of an op of many arguments, which are declared once for all devices.
+
+    Args:
+        record: a NamedTuple of the arguments in the schema's order.
+        cpu, cuda: one such record in, the op's outputs out.
+        fake, autocast: as for `Kernels`.
+    """
+
+    def on_cpu(*args: *Ts) -> Outputs:
+        return cpu(new(record, args))
+
+    def on_cuda(*args: *Ts) -> Outputs:
+        return cuda(new(record, args))
+
+    return Kernels(on_cpu, on_cuda, fake, autocast)
 
 
 VmapRule = Callable[[Any, int, Record, Record], tuple[Any, Any]]

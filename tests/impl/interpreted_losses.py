@@ -19,14 +19,21 @@ from torch import Tensor
 
 from opassay import impl
 from opassay.impl.gpu import launching
-from opassay.impl.losses.cross_entropy import kernels_cuda as entropy
+from opassay.impl.losses.cross_entropy import rules as entropy_rules
+from opassay.impl.losses.cross_entropy.kernels_cpu import SmoothedLoss, SmoothedLossBackward
 from opassay.impl.losses.nll_loss import kernels_cuda as likelihood
-from opassay.impl.losses.nll_loss.kernels_cpu import MEAN, NONE, SUM
+from opassay.impl.losses.nll_loss import rules as likelihood_rules
+from opassay.impl.losses.nll_loss.kernels_cpu import MEAN, NONE, SUM, Loss, LossBackward
 from tests.impl.launch_recorder import recorded
 
 VOCABULARY = 1 << 17
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 CASES: dict[str, Callable[[], None]] = {}
+
+nll_loss, cross_entropy = likelihood_rules.nll_loss.kernels.cuda, entropy_rules.cross_entropy.kernels.cuda
+nll_loss_backward = likelihood_rules.nll_loss_backward.kernels.cuda
+cross_entropy_backward = entropy_rules.cross_entropy_backward.kernels.cuda
+total_weight = likelihood.total_weight
 
 
 def case(function: Callable[[], None]) -> Callable[[], None]:
@@ -60,7 +67,7 @@ def rows_of_a_vocabulary() -> None:
         d = torch.zeros(3, VOCABULARY, dtype=torch.float64)
         d[:, high] = 1 / 1024
         d.scatter_add_(1, target[:, None], -torch.ones(3, 1).double())
-        found = entropy.cross_entropy_backward(torch.ones(3, dtype=dtype), x, target, None, -100, 0.0, 0)
+        found = cross_entropy_backward(torch.ones(3, dtype=dtype), x, target, None, -100, 0.0, 0)
         assert torch.equal(found, d.to(dtype))
 
 
@@ -118,15 +125,15 @@ def launches_per_call() -> None:
         x, target = torch.zeros(rows, 3), torch.ones(rows, dtype=torch.int64)
         for reduction in (NONE, MEAN, SUM):
             with recorded() as found:
-                likelihood.nll_loss(x, target, None, reduction, -100, 0)
+                nll_loss(x, target, None, reduction, -100, 0)
             assert found.launches == {"nll_loss_forward": 1} | (more if reduction else {}), found.launches
             with recorded() as found:
-                entropy.cross_entropy(x, target, None, reduction, -100, 0.1, 0)
+                cross_entropy(x, target, None, reduction, -100, 0.1, 0)
             sums = {"nll_loss_forward": 1} | more if reduction else {}
             assert found.launches == {"cross_entropy_forward": 1} | sums, found.launches
         with recorded() as found:
-            likelihood.nll_loss_backward(g, target, None, 3, -100, 0, torch.float32)
-            entropy.cross_entropy_backward(g, x, target, None, -100, 0.1, 0)
+            nll_loss_backward(g, target, None, 3, -100, 0, torch.float32)
+            cross_entropy_backward(g, x, target, None, -100, 0.1, 0)
         assert found.launches == {"nll_loss_backward": 1, "cross_entropy_backward": 1}
 
 
@@ -153,17 +160,17 @@ def bytes_that_must_move() -> None:
         if reads == 2:
             forward, backward = f"{forward}_long", f"{backward}_long"
         before = traffic(forward)
-        entropy.cross_entropy(x, target, None, NONE, -100, 0.0, 0)
+        cross_entropy(x, target, None, NONE, -100, 0.0, 0)
         loaded, stored = (now - then for now, then in zip(traffic(forward), before, strict=True))
         # Per row a target; where the row does not fit its logit once more; and its loss and a flag are stored.
         assert loaded <= x.numel() * 4 + 2 * (8 + 4), loaded
         assert stored == 2 * (4 + 4)
         before = traffic(backward)
-        entropy.cross_entropy_backward(torch.ones(2), x, target, None, -100, 0.0, 0)
+        cross_entropy_backward(torch.ones(2), x, target, None, -100, 0.0, 0)
         loaded, stored = (now - then for now, then in zip(traffic(backward), before, strict=True))
         assert (loaded, stored) == (reads * x.numel() * 4 + 2 * (8 + 4), x.numel() * 4 + 2 * 4)
         before = traffic("nll_loss_backward")
-        likelihood.nll_loss_backward(torch.ones(2), target, None, classes, -100, 0, torch.float32)
+        nll_loss_backward(torch.ones(2), target, None, classes, -100, 0, torch.float32)
         loaded, stored = (now - then for now, then in zip(traffic("nll_loss_backward"), before, strict=True))
         assert (loaded, stored) == (2 * (8 + 4), x.numel() * 4 + 2 * 4)
 
@@ -183,12 +190,12 @@ def a_wrong_target_is_an_error_everywhere() -> None:
             target = torch.zeros(shape[:1] + shape[2:], dtype=torch.int64)
             target.view(-1)[-1] = wrong
             for reduction in (NONE, MEAN, SUM):
-                require_error(wrong, likelihood.nll_loss, x, target, None, reduction, -100, 0)
-                require_error(wrong, entropy.cross_entropy, x, target, None, reduction, -100, 0.5, 0)
+                require_error(wrong, nll_loss, x, target, None, reduction, -100, 0)
+                require_error(wrong, cross_entropy, x, target, None, reduction, -100, 0.5, 0)
             g = torch.ones(())
-            require_error(wrong, likelihood.nll_loss_backward, g, target, None, shape[1], -100, 0, torch.float32)
-            require_error(wrong, entropy.cross_entropy_backward, g, x, target, None, -100, 0.5, 0)
-            require_error(wrong, likelihood.total_weight, torch.ones(shape[1]), target, -100, 0)
+            require_error(wrong, nll_loss_backward, g, target, None, shape[1], -100, 0, torch.float32)
+            require_error(wrong, cross_entropy_backward, g, x, target, None, -100, 0.5, 0)
+            require_error(wrong, total_weight, torch.ones(shape[1]), target, -100, 0)
 
 
 def require_error(wrong: int, kernel: Callable[..., Any], *args: Any) -> None:
@@ -204,10 +211,10 @@ def a_wrong_target_is_nan_while_a_graph_is_captured() -> None:
     told, likelihood._captured = likelihood._captured, lambda t: True
     try:
         for out in (
-            likelihood.nll_loss(x, target, None, NONE, -100, 0)[0],
-            entropy.cross_entropy(x, target, None, NONE, -100, 0.0, 0)[0],
-            likelihood.nll_loss_backward(torch.ones(3), target, None, 4, -100, 0, torch.float32)[:, 0],
-            entropy.cross_entropy_backward(torch.ones(3), x, target, None, -100, 0.0, 0)[:, 0],
+            nll_loss(x, target, None, NONE, -100, 0)[0],
+            cross_entropy(x, target, None, NONE, -100, 0.0, 0)[0],
+            nll_loss_backward(torch.ones(3), target, None, 4, -100, 0, torch.float32)[:, 0],
+            cross_entropy_backward(torch.ones(3), x, target, None, -100, 0.0, 0)[:, 0],
         ):
             assert out.isnan().tolist() == [False, True, False], out
             assert float(out[2]) == 0.0
@@ -227,8 +234,8 @@ def a_row_has_its_bits_anywhere() -> None:
         weight, g = torch.rand(classes, generator=generator), torch.rand(5, generator=generator)
 
         def both(x: Tensor, target: Tensor, g: Tensor, weight: Tensor = weight, ndim: int = 0) -> tuple[Tensor, Tensor]:
-            loss = entropy.cross_entropy(x, target, weight, NONE, -100, 0.1, ndim)[0]
-            return loss, entropy.cross_entropy_backward(g, x, target, weight, -100, 0.1, ndim)
+            loss = cross_entropy(x, target, weight, NONE, -100, 0.1, ndim)[0]
+            return loss, cross_entropy_backward(g, x, target, weight, -100, 0.1, ndim)
 
         whole = both(x, target, g)
         batched = both(x, target, g, ndim=1)
@@ -237,8 +244,8 @@ def a_row_has_its_bits_anywhere() -> None:
             for found, other, one in zip(whole, batched, alone, strict=True):
                 assert torch.equal(found[i], one[0])
                 assert torch.equal(other[i], one[0])
-        summed = likelihood.nll_loss(x.expand(3, 5, classes), target.expand(3, 5), weight, MEAN, -100, 1)[0]
-        assert torch.equal(summed, likelihood.nll_loss(x, target, weight, MEAN, -100, 0)[0].expand(3))
+        summed = nll_loss(x.expand(3, 5, classes), target.expand(3, 5), weight, MEAN, -100, 1)[0]
+        assert torch.equal(summed, nll_loss(x, target, weight, MEAN, -100, 0)[0].expand(3))
 
 
 @case
@@ -253,17 +260,17 @@ def any_strides() -> None:
         wide,
     ):
         assert layout.stride() != x.stride()
-        assert torch.equal(likelihood.nll_loss(layout, target, None, NONE, -100, 0)[0], -picked(x, target))
-        found = entropy.cross_entropy(layout, target, None, NONE, -100, 0.0, 0)[0]
+        assert torch.equal(nll_loss(layout, target, None, NONE, -100, 0)[0], -picked(x, target))
+        found = cross_entropy(layout, target, None, NONE, -100, 0.0, 0)[0]
         # Two ways to sum five exponentials in (0, 1], each within 5 roundings and 2 ulp of exp.
-        given = entropy.cross_entropy(x, target, None, NONE, -100, 0.0, 0)[0]
+        given = cross_entropy(x, target, None, NONE, -100, 0.0, 0)[0]
         assert (found - given).abs().max() <= 2 * 9 * 2.0**-24 * given.abs().max()
         g = torch.ones(())
-        d = entropy.cross_entropy_backward(g, layout, target, None, -100, 0.0, 0)
+        d = cross_entropy_backward(g, layout, target, None, -100, 0.0, 0)
         assert d.is_contiguous()
-        assert torch.equal(d, entropy.cross_entropy_backward(g, x, target, None, -100, 0.0, 0))
+        assert torch.equal(d, cross_entropy_backward(g, x, target, None, -100, 0.0, 0))
     row = x[0, :, 0, 0].expand(6, 5).t()
-    assert torch.equal(likelihood.nll_loss(row, torch.zeros(5).long(), None, NONE, -100, 0)[0], -row[:, 0])
+    assert torch.equal(nll_loss(row, torch.zeros(5).long(), None, NONE, -100, 0)[0], -row[:, 0])
 
 
 def picked(x: Tensor, target: Tensor) -> Tensor:
@@ -275,7 +282,7 @@ def picked(x: Tensor, target: Tensor) -> Tensor:
 def many_positions() -> None:
     """Programs that go over several blocks, and a last one that has fewer: sums of integers are exact."""
     most, likelihood._PARTS = likelihood._PARTS, 3
-    likelihood._sums_plan.cache_clear()
+    likelihood._sums.cache_clear()
     likelihood.split.cache_clear()
     try:
         for count in (1025, 3000, 3072, 3073, 9001):
@@ -287,13 +294,13 @@ def many_positions() -> None:
             counted = target >= 0
             hits = w[target[counted]]
             exact = -(x[counted, target[counted]] * hits).sum()
-            out, total = likelihood.nll_loss(x, target, w, SUM, -100, 0)
+            out, total = nll_loss(x, target, w, SUM, -100, 0)
             assert (float(out), float(total)) == (float(exact), float(hits.sum())), count
-            assert float(likelihood.total_weight(w, target, -100, 0)) == float(hits.sum())
-            assert float(likelihood.nll_loss(x, target, None, SUM, -100, 0)[1]) == int(counted.sum())
+            assert float(total_weight(w, target, -100, 0)) == float(hits.sum())
+            assert float(nll_loss(x, target, None, SUM, -100, 0)[1]) == int(counted.sum())
     finally:
         likelihood._PARTS = most
-        likelihood._sums_plan.cache_clear()
+        likelihood._sums.cache_clear()
         likelihood.split.cache_clear()
 
 
@@ -315,9 +322,9 @@ def bytes_as_targets() -> None:
     x = torch.arange(4 * 256, dtype=torch.float32).reshape(4, 256)
     target = torch.tensor([0, 255, 128, 255], dtype=torch.uint8)
     for ignored, exact in ((-100, [0.0, -511.0, -640.0, -1023.0]), (255, [0.0, 0.0, -640.0, 0.0])):
-        out = likelihood.nll_loss(x, target, None, NONE, ignored, 0)[0]
+        out = nll_loss(x, target, None, NONE, ignored, 0)[0]
         assert out.tolist() == exact
-        d = likelihood.nll_loss_backward(torch.ones(4), target, None, 256, ignored, 0, torch.float16)
+        d = nll_loss_backward(torch.ones(4), target, None, 256, ignored, 0, torch.float16)
         rows = torch.tensor([i for i in range(4) if ignored < 0 or i in (0, 2)])
         assert d.nonzero().tolist() == [[int(i), int(target[i])] for i in rows]
 
@@ -326,20 +333,19 @@ def bytes_as_targets() -> None:
 def without_triton() -> None:
     """The composition serves, and is counted."""
     x, target = torch.zeros(3, 4), torch.tensor([0, 1, 2])
-    told, launching._has_triton = launching._has_triton, lambda: False  # type: ignore[assignment]
+    none = launching.compositions
+    with recorded() as found:
+        none["nll_loss"](Loss(x, target, None, MEAN, -100, 0))
+        none["nll_loss_total_weight"](torch.ones(4), target, -100, 0)
+        none["nll_loss_backward"](LossBackward(torch.ones(()), target, None, 4, -100, 0, torch.float32))
+        none["cross_entropy"](SmoothedLoss(x, target, None, MEAN, -100, 0.0, 0))
+        none["cross_entropy_backward"](SmoothedLossBackward(torch.ones(()), x, target, None, -100, 0.0, 0))
     try:
-        with recorded() as found:
-            likelihood.nll_loss(x, target, None, MEAN, -100, 0)
-            likelihood.total_weight(torch.ones(4), target, -100, 0)
-            likelihood.nll_loss_backward(torch.ones(()), target, None, 4, -100, 0, torch.float32)
-            entropy.cross_entropy(x, target, None, MEAN, -100, 0.0, 0)
-            entropy.cross_entropy_backward(torch.ones(()), x, target, None, -100, 0.0, 0)
         assert not found.launches
         reason = "triton is not installed"
         names = "nll_loss", "nll_loss_total_weight", "nll_loss_backward", "cross_entropy", "cross_entropy_backward"
         assert launching.fallbacks == Counter((name, reason) for name in names)
     finally:
-        launching._has_triton = told
         launching.fallbacks.clear()
 
 

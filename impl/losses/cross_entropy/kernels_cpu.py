@@ -25,35 +25,54 @@ _NARROW, _MANY = 16, 1 << 14
 """Below so many classes, and from so many elements, ATen's softmax along the last dim is slower than its parts."""
 
 
-def cross_entropy(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    smoothing: float,
-    batch_ndim: int,
-) -> tuple[Tensor, Tensor]:
-    """(output, total_weight), as of the negative log likelihood.
+class SmoothedLoss(NamedTuple):
+    """The arguments of cross entropy.
 
-    Args:
+    Attributes:
         x: logits, (*batch, C) or (*batch, N, C, d1, ..., dk).
-        target: int64 or uint8 classes, shaped as x without C.
-        weight: (C,), or (*batch, C) where each batch dim is full or 1; None for ones.
-        reduction: NONE, MEAN or SUM.
-        ignore_index: the target whose positions count for nothing.
+        target, weight, reduction, ignore_index, batch_ndim: as of a `nll_loss.kernels_cpu.Loss`.
         smoothing: the share of the target that goes to all classes, from 0 to 1.
-        batch_ndim: the number of batch dims.
+    """
+
+    x: Tensor
+    target: Tensor
+    weight: Tensor | None
+    reduction: int
+    ignore_index: int
+    smoothing: float
+    batch_ndim: int
+
+
+class SmoothedLossBackward(NamedTuple):
+    """The arguments of the backward op.
+
+    Attributes:
+        grad_output: (*batch), or of the target's shape; for a mean divided by the total weight already.
+        x, ..., batch_ndim: as of a `SmoothedLoss`.
+    """
+
+    grad_output: Tensor
+    x: Tensor
+    target: Tensor
+    weight: Tensor | None
+    ignore_index: int
+    smoothing: float
+    batch_ndim: int
+
+
+def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
+    """(output, total_weight), as of the negative log likelihood.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
+    x, target, weight, reduction, ignore_index, smoothing, batch_ndim = given
     dim = class_dim(x.dim(), batch_ndim)
     # No batch dims, smoothing or half types: then ATen's log-softmax and the plain loss say it all, and the
     # latter checks targets as it reads them.
     if x.is_cpu and batch_ndim == 0 and not smoothing and x.dtype not in HALF:
         z = _log_probabilities(x, dim)
-        return nll.nll_loss(z, target, weight, reduction, ignore_index, 0, "cross_entropy")
+        return nll.nll_loss(nll.Loss(z, target, weight, reduction, ignore_index, 0), "cross_entropy")
     classes = x.shape[dim]
     index, ignored = checked_index("cross_entropy", target, classes, ignore_index)
     up = compute_dtype(x.dtype)
@@ -82,24 +101,13 @@ def cross_entropy(
     return out.to(x.dtype), total_weight
 
 
-def cross_entropy_backward(
-    grad_output: Tensor,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    ignore_index: int,
-    smoothing: float,
-    batch_ndim: int,
-) -> Tensor:
+def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
     """The logits' gradient p (a + sum b) - a onehot - b with a = (1 - s) g w_t, b = s/C g w, in x's dtype and shape.
-
-    Args:
-        grad_output: (*batch), or of the target's shape; for a mean divided by the total weight already.
-        x, target, weight, ignore_index, smoothing, batch_ndim: as for `cross_entropy`.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
+    grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = given
     dim = class_dim(x.dim(), batch_ndim)
     index, ignored = checked_index("cross_entropy", target, x.shape[dim], ignore_index)
     # Targets were checked all the same: whether one is wrong must not depend on the size of another dim.

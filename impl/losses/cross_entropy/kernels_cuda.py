@@ -7,147 +7,183 @@ stored; backward computes the probabilities again from the logits. What is said 
 from __future__ import annotations
 
 import functools
-import importlib
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...gpu.launching import as_operand, empty, launch, served
+from ...gpu.launching import Prepared, as_operand, by_triton, empty
 from ...operator.precision import compute_dtype
+from ...operator.records import new
 from ..nll_loss import kernels_cuda as nll
 from ..nll_loss.kernels_cpu import NONE, checked_index, class_dim
 from . import kernels_cpu
+from .kernels_cpu import SmoothedLoss, SmoothedLossBackward
 
 #: Elements of the longest rows that are kept in registers: forward, which reads longer ones once as well, and backward
 #: in single precision without weights beside them.
 _FORWARD_MOST, _BACKWARD_MOST = 8192, 32768
 
 
-def cross_entropy(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    smoothing: float,
-    batch_ndim: int,
-) -> tuple[Tensor, Tensor]:
-    """(output, total_weight) as the CPU's kernel has them.
+class Seen(NamedTuple):
+    """What the shapes of a call decide of a kernel of either direction.
 
-    Args:
-        x, ..., batch_ndim: as for the CPU's kernel, which raises the same errors.
+    Attributes:
+        kernel: the launch. programs: the shape of what programs say of wrong targets.
+        classes: C. direct: whether the kernel can read x where it is; else it gets what `_rows_of_classes` makes of it.
     """
-    if not served("cross_entropy"):
-        return kernels_cpu.cross_entropy(x, target, weight, reduction, ignore_index, smoothing, batch_ndim)
-    each, up = reduction == NONE, compute_dtype(x.dtype)
-    scores = _rows_of_classes(nll.table(x, class_dim(x.dim(), batch_ndim)))
-    classes = scores.shape[1]
-    targets = nll.Targets("cross_entropy", target, weight, classes, ignore_index, batch_ndim)
-    losses = empty(target.shape, x.dtype if each else up, x.device)
-    strides, dense = scores.stride(), scores.stride(1) == 1 or scores.shape[2] == 1
-    plan = _plan(
-        _FORWARD_MOST, dense, scores.shape, strides, target.shape[batch_ndim:], ignore_index, smoothing,
-        targets.batched, up,
-    )  # fmt: skip
+
+    kernel: Prepared
+    programs: tuple[int]
+    classes: int
+    direct: bool
+
+
+@by_triton("cross_entropy", kernels_cpu.cross_entropy)
+def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
+    """(output, total_weight) as the CPU's kernel has them, which raises the same errors."""
+    x, target, weight, reduction, ignore_index, smoothing, batch_ndim = given
+    each, dtype, device = reduction == NONE, x.dtype, x.device
+    up, batched = compute_dtype(dtype), weight is not None and weight.dim() > 1
+    kernel, programs, classes, direct = _forward(
+        x.shape, x.stride(), dtype, target.shape, batched, ignore_index, smoothing, batch_ndim
+    )
+    scores = x if direct else _rows_of_classes(x, batch_ndim)
+    targets = new(nll.Targets, ("cross_entropy", target, weight, classes, ignore_index, batch_ndim))
+    losses = empty(target.shape, dtype if each else up, device)
     # With a reduction the kernel that sums looks at the targets, too, and has fewer programs.
-    wrong = empty((plan.programs,), torch.int32, x.device) if each else None
-    kernel = _texts().cross_entropy_forward if plan.whole else _texts().cross_entropy_forward_long
-    operands = scores, target.contiguous(), targets.class_weights(), losses, wrong, *plan.numbers
-    launch(kernel, (plan.programs,), operands, plan.constants, plan.warps)
+    wrong = empty(programs, torch.int32, device) if each else None
+    kernel.run(scores, target.contiguous(), targets.class_weights(), losses, wrong)
     total = targets.total(reduction, up)
     if wrong is not None:
         targets.require_known(wrong)
         return losses, total
-    out = empty(targets.batch, x.dtype, x.device)
-    nll.fill_sums(targets, losses, False, out, total, reduction)
+    out = empty(total.shape, dtype, device)
+    nll.fill_sums(targets, reduction, None, (losses, out, total))
     return out, total
 
 
-def cross_entropy_backward(
-    grad_output: Tensor,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
+@functools.lru_cache(maxsize=8192)
+def _forward(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    dtype: torch.dtype,
+    positions: torch.Size,
+    batched: bool,
     ignore_index: int,
     smoothing: float,
     batch_ndim: int,
-) -> Tensor:
-    """The logits' gradient as the CPU's kernel has it.
+) -> Seen:
+    """What is launched forward.
 
     Args:
-        grad_output, ..., batch_ndim: as for the CPU's kernel, which raises the same errors.
+        shape, strides, dtype: of the logits. positions: the shape of the target.
+        batched: whether weights have batch dims. ignore_index, smoothing, batch_ndim: as for the kernels.
     """
-    if not served("cross_entropy_backward"):
-        return kernels_cpu.cross_entropy_backward(
-            grad_output, x, target, weight, ignore_index, smoothing, batch_ndim
-        )  # fmt: skip
+    from . import kernels_triton as texts
+
+    scores, direct = _scores(shape, strides, batch_ndim)
+    wide, count = compute_dtype(dtype), math.prod(positions[batch_ndim:])
+    dense = scores.stride(1) == 1 or scores.shape[2] == 1
+    kernels = texts.cross_entropy_forward, texts.cross_entropy_forward_long
+    kernel = _prepared(kernels, _FORWARD_MOST, dense, scores, count, ignore_index, smoothing, batched, wide)
+    return Seen(kernel, (kernel.grid[0],), scores.shape[1], direct)
+
+
+@by_triton("cross_entropy_backward", kernels_cpu.cross_entropy_backward)
+def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
+    """The logits' gradient as the CPU's kernel has it, which raises the same errors."""
+    grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = given
     d_input = empty(x.shape, x.dtype, x.device)
-    scores = _rows_of_classes(nll.table(x, class_dim(x.dim(), batch_ndim)))
-    classes, up = scores.shape[1], compute_dtype(x.dtype)
-    if not classes:  # no element, but the targets may still be wrong
-        checked_index("cross_entropy", target, classes, ignore_index)
+    if not x.shape[class_dim(x.dim(), batch_ndim)]:  # no element, but the targets may still be wrong
+        checked_index("cross_entropy", target, 0, ignore_index)
         return d_input
-    targets = nll.Targets("cross_entropy", target, weight, classes, ignore_index, batch_ndim)
-    dense, beside = scores.shape[2] == 1, bool(smoothing) and weight is not None
-    # A double takes two registers, with smoothing the weights stand beside the logits, and rows that lie side by side
-    # have an address for each element.
-    most = _BACKWARD_MOST >> ((up is torch.float64) + beside + (not dense))
-    plan = _plan(
-        most, dense, scores.shape, scores.stride(), target.shape[batch_ndim:], ignore_index, smoothing,
-        targets.batched, up,
-    )  # fmt: skip
-    wrong = empty((plan.programs,), torch.int32, x.device)
-    kernel = _texts().cross_entropy_backward if plan.whole else _texts().cross_entropy_backward_long
-    operands = (
-        grad_output.contiguous(), scores, target.contiguous(), targets.class_weights(), d_input, wrong, *plan.numbers
-    )  # fmt: skip
-    constants = {"EACH": grad_output.dim() == target.dim(), **plan.constants}
-    launch(kernel, (plan.programs,), operands, constants, plan.warps)
+    batched, each = weight is not None and weight.dim() > 1, grad_output.dim() == target.dim()
+    kernel, programs, classes, direct = _backward(
+        x.shape, x.stride(), x.dtype, target.shape, batched, ignore_index, smoothing, batch_ndim, weight is None, each
+    )
+    scores = x if direct else _rows_of_classes(x, batch_ndim)
+    targets = new(nll.Targets, ("cross_entropy", target, weight, classes, ignore_index, batch_ndim))
+    wrong = empty(programs, torch.int32, x.device)
+    kernel.run(grad_output.contiguous(), scores, target.contiguous(), targets.class_weights(), d_input, wrong)
     targets.require_known(wrong)
     return d_input
 
 
-def _rows_of_classes(scores: Tensor) -> Tensor:
+@functools.lru_cache(maxsize=8192)
+def _backward(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    dtype: torch.dtype,
+    positions: torch.Size,
+    batched: bool,
+    ignore_index: int,
+    smoothing: float,
+    batch_ndim: int,
+    ones: bool,
+    each: bool,
+) -> Seen:
+    """What is launched backward.
+
+    Args:
+        shape, ..., batch_ndim: as for `_forward`. ones: whether there are no weights.
+        each: whether every position has a cotangent.
+    """
+    from . import kernels_triton as texts
+
+    scores, direct = _scores(shape, strides, batch_ndim)
+    wide, count, dense = compute_dtype(dtype), math.prod(positions[batch_ndim:]), scores.shape[2] == 1
+    # A double takes two registers, with smoothing the weights stand beside the logits, and rows that lie side by side
+    # have an address for each element.
+    most = _BACKWARD_MOST >> ((wide is torch.float64) + (bool(smoothing) and not ones) + (not dense))
+    kernels = texts.cross_entropy_backward, texts.cross_entropy_backward_long
+    kernel = _prepared(kernels, most, dense, scores, count, ignore_index, smoothing, batched, wide)
+    kernel = kernel._replace(constants={"EACH": each, **kernel.constants})
+    return Seen(kernel, (kernel.grid[0],), scores.shape[1], direct)
+
+
+def _rows_of_classes(x: Tensor, batch_ndim: int) -> Tensor:
     """Scores of which a program can read neighbours: a row's classes without gaps, or several rows side by side."""
+    scores = nll.table(x, class_dim(x.dim(), batch_ndim))
     return scores.contiguous() if scores.shape[2] == 1 and scores.stride(1) != 1 else scores
 
 
-@functools.cache
-def _texts() -> Any:
-    """The kernels, which are imported when the first call arrives."""
-    return importlib.import_module(".kernels_triton", __package__)
+def _scores(shape: torch.Size, strides: tuple[int, ...], batch_ndim: int) -> tuple[Tensor, bool]:
+    """What `_rows_of_classes` makes of logits, without memory; and whether it is a view of them."""
+    x = torch.empty_strided(shape, strides, device="meta")
+    scores = _rows_of_classes(x, batch_ndim)
+    return scores, scores.untyped_storage()._cdata == x.untyped_storage()._cdata
 
 
-@functools.lru_cache(maxsize=8192)
-def _plan(
+def _prepared(
+    kernels: tuple[Any, Any],
     most: int,
     dense: bool,
-    shape: torch.Size,
-    strides: tuple[int, ...],
-    positions: torch.Size,
+    scores: Tensor,
+    count: int,
     ignore_index: int,
     smoothing: float,
     batched: bool,
     wide: torch.dtype,
-) -> nll.Plan:
-    """The plan of either direction, whose operands that are numbers are the same.
+) -> Prepared:
+    """The launch of either direction, whose operands that are numbers are the same.
 
     Args:
+        kernels: for rows that fit into registers, and for others.
         most, dense: as for `nll_loss.kernels_cuda.tiles_of`.
-        shape, strides: of (outer, C, inner). positions: the dims of a batch index.
+        scores: (outer, C, inner), of which shape and strides count. count: positions of a batch index.
         ignore_index, smoothing: as for the kernels.
         batched: whether weights have batch dims. wide: the dtype of the sums.
     """
-    outer, classes, inner = shape
+    outer, classes, inner = scores.shape
     tile, tiles, programs, last = nll.tiles_of(outer, classes, inner, most, dense)
     numbers = (
-        outer * inner, math.prod(positions), classes, inner, tiles, *strides, ignore_index,
+        outer * inner, count, classes, inner, tiles, *scores.stride(), ignore_index,
         as_operand(1.0 - smoothing, wide), as_operand(smoothing / max(classes, 1), wide),
     )  # fmt: skip
     constants = {
         "SMOOTH": bool(smoothing), "BATCHED": batched, "DOUBLE": wide is torch.float64,
         "ROWS": tile.rows, "BLOCK": tile.block, "LAST": last,
     }  # fmt: skip
-    return nll.Plan(programs, numbers, constants, tile.warps, tile.whole)
+    return Prepared(kernels[not tile.whole], (programs,), numbers, constants, tile.warps)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...operator import sums
 from ...operator.expression import Expression
-from ...operator.operator import Kernels, Operator
+from ...operator.operator import Operator, taking
 from ...operator.precision import compute_dtype, raised
 from ...operator.records import Grads, Record
 from ...operator.rules import Rules
@@ -143,7 +143,7 @@ def _batched_cross_entropy_backward(op: Any, size: int, dims: Record, args: Reco
 cross_entropy: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Outputs] = Operator(
     "cross_entropy(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index,"
     " float label_smoothing, int batch_ndim) -> (Tensor, Tensor)",
-    Kernels(kernels.cross_entropy, kernels_cuda.cross_entropy, _forward_fake, nll.AUTOCAST),
+    taking(kernels.SmoothedLoss, kernels.cross_entropy, kernels_cuda.cross_entropy, _forward_fake, nll.AUTOCAST),
     _batched_cross_entropy,
     Rules(_save_logits, _cotangents_of_logits, _tangents_of_loss),
     outputs=("out", "total"),
@@ -151,7 +151,8 @@ cross_entropy: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Out
 cross_entropy_backward: Operator[Tensor, Tensor, Tensor, Tensor | None, int, float, int, Tensor] = Operator(
     "cross_entropy_backward(Tensor grad_output, Tensor input, Tensor target, Tensor? weight,"
     " SymInt ignore_index, float label_smoothing, int batch_ndim) -> Tensor",
-    Kernels(
+    taking(
+        kernels.SmoothedLossBackward,
         kernels.cross_entropy_backward,
         kernels_cuda.cross_entropy_backward,
         lambda args: args.input.new_empty(args.input.shape),

@@ -7,6 +7,7 @@ dims. Each batch index is a loss of its own. A weight is (C,), or (*batch, C) wh
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,38 +26,64 @@ _aten_grid = without_wrapper(torch.ops.aten.nll_loss2d_forward.default)
 _aten_rows_backward = without_wrapper(torch.ops.aten.nll_loss_backward.default)
 
 
-def class_dim(ndim: int, batch_ndim: int) -> int:
-    """The dim of the classes in an input of `ndim` dims."""
-    return batch_ndim if ndim == batch_ndim + 1 else batch_ndim + 1
+class Loss(NamedTuple):
+    """The arguments of a loss.
 
-
-def nll_loss(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    batch_ndim: int,
-    op: str = "nll_loss",
-) -> tuple[Tensor, Tensor]:
-    """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction.
-
-    Args:
+    Attributes:
         x: scores, (*batch, C) or (*batch, N, C, d1, ..., dk).
         target: int64 or uint8 classes, shaped as x without C.
         weight: (C,), or (*batch, C) where each batch dim is full or 1; None for ones.
         reduction: NONE, MEAN or SUM.
         ignore_index: the target whose positions count for nothing.
         batch_ndim: the number of batch dims.
-        op: the name that messages speak of.
+    """
+
+    x: Tensor
+    target: Tensor
+    weight: Tensor | None
+    reduction: int
+    ignore_index: int
+    batch_ndim: int
+
+
+class LossBackward(NamedTuple):
+    """The arguments of the backward op.
+
+    Attributes:
+        grad_output: (*batch), or of the target's shape; for a mean divided by the total weight already.
+        target, weight, ignore_index, batch_ndim: as of a `Loss`.
+        classes: C.
+        dtype: of the result.
+    """
+
+    grad_output: Tensor
+    target: Tensor
+    weight: Tensor | None
+    classes: int
+    ignore_index: int
+    batch_ndim: int
+    dtype: torch.dtype
+
+
+def class_dim(ndim: int, batch_ndim: int) -> int:
+    """The dim of the classes in an input of `ndim` dims."""
+    return batch_ndim if ndim == batch_ndim + 1 else batch_ndim + 1
+
+
+def nll_loss(given: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
+    """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction.
+
+    Args:
+        given: the arguments. op: the name that messages speak of.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
+    x, target, weight, reduction, ignore_index, batch_ndim = given
     # ATen's kernel knows no batch dims and no weight in another dtype than the input's, and the half types
     # are to be summed in float32 and rounded once.
     if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF and (weight is None or weight.dtype is x.dtype):
-        return _forward_aten(x, target, weight, reduction, ignore_index, op)
+        return _forward_aten(given, op)
     dim = class_dim(x.dim(), batch_ndim)
     index, ignored = checked_index(op, target, x.shape[dim], ignore_index)
     up = compute_dtype(x.dtype)
@@ -72,14 +99,9 @@ def nll_loss(
     return out.to(x.dtype), total_weight
 
 
-def _forward_aten(
-    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, op: str
-) -> tuple[Tensor, Tensor]:
-    """ATen's kernel, which checks every target as it reads it.
-
-    Args:
-        x, target, weight, reduction, ignore_index, op: as for `nll_loss`, without batch dims.
-    """
+def _forward_aten(given: Loss, op: str) -> tuple[Tensor, Tensor]:
+    """ATen's kernel, which checks every target as it reads it; without batch dims. `op` is for messages."""
+    x, target, weight, reduction, ignore_index, _ = given
     try:
         if x.dim() <= 2:
             out, total_weight = _aten_rows(x, target, weight, reduction, ignore_index)
@@ -100,26 +122,13 @@ def _forward_aten(
         raise out_of_range(op, target, x.shape[class_dim(x.dim(), 0)], ignore_index) from None
 
 
-def nll_loss_backward(
-    grad_output: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    classes: int,
-    ignore_index: int,
-    batch_ndim: int,
-    dtype: torch.dtype,
-) -> Tensor:
+def nll_loss_backward(given: LossBackward) -> Tensor:
     """-grad_output * weight at the targets, else zero, in `dtype`; grad_output is (*batch) or of the target's shape.
-
-    Args:
-        grad_output: for a mean divided by the total weight already.
-        target, weight, ignore_index, batch_ndim: as for `nll_loss`.
-        classes: C.
-        dtype: of the result.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
+    grad_output, target, weight, classes, ignore_index, batch_ndim, dtype = given
     if (
         batch_ndim == 0
         and grad_output.is_cpu

@@ -9,19 +9,17 @@ While a CUDA graph is captured nothing can be read; there the loss of a wrong ta
 from __future__ import annotations
 
 import functools
-import importlib
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...gpu import blocks
-from ...gpu.launching import empty, launch, served
+from ...gpu.launching import Prepared, by_triton, empty
 from ...operator.precision import compute_dtype
 from . import kernels_cpu
-from .kernels_cpu import MEAN, NONE, SUM, class_dim
+from .kernels_cpu import MEAN, NONE, SUM, Loss, LossBackward, class_dim
 
 #: The most partial sums of a batch index, which one program can then add.
 _PARTS = 1024
@@ -43,20 +41,18 @@ class Split(NamedTuple):
     steps: int
 
 
-class Plan(NamedTuple):
-    """What a kernel is launched with beside tensors; looked up by shapes, because a small call costs what Python does.
+class Sums(NamedTuple):
+    """The launches that gather and sum; looked up by shapes, because a small call costs what Python does.
 
     Attributes:
-        programs: how many. numbers: the operands after the tensors. constants: by name. warps: of a program.
-        whole: whether a program holds a row whole. parts: partial sums of a batch index.
+        gather: of every position. fold: of partial sums, None where there are none.
+        partial: the shape of partial sums. programs: that of what programs say of wrong targets.
     """
 
-    programs: int
-    numbers: tuple[float | int, ...]
-    constants: Mapping[str, object]
-    warps: int
-    whole: bool = True
-    parts: int = 1
+    gather: Prepared
+    fold: Prepared | None
+    partial: tuple[int, int, int]
+    programs: tuple[int]
 
 
 class Targets(NamedTuple):
@@ -104,12 +100,6 @@ class Targets(NamedTuple):
             raise kernels_cpu.out_of_range(self.op, self.target, self.classes, self.ignore_index)
 
 
-@functools.cache
-def texts() -> Any:
-    """The kernels, which are imported when the first call arrives."""
-    return importlib.import_module(".kernels_triton", __package__)
-
-
 def _captured(t: Any) -> bool:
     return bool(t.is_cuda and torch.cuda.is_current_stream_capturing())
 
@@ -125,118 +115,106 @@ def split(count: int, each: bool) -> Split:
     return Split(1, block, blocks.ceil_div(count, block * steps), steps)
 
 
-def nll_loss(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    batch_ndim: int,
-    op: str = "nll_loss",
-) -> tuple[Tensor, Tensor]:
-    """(output, total_weight) as the CPU's kernel has them.
+@by_triton("nll_loss", kernels_cpu.nll_loss)
+def nll_loss(given: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
+    """(output, total_weight) as the CPU's kernel has them, which raises the same errors.
 
     Args:
-        x, ..., op: as for the CPU's kernel, which raises the same errors.
+        given: the arguments. op: the name that messages speak of.
     """
-    if not served("nll_loss"):
-        return kernels_cpu.nll_loss(x, target, weight, reduction, ignore_index, batch_ndim, op)
+    x, target, weight, reduction, ignore_index, batch_ndim = given
     scores = table(x, class_dim(x.dim(), batch_ndim))
     targets = Targets(op, target, weight, scores.shape[1], ignore_index, batch_ndim)
     out = empty(target.shape if reduction == NONE else targets.batch, x.dtype, x.device)
     total = targets.total(reduction, compute_dtype(x.dtype))
-    fill_sums(targets, scores, True, out, total, reduction)
+    picks = (*scores.shape, *scores.stride())
+    fill_sums(targets, reduction, picks, (scores, out, total))
     return out, total
 
 
+@by_triton("nll_loss_total_weight", kernels_cpu.total_weight)
 def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: int) -> Tensor:
     """The sum of the weights of the targets, as the CPU's kernel has it."""
-    if not served("nll_loss_total_weight"):
-        return kernels_cpu.total_weight(weight, target, ignore_index, batch_ndim)
     targets = Targets("nll_loss", target, weight, weight.shape[-1], ignore_index, batch_ndim)
     total = targets.total(SUM, compute_dtype(weight.dtype))
-    fill_sums(targets, None, False, None, total, SUM)
+    fill_sums(targets, SUM, None, (None, None, total))
     return total
 
 
 def fill_sums(
-    targets: Targets, scores: Tensor | None, gather: bool, out: Tensor | None, total: Tensor, reduction: int
+    targets: Targets,
+    reduction: int,
+    picks: tuple[int, ...] | None,
+    tensors: tuple[Tensor | None, Tensor | None, Tensor],
 ) -> None:
-    """Fills `out`, and `total` where there is a reduction; the dtype of `total` is that of the sums.
+    """Fills the output, and the total weight where there is a reduction.
 
     Args:
-        targets: of the loss.
-        scores: (outer, C, inner) where `gather`, else the loss of every position; None where only weights are summed.
-        gather: whether each target picks its score.
-        out, total: contiguous. reduction: NONE, MEAN or SUM.
+        targets: of the loss. reduction: NONE, MEAN or SUM.
+        picks: shape and strides of (outer, C, inner) where each target picks its score; None where it does not.
+        tensors: that table, else the loss of every position, None where only weights are summed; the output and the
+            total weight, contiguous, the latter in the dtype of the sums.
 
     Raises:
         IndexError: a target is neither a class nor ignored.
     """
+    scores, out, total = tensors
     target, wide = targets.target, total.dtype
-    picks = (*scores.shape, *scores.stride()) if gather and scores is not None else (1, 1, 1, 0, 0, 0)
-    plan = _sums_plan(
+    gather, fold, shape, programs = _sums(
         target.shape, picks, targets.classes, targets.ignore_index, targets.batch_ndim, reduction, targets.batched,
-        gather, wide is torch.float64,
+        targets.weight is None, wide is torch.float64,
     )  # fmt: skip
-    batch, parts = plan.numbers[0], plan.parts
-    partial = empty((2, int(batch), parts), wide, target.device) if parts > 1 else None
-    wrong = empty((plan.programs,), torch.int32, target.device)
-    tensors = target.contiguous(), scores, targets.class_weights(), out, total, partial, wrong
-    launch(texts().nll_loss_forward, (plan.programs,), (*tensors, *plan.numbers), plan.constants, plan.warps)
-    if partial is not None:
-        block = blocks.power_of_two(parts)
-        folding = {"COUNT": targets.weight is None, "MEAN": reduction == MEAN, "BLOCK": block}
-        launch(texts().nll_loss_fold, (int(batch),), (partial, out, total, batch, parts), folding, blocks.warps(block))
+    partial = empty(shape, wide, target.device) if fold is not None else None
+    wrong = empty(programs, torch.int32, target.device)
+    gather.run(target.contiguous(), scores, targets.class_weights(), out, total, partial, wrong)
+    if fold is not None:
+        fold.run(partial, out, total)
     targets.require_known(wrong)
 
 
 @functools.lru_cache(maxsize=8192)
-def _sums_plan(
+def _sums(
     shape: torch.Size,
-    picks: tuple[int, ...],
+    picks: tuple[int, ...] | None,
     classes: int,
     ignore_index: int,
     batch_ndim: int,
     reduction: int,
     batched: bool,
-    gather: bool,
+    ones: bool,
     double: bool,
-) -> Plan:
-    """The plan of the kernel that gathers and sums.
+) -> Sums:
+    """The launches that gather and sum.
 
     Args:
-        shape: of the target. picks: shape and strides of (outer, C, inner), if it gathers.
+        shape: of the target. picks: as for `fill_sums`.
         classes, ignore_index, batch_ndim, reduction: as for the kernels.
-        batched: whether weights have batch dims. gather: whether targets pick. double: whether sums are in float64.
+        batched: whether weights have batch dims. ones: whether there are none. double: whether sums are in float64.
     """
+    from . import kernels_triton as texts
+
     batch, count, each = math.prod(shape[:batch_ndim]), math.prod(shape[batch_ndim:]), reduction == NONE
     tile = split(count, each)
     programs = blocks.ceil_div(batch, tile.rows) * tile.parts if count or not each else 0
     constants = {
-        "GATHER": gather, "BATCHED": batched, "EACH": each, "MEAN": reduction == MEAN, "DOUBLE": double,
+        "GATHER": picks is not None, "BATCHED": batched, "EACH": each, "MEAN": reduction == MEAN, "DOUBLE": double,
         "ROWS": tile.rows, "BLOCK": tile.block,
     }  # fmt: skip
-    numbers = (batch, count, tile.parts, tile.steps, classes, *picks[2:], ignore_index)
-    return Plan(programs, numbers, constants, blocks.warps(tile.rows * tile.block), parts=1 if each else tile.parts)
+    strides = (1, 0, 0, 0) if picks is None else picks[2:]
+    numbers = (batch, count, tile.parts, tile.steps, classes, *strides, ignore_index)
+    warps = blocks.warps(tile.rows * tile.block)
+    gather = Prepared(texts.nll_loss_forward, (programs,), numbers, constants, warps)
+    fold, block = None, blocks.power_of_two(tile.parts)
+    if tile.parts > 1 and not each:
+        folding = {"COUNT": ones, "MEAN": reduction == MEAN, "BLOCK": block}
+        fold = Prepared(texts.nll_loss_fold, (batch,), (batch, tile.parts), folding, blocks.warps(block))
+    return Sums(gather, fold, (2, batch, tile.parts), (programs,))
 
 
-def nll_loss_backward(
-    grad_output: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    classes: int,
-    ignore_index: int,
-    batch_ndim: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    """-grad_output * weight at the targets, else zero, as the CPU's kernel has it.
-
-    Args:
-        grad_output, ..., dtype: as for the CPU's kernel, which raises the same errors.
-    """
-    if not served("nll_loss_backward"):
-        return kernels_cpu.nll_loss_backward(grad_output, target, weight, classes, ignore_index, batch_ndim, dtype)
+@by_triton("nll_loss_backward", kernels_cpu.nll_loss_backward)
+def nll_loss_backward(given: LossBackward) -> Tensor:
+    """-grad_output * weight at the targets, else zero, as the CPU's kernel has it, which raises the same errors."""
+    grad_output, target, weight, classes, ignore_index, batch_ndim, dtype = given
     shape, dim = target.shape, class_dim(target.dim() + 1, batch_ndim)
     out = empty((*shape[:dim], classes, *shape[dim:]), dtype, target.device)
     if not classes:  # no element, but the targets may still be wrong
@@ -244,17 +222,15 @@ def nll_loss_backward(
         return out
     targets = Targets("nll_loss_backward", target, weight, classes, ignore_index, batch_ndim)
     double, each = compute_dtype(dtype) is torch.float64, grad_output.dim() == target.dim()
-    plan = _fill_plan(shape, dim, classes, ignore_index, batch_ndim, targets.batched, each, double)
-    wrong = empty((plan.programs,), torch.int32, target.device)
-    tensors = target.contiguous(), grad_output.contiguous(), targets.class_weights(), out, wrong
-    programs = plan.programs * plan.parts
-    launch(texts().nll_loss_backward, (programs,), (*tensors, *plan.numbers), plan.constants, plan.warps)
+    fill, programs = _fill(shape, dim, classes, ignore_index, batch_ndim, targets.batched, each, double)
+    wrong = empty(programs, torch.int32, target.device)
+    fill.run(target.contiguous(), grad_output.contiguous(), targets.class_weights(), out, wrong)
     targets.require_known(wrong)
     return out
 
 
 @functools.lru_cache(maxsize=8192)
-def _fill_plan(
+def _fill(
     shape: torch.Size,
     dim: int,
     classes: int,
@@ -263,14 +239,16 @@ def _fill_plan(
     batched: bool,
     each: bool,
     double: bool,
-) -> Plan:
-    """The plan of the kernel that fills and scatters, whose programs are `parts` per row.
+) -> tuple[Prepared, tuple[int]]:
+    """The launch that fills and scatters, and the shape of what its rows of programs say of wrong targets.
 
     Args:
         shape: of the target. dim: of the classes. classes, ignore_index, batch_ndim: as for the kernels.
         batched: whether weights have batch dims. each: whether every position has a cotangent.
         double: whether products are in float64.
     """
+    from . import kernels_triton as texts
+
     outer, inner = math.prod(shape[:dim]), math.prod(shape[dim:])
     tile, tiles, programs, last = tiles_of(outer, classes, inner, _TILE, inner == 1)
     slices = blocks.ceil_div(classes, tile.block)
@@ -278,7 +256,7 @@ def _fill_plan(
         "BATCHED": batched, "EACH": each, "DOUBLE": double, "ROWS": tile.rows, "BLOCK": tile.block, "LAST": last
     }  # fmt: skip
     numbers = (outer * inner, math.prod(shape[batch_ndim:]), classes, inner, tiles, slices, ignore_index)
-    return Plan(programs, numbers, constants, tile.warps, parts=slices)
+    return Prepared(texts.nll_loss_backward, (programs * slices,), numbers, constants, tile.warps), (programs,)
 
 
 # ------------------------------------------------------------------------------------------ shared with cross entropy

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ...operator.batching import in_front
-from ...operator.operator import Kernels, Operator
+from ...operator.operator import Kernels, Operator, taking
 from ...operator.precision import HALF, compute_dtype, raised
 from ...operator.records import Grads, Record
 from ...operator.rules import Rules
@@ -352,7 +352,7 @@ def _define_forward(name: str, autocast: tuple[tuple[str, torch.dtype], ...]) ->
     return Operator(
         f"{name}(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, int batch_ndim)"
         " -> (Tensor, Tensor)",
-        Kernels(kernels.nll_loss, kernels_cuda.nll_loss, _forward_fake, autocast),
+        taking(kernels.Loss, kernels.nll_loss, kernels_cuda.nll_loss, _forward_fake, autocast),
         functools.partial(_batched_nll_loss, bool(autocast)),
         Rules(_forward_save, _forward_backward, _forward_jvp),
         outputs=("out", "total"),
@@ -366,7 +366,7 @@ _plain = nll_loss_forward = _define_forward("nll_loss_forward", ())
 nll_loss_backward: Operator[Tensor, Tensor, Tensor | None, int, int, int, torch.dtype, Tensor] = Operator(
     "nll_loss_backward(Tensor grad_output, Tensor target, Tensor? weight, SymInt classes, SymInt ignore_index,"
     " int batch_ndim, ScalarType dtype) -> Tensor",
-    Kernels(kernels.nll_loss_backward, kernels_cuda.nll_loss_backward, _backward_fake),
+    taking(kernels.LossBackward, kernels.nll_loss_backward, kernels_cuda.nll_loss_backward, _backward_fake),
     _batched_nll_loss_backward,
     Rules(_backward_save, _backward_backward, _backward_jvp),
 )
