@@ -154,7 +154,7 @@ def by_triton(
 
 
 def served(op: str) -> bool:
-    """Whether kernels can serve an op at all; where not, the call is counted in `fallbacks`."""
+    """Whether kernels can serve an op at all, for host code that asks in a call; where not, it is counted."""
     return _has_triton() or fall_back(op, "triton is not installed")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..gpu import blocks
-from ..gpu.launching import empty, launch, served
+from ..gpu.launching import by_triton, empty, launch
 
 #: Elements that a program has of a diagonal at a time, or of a matrix.
 _MOST = 4096
@@ -18,9 +18,8 @@ _MOST = 4096
 def sums(composed: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """The kernel of traces of matrices (*batch, n, m), of any strides."""
 
+    @by_triton("trace", composed)
     def kernel(x: Tensor) -> Tensor:
-        if not served("trace"):
-            return composed(x)
         from . import kernels_triton as texts
 
         out = empty(x.shape[:-2], x.dtype, x.device)
@@ -39,9 +38,8 @@ def sums(composed: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 def matrices(composed: Callable[[Tensor, int, int], Tensor]) -> Callable[[Tensor, int, int], Tensor]:
     """The kernel of matrices (*batch, rows, columns): grad on the diagonal, zero elsewhere."""
 
+    @by_triton("trace_backward", composed)
     def kernel(grad: Tensor, rows: int, columns: int) -> Tensor:
-        if not served("trace_backward"):
-            return composed(grad, rows, columns)
         from . import kernels_triton as texts
 
         out = empty((*grad.shape, rows, columns), grad.dtype, grad.device)

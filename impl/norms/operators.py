@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..operator.operator import Kernels, Operator, Shortcut
+from ..operator.operator import Kernels, Operator, Shortcut, taking
 from ..operator.records import Record
 from . import batching, rules
 from .kernels_cpu import batch_norm as batch_cpu
@@ -48,7 +48,7 @@ layer_norm_backward = Operator(
     "layer_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input,"
     " Tensor mean, Tensor rstd, Tensor? weight, ScalarType? bias_dtype, int row_ndim, float? eps,"
     " int batch_ndim, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-    Kernels(layer_cpu.layer_norm_backward, layer_cuda.layer_norm_backward, _rows_backward.fake),
+    taking(layer_cpu.LayerBackward, layer_cpu.layer_norm_backward, layer_cuda.layer_norm_backward, _rows_backward.fake),
     batching.layer_norm_backward,
     _rows_backward.derivatives(),
     outputs=_GRADIENTS,
@@ -92,7 +92,9 @@ group_norm_backward = Operator(
     "group_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input, Tensor mean, Tensor rstd,"
     " Tensor? weight, ScalarType? bias_dtype, int groups, float? eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
-    Kernels(group_cpu.group_norm_backward, group_cuda.group_norm_backward, _groups_backward.fake),
+    taking(
+        group_cpu.GroupBackward, group_cpu.group_norm_backward, group_cuda.group_norm_backward, _groups_backward.fake
+    ),
     batching.group_norm_backward,
     _groups_backward.derivatives(),
     outputs=_GRADIENTS,
@@ -134,7 +136,9 @@ batch_norm_backward = Operator(
     "batch_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_invstd, Tensor input, Tensor mean,"
     " Tensor invstd, Tensor? weight, ScalarType weight_dtype, ScalarType bias_dtype, float? eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
-    Kernels(batch_cpu.batch_norm_backward, batch_cuda.batch_norm_backward, _channels_backward.fake),
+    taking(
+        batch_cpu.BatchBackward, batch_cpu.batch_norm_backward, batch_cuda.batch_norm_backward, _channels_backward.fake
+    ),
     batching.batch_norm_backward,
     _channels_backward.derivatives(),
     outputs=_GRADIENTS,
@@ -191,7 +195,8 @@ batch_norm_evaluation_backward = Operator(
     "batch_norm_evaluation_backward(Tensor grad_out, Tensor input, Tensor running_mean, Tensor running_var,"
     " Tensor? weight, ScalarType weight_dtype, ScalarType bias_dtype, float eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
-    Kernels(
+    taking(
+        batch_cpu.ConstantsBackward,
         batch_cpu.batch_norm_evaluation_backward,
         batch_cuda.batch_norm_evaluation_backward,
         _channels_backward.fake,

@@ -6,17 +6,20 @@ import torch
 from torch import Tensor
 
 from ..gpu import blocks
-from ..gpu.launching import empty, launch, served
+from ..gpu.launching import by_triton, empty, launch
 from . import kernels_cpu
 
 #: Elements of a program: 16 for each of its threads, which are four 16-byte loads of float32.
 _BLOCK = 4096
 
 
+def _composed(x: Tensor) -> tuple[Tensor, Tensor | None]:
+    return kernels_cpu.log_sigmoid(x)[0], None
+
+
+@by_triton("log_sigmoid", _composed)
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
     """(out, None)."""
-    if not served("log_sigmoid"):
-        return kernels_cpu.log_sigmoid(x)[0], None
     from . import kernels_triton as texts
 
     out = empty(x.shape, x.dtype, x.device)
@@ -24,11 +27,14 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
     return out, None
 
 
+def _composed_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
+    return kernels_cpu.log_sigmoid_backward(grad, x, None)
+
+
+@by_triton("log_sigmoid_backward", _composed_backward)
 def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
     """grad / (1 + exp(x))."""
     # Reading exp(-|x|) costs more than computing it, so a buffer is not read where there is one.
-    if not served("log_sigmoid_backward"):
-        return kernels_cpu.log_sigmoid_backward(grad, x, None)
     from . import kernels_triton as texts
 
     out = empty(x.shape, x.dtype, x.device)

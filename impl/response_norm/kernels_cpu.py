@@ -11,7 +11,7 @@ the small channels behind a large one.)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,25 +80,31 @@ def _write_normalised(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: 
     _by_columns(plan, x, *outputs)
 
 
-def cross_map_lrn2d_backward(
-    grad_out: Tensor,
-    x: Tensor,
-    base: Tensor | None,
-    root: Tensor | None,
-    size: int,
-    alpha: float,
-    beta: float,
-    k: float,
-) -> Tensor:
-    """g s^(-beta) - (2 alpha beta / size) a W'(g a s^(-beta - 1)): contiguous, in x's dtype.
+class ImagesBackward(NamedTuple):
+    """The arguments of `cross_map_lrn2d_backward`.
 
-    s is `base` and s^beta is `root` where both are given.
-
-    Args:
+    Attributes:
         grad_out, x: (..., C, H, W).
         base, root: s and s^beta in the compute dtype of x, as `cross_map_lrn2d_keeping` returns them; or None.
         size, alpha, beta, k: as for `cross_map_lrn2d`.
     """
+
+    grad_out: Tensor
+    x: Tensor
+    base: Tensor | None
+    root: Tensor | None
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+
+def cross_map_lrn2d_backward(args: ImagesBackward) -> Tensor:
+    """g s^(-beta) - (2 alpha beta / size) a W'(g a s^(-beta - 1)): contiguous, in x's dtype.
+
+    s is `base` and s^beta is `root` where both are given.
+    """
+    grad_out, x, base, root, size, alpha, beta, k = args
     if beta == 0:
         return grad_out.clone(memory_format=torch.contiguous_format)
     before, after = reach(size, x.shape[-3])

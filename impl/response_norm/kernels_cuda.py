@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ..gpu import blocks
-from ..gpu.launching import as_operand, empty, launch, served
+from ..gpu.launching import as_operand, by_triton, empty, launch
 from ..operator.precision import HALF, compute_dtype
 from . import kernels_cpu
+from .kernels_cpu import ImagesBackward
 
 #: Channels on both sides of the longest window that is kept in registers, together.
 _REACH = 8
@@ -70,13 +71,14 @@ def _shape(x: Tensor, before: int, after: int, kept: int, usual: bool = True) ->
     return _Shape(lanes, channels, positions, before, after, width, 1 if long else chunk)
 
 
+@by_triton("cross_map_lrn2d", kernels_cpu.cross_map_lrn2d)
 def cross_map_lrn2d(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
     """a s^(-beta) for x of shape (..., C, H, W): contiguous, in x's dtype.
 
     Args:
         x, size, alpha, beta, k: as for the CPU's.
     """
-    if beta == 0 or not x.numel() or not served("cross_map_lrn2d"):
+    if beta == 0 or not x.numel():
         return kernels_cpu.cross_map_lrn2d(x, size, alpha, beta, k)
     from . import kernels_triton as texts
 
@@ -101,24 +103,12 @@ def cross_map_lrn2d_keeping(
     return cross_map_lrn2d(x, size, alpha, beta, k), None, None
 
 
-def cross_map_lrn2d_backward(
-    grad_out: Tensor,
-    x: Tensor,
-    base: Tensor | None,
-    root: Tensor | None,
-    size: int,
-    alpha: float,
-    beta: float,
-    k: float,
-) -> Tensor:
-    """g s^(-beta) - (2 alpha beta / size) a W'(g a s^(-beta - 1)): contiguous, in x's dtype.
-
-    Args:
-        grad_out, x, size, alpha, beta, k: as for the CPU's.
-        base, root: s and s^beta; not read by the kernel.
-    """
-    if beta == 0 or not x.numel() or not served("cross_map_lrn2d_backward"):
-        return kernels_cpu.cross_map_lrn2d_backward(grad_out, x, base, root, size, alpha, beta, k)
+@by_triton("cross_map_lrn2d_backward", kernels_cpu.cross_map_lrn2d_backward)
+def cross_map_lrn2d_backward(args: ImagesBackward) -> Tensor:
+    """g s^(-beta) - (2 alpha beta / size) a W'(g a s^(-beta - 1)): contiguous, in x's dtype. No s is read."""
+    grad_out, x, _, _, size, alpha, beta, k = args
+    if beta == 0 or not x.numel():
+        return kernels_cpu.cross_map_lrn2d_backward(args)
     from . import kernels_triton as texts
 
     out = empty(x.shape, x.dtype, x.device)
@@ -135,9 +125,10 @@ def cross_map_lrn2d_backward(
     return out
 
 
+@by_triton("channel_window_sum", kernels_cpu.window_sum)
 def window_sum(x: Tensor, before: int, after: int) -> Tensor:
     """The sum over channels c - before to c + after for every channel c of x (..., C, H, W): contiguous."""
-    if not x.numel() or not served("channel_window_sum"):
+    if not x.numel():
         return kernels_cpu.window_sum(x, before, after)
     from . import kernels_triton as texts
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..operator.batching import in_front, one_more_dim
 from ..operator.expression import Expression
-from ..operator.operator import Kernels, Operator
+from ..operator.operator import Kernels, Operator, taking
 from ..operator.precision import compute_dtype, raised
 from ..operator.records import Grads, Record
 from ..operator.rules import Rules
@@ -90,7 +90,9 @@ def _batched_lrn_backward(op: Any, size: int, dims: Record, args: Record) -> tup
 cross_map_lrn2d_backward: _Backward = Operator(
     "cross_map_lrn2d_backward(Tensor grad_out, Tensor input, Tensor? base, Tensor? root, int size, float alpha,"
     " float beta, float k) -> Tensor",
-    Kernels(kernels_cpu.cross_map_lrn2d_backward, kernels_cuda.cross_map_lrn2d_backward, _fake),
+    taking(
+        kernels_cpu.ImagesBackward, kernels_cpu.cross_map_lrn2d_backward, kernels_cuda.cross_map_lrn2d_backward, _fake
+    ),
     _batched_lrn_backward,
     Expression(_images_gradient),
 )

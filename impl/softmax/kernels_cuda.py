@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..gpu import blocks
-from ..gpu.launching import empty, launch, served
+from ..gpu.launching import by_triton, empty, launch
 from ..operator.precision import HALF, compute_dtype
 from . import expressions, kernels_cpu
 
@@ -22,11 +22,9 @@ _FORWARD_MOST, _BACKWARD_MOST = 32768, 8192
 
 def forward_kernel(log: bool) -> kernels_cpu.Forward:
     """The kernel of softmax, or of log_softmax."""
-    name, composed = "log_softmax" if log else "softmax", kernels_cpu.forward_kernel(log)
 
+    @by_triton("log_softmax" if log else "softmax", kernels_cpu.forward_kernel(log))
     def kernel(x: Tensor, dim: int, dtype: torch.dtype | None, dense: bool) -> tuple[Tensor, Tensor | None]:
-        if not served(name):
-            return composed(x, dim, dtype, dense)
         from . import kernels_triton as texts
 
         dtype = x.dtype if dtype is None else dtype
@@ -40,16 +38,14 @@ def forward_kernel(log: bool) -> kernels_cpu.Forward:
 
 def backward_kernel(log: bool) -> kernels_cpu.Backward:
     """The kernel of softmax's backward op, or of log_softmax's."""
-    name, composed = "log_softmax_backward" if log else "softmax_backward", kernels_cpu.backward_kernel(log)
 
+    @by_triton("log_softmax_backward" if log else "softmax_backward", kernels_cpu.backward_kernel(log))
     def kernel(grad: Tensor, output: Tensor, shift: Tensor | None, dim: int, input_dtype: torch.dtype) -> Tensor:
         """The cotangent of the input in `input_dtype`.
 
         Args:
             grad, output, shift, dim, input_dtype: as for the CPU's.
         """
-        if not served(name):
-            return composed(grad, output, shift, dim, input_dtype)
         from . import kernels_triton as texts
 
         d_input = empty(grad.shape, input_dtype, grad.device)

@@ -282,7 +282,7 @@ def picked(x: Tensor, target: Tensor) -> Tensor:
 def many_positions() -> None:
     """Programs that go over several blocks, and a last one that has fewer: sums of integers are exact."""
     most, likelihood._PARTS = likelihood._PARTS, 3
-    likelihood._sums.cache_clear()
+    likelihood._gathering.cache_clear()
     likelihood.split.cache_clear()
     try:
         for count in (1025, 3000, 3072, 3073, 9001):
@@ -300,7 +300,7 @@ def many_positions() -> None:
             assert float(nll_loss(x, target, None, SUM, -100, 0)[1]) == int(counted.sum())
     finally:
         likelihood._PARTS = most
-        likelihood._sums.cache_clear()
+        likelihood._gathering.cache_clear()
         likelihood.split.cache_clear()
 
 

@@ -13,7 +13,6 @@ from torch._subclasses import FakeTensorMode
 from opassay.impl import GroupNorm, group_norm, native_group_norm, native_group_norm_backward
 from opassay.impl.gpu import launching
 from opassay.impl.norms.kernels_cpu import group_norm as group_norm_cpu
-from opassay.impl.norms.kernels_cuda import group_norm as group_norm_cuda
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -234,27 +233,30 @@ def test_fake_cuda_tensors() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_cuda_kernels_without_triton(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_kernels_without_triton(dtype: torch.dtype) -> None:
     """What serves CUDA without Triton, on CPU tensors: float32 inside, rounded once, the CPU kernels' dtypes."""
-    monkeypatch.setattr(launching, "_has_triton", lambda: False)
-    before = launching.fallbacks.total()
+    none, before = launching.compositions, launching.fallbacks.total()
     torch.manual_seed(0)
     x, dy = (torch.randn(2, 6, 4).to(dtype) for _ in range(2))
     w = torch.randn(6).to(dtype)
-    out, mean, rstd = group_norm_cuda.native_group_norm(x, w, w, 3, 1e-5)
+    out, mean, rstd = none["native_group_norm"](x, w, w, 3, 1e-5)
     rest = (dy, None, mean.cos(), x, mean, rstd, w, dtype, 3, 1e-5, [True] * 3)
     computed = (
         out,
         mean,
         rstd,
-        *group_norm_cuda.group_norm_backward(*rest),
-        group_norm_cuda.group_norm(x, w, None, 3, 1e-5)[0],
+        *none["group_norm_backward"](group_norm_cpu.GroupBackward(*rest)),
+        none["group_norm"](x, w, None, 3, 1e-5)[0],
     )
     wide = torch.float32 if dtype.itemsize == 2 else dtype
     x, dy, w = (t.to(wide) for t in (x, dy, w))
     rest = (dy, None, mean.cos(), x, mean, rstd, w, wide, 3, 1e-5, [True] * 3)
     forward, plain = group_norm_cpu.group_norm(x, w, w, 3, 1e-5), group_norm_cpu.group_norm(x, w, None, 3, 1e-5)[0]
-    for one, other in zip(computed, (*forward, *group_norm_cpu.group_norm_backward(*rest), plain), strict=True):
+    for one, other in zip(
+        computed,
+        (*forward, *group_norm_cpu.group_norm_backward(group_norm_cpu.GroupBackward(*rest)), plain),
+        strict=True,
+    ):
         assert one is not None
         assert other is not None
         assert torch.equal(one, other.to(one.dtype))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opassay.impl import CrossMapLRN2d, cross_map_lrn2d
 from opassay.impl.response_norm import kernels_cpu as kernel
+from opassay.impl.response_norm.rules import cross_map_lrn2d_backward
 
 
 def exact(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> Tensor:
@@ -65,8 +66,9 @@ def test_the_pieces_of_a_large_call_are_small_calls(
 def test_what_is_kept_gives_the_gradient_that_is_computed_again() -> None:
     x, g = torch.randn(2, 3, 6, 4, 4).unbind()
     _, base, root = kernel.cross_map_lrn2d_keeping(x, 5, 1e-2, 0.75, 1.0)
-    kept = kernel.cross_map_lrn2d_backward(g, x, base, root, 5, 1e-2, 0.75, 1.0)
-    assert torch.equal(kept, kernel.cross_map_lrn2d_backward(g, x, None, None, 5, 1e-2, 0.75, 1.0))
+    backward = cross_map_lrn2d_backward.kernels.cpu
+    kept = backward(g, x, base, root, 5, 1e-2, 0.75, 1.0)
+    assert torch.equal(kept, backward(g, x, None, None, 5, 1e-2, 0.75, 1.0))
 
 
 def test_module_takes_the_place_of_torch_s() -> None:

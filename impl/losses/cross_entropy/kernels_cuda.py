@@ -46,8 +46,8 @@ def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
     x, target, weight, reduction, ignore_index, smoothing, batch_ndim = given
     each, dtype, device = reduction == NONE, x.dtype, x.device
     up, batched = compute_dtype(dtype), weight is not None and weight.dim() > 1
-    kernel, programs, classes, direct = _forward(
-        x.shape, x.stride(), dtype, target.shape, batched, ignore_index, smoothing, batch_ndim
+    kernel, programs, classes, direct = _seen(
+        x.shape, x.stride(), dtype, target.shape, batched, ignore_index, smoothing, batch_ndim, None
     )
     scores = x if direct else _rows_of_classes(x, batch_ndim)
     targets = new(nll.Targets, ("cross_entropy", target, weight, classes, ignore_index, batch_ndim))
@@ -64,33 +64,6 @@ def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
     return out, total
 
 
-@functools.lru_cache(maxsize=8192)
-def _forward(
-    shape: torch.Size,
-    strides: tuple[int, ...],
-    dtype: torch.dtype,
-    positions: torch.Size,
-    batched: bool,
-    ignore_index: int,
-    smoothing: float,
-    batch_ndim: int,
-) -> Seen:
-    """What is launched forward.
-
-    Args:
-        shape, strides, dtype: of the logits. positions: the shape of the target.
-        batched: whether weights have batch dims. ignore_index, smoothing, batch_ndim: as for the kernels.
-    """
-    from . import kernels_triton as texts
-
-    scores, direct = _scores(shape, strides, batch_ndim)
-    wide, count = compute_dtype(dtype), math.prod(positions[batch_ndim:])
-    dense = scores.stride(1) == 1 or scores.shape[2] == 1
-    kernels = texts.cross_entropy_forward, texts.cross_entropy_forward_long
-    kernel = _prepared(kernels, _FORWARD_MOST, dense, scores, count, ignore_index, smoothing, batched, wide)
-    return Seen(kernel, (kernel.grid[0],), scores.shape[1], direct)
-
-
 @by_triton("cross_entropy_backward", kernels_cpu.cross_entropy_backward)
 def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
     """The logits' gradient as the CPU's kernel has it, which raises the same errors."""
@@ -99,9 +72,9 @@ def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
     if not x.shape[class_dim(x.dim(), batch_ndim)]:  # no element, but the targets may still be wrong
         checked_index("cross_entropy", target, 0, ignore_index)
         return d_input
-    batched, each = weight is not None and weight.dim() > 1, grad_output.dim() == target.dim()
-    kernel, programs, classes, direct = _backward(
-        x.shape, x.stride(), x.dtype, target.shape, batched, ignore_index, smoothing, batch_ndim, weight is None, each
+    batched, back = weight is not None and weight.dim() > 1, (weight is not None, grad_output.dim() == target.dim())
+    kernel, programs, classes, direct = _seen(
+        x.shape, x.stride(), x.dtype, target.shape, batched, ignore_index, smoothing, batch_ndim, back
     )
     scores = x if direct else _rows_of_classes(x, batch_ndim)
     targets = new(nll.Targets, ("cross_entropy", target, weight, classes, ignore_index, batch_ndim))
@@ -112,7 +85,7 @@ def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
 
 
 @functools.lru_cache(maxsize=8192)
-def _backward(
+def _seen(
     shape: torch.Size,
     strides: tuple[int, ...],
     dtype: torch.dtype,
@@ -121,25 +94,32 @@ def _backward(
     ignore_index: int,
     smoothing: float,
     batch_ndim: int,
-    ones: bool,
-    each: bool,
+    back: tuple[bool, bool] | None,
 ) -> Seen:
-    """What is launched backward.
+    """What is launched.
 
     Args:
-        shape, ..., batch_ndim: as for `_forward`. ones: whether there are no weights.
-        each: whether every position has a cotangent.
+        shape, strides, dtype: of the logits. positions: the shape of the target.
+        batched: whether weights have batch dims. ignore_index, smoothing, batch_ndim: as for the kernels.
+        back: None forward; backward whether there are weights, and whether every position has a cotangent.
     """
     from . import kernels_triton as texts
 
     scores, direct = _scores(shape, strides, batch_ndim)
-    wide, count, dense = compute_dtype(dtype), math.prod(positions[batch_ndim:]), scores.shape[2] == 1
-    # A double takes two registers, with smoothing the weights stand beside the logits, and rows that lie side by side
-    # have an address for each element.
-    most = _BACKWARD_MOST >> ((wide is torch.float64) + (bool(smoothing) and not ones) + (not dense))
-    kernels = texts.cross_entropy_backward, texts.cross_entropy_backward_long
+    wide, count = compute_dtype(dtype), math.prod(positions[batch_ndim:])
+    constants: dict[str, object] = {}
+    if back is None:
+        dense, most = scores.stride(1) == 1 or scores.shape[2] == 1, _FORWARD_MOST
+        kernels = texts.cross_entropy_forward, texts.cross_entropy_forward_long
+    else:
+        weighted, constants["EACH"] = back
+        # A double takes two registers, with smoothing the weights stand beside the logits, and rows that lie side by
+        # side have an address for each element.
+        dense = scores.shape[2] == 1
+        most = _BACKWARD_MOST >> ((wide is torch.float64) + (bool(smoothing) and weighted) + (not dense))
+        kernels = texts.cross_entropy_backward, texts.cross_entropy_backward_long
     kernel = _prepared(kernels, most, dense, scores, count, ignore_index, smoothing, batched, wide)
-    kernel = kernel._replace(constants={"EACH": each, **kernel.constants})
+    kernel = kernel._replace(constants={**constants, **kernel.constants})
     return Seen(kernel, (kernel.grid[0],), scores.shape[1], direct)
 
 

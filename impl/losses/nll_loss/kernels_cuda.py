@@ -160,7 +160,7 @@ def fill_sums(
     """
     scores, out, total = tensors
     target, wide = targets.target, total.dtype
-    gather, fold, shape, programs = _sums(
+    gather, fold, shape, programs = _gathering(
         target.shape, picks, targets.classes, targets.ignore_index, targets.batch_ndim, reduction, targets.batched,
         targets.weight is None, wide is torch.float64,
     )  # fmt: skip
@@ -173,7 +173,7 @@ def fill_sums(
 
 
 @functools.lru_cache(maxsize=8192)
-def _sums(
+def _gathering(
     shape: torch.Size,
     picks: tuple[int, ...] | None,
     classes: int,

@@ -6,6 +6,7 @@ Memory formats: results are channels_last where the input is (and not contiguous
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -219,22 +220,10 @@ def batch_norm_evaluation(
     return out.view(x.shape) if out.dim() == 3 else out
 
 
-def batch_norm_backward(
-    grad_out: Tensor,
-    grad_mean: Tensor | None,
-    grad_invstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    weight: Tensor | None,
-    weight_dtype: torch.dtype,
-    bias_dtype: torch.dtype,
-    eps: float | None,
-    output_mask: Sequence[bool],
-) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given batch statistics; None where masked.
+class BatchBackward(NamedTuple):
+    """The arguments of `batch_norm_backward`.
 
-    Args:
+    Attributes:
         grad_out: shaped as x, in its dtype.
         grad_mean, grad_invstd: cotangents of mean and invstd, (C,); None for zero.
         x: (N, C, *).
@@ -244,28 +233,50 @@ def batch_norm_backward(
         eps: not read; the derivatives of this op need it.
         output_mask: which of the three to compute.
     """
-    through = (grad_mean, grad_invstd)
-    return _masked_gradients(grad_out, x, weight, (mean, invstd, *through), None, weight_dtype, bias_dtype, output_mask)
+
+    grad_out: Tensor
+    grad_mean: Tensor | None
+    grad_invstd: Tensor | None
+    x: Tensor
+    mean: Tensor
+    invstd: Tensor
+    weight: Tensor | None
+    weight_dtype: torch.dtype
+    bias_dtype: torch.dtype
+    eps: float | None
+    output_mask: Sequence[bool]
 
 
-def batch_norm_evaluation_backward(
-    grad_out: Tensor,
-    x: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    weight: Tensor | None,
-    weight_dtype: torch.dtype,
-    bias_dtype: torch.dtype,
-    eps: float,
-    output_mask: Sequence[bool],
-) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from constant statistics; None where masked.
+def batch_norm_backward(args: BatchBackward) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
+    grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, _, output_mask = args
+    given = (mean, invstd, grad_mean, grad_invstd)
+    return _masked_gradients(grad_out, x, weight, given, None, weight_dtype, bias_dtype, output_mask)
 
-    Args:
-        grad_out, x, weight, weight_dtype, bias_dtype, output_mask: as for `batch_norm_backward`.
+
+class ConstantsBackward(NamedTuple):
+    """The arguments of `batch_norm_evaluation_backward`.
+
+    Attributes:
+        grad_out, x, weight, weight_dtype, bias_dtype, output_mask: as of a `BatchBackward`.
         running_mean, running_var: (C,), constants.
         eps: added to the variance.
     """
+
+    grad_out: Tensor
+    x: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+    weight: Tensor | None
+    weight_dtype: torch.dtype
+    bias_dtype: torch.dtype
+    eps: float
+    output_mask: Sequence[bool]
+
+
+def batch_norm_evaluation_backward(args: ConstantsBackward) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
+    grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask = args
     given = (running_mean, running_var, None, None)
     return _masked_gradients(grad_out, x, weight, given, eps, weight_dtype, bias_dtype, output_mask)
 

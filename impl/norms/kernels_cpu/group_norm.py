@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -122,35 +123,45 @@ def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, gro
     return out, mean, rstd
 
 
-def group_norm_backward(
-    grad_out: Tensor,
-    grad_mean: Tensor | None,
-    grad_rstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias_dtype: torch.dtype | None,
-    groups: int,
-    eps: float | None,
-    output_mask: Sequence[bool],
-) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
+class GroupBackward(NamedTuple):
+    """The arguments of `group_norm_backward`.
 
-    Args:
-        grad_out: shaped as x, in its dtype.
-        grad_mean, grad_rstd: cotangents of mean and rstd, (N, groups); None for zero.
-        x: (N, C, *).
+    Attributes:
+        x: (N, C, *). grad_out: shaped as x, in its dtype.
+        weight: (C,), or None for ones. bias_dtype: the dtype of d_bias; None without a bias.
         mean, rstd: (N, groups), float32 for a half-precision x.
-        weight: (C,), or None for ones.
-        bias_dtype: the dtype of d_bias; None without a bias.
-        groups: a divisor of C.
-        eps: not read; the derivatives of this op need it.
+        grad_mean, grad_rstd: cotangents of these; None for zero.
+        groups: a divisor of C. eps: not read; the derivatives of this op need it.
         output_mask: which of the three to compute.
+    """
+
+    grad_out: Tensor
+    grad_mean: Tensor | None
+    grad_rstd: Tensor | None
+    x: Tensor
+    mean: Tensor
+    rstd: Tensor
+    weight: Tensor | None
+    bias_dtype: torch.dtype | None
+    groups: int
+    eps: float | None
+    output_mask: Sequence[bool]
+
+    def operands(self) -> GivenGroups:
+        """What the gradients are computed from."""
+        grad_out, _, _, x, mean, rstd, weight, bias_dtype, groups, _, wanted = self
+        mask = (wanted[0], wanted[1] and weight is not None, wanted[2] and bias_dtype is not None)
+        given: GivenGroups = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
+        return given
+
+
+def group_norm_backward(args: GroupBackward) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
 
     Returns:
         d_input as x; d_weight and d_bias (C,), in the dtypes of the parameters.
     """
+    grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, groups, _, output_mask = args
     mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
     dtype = x.dtype
     if (  # by far the most frequent call, on its own for speed
@@ -164,7 +175,7 @@ def group_norm_backward(
         and _by_aten(x, groups)
     ):
         return _gradients_by_aten(grad_out, x, mean, rstd, weight, groups, mask)
-    given: GivenGroups = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
+    given = args.operands()
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
     if dtype in HALF and (statistics or not _by_aten(x, groups)):  # round once, after the last term
         given = given.raised()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -87,23 +88,10 @@ def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row
     return out, mean, rstd
 
 
-def layer_norm_backward(
-    grad_out: Tensor,
-    grad_mean: Tensor | None,
-    grad_rstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias_dtype: torch.dtype | None,
-    row_ndim: int,
-    eps: float | None,
-    batch_ndim: int,
-    output_mask: Sequence[bool],
-) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
+class LayerBackward(NamedTuple):
+    """The arguments of `layer_norm_backward`.
 
-    Args:
+    Attributes:
         grad_out: shaped as x, in its dtype.
         grad_mean, grad_rstd: cotangents of mean and rstd, shaped as they are; None for zero.
         x: (*batch, *lead, *row).
@@ -113,13 +101,37 @@ def layer_norm_backward(
         row_ndim, batch_ndim: the numbers of dims of a row and of the batch.
         eps: not read; the derivatives of this op need it.
         output_mask: which of the three to compute.
+    """
+
+    grad_out: Tensor
+    grad_mean: Tensor | None
+    grad_rstd: Tensor | None
+    x: Tensor
+    mean: Tensor
+    rstd: Tensor
+    weight: Tensor | None
+    bias_dtype: torch.dtype | None
+    row_ndim: int
+    eps: float | None
+    batch_ndim: int
+    output_mask: Sequence[bool]
+
+    def operands(self) -> GivenRows:
+        """What the gradients are computed from."""
+        grad_out, _, _, x, mean, rstd, weight, bias_dtype, row_ndim, _, batch_ndim, wanted = self
+        mask = (wanted[0], wanted[1] and weight is not None, wanted[2] and bias_dtype is not None)
+        given: GivenRows = new(Operands, (grad_out, x, mean, rstd, weight, rows_of(row_ndim, batch_ndim), mask))
+        return given
+
+
+def layer_norm_backward(args: LayerBackward) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
 
     Returns:
         d_input as x; d_weight and d_bias (*batch, *row), in the dtypes of the parameters.
     """
-    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
-    given: GivenRows = new(Operands, (grad_out, x, mean, rstd, weight, rows_of(row_ndim, batch_ndim), mask))
-    dtype = x.dtype
+    _, grad_mean, grad_rstd, x, _, _, weight, bias_dtype, row_ndim, _, batch_ndim, _ = args
+    given, dtype = args.operands(), x.dtype
     if (  # by far the most frequent call, on its own for speed
         grad_mean is None
         and grad_rstd is None
@@ -129,6 +141,7 @@ def layer_norm_backward(
         and (bias_dtype is None or bias_dtype is dtype)
     ):
         return _gradients_by_aten(given)
+    mask = given.mask
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
     # ATen's kernel takes one weight for all rows and sums parameter gradients over all rows. Where batch
     # dims ask for a weight, or for a gradient, per batch index it can do neither.

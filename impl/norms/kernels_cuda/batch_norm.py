@@ -290,29 +290,11 @@ def _backward(shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype
 
 
 @by_triton("batch_norm_backward", cpu.batch_norm_backward)
-def batch_norm_backward(
-    grad_out: Tensor,
-    grad_mean: Tensor | None,
-    grad_invstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    weight: Tensor | None,
-    weight_dtype: torch.dtype,
-    bias_dtype: torch.dtype,
-    eps: float | None,
-    output_mask: Sequence[bool],
-) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given batch statistics; None where masked.
-
-    Args:
-        grad_out, grad_mean, grad_invstd, x, mean, invstd, weight: as for the CPU's.
-        weight_dtype, bias_dtype, eps, output_mask: as for the CPU's.
-    """
+def batch_norm_backward(args: cpu.BatchBackward) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
+    grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, _, output_mask = args
     if not x.numel():
-        return cpu.batch_norm_backward(
-            grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, eps, output_mask
-        )
+        return cpu.batch_norm_backward(args)
     if not any(output_mask):
         return None, None, None
     wanted = memory_format(x)
@@ -335,27 +317,11 @@ def batch_norm_backward(
 
 
 @by_triton("batch_norm_evaluation_backward", cpu.batch_norm_evaluation_backward)
-def batch_norm_evaluation_backward(
-    grad_out: Tensor,
-    x: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    weight: Tensor | None,
-    weight_dtype: torch.dtype,
-    bias_dtype: torch.dtype,
-    eps: float,
-    output_mask: Sequence[bool],
-) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from constant statistics; None where masked.
-
-    Args:
-        grad_out, x, running_mean, running_var, weight: as for the CPU's.
-        weight_dtype, bias_dtype, eps, output_mask: as for the CPU's.
-    """
+def batch_norm_evaluation_backward(args: cpu.ConstantsBackward) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
+    grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask = args
     if not x.numel():
-        return cpu.batch_norm_evaluation_backward(
-            grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask
-        )
+        return cpu.batch_norm_evaluation_backward(args)
     if not any(output_mask):
         return None, None, None
     wanted = memory_format(x)

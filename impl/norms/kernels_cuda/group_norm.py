@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...gpu import blocks
-from ...gpu.launching import as_operand, empty, launch, served
+from ...gpu.launching import as_operand, by_triton, empty, launch
 from ...operator.precision import HALF, compute_dtype
-from ...operator.records import new
 from ..kernels_cpu import group_norm as cpu
 from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
 from ..layout import Groups
@@ -31,75 +30,37 @@ _FORWARD_MOST, _BACKWARD_MOST = 16384, 8192
 #: Elements of a program that keeps several groups at once, and of a piece of a group that does not fit.
 _ELEMENTS = 4096
 
-
-def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """(out, mean, rstd) with statistics in float32 for the half types.
-
-    Args:
-        x, weight, bias, groups, eps: as for the CPU's.
-    """
-    if served("group_norm"):
-        return _normalize_groups(x, weight, bias, groups, eps)
-    out, mean, rstd = cpu.group_norm(*_in_float32(x, weight, bias), groups, eps)
-    return out.to(x.dtype), mean, rstd
-
-
-def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """`group_norm`. The mean of a group that holds an infinity is as mathematics has it, for both.
-
-    Args:
-        x, weight, bias, groups, eps: as for the CPU's.
-    """
-    if served("native_group_norm"):
-        return _normalize_groups(x, weight, bias, groups, eps)
-    out, mean, rstd = cpu.native_group_norm(*_in_float32(x, weight, bias), groups, eps)
-    return out.to(x.dtype), mean, rstd
-
-
-def group_norm_backward(
-    grad_out: Tensor,
-    grad_mean: Tensor | None,
-    grad_rstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias_dtype: torch.dtype | None,
-    groups: int,
-    eps: float | None,
-    output_mask: Sequence[bool],
-) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
-
-    Args:
-        grad_out, grad_mean, grad_rstd, x, mean, rstd, weight: as for the CPU's.
-        bias_dtype, groups, eps, output_mask: as for the CPU's.
-    """
-    if not served("group_norm_backward"):
-        dtype = x.dtype
-        if dtype in HALF:
-            grad_out, x = grad_out.float(), x.float()
-        # The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and
-        # bias_dtype. It takes x for float32, so only d_input is left to be rounded.
-        d_input, d_weight, d_bias = cpu.group_norm_backward(
-            grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, groups, eps, output_mask
-        )
-        return None if d_input is None else d_input.to(dtype), d_weight, d_bias
-    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
-    given: Operands[Groups] = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
-    results = partial_sums.allocated(given, bias_dtype)
-    if any(mask) and x.numel() != 0:
-        _gradients_of_groups(given, (grad_mean, grad_rstd), results)
-    return results
+Forward = Callable[[Tensor, Tensor | None, Tensor | None, int, float], Outputs]
+"""(x, weight, bias, groups, eps) -> (out, mean, rstd)."""
 
 
 # ------------------------------------------------------------------------------------------------------ composition
 
 
-def _in_float32(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    if x.dtype not in HALF:
-        return x, weight, bias
-    return x.float(), None if weight is None else weight.float(), None if bias is None else bias.float()
+def _in_float32(norm: Forward) -> Forward:
+    """A kernel of the CPU between conversions."""
+
+    def rounded(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+        if x.dtype not in HALF:
+            return norm(x, weight, bias, groups, eps)
+        weight, bias = (None if t is None else t.float() for t in (weight, bias))
+        out, mean, rstd = norm(x.float(), weight, bias, groups, eps)
+        return out.to(x.dtype), mean, rstd
+
+    return rounded
+
+
+def _backward_in_float32(args: cpu.GroupBackward) -> MaskedOutputs:
+    """The same backward.
+
+    The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and bias_dtype. It
+    takes x for float32, so only d_input is left to be rounded.
+    """
+    dtype = args.x.dtype
+    if dtype in HALF:
+        args = args._replace(grad_out=args.grad_out.float(), x=args.x.float())
+    d_input, d_weight, d_bias = cpu.group_norm_backward(args)
+    return None if d_input is None else d_input.to(dtype), d_weight, d_bias
 
 
 # ---------------------------------------------------------------------------------------------------------- kernels
@@ -143,7 +104,13 @@ def _sizes(x: Tensor, groups: int) -> tuple[int, int, int, int, int]:
     return x.shape[0] * groups, groups, each, positions, each * positions
 
 
-def _normalize_groups(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+@by_triton("group_norm", _in_float32(cpu.group_norm))
+def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
+    """(out, mean, rstd) with statistics in float32 for the half types.
+
+    Args:
+        x, weight, bias, groups, eps: as for the CPU's.
+    """
     from ..kernels_triton import group_norm as texts
 
     wide, shape = compute_dtype(x.dtype), Groups(groups).statistics_shape(x.shape)
@@ -164,6 +131,20 @@ def _normalize_groups(x: Tensor, weight: Tensor | None, bias: Tensor | None, gro
         max(4, tile.rows * tile.channels * tile.block // 2048) if tile.whole else tile.warps,
     )
     return out, mean, rstd
+
+
+#: The mean of a group that holds an infinity is as mathematics has it, for both.
+native_group_norm = by_triton("native_group_norm", _in_float32(cpu.native_group_norm))(group_norm)
+
+
+@by_triton("group_norm_backward", _backward_in_float32)
+def group_norm_backward(args: cpu.GroupBackward) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    given = args.operands()
+    results = partial_sums.allocated(given, args.bias_dtype)
+    if any(given.mask) and args.x.numel() != 0:
+        _gradients_of_groups(given, (args.grad_mean, args.grad_rstd), results)
+    return results
 
 
 def _gradients_of_groups(

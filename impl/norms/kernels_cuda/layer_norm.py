@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ...gpu import blocks
-from ...gpu.launching import as_operand, empty, launch, served
+from ...gpu.launching import as_operand, by_triton, empty, launch
 from ...operator.precision import compute_dtype
-from ...operator.records import new
 from ..kernels_cpu import layer_norm as cpu
 from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
 from ..layout import Rows, rows_of
@@ -41,29 +39,13 @@ def _tile(length: int, most: int) -> blocks.Tile:
     return tile if tile.rows == 1 else tile._replace(rows=tile.rows // 2, warps=4)
 
 
+@by_triton("layer_norm", cpu.layer_norm)
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
     """(out, mean, rstd) with statistics in float32 for the half types.
 
     Args:
         x, weight, bias, row_ndim, eps: as for the CPU's.
     """
-    if served("layer_norm"):
-        return _normalize_rows(x, weight, bias, row_ndim, eps)
-    return cpu.layer_norm(x, weight, bias, row_ndim, eps)
-
-
-def native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
-    """`layer_norm`. The mean of a row that holds an infinity is as mathematics has it, for both.
-
-    Args:
-        x, weight, bias, row_ndim, eps: as for the CPU's.
-    """
-    if served("native_layer_norm"):
-        return _normalize_rows(x, weight, bias, row_ndim, eps)
-    return cpu.native_layer_norm(x, weight, bias, row_ndim, eps)
-
-
-def _normalize_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: int, eps: float) -> Outputs:
     from ..kernels_triton import layer_norm as texts
 
     wide, shape = compute_dtype(x.dtype), rows_of(row_ndim).statistics_shape(x.shape)
@@ -85,38 +67,20 @@ def _normalize_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_n
     return out, mean, rstd
 
 
-def layer_norm_backward(
-    grad_out: Tensor,
-    grad_mean: Tensor | None,
-    grad_rstd: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias_dtype: torch.dtype | None,
-    row_ndim: int,
-    eps: float | None,
-    batch_ndim: int,
-    output_mask: Sequence[bool],
-) -> MaskedOutputs:
-    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
+#: The mean of a row that holds an infinity is as mathematics has it, for both.
+native_layer_norm = by_triton("native_layer_norm", cpu.native_layer_norm)(layer_norm)
 
-    Args:
-        grad_out, grad_mean, grad_rstd, x, mean, rstd, weight: as for the CPU's.
-        bias_dtype, row_ndim, eps, batch_ndim, output_mask: as for the CPU's.
-    """
-    if not served("layer_norm_backward"):
-        return cpu.layer_norm_backward(
-            grad_out, grad_mean, grad_rstd, x, mean, rstd, weight, bias_dtype, row_ndim, eps, batch_ndim, output_mask
-        )
-    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
-    layout = rows_of(row_ndim, batch_ndim)
+
+@by_triton("layer_norm_backward", cpu.layer_norm_backward)
+def layer_norm_backward(args: cpu.LayerBackward) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
+    given = args.operands()
+    x, row_ndim, weight = given.x, given.layout.row_ndim, given.weight
     if weight is not None and weight.dim() > row_ndim:  # one (*row) for each slice
-        weight = weight.expand(layout.affine_shape(x.shape))
-    given: Operands[Rows] = new(Operands, (grad_out, x, mean, rstd, weight, layout, mask))
-    results = partial_sums.allocated(given, bias_dtype)
-    if any(mask) and x.numel() != 0:
-        _gradients_of_rows(given, (grad_mean, grad_rstd), results)
+        given = given._replace(weight=weight.expand(given.layout.affine_shape(x.shape)))
+    results = partial_sums.allocated(given, args.bias_dtype)
+    if any(given.mask) and x.numel() != 0:
+        _gradients_of_rows(given, (args.grad_mean, args.grad_rstd), results)
     return results
 
 
