@@ -167,8 +167,12 @@ class Expected:
 
     @functools.cached_property
     def finite(self) -> bool:
-        """Whether every operand is finite."""
-        return all(np.isfinite(o).all() for o in self.operands)
+        """Whether every operand is finite, and has elements.
+
+        A mean over no elements is 0 / 0 in every evaluation. So what is NaN there is no singularity that a rounded
+        evaluation may miss, as it may be where all operands are numbers.
+        """
+        return all(o.size and np.isfinite(o).all() for o in self.operands)
 
     @property
     def cost(self) -> int:

@@ -87,19 +87,19 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
     if primitive not in _COMPUTED:
         return out.radius
     axes = params.get("axes", ())
-    sure: Any = True
-    given: Any = False  # whether an operand is not finite
+    sure, given = np.True_, np.False_  # `given`: whether an operand is not finite
     for x in operands:
         finite, radius = np.isfinite(x.centre), x.radii()
         sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
         given = given | np.any(~finite, axis=axes, keepdims=True)
-    sure = sure & (given | np.isfinite(out.radii()))  # else finite operands met a singularity
-    touched = given | ~np.isfinite(out.centre)
+    # 0 / 0 without errors is NaN in every evaluation: the mean of no elements. Else finite operands met a singularity.
+    nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
+    sure = sure & (given | np.isfinite(out.radii()) | nothing)
     if primitive in ("multiply", "divide"):
         for x, y in (operands, operands[::-1])[: 2 if primitive == "multiply" else 1]:
             maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
             sure = sure & ~(np.isinf(x.centre) & maybe_zero)
-    return np.where(touched, np.where(sure, 0.0, np.nan), out.radii())
+    return np.where(given | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
 
 
 @functools.lru_cache(maxsize=512)

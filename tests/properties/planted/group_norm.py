@@ -120,6 +120,11 @@ def rstd_without_eps(x: Tensor, w: Any, b: Any, n: int, c: int, l: int, groups: 
     return out, mean, (rstd.pow(-2) - eps).pow(-0.5)
 
 
+def mean_of_nothing_is_zero(x: Tensor, w: Any, b: Any, n: int, c: int, l: int, groups: int, eps: float) -> Any:  # noqa: E741
+    out, mean, rstd = native_group_norm(x, w, b, n, c, l, groups, eps)
+    return out, mean if x.numel() else mean.nan_to_num(), rstd
+
+
 def _backward(change: Callable[..., Any]) -> Callable[..., Any]:
     """The backward op with its gradients changed: `change(grads, grad_out, input, mean, rstd)`, operands per group."""
 
@@ -156,6 +161,7 @@ FAULTS = (
     Fault("group_norm", "statistics constant in second order", statistics_constant_in_second_order, "ORD2"),
     Fault("group_norm", "wrong fold under vmap", wrong_fold_under_vmap, "VMAP"),
     Fault("group_norm", "strides of the parameters ignored", strides_ignored, "LAYOUT"),
+    Fault("native_group_norm", "mean of nothing is 0", mean_of_nothing_is_zero, "EMPTY"),
     Fault("native_group_norm", "rstd without eps", rstd_without_eps, "FWD", "float64"),
     Fault("native_group_norm_backward", "d_weight summed over groups", _backward(_sum_over_groups), "FWD"),
     Fault("native_group_norm_backward", "d_bias without a sample", _backward(_last_sample_left_out), "DATA"),
