@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import patch
 
 from opassay.properties.kernels import interpreting
 
@@ -237,11 +238,8 @@ def shared() -> dict[str, bool]:
 
 def unasked() -> dict[str, bool]:
     """The same of host code that always has a kernel write the running statistics."""
-    told, batch_cuda.in_place = batch_cuda.in_place, lambda *_: True
-    try:
+    with patch.object(batch_cuda, "in_place", lambda *_: True):
         return shared()
-    finally:
-        batch_cuda.in_place = told
 
 
 def main() -> None:
