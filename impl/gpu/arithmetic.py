@@ -54,6 +54,28 @@ def divide(x, y):
 
 
 @triton.jit
+def finite_top(top):
+    """What the exponents of rows are taken from: the largest element, or 0 where all is -inf so far.
+
+    The difference of two infinities would be a NaN.
+    """
+    return tl.where(top == float("-inf"), 0.0, top)
+
+
+@triton.jit
+def online(top, total, x):
+    """Of rows: the largest element and the sum of exponentials from it, once the elements x (rows, block) are added.
+
+    The sum is rescaled where a larger element comes. Source: M. Milakov, N. Gimelshein, Online normalizer calculation
+    for softmax, arXiv:1805.02867, algorithm 3.
+    """
+    higher = tl.maximum(top, tl.max(x, 1))
+    # As long as all is -inf there is nothing to rescale.
+    total *= tl.where(top == higher, 1.0, exp(top - higher))
+    return higher, total + tl.sum(exp(x - finite_top(higher)[:, None]), 1)
+
+
+@triton.jit
 def number(value, ACC: tl.constexpr):
     """What `launching.as_operand` made of a Python float, in the dtype of the sums."""
     return value.to(tl.int64).to(tl.float64, bitcast=True) if tl.float64 == ACC else value

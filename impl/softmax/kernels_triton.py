@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..gpu.arithmetic import divide, exp
+from ..gpu.arithmetic import divide, exp, online
 
 
 @triton.jit
@@ -67,11 +67,7 @@ def softmax_forward_long(
         k = first + tl.arange(0, BLOCK)
         at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
         x = tl.load(X + at, mask=there[:, None] & (k < K)[None, :], other=float("-inf")).to(ACC)
-        higher = tl.maximum(top, tl.max(x, 1))
-        # As long as all is -inf there is nothing to rescale, and the difference of two infinities would be a NaN.
-        total *= tl.where(top == higher, 1.0, exp(top - higher))
-        total += tl.sum(exp(x - tl.where(higher == float("-inf"), 0.0, higher)[:, None]), 1)
-        top = higher
+        top, total = online(top, total, x)
     for first in range(0, K, BLOCK):
         k = first + tl.arange(0, BLOCK)
         at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]

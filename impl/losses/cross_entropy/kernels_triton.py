@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...gpu.arithmetic import divide, exp, number
+from ...gpu.arithmetic import divide, exp, finite_top, number, online
 from ..nll_loss.kernels_triton import rows_of, targets_at
 
 
@@ -99,12 +99,9 @@ def cross_entropy_forward_long(
         taken = there[:, None] & (k < C)[None, :]
         at = start[:, None] + (k.to(tl.int64) * stride)[None, :]
         x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
-        higher = tl.maximum(top, tl.max(x, 1))
-        # As long as all is -inf there is nothing to rescale, and the difference of two infinities would be a NaN.
-        shifted = x - tl.where(higher == float("-inf"), 0.0, higher)[:, None]
-        total *= tl.where(top == higher, 1.0, exp(top - higher))
-        total += tl.sum(exp(shifted), 1)
+        higher, total = online(top, total, x)
         if SMOOTH:
+            shifted = x - finite_top(higher)[:, None]
             w = taken.to(ACC)
             if W is not None:
                 w *= _class_weights(W, p, k, taken, count, C, BATCHED).to(ACC)
@@ -201,10 +198,7 @@ def cross_entropy_backward_long(
         taken = there[:, None] & (k < C)[None, :]
         at = start[:, None] + (k.to(tl.int64) * stride)[None, :]
         x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
-        higher = tl.maximum(top, tl.max(x, 1))
-        total *= tl.where(top == higher, 1.0, exp(top - higher))
-        total += tl.sum(exp(x - tl.where(higher == float("-inf"), 0.0, higher)[:, None]), 1)
-        top = higher
+        top, total = online(top, total, x)
         if SMOOTH and W is not None:
             mass += tl.sum(_class_weights(W, p, k, taken, count, C, BATCHED).to(ACC), 1)
     if W is None:
