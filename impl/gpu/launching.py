@@ -118,6 +118,12 @@ def put_on(launcher: Launcher) -> None:
     _on.append(launcher)
 
 
+def solid(t: Tensor) -> Tensor:
+    """A tangent as a kernel may read it. Where a function does not depend on its argument, torch may give a tensor of
+    zeros without memory for a tangent; a kernel is then given zeros that have memory."""
+    return t.clone() if t._is_zerotensor() else t
+
+
 # ----------------------------------------------------------------------------------------------------------- fallbacks
 
 fallbacks: Counter[tuple[str, str]] = Counter()

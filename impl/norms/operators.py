@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..operator.operator import Kernels, Operator, Shortcut, taking
 from ..operator.records import Record
-from . import batching, rules
+from . import batching, rules, tangents
 from .kernels_cpu import batch_norm as batch_cpu
 from .kernels_cpu import group_norm as group_cpu
 from .kernels_cpu import layer_norm as layer_cpu
@@ -61,7 +61,7 @@ def _of_rows(saved: SavedNorm[Rows]) -> tuple[object, ...]:
     return rules.weight_or_zeros(saved), saved.bias_dtype, saved.layout.row_ndim, saved.eps, 0
 
 
-_layer = Norm(_rows, layer_norm_backward, _of_rows)
+_layer = Norm(_rows, layer_norm_backward, _of_rows, tangents.layer_norm_jvp, lambda args: (args.row_ndim,))
 
 layer_norm = Operator(
     "layer_norm(Tensor input, Tensor? weight, Tensor? bias, int row_ndim, float eps) -> (Tensor, Tensor, Tensor)",
@@ -105,7 +105,7 @@ def _of_groups(saved: SavedNorm[Groups]) -> tuple[object, ...]:
     return rules.weight_or_zeros(saved), saved.bias_dtype, saved.layout.groups, saved.eps
 
 
-_group = Norm(_groups, group_norm_backward, _of_groups)
+_group = Norm(_groups, group_norm_backward, _of_groups, tangents.group_norm_jvp, lambda args: (args.groups,))
 
 group_norm = Operator(
     "group_norm(Tensor input, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)",
@@ -154,7 +154,7 @@ def _of_channels(saved: SavedNorm[Channels]) -> tuple[object, ...]:
     return saved.weight, saved.weight_dtype or dtype, saved.bias_dtype or dtype, saved.eps
 
 
-_batch = Norm(_channels, batch_norm_backward, _of_channels)
+_batch = Norm(_channels, batch_norm_backward, _of_channels, tangents.batch_norm_jvp, lambda args: ())
 
 
 def _training_fake(args: Record) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -210,5 +210,5 @@ batch_norm_evaluation = Operator(
     " float eps) -> Tensor",
     Kernels(batch_cpu.batch_norm_evaluation, batch_cuda.batch_norm_evaluation, _evaluation_fake),
     batching.batch_norm_evaluation,
-    rules.constants_rules(_channels, batch_norm_evaluation_backward),
+    rules.constants_rules(_channels, batch_norm_evaluation_backward, tangents.batch_norm_evaluation_jvp),
 )

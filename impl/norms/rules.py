@@ -57,11 +57,15 @@ class Norm(Generic[L]):
         layout: the layout for the arguments of a forward op.
         backward_op: an op of (grad_out, grad_mean, grad_rstd, input, mean, rstd, ..., output_mask).
         operands: what stands between rstd and output_mask there, from what the forward op has saved.
+        jvp_op: an op of (input, weight, tangents of input, weight and bias, ..., eps, statistics).
+        extents: what stands between the tangents and eps there, from the arguments of the forward op.
     """
 
     layout: Callable[[Record], L]
     backward_op: Operator[*tuple[Any, ...], Any]
     operands: Callable[[SavedNorm[L]], tuple[object, ...]]
+    jvp_op: Operator[*tuple[Any, ...], Any]
+    extents: Callable[[Record], tuple[object, ...]]
 
     def fake(self, args: Record) -> tuple[Tensor, Tensor, Tensor]:
         """Fake (out, mean, rstd)."""
@@ -119,18 +123,14 @@ class Norm(Generic[L]):
     def _tangents(
         self, args: Record, tangents: Record, statistics: bool
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        x, layout = args.input, self.layout(args)
-        t_input = None if tangents.input is None else layout.view(tangents.input)
-        out, mean, rstd = expressions.moved_outputs(
-            layout.view(x), args.weight, layout, args.eps, (t_input, tangents.weight, tangents.bias)
+        x = args.input
+        out, mean, rstd = self.jvp_op(
+            x, args.weight, tangents.input, tangents.weight, tangents.bias, *self.extents(args), args.eps, statistics
         )
-        out = out.reshape(x.shape)
-        if not statistics:
-            return out, None, None
-        if mean is None or rstd is None:  # they depend on x alone
-            shape, dtype = layout.statistics_shape(x.shape), compute_dtype(x.dtype)
+        if statistics and mean is None:  # they depend on x alone
+            shape, dtype = self.layout(args).statistics_shape(x.shape), compute_dtype(x.dtype)
             return out, x.new_zeros(shape, dtype=dtype), x.new_zeros(shape, dtype=dtype)
-        return out, layout.flat_statistics(mean), layout.flat_statistics(rstd)
+        return out, mean, rstd
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,9 @@ class SavedConstants(NamedTuple):
 
 
 def constants_rules(
-    layout: Callable[[Record], Layout], backward_op: Operator[*tuple[Any, ...], Any]
+    layout: Callable[[Record], Layout],
+    backward_op: Operator[*tuple[Any, ...], Any],
+    jvp_op: Operator[*tuple[Any, ...], Tensor],
 ) -> Rules[SavedConstants]:
     """The rules of a norm by running statistics, which take no gradient: an affine map per channel."""
 
@@ -241,14 +243,10 @@ def constants_rules(
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 
     def jvp(args: Record, tangents: Record) -> Tensor:
-        laid = layout(args)
-        x = laid.view(args.input)
-        t_input = None if tangents.input is None else laid.view(tangents.input)
-        out = expressions.moved_by_constants(
-            laid, x, args.weight, args.running_mean, args.running_var, args.eps,
-            (t_input, tangents.weight, tangents.bias),
+        return jvp_op(
+            args.input, args.weight, args.running_mean, args.running_var, tangents.input, tangents.weight,
+            tangents.bias, args.eps,
         )  # fmt: skip
-        return out.reshape(args.input.shape)
 
     return Rules(save, backward, jvp)
 

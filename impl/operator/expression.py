@@ -38,10 +38,12 @@ class Expression(Derivatives):
         if level == "plain":
             return self._around_kernel(op, values)
         slopes: Callable[[Record], Any] = self.slopes
-        arguments = op.arguments
+        arguments, tensors = op.arguments, op.tensors
 
         def differentiated(*args: Any) -> Any:
             outputs = values(*args)
+            if not _differentiable([args[i] for i in tensors]):
+                return outputs
             return _each_attached(outputs, slopes(arguments(args)))
 
         return differentiated
@@ -49,16 +51,18 @@ class Expression(Derivatives):
     def _around_kernel(self, op: Shortcut[*tuple[Any, ...], Any], kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The same for plain tensors: one node of the graph for all outputs, and no copies."""
         slopes: Callable[[Record], Any] = self.slopes
-        arguments = op.arguments
+        arguments, tensors = op.arguments, op.tensors
         apply: Any = super(Function, _Attached).apply  # without a search for functorch levels: there are none
 
         def differentiated(*args: Any) -> Any:
             with private.below_autograd():
                 outputs = kernel(*args)
-            found = slopes(arguments(args))
             # `_Attached` has a backward rule alone. A tangent may come here, and only `attach` carries it on.
             if forward_ad._current_level >= 0:
-                return _each_attached(outputs, found)
+                if not _differentiable([args[i] for i in tensors]):
+                    return outputs
+                return _each_attached(outputs, slopes(arguments(args)))
+            found = slopes(arguments(args))
             if isinstance(outputs, Tensor):
                 return apply((outputs,), _broadcast(found, outputs))[0]
             # A missing output has no expression either, so missing outputs are left out of the graph and put back
@@ -71,6 +75,21 @@ class Expression(Derivatives):
             return tuple(result)
 
         return differentiated
+
+
+def _differentiable(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether one of some tensors carries a derivative at this level.
+
+    Within a rule of forward mode none of them does at the level of the rule, and the expression would be evaluated for
+    nothing, which costs several times what the kernel does.
+    """
+    given = [t for t in tensors if t is not None]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
+        return True
+    if not private.is_forward_ad_enabled():
+        return False
+    # A compiled graph opens dual levels of which `forward_ad` does not know. The level of all duals is 0.
+    return any(forward_ad.unpack_dual(t, level=0).tangent is not None for t in given)
 
 
 class _Attached(Function):

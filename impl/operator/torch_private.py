@@ -11,6 +11,7 @@ that still exists still means the same.
 | single_level_function_enabled | torch._functorch.utils.enable_single_level_autograd_function | apply it |
 | below_autograd | torch._C._AutoDispatchBelowAutograd | re-enter an op below its Autograd kernel |
 | forward_ad_enabled | torch.autograd.forward_ad._set_fwd_grad_enabled | forward AD back on inside a kernel |
+| is_forward_ad_enabled | torch._C._is_fwd_grad_enabled | may operations carry tangents on |
 | (used in place) | torch.autograd.forward_ad._current_level | is a dual level open |
 | (used in place) | torch._C._FunctionBase.to_save, materialize_grads, non_differentiable | set on a context |
 | (used in place) | torch.compiler._is_compiling_flag | is non-strict export tracing |
@@ -80,6 +81,7 @@ below_autograd: Callable[[], AbstractContextManager[None]] = _private("torch._C.
 forward_ad_enabled: Callable[[bool], AbstractContextManager[None]] = _private(
     "torch.autograd.forward_ad._set_fwd_grad_enabled"
 )
+is_forward_ad_enabled: Callable[[], bool] = _private("torch._C._is_fwd_grad_enabled")
 transforms_active: Callable[[], bool] = _private("torch._C._are_functorch_transforms_active")
 dispatch_mode_count: Callable[[], int] = _private("torch._C._len_torch_dispatch_stack")
 _private("torch.autograd.forward_ad._current_level")

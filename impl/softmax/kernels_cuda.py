@@ -7,16 +7,17 @@ each other, else rows that lie side by side. Rows that do not fit into registers
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from ..gpu import blocks
-from ..gpu.launching import by_triton, empty, launch
+from ..gpu.launching import by_triton, empty, launch, solid
 from ..operator.precision import HALF, compute_dtype
 from . import expressions, kernels_cpu
 
-#: Elements of the longest rows that are kept in registers: of one operand forward, of two backward.
+#: Elements of the longest rows that are kept in registers: of one operand forward, of two backward and in a tangent.
 _FORWARD_MOST, _BACKWARD_MOST = 32768, 8192
 
 
@@ -53,6 +54,28 @@ def backward_kernel(log: bool) -> kernels_cpu.Backward:
         kernels = texts.softmax_backward, texts.softmax_backward_long
         _launch_rows(kernels, _BACKWARD_MOST, (grad.contiguous(), output.contiguous(), d_input), dim, log, wide)
         return d_input
+
+    return kernel
+
+
+def jvp_kernel(log: bool) -> Callable[[Tensor, Tensor, int, torch.dtype], Tensor]:
+    """The kernel of softmax's tangent, or of log_softmax's."""
+
+    def kernel(x: Tensor, t: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+        """The tangent of the output in `dtype`.
+
+        Args:
+            x, t: the input and its tangent, of one shape and dtype.
+            dim: of the sums, not negative.
+            dtype: of the result.
+        """
+        from . import kernels_triton as texts
+
+        out = empty(x.shape, dtype, x.device)
+        kernels = texts.softmax_jvp, texts.softmax_jvp_long
+        tensors = (x.contiguous(), solid(t).contiguous(), out)
+        _launch_rows(kernels, _BACKWARD_MOST, tensors, dim, log, kernels_cpu.wider(x.dtype, dtype))
+        return out
 
     return kernel
 

@@ -121,3 +121,66 @@ def softmax_backward_long(
         y = tl.load(Y + at, mask=taken, other=0.0).to(ACC)
         d = g - exp(y) * total[:, None] if LOG else y * (g - total[:, None])
         tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+
+
+@triton.jit
+def softmax_jvp(
+    X, T, D, rows, K, inner, tiles,
+    LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
+    DENSE: tl.constexpr,
+):  # fmt: skip
+    """p (t - Σ p t) for the probabilities p of x, or t - Σ p t of log-softmax, in rows that fit."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
+    k = tl.arange(0, BLOCK)
+    at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+    taken = there[:, None] & (k < K)[None, :]
+    x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
+    t = tl.load(T + at, mask=taken, other=0.0).to(ACC)
+    e = exp(x - tl.max(x, 1)[:, None])
+    p = divide(e, tl.sum(e, 1)[:, None])
+    d = t - tl.sum(p * t, 1)[:, None]
+    if not LOG:
+        d *= p
+    tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+
+
+@triton.jit
+def softmax_jvp_long(
+    X, T, D, rows, K, inner, tiles,
+    LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
+    DENSE: tl.constexpr,
+):  # fmt: skip
+    """The same in rows that do not fit. Σ p t is a mean with weights, which is corrected by each piece of the row."""
+    ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
+    top = tl.full((ROWS,), float("-inf"), ACC)
+    total = tl.zeros((ROWS,), ACC)
+    mean = tl.zeros((ROWS,), ACC)
+    for first in range(0, K, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+        taken = there[:, None] & (k < K)[None, :]
+        x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
+        t = tl.load(T + at, mask=taken, other=0.0).to(ACC)
+        higher = tl.maximum(top, tl.max(x, 1))
+        # As long as all is -inf there is nothing to rescale, and the difference of two infinities would be a NaN.
+        total *= tl.where(top == higher, 1.0, exp(top - higher))
+        e = exp(x - tl.where(higher == float("-inf"), 0.0, higher)[:, None])
+        before = total
+        total += tl.sum(e, 1)
+        # A total of 0 has no weights yet. Each weight is at most 1, so no sum leaves the range of a mean that does not.
+        weighed = mean * divide(before, total) + tl.sum(divide(e, total[:, None]) * t, 1)
+        mean = tl.where(total == 0.0, 0.0, weighed)
+        top = higher
+    # A row of nothing but -inf has no probabilities at all.
+    mean = tl.where(total == 0.0, float("nan"), mean)
+    for first in range(0, K, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+        taken = there[:, None] & (k < K)[None, :]
+        d = tl.load(T + at, mask=taken, other=0.0).to(ACC) - mean[:, None]
+        if not LOG:
+            x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+            d *= divide(exp(x - top[:, None]), total[:, None])
+        tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)

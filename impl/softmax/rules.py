@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..operator.batching import in_front, out_dims, raised_for_sum
+from ..operator.composed import Composed
 from ..operator.expression import Expression
 from ..operator.operator import Kernels, Operator
 from ..operator.precision import HALF, raised
@@ -20,6 +21,7 @@ from . import expressions, kernels_cpu, kernels_cuda
 
 ForwardOp = Operator[Tensor, int, torch.dtype | None, bool, tuple[Tensor, Tensor | None]]
 BackwardOp = Operator[Tensor, Tensor, Tensor | None, int, torch.dtype, Tensor]
+TangentOp = Operator[Tensor, Tensor, int, torch.dtype, Tensor]
 
 
 class _SavedOutput(NamedTuple):
@@ -53,6 +55,15 @@ def _batched_softmax_backward(op: Any, size: int, dims: Record, args: Record) ->
     return op(*rows, args.dim + 1, args.input_dtype), 0
 
 
+def _batched_softmax_jvp(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    """The batch in front."""
+    x, t = raised_for_sum(args.input, args.t_input, dims=(dims.input, dims.t_input))
+    x, t = in_front(x, dims.input, size), in_front(t, dims.t_input, size)
+    if x.dim() == 1:  # every slice has no dims, and is its own row
+        return op(x.unsqueeze(-1), t.unsqueeze(-1), 1, args.dtype).squeeze(-1), 0
+    return op(x, t, args.dim + 1, args.dtype), 0
+
+
 def _forward_rules(log: bool) -> Rules[_SavedOutput]:
     def save(args: Record, outputs: Record, needs: Record) -> _SavedOutput:
         return _SavedOutput(outputs.out, outputs.shift, args.dim, args.input.dtype)
@@ -72,13 +83,9 @@ def _forward_rules(log: bool) -> Rules[_SavedOutput]:
     def jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor | None]:
         x = args.input
         dtype = x.dtype if args.dtype is None else args.dtype
-        # The probabilities are computed again in a dtype as wide as input and output, because the output
-        # itself may be rounded to half precision.
-        p = softmax(x, args.dim, kernels_cpu.wider(x.dtype, dtype), False)[0]
-        t = tangents.input.to(p.dtype)
-        out = expressions.moved_output(log, p, t, args.dim).to(dtype)
+        out = (log_softmax_jvp if log else softmax_jvp)(x, tangents.input, args.dim, dtype)
         # The shift is x minus its value: always 0, but it moves as x does, so its tangent is that of x.
-        return out, t.to(torch.float32) if dtype in HALF else None
+        return out, tangents.input.to(torch.float32) if dtype in HALF else None
 
     return Rules(save, backward, jvp)
 
@@ -106,7 +113,29 @@ def _backward_op(name: str, log: bool) -> BackwardOp:
     )
 
 
+def _jvp_op(name: str, log: bool) -> TangentOp:
+    def tangent(args: Record) -> Tensor:
+        # The probabilities are computed again in a dtype as wide as input and output, because the output
+        # itself may be rounded to half precision.
+        p = softmax(args.input, args.dim, kernels_cpu.wider(args.input.dtype, args.dtype), False)[0]
+        return expressions.moved_output(log, p, args.t_input.to(p.dtype), args.dim).to(args.dtype)
+
+    def fake(args: Record) -> Tensor:
+        out: Tensor = args.input.new_empty(args.input.shape, dtype=args.dtype)
+        return out
+
+    return Composed(
+        f"{name}(Tensor input, Tensor t_input, int dim, ScalarType dtype) -> Tensor",
+        tangent,
+        kernels_cuda.jvp_kernel(log),
+        fake,
+        _batched_softmax_jvp,
+    )
+
+
 softmax = _forward_op("softmax", False)
 softmax_backward = _backward_op("softmax_backward", False)
 log_softmax = _forward_op("log_softmax", True)
 log_softmax_backward = _backward_op("log_softmax_backward", True)
+softmax_jvp = _jvp_op("softmax_jvp", False)
+log_softmax_jvp = _jvp_op("log_softmax_jvp", True)

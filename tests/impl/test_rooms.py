@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from opassay import impl
+from opassay.impl.operator.composed import Composed
 from opassay.impl.operator.expression import Expression
 from opassay.impl.operator.linear import Linear
 from opassay.impl.operator.operator import Operator
@@ -21,7 +22,7 @@ FAMILIES = ("linalg", "losses", "norms", "pointwise", "response_norm", "softmax"
 ROOMS = {
     "__init__", "public", "operators", "rules", "expressions", "layout", "batching", "kernels_cpu", "kernels_cuda",
     "kernels_triton",
-    "running", "modules", "aten_names", "operands", "partial_sums",
+    "running", "modules", "aten_names", "operands", "partial_sums", "tangents",
 }  # fmt: skip
 
 #: Backward ops whose derivatives are closed forms; the reason stands where the op is defined.
@@ -38,7 +39,7 @@ def unknown_rooms(folder: Path, ops: set[str]) -> Iterator[str]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_only_the_fixed_rooms(family: str) -> None:
-    assert list(unknown_rooms(IMPL / family, set(dir(impl)))) == []
+    assert list(unknown_rooms(IMPL / family, {*dir(impl), *Operator.registry})) == []
 
 
 def test_every_folder_of_impl_is_a_family_or_known() -> None:
@@ -58,6 +59,12 @@ def test_a_backward_op_has_an_expression_or_a_closed_form_with_a_reason() -> Non
     kinds = {name: type(op.derivatives) for name, op in ours.items() if name.endswith("_backward")}
     assert set(kinds.values()) <= {Rules, Expression, Linear}
     assert {name for name, kind in kinds.items() if kind is Rules} == CLOSED_FORMS
+
+
+def test_a_tangent_with_a_kernel_is_composed_of_the_expression_that_stands_already() -> None:
+    kinds = {name: type(op) for name, op in Operator.registry.items() if name.endswith("_jvp")}
+    assert len(kinds) == 6
+    assert set(kinds.values()) == {Composed}
 
 
 def formulas(tree: ast.Module) -> Iterator[str]:

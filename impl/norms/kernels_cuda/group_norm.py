@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ...gpu import blocks
-from ...gpu.launching import as_operand, by_triton, empty, launch
+from ...gpu.launching import as_operand, by_triton, empty, launch, solid
 from ...operator.precision import HALF, compute_dtype
 from ..kernels_cpu import group_norm as cpu
 from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
@@ -32,6 +32,46 @@ _ELEMENTS = 4096
 
 Forward = Callable[[Tensor, Tensor | None, Tensor | None, int, float], Outputs]
 """(x, weight, bias, groups, eps) -> (out, mean, rstd)."""
+
+
+def group_norm_jvp(
+    x: Tensor,
+    weight: Tensor | None,
+    t_input: Tensor | None,
+    t_weight: Tensor | None,
+    t_bias: Tensor | None,
+    groups: int,
+    eps: float,
+    statistics: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
+    """Tangents of (out, mean, rstd); those that are zero are None, and all of it where x is not read.
+
+    Args:
+        x, weight, groups, eps: as for `group_norm`.
+        t_input, t_weight, t_bias: tangents, None for zero.
+        statistics: whether the tangents of mean and rstd are wanted.
+    """
+    if not x.numel() or (t_input is None and t_weight is None):
+        return None
+    from ..kernels_triton import group_norm_jvp as texts
+
+    wide, shape = compute_dtype(x.dtype), Groups(groups).statistics_shape(x.shape)
+    out = empty(x.shape, x.dtype, x.device)
+    t_mean = t_rstd = None
+    if statistics and t_input is not None:
+        t_mean, t_rstd = (empty(shape, wide, x.device) for _ in range(2))
+    operands = [None if t is None else solid(t).contiguous() for t in (t_input, weight, t_weight, t_bias)]
+    sizes = _sizes(x, groups)
+    rows, _, each, positions, _ = sizes
+    tile = _tile(each, positions, _BACKWARD_MOST * 4 // wide.itemsize)
+    launch(
+        texts.group_norm_jvp if tile.whole else texts.group_norm_jvp_long,
+        (blocks.ceil_div(rows, tile.rows),),
+        (x.contiguous(), *operands, out, t_mean, t_rstd, *sizes, as_operand(eps, wide)),
+        {"DOUBLE": wide is torch.float64, "ROWS": tile.rows, "CHANNELS": tile.channels, "BLOCK": tile.block},
+        tile.warps,
+    )
+    return out, t_mean, t_rstd
 
 
 # ------------------------------------------------------------------------------------------------------ composition

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...gpu import blocks
-from ...gpu.launching import as_operand, by_triton, empty, launch
+from ...gpu.launching import as_operand, by_triton, empty, launch, solid
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import layer_norm as cpu
 from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
@@ -69,6 +69,46 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
 
 #: The mean of a row that holds an infinity is as mathematics has it, for both.
 native_layer_norm = by_triton("native_layer_norm", cpu.native_layer_norm)(layer_norm)
+
+
+def layer_norm_jvp(
+    x: Tensor,
+    weight: Tensor | None,
+    t_input: Tensor | None,
+    t_weight: Tensor | None,
+    t_bias: Tensor | None,
+    row_ndim: int,
+    eps: float,
+    statistics: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
+    """Tangents of (out, mean, rstd); those that are zero are None, and all of it where x is not read.
+
+    Args:
+        x, weight, row_ndim, eps: as for `layer_norm`.
+        t_input, t_weight, t_bias: tangents, None for zero.
+        statistics: whether the tangents of mean and rstd are wanted.
+    """
+    if not x.numel() or (t_input is None and t_weight is None):
+        return None
+    from ..kernels_triton import layer_norm_jvp as texts
+
+    wide, shape = compute_dtype(x.dtype), rows_of(row_ndim).statistics_shape(x.shape)
+    rows = math.prod(shape)
+    length = x.numel() // rows
+    out = empty(x.shape, x.dtype, x.device)
+    t_mean = t_rstd = None
+    if statistics and t_input is not None:
+        t_mean, t_rstd = (empty(shape, wide, x.device) for _ in range(2))
+    operands = [None if t is None else solid(t).contiguous() for t in (t_input, weight, t_weight, t_bias)]
+    tile = _tile(length, _BACKWARD_MOST * 4 // wide.itemsize)
+    launch(
+        texts.layer_norm_jvp if tile.whole else texts.layer_norm_jvp_long,
+        (blocks.ceil_div(rows, tile.rows),),
+        (x.contiguous(), *operands, out, t_mean, t_rstd, rows, length, as_operand(eps, wide)),
+        {"DOUBLE": wide is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block},
+        tile.warps,
+    )
+    return out, t_mean, t_rstd
 
 
 @by_triton("layer_norm_backward", cpu.layer_norm_backward)

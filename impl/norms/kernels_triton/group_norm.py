@@ -15,14 +15,14 @@ from .layer_norm import long_statistics, mean_of
 
 
 @triton.jit
-def _channels(P, row, c, groups, each, there, ACC: tl.constexpr):
+def of_channels(P, row, c, groups, each, there, ACC: tl.constexpr):
     """A weight or bias (C,) for channels c of groups `row`, as (rows, channels, 1)."""
     at = (row % groups)[:, None] * each + c[None, :]
     return tl.load(P + at, mask=there[:, None] & (c < each)[None, :], other=0.0).to(ACC)[:, :, None]
 
 
 @triton.jit
-def _over_group(t):
+def over_group(t):
     """The sum of (rows, channels, positions) for each row."""
     return tl.sum(tl.sum(t, 2), 1)
 
@@ -41,14 +41,14 @@ def group_norm_forward(
     at = row[:, None, None] * length + (c[:, None] * positions + p[None, :])[None, :, :]
     taken = there[:, None, None] & ((c < each)[:, None] & (p < positions)[None, :])[None, :, :]
     x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
-    mean = mean_of(_over_group(x), length, ACC)
+    mean = mean_of(over_group(x), length, ACC)
     centred = tl.where(taken, x - mean[:, None, None], 0.0)
-    rstd = reciprocal_sqrt(mean_of(_over_group(centred * centred), length, ACC) + number(eps, ACC))
+    rstd = reciprocal_sqrt(mean_of(over_group(centred * centred), length, ACC) + number(eps, ACC))
     out = centred * rstd[:, None, None]
     if W is not None:
-        out *= _channels(W, row, c, groups, each, there, ACC)
+        out *= of_channels(W, row, c, groups, each, there, ACC)
     if B is not None:
-        out += _channels(B, row, c, groups, each, there, ACC)
+        out += of_channels(B, row, c, groups, each, there, ACC)
     tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=taken)
     tl.store(MEAN + row, mean, mask=there)
     tl.store(RSTD + row, rstd, mask=there)
@@ -110,9 +110,9 @@ def group_norm_backward(
     if D is not None:
         g = dy
         if W is not None:
-            g = dy * _channels(W, row, c, groups, each, there, ACC)
-        g = tl.where(taken, g - mean_of(_over_group(g), length, ACC)[:, None, None], 0.0)
-        slope = mean_of(_over_group(g * xh), length, ACC)
+            g = dy * of_channels(W, row, c, groups, each, there, ACC)
+        g = tl.where(taken, g - mean_of(over_group(g), length, ACC)[:, None, None], 0.0)
+        slope = mean_of(over_group(g * xh), length, ACC)
         if GR is not None:
             slope += r * mean_of(tl.load(GR + row, mask=there, other=0.0), length, ACC)
         d = r[:, None, None] * (g - xh * slope[:, None, None])

@@ -1,0 +1,146 @@
+"""Kernels of batch norm's tangent on CUDA, in the tiles of the backward kernels: those hold two operands, too.
+
+A channel that fits into one tile is read once, in one launch; otherwise there are three, as forward. Memory formats are
+those of the forward's output.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...gpu.launching import as_operand, empty, launch, solid
+from ...operator.precision import compute_dtype
+from ..layout import memory_format
+from .batch_norm import Cut, cut_of
+
+Moved = tuple[Tensor, Tensor | None, Tensor | None]
+"""Tangents of out, mean and rstd; None where not wanted, or zero."""
+
+#: Warps of the kernel that combines partial results.
+_COMBINING_WARPS = 8
+
+
+def batch_norm_jvp(
+    x: Tensor,
+    weight: Tensor | None,
+    t_input: Tensor | None,
+    t_weight: Tensor | None,
+    t_bias: Tensor | None,
+    eps: float,
+    statistics: bool,
+) -> Moved | None:
+    """Tangents of (out, mean, invstd); None where x is not read.
+
+    Args:
+        x: (N, C, *). weight: (C,), or None for ones.
+        t_input, t_weight, t_bias: tangents, None for zero.
+        eps: added to the variance. statistics: whether those of mean and invstd are wanted.
+    """
+    if not x.numel() or (t_input is None and t_weight is None):
+        return None
+    from ..kernels_triton import batch_norm_jvp as texts
+
+    wide, wanted = compute_dtype(x.dtype), memory_format(x)
+    cut = _cut(x, wanted)
+    out = _output(x, wanted)
+    x, t = x.contiguous(memory_format=wanted), _laid(t_input, wanted)
+    factors = [None if p is None else solid(p).contiguous() for p in (weight, t_weight, t_bias)]
+    numbers = as_operand(float(cut.elements), wide), as_operand(eps, wide)
+    moves = statistics and t is not None
+    t_mean, t_invstd = (_wide(x, cut.channels) if moves else None for _ in range(2))
+    if cut.whole:
+        operands: tuple[object, ...] = (x, t, *factors, out, t_mean, t_invstd, *cut.extents, *numbers)
+        launch(texts.batch_norm_jvp_whole, cut.tiles, operands, cut.constants, cut.warps)
+        return out, t_mean, t_invstd
+    known = _statistics(cut, (x, t), (t_mean, t_invstd), numbers)
+    operands = (x, t, *known, *factors, out, *cut.extents, cut.each, numbers[1])
+    launch(texts.batch_norm_jvp_apply, cut.tiles, operands, {"CONSTANT": False, **cut.constants}, cut.warps)
+    return out, t_mean, t_invstd
+
+
+def batch_norm_evaluation_jvp(
+    x: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    t_input: Tensor | None,
+    t_weight: Tensor | None,
+    t_bias: Tensor | None,
+    eps: float,
+) -> Tensor | None:
+    """The tangent of out from constant statistics; None where neither x nor its tangent is read.
+
+    Args:
+        x, weight, t_input, t_weight, t_bias, eps: as for `batch_norm_jvp`.
+        running_mean, running_var: (C,).
+    """
+    if not x.numel() or (t_input is None and t_weight is None):
+        return None
+    from ..kernels_triton import batch_norm_jvp as texts
+
+    wanted = memory_format(x)
+    cut = _cut(x, wanted)
+    out = _output(x, wanted)
+    # Without a tangent of the weight x is an operand that the kernel does not read, and need not be dense for it.
+    x = x if t_weight is None else x.contiguous(memory_format=wanted)
+    factors = [None if p is None else solid(p).contiguous() for p in (weight, t_weight, t_bias)]
+    constants = running_mean.contiguous(), running_var.contiguous(), None, None
+    operands: tuple[object, ...] = (
+        x, _laid(t_input, wanted), *constants, *factors, out, *cut.extents, cut.each,
+        as_operand(eps, compute_dtype(x.dtype)),
+    )  # fmt: skip
+    launch(texts.batch_norm_jvp_apply, cut.tiles, operands, {"CONSTANT": True, **cut.constants}, cut.warps)
+    return out
+
+
+def _statistics(
+    cut: Cut,
+    pair: tuple[Tensor, Tensor | None],
+    moved: tuple[Tensor | None, Tensor | None],
+    numbers: tuple[float | int, float | int],
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Mean and invstd of channels that do not fit, bar(t) and bar((t - bar(t)) xh), in two launches.
+
+    Args:
+        cut: of the input. pair: the input and its tangent. numbers: elements of a channel, and eps.
+        moved: where the tangents of mean, which is bar(t), and of invstd go; None where not wanted.
+    """
+    from ..kernels_triton import batch_norm_jvp as texts
+
+    x, t = pair
+    bar, t_invstd = moved
+    mean, invstd = _wide(x, cut.channels), _wide(x, cut.channels)
+    sums, squares = (_wide(x, cut.pieces, cut.extents[1]) for _ in range(2))
+    of_t = slope = products = None
+    if t is not None:
+        of_t, products = (_wide(x, cut.pieces, cut.extents[1]) for _ in range(2))
+        slope, bar = _wide(x, cut.channels), _wide(x, cut.channels) if bar is None else bar
+    partial = sums, squares, of_t, products
+    launch(texts.batch_norm_jvp_moments, cut.tiles, (x, t, *partial, *cut.extents), cut.constants, cut.warps)
+    samples, _, length, over, _ = cut.extents
+    extents = (cut.channels, cut.each, cut.pieces, samples, length, over)
+    tile = {name: cut.constants[name] for name in ("SAMPLES", "POSITIONS")}
+    operands: tuple[object, ...] = (*partial, mean, invstd, bar, slope, t_invstd, *extents, *numbers)
+    launch(texts.batch_norm_jvp_combine, cut.combining, operands, {**cut.parts, **tile}, _COMBINING_WARPS)
+    return mean, invstd, bar, slope
+
+
+def _cut(x: Tensor, wanted: torch.memory_format) -> Cut:
+    return cut_of(x.shape, wanted is not torch.contiguous_format, x.dtype is torch.float64, 2)
+
+
+def _laid(t: Tensor | None, wanted: torch.memory_format) -> Tensor | None:
+    """A tangent of the input in a memory format."""
+    return None if t is None else solid(t).contiguous(memory_format=wanted)
+
+
+def _wide(x: Tensor, *shape: int) -> Tensor:
+    return empty(shape, compute_dtype(x.dtype), x.device)
+
+
+def _output(x: Tensor, wanted: torch.memory_format) -> Tensor:
+    if wanted is torch.contiguous_format:
+        return empty(x.shape, x.dtype, x.device)
+    batch, channels, *positions = x.shape
+    return empty((batch, *positions, channels), x.dtype, x.device).movedim(-1, 1)

@@ -1,0 +1,87 @@
+"""An op that is an expression wherever no kernel of its own serves it: the tangents of the norms and of softmax.
+
+On CUDA such an op is an `Operator`, so that one kernel computes what the expression says in a dozen of torch's ops. On
+the CPU a call evaluates the expression and nothing else. So its values, its derivatives and what a transform sees of it
+are those of torch's ops, and it costs no dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, TypeVarTuple, cast
+
+from torch import Tensor
+
+from ..gpu.launching import by_triton
+from .expression import Expression
+from .operator import Kernels, Operator, VmapRule
+from .records import Record
+
+Ts = TypeVarTuple("Ts")
+Outputs = TypeVar("Outputs")
+
+
+class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
+    """An operator that is its expression on every device but those whose kernels serve it; its first argument, a
+    tensor, says which device that is.
+    """
+
+    def __init__(
+        self,
+        schema: str,
+        expression: Callable[[Record], Outputs],
+        cuda: Callable[[*Ts], Outputs | None],
+        fake: Callable[[Record], Outputs],
+        vmap: VmapRule,
+        *,
+        outputs: tuple[str, ...] | None = None,
+    ) -> None:
+        """Registers the op.
+
+        Args:
+            schema: as for `Operator`.
+            expression: the record of the arguments in, the outputs out, in their shapes and dtypes; differentiable.
+            cuda: the kernel, which computes what the expression does; None for a call that has nothing for it.
+            fake: the record of the arguments in, outputs of the right shapes, dtypes and strides out.
+            vmap: the rule for a batch of calls of the kernel. The expression needs none.
+            outputs: names of the outputs, where the schema names none.
+        """
+        self._expression = expression
+        self._served_devices = {"cuda"}
+
+        def composition(*args: *Ts) -> Outputs:
+            given = self.arguments(args)
+            found: Any = expression(given)
+            like: Any = fake(given)
+            # An op returns new tensors in the strides that its fake says; an expression may return a tangent as it is.
+            taken = [t.data_ptr() for t in args if isinstance(t, Tensor)]
+            if isinstance(found, Tensor):
+                return cast(Outputs, _laid(found, like, taken))
+            laid = tuple(_laid(value, place, taken) for value, place in zip(found, like, strict=True))
+            return cast(Outputs, laid)
+
+        def host_code(*args: *Ts) -> Outputs:
+            made = cuda(*args)
+            return composition(*args) if made is None else made
+
+        name = schema[: schema.index("(")]
+        kernels: Kernels[*Ts, Outputs] = Kernels(composition, by_triton(name, composition)(host_code), fake)
+        super().__init__(schema, kernels, vmap, Expression(expression), outputs=outputs)  # type: ignore[arg-type]
+
+    def __call__(self, *args: *Ts) -> Outputs:
+        """The op's outputs, differentiable: from the kernel where one serves the device, else from the expression."""
+        first: Any = next(iter(args))
+        if first.device.type in self._served_devices:
+            return super().__call__(*args)
+        return self._expression(self.arguments(args))
+
+    def _serve_by_cuda_kernel(self, key: str) -> None:
+        super()._serve_by_cuda_kernel(key)
+        self._served_devices.add(key.lower())
+
+
+def _laid(value: Tensor | None, like: Tensor | None, taken: list[int]) -> Tensor | None:
+    """A value in the strides of `like`, in memory that no argument has."""
+    if value is None or like is None or (value.stride() == like.stride() and value.data_ptr() not in taken):
+        return value
+    return like.copy_(value)
