@@ -61,10 +61,9 @@ class Interpreter:
         self._machine = Machine()
         Operator.serve_by_cuda_kernels("CPU")
 
-    def __call__(self, kind: ShapeClass, dtype: torch.dtype) -> tuple[tuple[Pass, int], tuple[Pass, int]]:
+    def __call__(self, kind: ShapeClass, dtype: torch.dtype) -> tuple[tuple[Pass, int], ...]:
         booking = Booking(self._machine)
         source = Source(dtype, torch.device("cpu"), torch.Generator().manual_seed(SEED))
         with launching.on(booking):
-            forward, backward = passes(kind, source, booking.recorder, kind.few)
-        first = len(forward.launches)
-        return (forward, sum(booking.moved[:first])), (backward, sum(booking.moved[first:]))
+            found = passes(kind, source, booking.recorder, kind.few)
+        return tuple((done, sum(booking.moved[done.first : done.first + len(done.launches)])) for done in found)

@@ -48,30 +48,39 @@ class Source:
 
 
 class Bytes(NamedTuple):
-    """Bytes that must move in a pass forward and in one backward, all gradients included."""
+    """Bytes that must move in each direction.
+
+    Attributes:
+        forward: of a pass forward. backward: of a pass backward, all gradients included.
+        jvp: of the tangent, of which all that carry a gradient have one; 0 where an op has no kernel for it. The pass
+            forward, which comes with it, is not among them.
+    """
 
     forward: int
     backward: int
+    jvp: int = 0
 
 
 Arguments = tuple[Any, ...]
 
 
 class Limits(NamedTuple):
-    """How many times the bytes that must move may be booked, forward and backward."""
+    """How many times the bytes that must move may be booked, in each direction."""
 
     forward: float
     backward: float
+    jvp: float
 
 
 #: For what is next to the data: parameters that every program reads, ends of rows.
 _MORE = 1.05
 #: Everything moves once.
-ONCE = Limits(_MORE, _MORE)
-#: A row that is too long for the chip is read twice: forward of two streams one moves twice, backward of three two do.
-TWICE = Limits(3 / 2 * _MORE, 5 / 3 * _MORE)
-#: It is too long for the two operands of backward, and for the one of forward it is not.
-TWICE_BACKWARD = Limits(ONCE.forward, TWICE.backward)
+ONCE = Limits(_MORE, _MORE, _MORE)
+#: A row that is too long for the chip is read twice: forward of two streams one moves twice, backward of three two do,
+#: and so do two of a tangent, input and tangent.
+TWICE = Limits(3 / 2 * _MORE, 5 / 3 * _MORE, 5 / 3 * _MORE)
+#: It is too long for the two operands of backward and of a tangent, and for the one of forward it is not.
+TWICE_OF_TWO = Limits(ONCE.forward, TWICE.backward, TWICE.jvp)
 
 #: How large what kernels tell each other may be, as part of the bytes that must move.
 WORKSPACE = 0.05
@@ -129,18 +138,24 @@ def _streams(shape: Shape, size: int) -> Bytes:
     return Bytes(2 * moved, 3 * moved)
 
 
+def _softmax_bytes(shape: Shape, size: int) -> Bytes:
+    """A tangent takes the input and its tangent, and gives one."""
+    forward, backward, _ = _streams(shape, size)
+    return Bytes(forward, backward, backward)
+
+
 def _softmax(op: str) -> list[ShapeClass]:
-    last, first = _along(-1), _along(1)
+    last, first, must = _along(-1), _along(1), _softmax_bytes
     return [
-        ShapeClass(op, "rows of 17", (1 << 20, 17), (512, 17), last, _streams, dense=False, why=_SHORT),
-        ShapeClass(op, "rows of 768", (65536, 768), (32, 768), last, _streams),
-        ShapeClass(op, "rows of 4096", (32768, 4096), (8, 4096), last, _streams),
-        ShapeClass(op, "rows of 8192", (16384, 8192), (4, 8192), last, _streams),
-        ShapeClass(op, "rows of 32768", (8192, 32768), (2, 32768), last, _streams, limits=TWICE_BACKWARD, why=_TWICE),
-        ShapeClass(op, "rows of 131072", (2048, 131072), (1, 131072), last, _streams, limits=TWICE, why=_TWICE),
-        ShapeClass(op, "inner dims", (64, 21, 256, 256), (1, 21, 16, 16), first, _streams),
+        ShapeClass(op, "rows of 17", (1 << 20, 17), (512, 17), last, must, dense=False, why=_SHORT),
+        ShapeClass(op, "rows of 768", (65536, 768), (32, 768), last, must),
+        ShapeClass(op, "rows of 4096", (32768, 4096), (8, 4096), last, must),
+        ShapeClass(op, "rows of 8192", (16384, 8192), (4, 8192), last, must),
+        ShapeClass(op, "rows of 32768", (8192, 32768), (2, 32768), last, must, limits=TWICE_OF_TWO, why=_TWICE),
+        ShapeClass(op, "rows of 131072", (2048, 131072), (1, 131072), last, must, limits=TWICE, why=_TWICE),
+        ShapeClass(op, "inner dims", (64, 21, 256, 256), (1, 21, 16, 16), first, must),
         ShapeClass(
-            op, "inner dims, long", (16, 8192, 256), (1, 8192, 16), first, _streams, limits=TWICE, why=_TWICE
+            op, "inner dims, long", (16, 8192, 256), (1, 8192, 16), first, must, limits=TWICE, why=_TWICE
         ),
     ]  # fmt: skip
 
@@ -154,11 +169,14 @@ def _layer_norm_arguments(source: Source, shape: Shape) -> Arguments:
 
 
 def _layer_norm_bytes(shape: Shape, size: int) -> Bytes:
-    """Mean and 1/σ of a row take 8 bytes (16 in double precision), written forward and read backward."""
+    """Mean and 1/σ of a row take 8 bytes (16 in double precision), written forward and read backward.
+
+    The tangent reads the weight and the tangents of weight and bias, and computes the statistics again.
+    """
     length = shape[-1]
     moved, rows = math.prod(shape) * size, math.prod(shape) // length
-    statistics = 2 * max(size, 4) * rows
-    return Bytes(2 * moved + 2 * length * size + statistics, 3 * moved + 3 * length * size + statistics)
+    statistics, tangent = 2 * max(size, 4) * rows, 3 * moved + 3 * length * size
+    return Bytes(2 * moved + 2 * length * size + statistics, tangent + statistics, tangent)
 
 
 def _layer_norm() -> list[ShapeClass]:
@@ -172,7 +190,7 @@ def _layer_norm() -> list[ShapeClass]:
         of(1024, 32768, 16),
         of(4096, 32768, 8),
         of(8192, 16384, 8),
-        of(16384, 8192, 4, limits=TWICE_BACKWARD, why=_TWICE),
+        of(16384, 8192, 4, limits=TWICE_OF_TWO, why=_TWICE),
         of(32768, 4096, 4, limits=TWICE, why=_TWICE),
         of(65536, 2048, 4, limits=TWICE, why=_TWICE),
     ]
@@ -190,8 +208,8 @@ def _group_norm_arguments(channels_last: bool) -> Callable[[Source, Shape], Argu
 def _group_norm_bytes(shape: Shape, size: int) -> Bytes:
     samples, channels = shape[:2]
     moved = math.prod(shape) * size
-    statistics = 2 * max(size, 4) * samples * 32
-    return Bytes(2 * moved + 2 * channels * size + statistics, 3 * moved + 3 * channels * size + statistics)
+    statistics, tangent = 2 * max(size, 4) * samples * 32, 3 * moved + 3 * channels * size
+    return Bytes(2 * moved + 2 * channels * size + statistics, tangent + statistics, tangent)
 
 
 def _group_norm() -> list[ShapeClass]:
@@ -219,15 +237,20 @@ def _batch_norm_arguments(channels_last: bool, training: bool) -> Callable[[Sour
 
 
 def _batch_norm_bytes(training: bool) -> Callable[[Shape, int], Bytes]:
-    """In training the input is read for the statistics and again for the result; a channel is never on one chip."""
+    """In training the input is read for the statistics and again for the result; a channel is never on one chip.
+
+    So is its tangent, for the tangents of the statistics, which are results too.
+    """
 
     def must(shape: Shape, size: int) -> Bytes:
         channels = shape[1]
         moved = math.prod(shape) * size
         each, statistic = channels * size, channels * max(size, 4)
         if training:
-            return Bytes(3 * moved + 2 * each + 4 * statistic, 5 * moved + 3 * each + 2 * statistic)
-        return Bytes(2 * moved + 2 * each + 2 * statistic, 3 * moved + 3 * each + 2 * statistic)
+            backward = 5 * moved + 3 * each + 2 * statistic
+            return Bytes(3 * moved + 2 * each + 4 * statistic, backward, backward)
+        backward = 3 * moved + 3 * each + 2 * statistic
+        return Bytes(2 * moved + 2 * each + 2 * statistic, backward, backward)
 
     return must
 
@@ -285,7 +308,7 @@ def _losses() -> list[ShapeClass]:
         of("cross_entropy", "1000 classes", (65536, 1000), (64, 1000), entropy, dense=False, why=_UNEVEN),
         of("cross_entropy", "8192 classes", (16384, 8192), (8, 8192), entropy),
         of("cross_entropy", "131072 classes", (2048, 131072), (1, 131072), entropy, limits=TWICE, why=_TWICE),
-        of("cross_entropy", "images", images, (1, 21, 32, 32), entropy, limits=Limits(_MORE + again, _MORE),
+        of("cross_entropy", "images", images, (1, 21, 32, 32), entropy, limits=Limits(_MORE + again, _MORE, _MORE),
            workspace=WORKSPACE + again, why="the loss and the class of each row are read again"),
     ]  # fmt: skip
 

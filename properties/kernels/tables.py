@@ -173,8 +173,8 @@ def served(kinds: Iterable[ShapeClass]) -> Iterator[dict[str, object]]:
 
 # -------------------------------------------------------------------------------------------------- traffic
 
-#: What runs a class in an interpreter: the launches of both directions, and the bytes that each direction moved.
-Booked = Callable[[ShapeClass, torch.dtype], tuple[tuple[Pass, int], tuple[Pass, int]]]
+#: What runs a class in an interpreter: the launches of each direction, and the bytes that these moved.
+Booked = Callable[[ShapeClass, torch.dtype], tuple[tuple[Pass, int], ...]]
 
 
 def traffic_rows(kinds: Iterable[ShapeClass], dtypes: Iterable[str], booked: Booked) -> Iterator[Row]:

@@ -39,9 +39,10 @@ def moved_too_much() -> list[str]:
     recording = importlib.import_module("opassay.properties.kernels.recording")
     kind = classes.first_of_each(classes.selected(ops=["softmax"]))[0]
     must = kind.must(kind.few, 4)
-    forward, backward = recording.recorded(kind, torch.float32)
+    forward, *others = recording.recorded(kind, torch.float32)
     large = replace(forward, workspace=kind.must(kind.shape, 4).forward)
-    rows = tables.traffic_rows([kind], ["float32"], lambda *_: ((forward, 2 * must.forward), (backward, must.backward)))
+    right = [(done, getattr(must, done.direction)) for done in others]
+    rows = tables.traffic_rows([kind], ["float32"], lambda *_: ((forward, 2 * must.forward), *right))
     talking = tables.traffic_row(kind, "float32", forward, must.forward, large)
     return [*(fault for row in rows for fault in row.faults), *talking.faults]
 
