@@ -121,10 +121,11 @@ def _copy(fault: str) -> None:
 
 
 def _far(fault: str) -> None:
-    x = _tensor(5, 20_000)[:, :7]
+    # In 32 bits the product of the last program is negative, and no two programs take one row.
+    x = _tensor(3, 20_000)[:, :7]
     y = launching.empty(x.shape, x.dtype, x.device)
-    operands = x, y, 7, x.stride(0), 1_000_000_007, 5
-    launching.launch(texts.copy_far_rows, (5,), operands, {"FAULT": fault, "BLOCK": 8})
+    operands = x, y, 7, x.stride(0), 2_000_000_011, 3
+    launching.launch(texts.copy_far_rows, (3,), operands, {"FAULT": fault, "BLOCK": 8})
     _same(y, x)
 
 
@@ -138,6 +139,45 @@ def _rows(fault: str) -> None:
     x = _tensor(6, 61)
     if not torch.equal(sums(x), torch.cat([sums(row) for row in x.split(1)])):
         raise Violation(Code.BITS, "another row alone")
+
+
+def _softmax_tangent(fault: str) -> None:
+    def subject(x: Tensor, t: Tensor) -> Tensor:
+        d = launching.empty(x.shape, x.dtype, x.device)
+        operands = x, t, d, x.shape[1]
+        launching.launch(texts.softmax_tangent, (len(x),), operands, {"FAULT": fault, "BLOCK": 8})
+        return d
+
+    def formula(x: Any, t: Any) -> Any:
+        p = softmax.softmax(x, 1)
+        return p * (t - np.sum(p * t, axis=1, keepdims=True))
+
+    _judge(formula, subject, _tensor(3, 21), _tensor(3, 21, shift=2.0))
+
+
+def _norm_tangent(fault: str) -> None:
+    epsilon, block = 0.125, 8
+
+    def subject(x: Tensor, t: Tensor, t_weight: Tensor) -> Tensor:
+        pieces = -(-x.numel() // block)
+        partial = launching.empty((pieces, 4), x.dtype, x.device)
+        d = launching.empty(x.shape, x.dtype, x.device)
+        constants = {"FAULT": fault, "BLOCK": block}
+        launching.launch(texts.pair_moments, (pieces,), (x, t, partial, x.numel()), constants)
+        operands = x, t, t_weight, partial, d, x.numel(), pieces, epsilon
+        launching.launch(texts.norm_tangent, (pieces,), operands, {**constants, "MOST": 4})
+        return d
+
+    def formula(x: Any, t: Any, t_weight: Any) -> Any:
+        length = np.shape(x)[0]
+        centred, moved = x - np.sum(x) / length, t - np.sum(t) / length
+        r = 1.0 / np.sqrt(np.sum(np.square(centred)) / length + epsilon)
+        normalized = centred * r
+        return r * (moved - normalized * (np.sum(moved * normalized) / length)) + normalized * t_weight
+
+    _judge(
+        formula, subject, _tensor(29, scale=0.5), _tensor(29, 1)[:, 0].contiguous(), _tensor(29, 2)[:, 1].contiguous()
+    )
 
 
 def _large(fault: str) -> None:
@@ -190,6 +230,18 @@ FAULTS: tuple[tuple[str, Callable[[str], None], str], ...] = (
     ("offset in 16 bits", _far, OA112),
     ("neighbours in the last bits", _rows, BITS),
     ("order by the number of rows", _rows, BITS),
+    ("tangent beyond its end", _softmax_tangent, OA112),
+    ("sum not rescaled", _softmax_tangent, VALUES),
+    ("mean not corrected", _softmax_tangent, VALUES),
+    ("mean without weights", _softmax_tangent, VALUES),
+    ("mean without its probability", _softmax_tangent, VALUES),
+    ("masked lanes in the products", _norm_tangent, VALUES),
+    ("products in the next piece's place", _norm_tangent, OA113),
+    ("stale partial", _norm_tangent, VALUES),
+    ("pieces not combined", _norm_tangent, VALUES),
+    ("epsilon left out of the tangent", _norm_tangent, VALUES),
+    ("statistics held constant", _norm_tangent, VALUES),
+    ("weight's tangent times the input's", _norm_tangent, VALUES),
 )
 
 

@@ -184,3 +184,85 @@ def row_sums(X, Y, M, K, FAULT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.cons
         even = tl.sum(tl.where((k % 2 == 0)[None, :], x, 0.0), 1)
         total = even + tl.sum(tl.where((k % 2 == 1)[None, :], x, 0.0), 1)
     tl.store(Y + row, total, mask=row < M)
+
+
+@triton.jit
+def softmax_tangent(X, T, D, K, FAULT: tl.constexpr, BLOCK: tl.constexpr):
+    """p (t - Σ p t) of a row in pieces; the sum is a mean with weights, which is corrected by each piece."""
+    row = tl.program_id(0).to(tl.int64)
+    top = tl.full((1,), float("-inf"), tl.float32)
+    total = tl.zeros((1,), tl.float32)
+    mean = tl.zeros((1,), tl.float32)
+    for first in range(0, K, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        taken = k < K
+        x = tl.load(X + row * K + k, mask=taken, other=float("-inf"))
+        t = tl.load(T + row * K + k, mask=(k < K + 1) if FAULT == "tangent beyond its end" else taken, other=0.0)
+        higher = tl.maximum(top, tl.max(x, 0))
+        if FAULT != "sum not rescaled":
+            total *= tl.exp(top - higher)
+        e = tl.exp(x - higher)
+        before = total
+        total += tl.sum(e, 0)
+        if FAULT == "mean not corrected":
+            mean += tl.sum(e * t, 0) / total
+        elif FAULT == "mean without weights":
+            mean += tl.sum(t, 0) / K
+        else:
+            mean = mean * (before / total) + tl.sum(e * t, 0) / total
+        top = higher
+    for first in range(0, K, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        taken = k < K
+        p = tl.exp(tl.load(X + row * K + k, mask=taken, other=0.0) - top) / total
+        t = tl.load(T + row * K + k, mask=taken, other=0.0)
+        d = p * t - mean if FAULT == "mean without its probability" else p * (t - mean)
+        tl.store(D + row * K + k, d, mask=taken)
+
+
+@triton.jit
+def pair_moments(X, T, P, K, FAULT: tl.constexpr, BLOCK: tl.constexpr):
+    """Of each piece of a row of x and of its tangent: sums, squares and products about the piece's own means."""
+    pid = tl.program_id(0).to(tl.int64)
+    k = pid * BLOCK + tl.arange(0, BLOCK)
+    taken = k < K
+    count = tl.minimum(K - pid * BLOCK, BLOCK)
+    x = tl.load(X + k, mask=taken, other=0.0)
+    t = tl.load(T + k, mask=taken, other=0.0)
+    centred = tl.where(taken, x - tl.sum(x, 0) / count, 0.0)
+    moved = t - tl.sum(t, 0) / count
+    if FAULT == "masked lanes in the products":
+        centred = x - tl.sum(x, 0) / count
+    tl.store(P + pid * 4, tl.sum(x, 0))
+    tl.store(P + pid * 4 + 1, tl.sum(t, 0))
+    tl.store(P + pid * 4 + 2, tl.sum(centred * centred, 0))
+    at = pid * 4 + (4 if FAULT == "products in the next piece's place" else 3)
+    tl.store(P + at, tl.sum(centred * moved, 0))
+
+
+@triton.jit
+def norm_tangent(X, T, TW, P, D, K, pieces, eps, FAULT: tl.constexpr, BLOCK: tl.constexpr, MOST: tl.constexpr):
+    """r (t - bar(t) - xh bar((t - bar(t)) xh)) + xh tw from these, a piece per program."""
+    pid = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, MOST)
+    known = i < (pieces - 1 if FAULT == "stale partial" else pieces)
+    size = tl.minimum(K - i * BLOCK, BLOCK)
+    sums = tl.load(P + i * 4, mask=known, other=0.0)
+    moved = tl.load(P + i * 4 + 1, mask=known, other=0.0)
+    mean = tl.sum(sums, 0) / K
+    bar = tl.sum(moved, 0) / K
+    off = tl.where(known, sums / size - mean, 0.0)
+    off_t = tl.where(known, moved / size - bar, 0.0)
+    variance = tl.sum(tl.load(P + i * 4 + 2, mask=known, other=0.0) + size * off * off, 0) / K
+    products = tl.load(P + i * 4 + 3, mask=known, other=0.0)
+    if FAULT != "pieces not combined":
+        products += size * off * off_t
+    r = 1.0 / tl.sqrt(variance + (0.0 if FAULT == "epsilon left out of the tangent" else eps))
+    k = pid * BLOCK + tl.arange(0, BLOCK)
+    xh = (tl.load(X + k, mask=k < K, other=0.0) - mean) * r
+    t = tl.load(T + k, mask=k < K, other=0.0) - bar
+    d = t if FAULT == "statistics held constant" else t - xh * (tl.sum(products, 0) / K * r)
+    d *= r
+    tw = tl.load(TW + k, mask=k < K, other=0.0)
+    d += t * tw if FAULT == "weight's tangent times the input's" else xh * tw
+    tl.store(D + k, d, mask=k < K)
