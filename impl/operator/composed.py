@@ -1,4 +1,4 @@
-"""An op that is an expression wherever no kernel of its own serves it: the tangents of the norms and of softmax.
+"""An op that is a kernel on CUDA and an expression on the CPU: the tangents of the norms and of softmax.
 
 On CUDA such an op is an `Operator`, so that one kernel computes what the expression says in a dozen of torch's ops. On
 the CPU a call evaluates the expression and nothing else. So its values, its derivatives and what a transform sees of it
@@ -22,9 +22,7 @@ Outputs = TypeVar("Outputs")
 
 
 class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
-    """An operator that is its expression on every device but those whose kernels serve it; its first argument, a
-    tensor, says which device that is.
-    """
+    """An operator that is its expression on the CPU, unless the CPU's tensors go to the CUDA kernels."""
 
     def __init__(
         self,
@@ -47,14 +45,14 @@ class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
             outputs: names of the outputs, where the schema names none.
         """
         self._expression = expression
-        self._served_devices = {"cuda"}
+        self._composed = True
 
         def composition(*args: *Ts) -> Outputs:
             given = self.arguments(args)
             found: Any = expression(given)
             like: Any = fake(given)
             # An op returns new tensors in the strides that its fake says; an expression may return a tangent as it is.
-            taken = [t.data_ptr() for t in args if isinstance(t, Tensor)]
+            taken = [t.data_ptr() for t in args if isinstance(t, Tensor) and not t._is_zerotensor()]
             if isinstance(found, Tensor):
                 return cast(Outputs, _laid(found, like, taken))
             laid = tuple(_laid(value, place, taken) for value, place in zip(found, like, strict=True))
@@ -69,15 +67,15 @@ class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
         super().__init__(schema, kernels, vmap, Expression(expression), outputs=outputs)  # type: ignore[arg-type]
 
     def __call__(self, *args: *Ts) -> Outputs:
-        """The op's outputs, differentiable: from the kernel where one serves the device, else from the expression."""
-        first: Any = next(iter(args))
-        if first.device.type in self._served_devices:
-            return super().__call__(*args)
-        return self._expression(self.arguments(args))
+        """The op's outputs, differentiable: on the CPU from the expression, else as an operator's."""
+        first: Any = args[self._first_tensor]
+        if first.is_cpu and self._composed:
+            return self._expression(self.arguments(args))
+        return super().__call__(*args)
 
     def _serve_by_cuda_kernel(self, key: str) -> None:
         super()._serve_by_cuda_kernel(key)
-        self._served_devices.add(key.lower())
+        self._composed &= key != "CPU"
 
 
 def _laid(value: Tensor | None, like: Tensor | None, taken: list[int]) -> Tensor | None:

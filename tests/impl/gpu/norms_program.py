@@ -36,11 +36,12 @@ def _launched() -> dict[str, int]:
 
 
 def _layer(x: Tensor, weight: Tensor) -> list[Tensor]:
-    """Outputs and d_input of rows, each of which has a cotangent of its own."""
+    """Outputs, d_input and tangents of rows, each of which has a cotangent and a tangent of its own."""
     out, mean, rstd = impl.native_layer_norm(x, (x.shape[-1],), weight, weight, 1e-5)
     only = [True, False, False]
     d_input, _, _ = impl.native_layer_norm_backward(x.flip(-1), x, (x.shape[-1],), mean, rstd, weight, None, only)
-    return [t for t in (out, mean, rstd, d_input) if t is not None]
+    moved = _moved(lambda t: impl.native_layer_norm(t, (x.shape[-1],), weight, weight, 1e-5), x)
+    return [t for t in (out, mean, rstd, d_input, *moved) if t is not None]
 
 
 def _group(x: Tensor, weight: Tensor) -> list[Tensor]:
@@ -49,7 +50,14 @@ def _group(x: Tensor, weight: Tensor) -> list[Tensor]:
     out, mean, rstd = impl.native_group_norm(x, weight, weight, *sizes, 1e-5)
     only = [True, False, False]
     d_input, _, _ = impl.native_group_norm_backward(x.flip(-1), x, mean, rstd, weight, *sizes, only)
-    return [t for t in (out, mean, rstd, d_input) if t is not None]
+    moved = _moved(lambda t: impl.native_group_norm(t, weight, weight, *sizes, 1e-5), x)
+    return [t for t in (out, mean, rstd, d_input, *moved) if t is not None]
+
+
+def _moved(f: Callable[[Tensor], tuple[Tensor, ...]], x: Tensor) -> tuple[Tensor, ...]:
+    """The tangents of all outputs."""
+    tangents: tuple[Tensor, ...] = torch.func.jvp(f, (x,), (x.flip(-1),))[1]
+    return tangents
 
 
 def _alone_and_in_a_batch(f: Callable[[Tensor, Tensor], list[Tensor]], x: Tensor, weight: Tensor) -> list[bool]:
@@ -89,6 +97,33 @@ def launches() -> dict[str, dict[str, int]]:
     return found
 
 
+def tangents() -> dict[str, dict[str, int]]:
+    """What forward mode launches, values included: of each op, of a batch of tangents, and of the second order."""
+    row, rows, images, channels = _numbers(5), _numbers(3, 5), _numbers(4, 6, 7), _numbers(6)
+    large, one = _numbers(2, 1, 9000), _numbers(1)
+    calls: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+        "layer_norm": (lambda x, w, b: impl.layer_norm(x, (5,), w, b), (rows, row, row)),
+        "group_norm": (lambda x, w, b: impl.group_norm(x, 3, w, b), (images, channels, channels)),
+        "batch_norm": (lambda x, w, b: impl.batch_norm(x, None, None, w, b, True), (images, channels, channels)),
+        "in pieces": (lambda x, w, b: impl.batch_norm(x, None, None, w, b, True), (large, one, one)),
+        "evaluation": (
+            lambda x, w, b: impl.batch_norm(x, channels, channels.exp(), w, b, False), (images, channels, channels)
+        ),
+        "softmax": (lambda x: impl.softmax(x, 1), (images,)),
+        "log_softmax": (lambda x: impl.log_softmax(x, 2), (images,)),
+    }  # fmt: skip
+    found = {}
+    for name, (f, given) in calls.items():
+        torch.func.jvp(f, given, given)
+        found[name] = _launched()
+    torch.func.jacfwd(lambda x: impl.layer_norm(x, (5,), row, row))(rows)
+    found["a batch of tangents"] = _launched()
+    first, given = calls["softmax"]
+    torch.func.jvp(lambda x: torch.func.jvp(first, (x,), given)[1], given, given)
+    found["second order"] = _launched()
+    return found
+
+
 def sums() -> list[float]:
     """Of d_weight, d_bias over more rows than programs share, against float64: errors in units of n u Σ|terms|."""
     found = []
@@ -121,7 +156,7 @@ def infinities() -> list[list[float]]:
 
 if __name__ == "__main__":
     questions: dict[str, Callable[[], Any]] = {
-        "bits": bits, "launches": launches, "sums": sums, "infinities": infinities
+        "bits": bits, "launches": launches, "tangents": tangents, "sums": sums, "infinities": infinities
     }  # fmt: skip
     answer = questions[sys.argv[1]]()
     print(json.dumps({"answer": answer, "fallbacks": sum(launching.fallbacks.values())}))

@@ -26,7 +26,7 @@ def _asked(question: str) -> Any:
 
 def test_a_row_has_the_same_bits_alone_and_in_a_batch() -> None:
     same = _asked("bits")
-    assert len(same) == 32
+    assert len(same) == 56
     assert all(same)
 
 
@@ -38,6 +38,23 @@ def test_forward_is_one_launch_and_backward_two() -> None:
         "its backward, too": {"group_norm_backward": 1, "add_partial_sums": 1},
         "without parameters": {"layer_norm_forward": 1, "layer_norm_backward": 1},
     }
+
+
+def test_a_tangent_is_one_launch_and_three_where_a_channel_is_in_pieces() -> None:
+    found = _asked("tangents")
+    assert {name: [kernel for kernel in kernels if "jvp" in kernel] for name, kernels in found.items()} == {
+        "layer_norm": ["layer_norm_jvp"],
+        "group_norm": ["group_norm_jvp"],
+        "batch_norm": ["batch_norm_jvp_whole"],
+        "in pieces": ["batch_norm_jvp_moments", "batch_norm_jvp_combine", "batch_norm_jvp_apply"],
+        "evaluation": ["batch_norm_jvp_apply"],
+        "softmax": ["softmax_jvp"],
+        "log_softmax": ["softmax_jvp"],
+        "a batch of tangents": ["layer_norm_jvp"],
+        "second order": ["softmax_jvp"],
+    }
+    # At the first order no expression is evaluated beside the kernel: that of softmax would launch softmax again.
+    assert found["softmax"] == {"softmax_forward": 1, "softmax_jvp": 1}
 
 
 def test_sums_over_more_rows_than_programs_share_lie_in_their_bound() -> None:
