@@ -159,15 +159,9 @@ def by_triton(
     return decorated
 
 
-def served(op: str) -> bool:
-    """Whether kernels can serve an op at all, for host code that asks in a call; where not, it is counted."""
-    return _has_triton() or fall_back(op, "triton is not installed")
-
-
-def fall_back(op: str, reason: str) -> bool:
-    """Counts a call that no kernel takes; False."""
+def fall_back(op: str, reason: str) -> None:
+    """Counts a call that no kernel takes."""
     fallbacks[op, reason] += 1
-    return False
 
 
 def as_operand(value: float, dtype: torch.dtype) -> float | int:

@@ -54,8 +54,8 @@ class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
             # An op returns new tensors in the strides that its fake says; an expression may return a tangent as it is.
             taken = [t.data_ptr() for t in args if isinstance(t, Tensor) and not t._is_zerotensor()]
             if isinstance(found, Tensor):
-                return cast(Outputs, _laid(found, like, taken))
-            laid = tuple(_laid(value, place, taken) for value, place in zip(found, like, strict=True))
+                return cast(Outputs, _in_own_memory(found, like, taken))
+            laid = tuple(_in_own_memory(value, place, taken) for value, place in zip(found, like, strict=True))
             return cast(Outputs, laid)
 
         def host_code(*args: *Ts) -> Outputs:
@@ -78,7 +78,7 @@ class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
         self._composed &= key != "CPU"
 
 
-def _laid(value: Tensor | None, like: Tensor | None, taken: list[int]) -> Tensor | None:
+def _in_own_memory(value: Tensor | None, like: Tensor | None, taken: list[int]) -> Tensor | None:
     """A value in the strides of `like`, in memory that no argument has."""
     if value is None or like is None or (value.stride() == like.stride() and value.data_ptr() not in taken):
         return value

@@ -7,6 +7,7 @@ dims. Each batch index is a loss of its own. A weight is (C,), or (*batch, C) wh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ _BLOCK = 1024
 
 _aten_rows = without_wrapper(torch.ops.aten.nll_loss_forward.default)
 _aten_grid = without_wrapper(torch.ops.aten.nll_loss2d_forward.default)
-_aten_rows_backward = without_wrapper(torch.ops.aten.nll_loss_backward.default)
+_aten_rows_backward: Callable[..., Tensor] = without_wrapper(torch.ops.aten.nll_loss_backward.default)
 
 
 class Loss(NamedTuple):
@@ -174,11 +175,11 @@ def _backward_aten(
         # With reduction none ATen writes at every target unseen. One out of range would write outside the
         # output, so all are checked before.
         checked_index("nll_loss_backward", target, classes, ignore_index)
-        return _aten_rows_backward(grad_output, like, target, weight, NONE, ignore_index, one)  # type: ignore[no-any-return]
+        return _aten_rows_backward(grad_output, like, target, weight, NONE, ignore_index, one)
     # With a reduction ATen checks targets itself. SUM serves for a mean, too, whose cotangent comes divided
     # by the total weight already.
     try:
-        return _aten_rows_backward(grad_output, like, target, weight, SUM, ignore_index, one)  # type: ignore[no-any-return]
+        return _aten_rows_backward(grad_output, like, target, weight, SUM, ignore_index, one)
     except IndexError:
         raise out_of_range("nll_loss_backward", target, classes, ignore_index) from None
 

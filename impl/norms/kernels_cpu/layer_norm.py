@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ from .operands import MaskedOutputs, Operands, Outputs, completed
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
 
-_aten_backward = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
+_aten_backward: Callable[..., MaskedOutputs] = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
 
 GivenRows = Operands[Rows]
 """grad_out and x are (*batch, *lead, *row), mean and rstd (*batch, *lead, 1, ..., 1)."""
@@ -178,7 +178,7 @@ def _gradients_by_aten(given: GivenRows) -> MaskedOutputs:
         return d_input, *_parameter_sums(given, rows_of(layout.row_ndim))
     # ATen reads only shape and dtype of the bias, and needs one to return its gradient.
     bias = x.new_empty(row) if mask[2] and weight is None else weight
-    return _aten_backward(grad_out, x, row, mean, rstd, weight, bias, mask)  # type: ignore[no-any-return]
+    return _aten_backward(grad_out, x, row, mean, rstd, weight, bias, mask)
 
 
 def _gradients_of_single(given: GivenRows, weight: Tensor | None) -> MaskedOutputs:
