@@ -12,7 +12,19 @@ from .. import exit_codes
 
 #: Modules of the packages that the extra `verify` brings.
 EXTRA = frozenset(
-    {"click", "rich", "jinja2", "markupsafe", "msgspec", "junitparser", "mpmath", "hypothesis", "pytest", "xdist"}
+    {
+        "click",
+        "rich",
+        "jinja2",
+        "markupsafe",
+        "msgspec",
+        "junitparser",
+        "mpmath",
+        "gmpy2",
+        "hypothesis",
+        "pytest",
+        "xdist",
+    }
 )
 _INSTALL = 'pip install "opassay[verify]"'
 

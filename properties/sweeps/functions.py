@@ -1,0 +1,84 @@
+"""The elementary functions that are swept: as torch computes them, in a wider format, and exactly.
+
+What is hard here: the truth of four milliard arguments. MPFR rounds correctly, and takes microseconds for an argument;
+a function of NumPy in a wider format takes nanoseconds, and its own error is invisible in ulps of the narrow format. So
+the wider format finds the worst arguments, and MPFR decides them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gmpy2
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+Wide = npt.NDArray[np.floating[Any]]
+
+#: Exponents that `power` is swept for: those of local response normalisation and its derivatives, and a larger one.
+EXPONENTS = (0.75, -0.75, -1.75, 2.5)
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function of one argument.
+
+    Attributes:
+        computed: from a tensor to a tensor, by the function under measurement.
+        centre: the same in NumPy, for arrays of a wider format.
+        exact: the same for a number of MPFR, rounded in the precision of MPFR's context.
+        contract: its name in the contract's tables of functions; those of a contract alone are compared with it.
+    """
+
+    computed: Callable[[torch.Tensor], torch.Tensor]
+    centre: Callable[[Wide], Wide]
+    exact: Callable[[Any], Any]
+    contract: str
+
+
+def _named(name: str, centre: Callable[[Wide], Wide] | None = None, exact: Any = None) -> Function:
+    # `torch` is imported when the function is called, because the command line lists these names and never runs torch.
+    def computed(arguments: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        result: torch.Tensor = getattr(torch, name)(arguments)
+        return result
+
+    exactly = getattr(gmpy2, name) if exact is None else exact
+    return Function(computed, getattr(np, name) if centre is None else centre, exactly, name)
+
+
+def _power(exponent: float) -> Function:
+    def computed(base: torch.Tensor) -> torch.Tensor:
+        return base.pow(exponent)
+
+    def exact(base: Any) -> Any:
+        # C's and torch's power of an infinite or zero base is IEEE 754's, which MPFR computes, too.
+        return base ** gmpy2.mpfr(exponent)
+
+    return Function(computed, lambda base: np.power(base, base.dtype.type(exponent)), exact, "power")
+
+
+def _erf(arguments: Wide) -> Wide:
+    """NumPy has no error function, so MPFR's is rounded to the wider format; 4 microseconds for an argument."""
+    found = np.frompyfunc(lambda number: float(gmpy2.erf(gmpy2.mpfr(float(number)))), 1, 1)(arguments)
+    return np.asarray(found, dtype=arguments.dtype)
+
+
+def _sigmoid_exactly(number: Any) -> Any:
+    return 1 / (1 + gmpy2.exp(-number))
+
+
+FUNCTIONS: dict[str, Function] = {
+    **{name: _named(name) for name in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "exp2", "log2", "sin", "cos")},
+    "rsqrt": _named("rsqrt", lambda numbers: 1 / np.sqrt(numbers), lambda number: 1 / gmpy2.sqrt(number)),
+    "reciprocal": _named("reciprocal", lambda numbers: 1 / numbers, lambda number: 1 / number),
+    "sigmoid": _named("sigmoid", lambda numbers: 1 / (1 + np.exp(-numbers)), _sigmoid_exactly),
+    "erf": _named("erf", _erf),
+    **{f"power:{exponent}": _power(exponent) for exponent in EXPONENTS},
+}

@@ -1,0 +1,44 @@
+"""`python -m opassay.properties.sweeps.program`: a process that measures shards, one question per line.
+
+The first line that it writes says where it measures (`environment`) and what the contract promises (`contract`:
+function -> ulps). Then it reads questions, lines of JSON {"function", "dtype", "shard", "device"}, and answers each
+with a line: what `measure.measure` gives, or {"error": text}. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from ...oracles.contract import CPU_FUNCTIONS, CUDA_FUNCTIONS
+from ..engine.environment import environment
+from .measure import measure
+
+
+def greeting(device: str) -> dict[str, Any]:
+    """What the process says first."""
+    functions = CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS
+    return {"environment": environment(), "contract": dict(functions)}
+
+
+def serve(device: str) -> None:
+    """Answers questions until there are none left."""
+    import torch
+
+    # A shard is measured by one thread, so that shards side by side do not wait for each other's threads.
+    torch.set_num_threads(1)
+    print(json.dumps(greeting(device)), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(_answer(json.loads(line))), flush=True)
+
+
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return measure(question["function"], question["dtype"], question["shard"], question["device"])
+    except (ArithmeticError, RuntimeError) as err:  # the wider format is too narrow; torch has no such kernel
+        return {"error": f"{type(err).__name__}: {err}"}
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

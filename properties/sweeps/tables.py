@@ -1,0 +1,178 @@
+"""What a folder of sweeps knows: logs that can be continued and joined, and the tables that they make.
+
+A log holds one function in one dtype on one device: a heading that says where it was measured, then a line per shard.
+It is continued by appending, so an interrupted sweep loses the shard it was at and nothing else, and shards of several
+machines of a kind are joined by reading their folders together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...reference.formats import BINARY32, FORMATS
+from .inputs import is_exhaustive, shards_of
+
+SCHEMA = 1
+_TOOL = "opassay sweep"
+#: What of an environment decides the results of elementary functions.
+DECISIVE = ("torch", "platform", "libc", "cpu", "cpu capability", "mkldnn", "cuda", "gpu", "driver")
+
+
+class SweepError(ValueError):
+    """A log cannot be read, or does not belong to this sweep; the text says which, and what is needed."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What one log is about."""
+
+    function: str
+    dtype: str
+    device: str
+
+    @property
+    def file(self) -> str:
+        """The log's name; a colon, which some file systems refuse, becomes an underscore."""
+        return f"{self.function.replace(':', '_')}-{self.dtype}-{self.device}.jsonl"
+
+
+@dataclass
+class Log:
+    """The shards of one sweep that are measured.
+
+    Attributes:
+        key: function, dtype and device.
+        environment: where they were measured.
+        shards: number of the shard -> what it showed.
+    """
+
+    key: Key
+    environment: Mapping[str, str]
+    shards: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[int]:
+        return [shard for shard in range(shards_of(self.key.dtype)) if shard not in self.shards]
+
+    def heading(self) -> str:
+        """The first line of the file."""
+        said = {"tool": _TOOL, "schema": SCHEMA, **vars(self.key), "environment": dict(self.environment)}
+        return json.dumps(said)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A sweep in one line of a table.
+
+    Attributes:
+        key: function, dtype and device.
+        inputs: arguments that were measured.
+        complete: whether that is every argument of the dtype.
+        misrounded: the share of results further than half an ulp from the value; each argument was measured twice.
+        normal, subnormal: the largest error in ulps where the value is normal, and where it is below that; -1 for none.
+        where: the argument with the largest error among normal values, as bits and layout.
+        promised: what the contract allows in this dtype, in ulps; None where no contract names the function.
+    """
+
+    key: Key
+    inputs: int
+    complete: bool
+    misrounded: float
+    normal: float
+    subnormal: float
+    where: str
+    promised: float | None
+
+    @property
+    def broken(self) -> bool:
+        """Whether the device does worse than the contract promises, so that right results would be accused."""
+        return self.promised is not None and self.normal > self.promised
+
+
+def read(path: Path) -> Log:
+    """A log as it stands; a last line that was cut off is left out.
+
+    Raises:
+        SweepError: it is none.
+        OSError: it cannot be read.
+    """
+    lines = path.read_text("utf-8").split("\n")
+    try:
+        heading = json.loads(lines[0])
+        if heading["tool"] != _TOOL or heading["schema"] != SCHEMA:
+            raise KeyError("tool")
+        log = Log(Key(heading["function"], heading["dtype"], heading["device"]), heading["environment"])
+        # What follows the last line break was being written when the sweep ended.
+        for line in filter(None, lines[1:-1]):
+            shard = json.loads(line)
+            log.shards[shard["shard"]] = shard
+        rows([log], {})
+    except (ValueError, KeyError, TypeError) as err:
+        raise SweepError(f"{path}: is no log of {_TOOL}, schema {SCHEMA} ({type(err).__name__}: {err})") from None
+    return log
+
+
+def join(logs: Iterable[Log]) -> list[Log]:
+    """One log per function, dtype and device.
+
+    Raises:
+        SweepError: two logs of one sweep come from different machines or versions.
+    """
+    joined: dict[Key, Log] = {}
+    for log in logs:
+        known = joined.setdefault(log.key, Log(log.key, log.environment))
+        other = difference(known.environment, log.environment)
+        if other:
+            raise SweepError(
+                f"{log.key.file}: logs of one sweep differ in {other}; need folders of one kind of machine"
+            )
+        known.shards.update(log.shards)
+    return list(joined.values())
+
+
+def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """The first thing that decides results and differs between two environments, with both values."""
+    for name in DECISIVE:
+        if one.get(name) != other.get(name):
+            return f"{name}: {one.get(name)!r} and {other.get(name)!r}"
+    return ""
+
+
+def rows(logs: Sequence[Log], contract: Mapping[str, float]) -> list[Row]:
+    """The table of these logs; those without a shard are left out."""
+    return [_row(log, contract) for log in logs if log.shards]
+
+
+def promised(function: str, dtype: str, contract: Mapping[str, float]) -> float | None:
+    """What a contract allows a result to be off, in ulps of the dtype.
+
+    A half type is computed in binary32 and rounded once more: half an ulp, and the contract's ulps of binary32.
+    """
+    ulps = contract.get(function.partition(":")[0])
+    precision = FORMATS[dtype].precision
+    if ulps is None or precision >= BINARY32.precision:
+        return ulps
+    return 0.5 + ulps * 2.0 ** (precision - BINARY32.precision)
+
+
+def _row(log: Log, contract: Mapping[str, float]) -> Row:
+    shards = list(log.shards.values())
+    inputs = sum(shard["inputs"] for shard in shards)
+    worst, below = (
+        max((shard[kind] for shard in shards), key=lambda found: float(found["ulps"]))
+        for kind in ("normal", "subnormal")
+    )
+    return Row(
+        log.key,
+        inputs,
+        is_exhaustive(log.key.dtype) and not log.missing,
+        sum(shard["misrounded"] for shard in shards) / (2 * inputs),
+        worst["ulps"],
+        below["ulps"],
+        f"0x{worst['bits']} {worst['layout']}" if worst["bits"] else "",
+        promised(log.key.function, log.key.dtype, contract),
+    )

@@ -1,0 +1,194 @@
+"""`opassay sweep`: how far a device's elementary functions are off, measured, against what the contract promises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...properties.sweeps import tables
+from ...properties.sweeps.functions import FUNCTIONS
+from ...properties.sweeps.inputs import DTYPES, shards_of
+from .. import exit_codes
+from ..record import RecordError, write_atomically
+from ..text import one_line
+from .host import Stop
+from .sweep_tables import sweep_table
+
+_PROGRAM = "opassay.properties.sweeps.program"
+Question = Mapping[str, Any]
+
+
+class Measurer:
+    """A process that measures one shard after another; its owner waits for each in a thread."""
+
+    def __init__(self, device: str) -> None:
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", _PROGRAM, device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            # A group of its own, because Ctrl-C in a terminal reaches every process of the owner's group.
+            start_new_session=True,
+        )  # fmt: skip
+        greeting = self._line()
+        self.environment: dict[str, str] = greeting["environment"]
+        self.contract: dict[str, float] = greeting["contract"]
+
+    def measure(self, question: Question) -> dict[str, Any]:
+        """The answer to one question; RuntimeError if the process cannot give one."""
+        assert self._popen.stdin is not None, "the process was started with a pipe"
+        self._popen.stdin.write(json.dumps(question) + "\n")
+        self._popen.stdin.flush()
+        answer = self._line()
+        if "error" in answer:
+            raise RuntimeError(f"{question['function']} in {question['dtype']}: {answer['error']}")
+        return answer
+
+    def end(self) -> None:
+        """Ends the process, whatever it is at."""
+        self._popen.kill()
+        self._popen.communicate()
+
+    def _line(self) -> dict[str, Any]:
+        assert self._popen.stdout is not None, "the process was started with a pipe"
+        line = self._popen.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a process that measures ended with {self._popen.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@click.command("sweep")
+@click.argument("functions", nargs=-1)
+@click.option("--dtype", "dtypes", multiple=True, type=click.Choice(DTYPES), help="May be repeated; all.")
+@click.option("--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True)
+@click.option("--into", type=click.Path(path_type=Path), default=Path("sweeps"), show_default=True, help="The folder.")
+@click.option("--with", "others", multiple=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="A folder of another machine of this kind, read beside it; may be repeated.")  # fmt: skip
+@click.option("--shards", metavar="FIRST:END", default="", help="Only these of the 256 shards of float32, say 0:64.")
+@click.option("-n", "workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that measure.")
+@click.option("--table", is_flag=True, help="Measure nothing: the table of what is in the folder.")
+@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+def sweep_command(functions: tuple[str, ...], **chosen: Any) -> int:
+    """Measure elementary FUNCTIONS on every argument of a dtype, against MPFR.
+
+    float16 and bfloat16: 2^16 arguments, seconds; float32: 2^32 in 256 shards, minutes per function; float64: arguments
+    drawn in every binade, and a search around the worst. The same command goes on where the last one ended. Without
+    FUNCTIONS: those that the contract names. Exit code 2 where the device is further off than the contract promises.
+    """
+    device, folder = chosen["device"], chosen["into"]
+    unknown = [name for name in functions if name not in FUNCTIONS]
+    if unknown:
+        raise Stop(exit_codes.USAGE, f"unknown function: got {unknown[0]!r}, need one of {', '.join(FUNCTIONS)}")
+    with ExitStack() as stack:
+        first = Measurer(device)
+        stack.callback(first.end)
+        names = functions or tuple(name for name in FUNCTIONS if FUNCTIONS[name].contract in first.contract)
+        keys = [tables.Key(name, dtype, device) for name in names for dtype in chosen["dtypes"] or DTYPES]
+        if not chosen["table"]:
+            if device == "cuda" and first.environment.get("cuda") == "not available":
+                raise Stop(exit_codes.INCOMPLETE, "not run: no CUDA device")
+            measurers = [first, *(Measurer(device) for _ in range(chosen["workers"] - 1))]
+            for measurer in measurers[1:]:
+                stack.callback(measurer.end)
+            _sweep(measurers, keys, folder, chosen["shards"])
+    logs = [log for log in _logs([folder, *chosen["others"]]) if log.key in keys]
+    made = sweep_table(tables.rows(logs, first.contract))
+    click.echo("\n".join(made.markdown() if chosen["markdown"] else made.lines()))
+    if not logs:
+        raise Stop(exit_codes.NOTHING, f"no log of these functions in {folder}")
+    return exit_codes.USAGE if made.broken else exit_codes.OK
+
+
+def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Path, chosen: str) -> None:
+    """Measures what is missing, and appends each shard to its log as soon as it is there."""
+    questions = [
+        (key, shard)
+        for key in keys
+        for shard in _ready(folder, key, measurers[0].environment).missing
+        if shard in _range(chosen, shards_of(key.dtype))
+    ]
+    free, lock = list(measurers), threading.Lock()
+
+    def ask(key: tables.Key, shard: int) -> dict[str, Any]:
+        with lock:
+            measurer = free.pop()
+        try:
+            return measurer.measure({**vars(key), "shard": shard})
+        finally:
+            with lock:
+                free.append(measurer)
+
+    with ThreadPoolExecutor(len(measurers)) as pool:
+        try:
+            for done, (key, answer) in enumerate(_answers(pool, ask, questions, len(measurers)), 1):
+                with (folder / key.file).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(answer) + "\n")
+                click.echo(f"{done}/{len(questions)}  {key.function} {key.dtype} shard {answer['shard']}", err=True)
+        except BaseException:
+            # A thread that waits for a process would keep this program; without the process it ends.
+            for measurer in measurers:
+                measurer.end()
+            raise
+
+
+def _answers(
+    pool: ThreadPoolExecutor, ask: Any, questions: Sequence[tuple[tables.Key, int]], at_once: int
+) -> Iterator[tuple[tables.Key, dict[str, Any]]]:
+    """The answers as they come; no more questions are under way than there are processes."""
+    waiting, under_way = list(reversed(questions)), dict[Future[dict[str, Any]], tables.Key]()
+    while waiting or under_way:
+        while waiting and len(under_way) < at_once:
+            key, shard = waiting.pop()
+            under_way[pool.submit(ask, key, shard)] = key
+        for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+            yield under_way.pop(future), future.result()
+
+
+def _ready(folder: Path, key: tables.Key, environment: Mapping[str, str]) -> tables.Log:
+    """The log of a sweep, whole and ready to be appended to."""
+    path = folder / key.file
+    if not path.exists():
+        log = tables.Log(key, {name: environment[name] for name in tables.DECISIVE if name in environment})
+    else:
+        log = _log(path)
+        other = tables.difference(log.environment, environment)
+        if other:
+            raise Stop(exit_codes.USAGE, f"{path}: was measured elsewhere, {other}; need another folder (--into)")
+    lines = [log.heading(), *(json.dumps(shard) for shard in log.shards.values())]
+    try:
+        # Written anew, because a sweep that was killed may have left half a line at its end.
+        write_atomically(path, ("\n".join(lines) + "\n").encode())
+    except RecordError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from None
+    return log
+
+
+def _logs(folders: Sequence[Path]) -> list[tables.Log]:
+    try:
+        return tables.join(_log(path) for folder in folders for path in sorted(folder.glob("*.jsonl")))
+    except tables.SweepError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from None
+
+
+def _log(path: Path) -> tables.Log:
+    try:
+        return tables.read(path)
+    except (tables.SweepError, OSError) as err:
+        raise Stop(exit_codes.USAGE, one_line(str(err), 500)) from None
+
+
+def _range(chosen: str, shards: int) -> range:
+    """The shards that FIRST:END names; a dtype of one shard has it in every range, for 16 bits take no time."""
+    first, _, end = chosen.partition(":")
+    if not chosen or shards == 1:
+        return range(shards)
+    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+        raise Stop(exit_codes.USAGE, f"--shards: got {chosen!r}, need FIRST:END with FIRST below END, as 0:64")
+    return range(int(first), min(int(end), shards))
