@@ -36,6 +36,8 @@ class Property:
         kind: of the samples that the check takes: "ordinary", "integers", "empty" or "large".
         large: the share of samples of kind "large" among those of another kind: one at least.
         most: elements of a large sample's axes together.
+        ample: whether the first sample has two elements or more along every axis: where there are one or two samples in
+            all, they would be of one element each, because the simplest sample always comes first.
         slices: how many further samples of the same structure the check needs for batches.
         effort: how many examples are drawn, relative to a profile's number of them.
         dtypes: the dtypes in which it is asked.
@@ -49,6 +51,7 @@ class Property:
     kind: str = "ordinary"
     large: float = 0.0
     most: int = 70_000
+    ample: bool = False
     slices: int = 0
     effort: float = 1.0
     dtypes: tuple[str, ...] = DTYPES
@@ -94,7 +97,7 @@ _TABLE = (
     Property("PURE", "inputs and globals untouched", effort=0.4),
     Property("FAKE", "meta and fake tensors", effort=0.4),
     # One compilation takes as long as thousands of calls, hence the smallest effort of all.
-    Property("COMP", "torch.compile and torch.export", effort=0.01),
+    Property("COMP", "torch.compile and torch.export: other sizes, other values, reloaded", effort=0.01, ample=True),
     Property("DET", "run to run and thread count", kind="large", effort=0.12),
     Property(
         "INV", "a slice alone, in a batch, elsewhere: the same bits",

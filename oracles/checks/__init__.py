@@ -7,7 +7,7 @@ promise. The codes must be exactly those of `oracles.properties`, or this import
 from ..properties import bound
 from .autocast import autocast
 from .comm.devices import communicated
-from .compilation import compiled
+from .compiling.compilation import compiled
 from .determinism import deterministic
 from .exact_data import exact_data
 from .fake import fakes

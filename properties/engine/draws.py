@@ -189,6 +189,26 @@ class Starved(Every):
         return bool(self._wanted())
 
 
+class Ample(Every):
+    """So many drafts, of which the first is benign and has two elements or more along every axis, if one is found."""
+
+    picky = True
+
+    def __init__(self, count: int) -> None:
+        self._left, self._passed, self._found = count, 0, False
+
+    def wants(self, draft: Draft) -> bool:
+        self._passed += not self._found
+        # Every Hypothesis test begins with the simplest draft, so that one is passed over where there are no extents.
+        ample = min(draft.extents.values(), default=2) > 1 and "benign" in regimes_of(draft.regime)
+        self._found |= self._passed > 1 and (ample or self._passed > PATIENCE)
+        return self._found
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        self._left -= 1
+        return self._left > 0
+
+
 def run(
     drafts: st.SearchStrategy[Draft], ask: Callable[[Draft, int], Sample], choice: Every, seed: int,
     limits: hypothesis.settings, seconds: float = math.inf,
@@ -264,7 +284,9 @@ def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str,
         count = 0
     kind = "ordinary" if asks_large else question.kind
     # A property that is about large samples is asked of ordinary ones only where the op offers no large ones.
-    if not (asks_large and count):
+    if question.ample:
+        draw(kind, DRAFTS * examples, Ample(examples), "")
+    elif not (asks_large and count):
         draw(kind, examples - count, Every(), "")
     # Where overflow has left most elements undecided, as many samples are drawn again. Compiled code gets none of
     # these, because each sample is compiled anew, which takes seconds.

@@ -1,0 +1,84 @@
+"""One way to a result against another one of the same subject: the same bits, or both within the bound.
+
+What this is for: whether a call is compiled, reloaded, or spelt in another way, its result may differ from that of the
+plain call by rounding alone. Where all bits are equal nothing has to be read; where they are not, the formula decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..bits import same_bits
+from ..judge import Judge
+from ..op import Sample, Subject, Tensor, dtype_name
+from ..paths import Path
+from ..verdict import Code
+from ..violation import Violation
+
+
+def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: str, *, backward: bool = True) -> None:
+    """Violation unless a function gives what the subject gives at a sample: values, and first gradients.
+
+    Args:
+        judge: of the subject. sample: the arguments. function: another way to call it.
+        what: the way, in messages. backward: whether gradients are asked for, too.
+    """
+    with torch.no_grad():
+        plain = judge.primal(sample)
+    path = judge.path(sample, ("vjp",), plain, "eager")
+    if not backward or not path.problem.wrt:
+        with torch.no_grad():
+            got = judge.primal(sample, function, what)
+        require_equal(judge, path.along((), ()), got, plain, what)
+        return
+    got, gradients = called_and_differentiated(judge, path, function, what)
+    _, need = called_and_differentiated(judge, path, judge.subject, "vjp")
+    require_equal(judge, path.along((), ()), got, plain, what)
+    require_equal(judge, path, gradients, need, f"{what}, vjp")
+
+
+def called_and_differentiated(
+    judge: Judge, path: Path, function: Subject, what: str
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The outputs of one call, and the gradients that the path's cotangents give; zeros where there is none.
+
+    Args:
+        judge: calls the function. path: of the word ("vjp",). function: what is called. what: its name in messages.
+    """
+    leaves = [t.detach().requires_grad_() for t in path.problem.inputs]
+    outputs = judge.call(path.problem.subject(function), *leaves, what=what)
+    pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
+    targets, given = [y for y, _ in pairs], [g for _, g in pairs]
+    found = judge.call(lambda: torch.autograd.grad(targets, leaves, given, allow_unused=True), what=f"{what}, vjp")
+    gradients = [torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=True)]
+    return tuple(y.detach() for y in outputs), tuple(gradients)
+
+
+def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[Any], what: str) -> None:
+    """Violation unless two lists of outputs are equal bit for bit, or `got` is within the bound of the path.
+
+    Args:
+        judge: its tally counts the elements. path: what both lists are outputs of.
+        got, need: the outputs, and those of the plain call. what: what messages call the first.
+    """
+    names = path.names()
+    if len(got) != len(need):
+        raise judge.broken(Code.ATTRIBUTE, f"got {len(got)} outputs, the plain call has {len(need)}", where=what)
+    for a, b, name in zip(got, need, names, strict=True):
+        for kind, mine, plain in (
+            ("shape", tuple(a.shape), tuple(b.shape)),
+            ("dtype", dtype_name(a.dtype), dtype_name(b.dtype)),
+        ):
+            if mine != plain:
+                raise judge.broken(Code.ATTRIBUTE, f"{name} got {kind}={mine}, the plain call has {plain}", where=what)
+    if all(map(same_bits, got, need)):
+        judge.tally.count(sum(int(a.numel()) for a in got))
+        return
+    try:
+        judge.against(path.expected(what), got, exactly=False)
+    except Violation as violation:
+        violation.sample = Sample(path.problem.args)
+        raise
