@@ -113,6 +113,7 @@ _TABLE = (
     Property(
         "FWAD", "torch's own forward AD with our decompositions installed", effort=0.25, where=Where.PREPARED
     ),
+    Property("WAYS", "every way of calling: keywords, modes, graphs, slices, dims", slices=3, effort=0.1, ample=True),
 )  # fmt: skip
 
 #: code -> property; the order is the order of the report's columns.

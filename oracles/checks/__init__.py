@@ -23,6 +23,7 @@ from .transforms.forward_ad import forward_ad
 from .transforms.nesting import nested, words
 from .transforms.values import adjoint, forward, forward_and_reverse, reverse, second, tangent, third
 from .transforms.vmap import vmapped
+from .ways.calling import called_in_other_ways
 
 CHECKS = bound(
     {
@@ -53,5 +54,6 @@ CHECKS = bound(
         "SAVE": saved,
         "AGREE": agreeing,
         "FWAD": forward_ad,
+        "WAYS": called_in_other_ways,
     }
 )

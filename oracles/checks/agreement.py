@@ -11,12 +11,30 @@ from typing import Any
 
 import torch
 
+from .. import state
 from ..bits import same_bits
 from ..judge import Judge
-from ..op import Sample, Subject, Tensor, dtype_name
+from ..op import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
 from ..paths import Path
 from ..verdict import Code
 from ..violation import Violation
+
+#: The arguments of one call.
+Args = tuple[Any, ...]
+
+
+def outputs_of(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
+    """The outputs of the production op, or of the subject where there is none; None where it refuses the arguments.
+
+    The production op is asked because it checks its arguments, as others need not.
+    """
+    op = judge.op
+    function = op.subject(OWN) if OWN in op.subjects else judge.subject
+    try:
+        with torch.no_grad():
+            return flat_outputs(state.undisturbed(function, args))
+    except Exception:
+        return None
 
 
 def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: str, *, backward: bool = True) -> None:

@@ -16,12 +16,11 @@ from typing import Any
 
 import torch
 
-from ... import state
 from ...bits import same_bits
 from ...judge import Judge
-from ...op import OWN, Sample, Tensor, flat_outputs
+from ...op import Sample, Tensor
+from ..agreement import Args, outputs_of
 
-Args = tuple[Any, ...]
 #: How many times as long an axis is in the other sizes.
 LONGER = (2, 3)
 #: At most so many groups of equal extents grow one by one.
@@ -29,17 +28,6 @@ GROUPS = 3
 #: Words that ops of torch take for an argument.
 WORDS = ("none", "mean", "sum")
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
-def outputs_of(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
-    """The outputs of the production op, or of the subject where there is none; None where it refuses the arguments."""
-    op = judge.op
-    function = op.subject(OWN) if OWN in op.subjects else judge.subject
-    try:
-        with torch.no_grad():
-            return flat_outputs(state.undisturbed(function, args))
-    except Exception:
-        return None
 
 
 # ---------------------------------------------------------------------------------------------------------- sizes
@@ -88,7 +76,7 @@ def _size(said: str, args: Args, before: Args, extents: Iterable[int]) -> Size:
 
 def marks_of(sample: Sample, extents: Collection[int]) -> dict[int, list[int]]:
     """The axes of these extents, by the position of the tensor that has them."""
-    found = {}
+    found: dict[int, list[int]] = {}
     for i, a in enumerate(sample.args):
         if isinstance(a, Tensor):
             axes = [axis for axis, n in enumerate(a.shape) if n in extents]
