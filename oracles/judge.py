@@ -23,7 +23,7 @@ from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
 from . import accept, state
 from .contract import Contract, contract
-from .op import Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
+from .op import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from .paths import Expected, Path, Problem
 from .rounding import Ball, balls
 from .state import interrupt
@@ -161,7 +161,7 @@ class Judge:
             The outputs.
 
         Raises:
-            Violation: an output is not in its accept set, or the subject raised.
+            Violation: an output has another dtype than promised, or is not in its accept set, or the subject raised.
             Unsupported: the op has no differentiable argument, and the word differentiates.
         """
         if derivative_order(word) and not self.op.differentiable_positions(sample.args):
@@ -172,6 +172,8 @@ class Judge:
             primal = self.primal(sample, function, path_name(word, engine))
         path = self.path(sample, word, primal, engine)
         computed = self.run(path, function) if word or self.compiled else primal
+        if function is None:
+            self._require_dtypes(path, computed)
         expected = path.expected(by_word=function is None)
         if self.light and self.tally.samples % EXACT_SHARE:
             exactly = exactly and not expected.finite
@@ -181,6 +183,26 @@ class Judge:
             violation.sample = sample
             raise
         return tuple(computed)
+
+    def _require_dtypes(self, path: Path, computed: Sequence[Tensor]) -> None:
+        """Violation unless the outputs have the dtypes promised, and each cotangent that of its primal.
+
+        This comes before their values: in another format they would be judged by another bound, or be wrong for no
+        other reason.
+        """
+        if not path.word and self.subject_name == OWN:
+            promised = self.op.promises.dtypes(path.problem.args)
+            got = tuple(t.dtype for t in computed)
+            if got != promised:
+                names = [", ".join(dtype_name(d) for d in dtypes) for dtypes in (got, promised)]
+                raise self.broken(Code.ATTRIBUTE, f"got dtypes {names[0]}, need {names[1]}", where="forward", path="")
+        if path.word[-1:] != ("vjp",):
+            return
+        # Cotangents of the inputs come first; those of earlier directions may follow, which belong to no input.
+        for like, tensor, name in zip(path.problem.inputs, computed, path.names(), strict=False):
+            if tensor.dtype != like.dtype:
+                wrong = f"{name} got cotangent dtype={dtype_name(tensor.dtype)}, need {dtype_name(like.dtype)}"
+                raise self.broken(Code.ATTRIBUTE, wrong, where=path.name, path="")
 
     def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
         """Judge computed outputs against a formula, by the ball and, where it can be made in time, the exact value."""

@@ -124,6 +124,13 @@ class Measure:
     ulp_p99: float = math.nan
     regimes: tuple[tuple[str, int, int], ...] = ()  # of inputs: name, elements judged, elements not judged
 
+    def reaching(self, worst: Worst | None) -> Measure:
+        """The measure of a cell that failed at that element; the same measure where it is not known."""
+        if worst is None:
+            return self
+        ulp, ratio = max(self.max_ulp, worst.ulp), max(self.max_ratio, worst.ratio)
+        return replace(self, max_ulp=ulp, max_ratio=ratio, worst=worst)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:

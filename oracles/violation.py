@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,6 +56,29 @@ class Violation(AssertionError):
         super().__init__(title)
         self.code, self.title, self.path, self.fault, self.worst = code, title, path, fault, worst
         self.message = "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+#: Errors over their bounds from which on a failure is of the next class: what lies near a bound may be another fault
+#: than what is wrong by orders of magnitude.
+_CLASSES = (4.0, 1024.0, math.inf)
+#: What of a path's name belongs to the sample and not to the path: numbers, and which arguments were batched.
+_OF_THE_SAMPLE = re.compile(r"(in|out)_dims=\([^)]*\)|\d+(\.\d+)?(e[+-]?\d+)?")
+
+
+def same_failure(first: Violation, other: Violation) -> bool:
+    """Whether a simpler sample fails as the first one did: the same promise, path and output, and as grossly."""
+    return _kind(first) == _kind(other) and _magnitude(other) >= _magnitude(first)
+
+
+def _kind(violation: Violation) -> tuple[object, ...]:
+    output = None if violation.fault is None else violation.fault.output
+    return violation.code, _OF_THE_SAMPLE.sub("", violation.path), output
+
+
+def _magnitude(violation: Violation) -> int:
+    """The class of how far beyond its bound the worst element is; the highest where it has no number."""
+    ratio = math.inf if violation.worst is None else violation.worst.ratio
+    return len(_CLASSES) if math.isnan(ratio) else sum(ratio >= least for least in _CLASSES)
 
 
 class ChangedState(Violation):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,8 +39,8 @@ def pure(judge: Judge, sample: Sample) -> None:
 
 
 def _pure(judge: Judge, sample: Sample) -> None:
-    tensors = [a for a in sample.args if isinstance(a, torch.Tensor)]
-    before = [(t.clone(), t._version) for t in tensors]
+    tensors = {judge.op.label(i): a for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)}
+    before = [(t.clone(), t._version) for t in tensors.values()]
     outputs = flat_outputs(judge.call(judge.subject, *sample.args, what="forward"))
     _untouched(judge, tensors, before, "forward")
     problem = Problem(judge.op, sample.args)
@@ -55,10 +55,11 @@ def _pure(judge: Judge, sample: Sample) -> None:
     _writes_what_it_declares(judge, sample)
 
 
-def _untouched(judge: Judge, tensors: Sequence[Tensor], before: Sequence[tuple[Tensor, int]], path: str) -> None:
-    for i, (t, (copy, version)) in enumerate(zip(tensors, before, strict=True)):
+def _untouched(judge: Judge, tensors: Mapping[str, Tensor], before: Sequence[tuple[Tensor, int]], path: str) -> None:
+    """Violation unless the tensors, by the names of their arguments, are as copies and versions say they were."""
+    for (name, t), (copy, version) in zip(tensors.items(), before, strict=True):
         if not same_bits(t, copy) or t._version != version:
-            raise judge.broken(Code.MUTATED, f"wrote to its input tensor {i}", path=path)
+            raise judge.broken(Code.MUTATED, f"wrote to its argument {name}", path=path)
 
 
 def _writes_what_it_declares(judge: Judge, sample: Sample) -> None:

@@ -76,7 +76,8 @@ def _write_between(
         need: the gradients without the write.
     """
     leaves, outputs = _called_afresh(judge, problem)
-    name = f"input {which}" if which < len(leaves) else f"output {which - len(leaves)}"
+    names = [judge.op.label(i) for i in problem.wrt]
+    name = names[which] if which < len(leaves) else f"output {which - len(leaves)}"
     with torch.no_grad():
         target = [*leaves, *outputs][which]
         try:

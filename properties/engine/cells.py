@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import hypothesis
 import torch
-from hypothesis import HealthCheck, Phase
 
 from ...oracles import state
 from ...oracles.case import case_id, dump_case, load_case
@@ -38,6 +36,8 @@ from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
 from ...oracles.violation import ChangedState, Unsupported, Violation, raised
 from .. import worlds
 from . import declarations, draws, kinds, source_numbers
+from .common import Answer, Contrast, facts_of
+from .limits import limits_of, moved_to, seed_of
 from .plan import load_op
 from .profiles import PROFILES
 
@@ -98,6 +98,9 @@ class _Samples(Protocol):
 
     def failing(self) -> tuple[Sample, Violation | None]:
         """After a failure: the sample that it is told by, and what it broke, if that is known."""
+
+    def in_common(self) -> str:
+        """What failing samples have in common, in a line; empty if nothing is known of that."""
 
 
 def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None = None) -> Opened:
@@ -200,6 +203,9 @@ class _Given:
     def failing(self) -> tuple[Sample, Violation | None]:
         return self.sample, None
 
+    def in_common(self) -> str:
+        return ""
+
 
 @dataclass
 class _Drawn:
@@ -210,6 +216,7 @@ class _Drawn:
     _last: tuple[Sample, Violation | None] | None = None
     #: Changes of the process by samples: a setter may fire only once, so its sample need not fail again.
     _changes: list[tuple[Sample, Violation | None]] = field(default_factory=list)
+    _contrast: Contrast = field(default_factory=Contrast)
 
     def judge(self) -> None:
         examples = self.settings.examples(self.opened.question, self.opened.judge)
@@ -221,6 +228,24 @@ class _Drawn:
         # process, that change is the failure, and its sample is the one to tell it by.
         return self._changes[0] if self._changes and self._last[1] is None else self._last
 
+    def in_common(self) -> str:
+        cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.kind
+        # Ranks in processes would have to be told of each further sample, and might wait for each other.
+        if self.opened.tell is None and self._contrast.needs_more and kind != "large":
+            ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
+            drafts = kinds.drafts_of(judge.op, cell.dtype, kind)
+            self._contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"))
+        return self._contrast.told()
+
+    def _judged(self, opened: Opened, kind: str, draft: Draft, seed: int) -> Answer | None:
+        """A further sample and what it broke; None where nothing of it could be judged."""
+        sample, before = self._sample(kind, draft, seed), opened.judge.tally.judged
+        try:
+            _judge_one(opened, sample)
+        except Violation as violation:
+            return sample, violation
+        return (sample, None) if opened.judge.tally.judged > before else None
+
     @property
     def _steered(self) -> bool:
         """Whether samples are drawn towards the worst input; else all are drawn alike."""
@@ -230,60 +255,37 @@ class _Drawn:
         cell = self.opened.cell
         drafts = kinds.drafts_of(self.opened.judge.op, cell.dtype, kind)
         # Ranks in processes wait for each other until a deadline; a sample that hangs would do so at every step.
-        shrunk = self.opened.tell is None
         # Samples with a label are there for their size or their regime; steering towards the largest error would draw
         # away from both.
-        limits = _hypothesis_settings(count, self._steered and not label, shrunk)
+        limits = limits_of(count, self._steered and not label, shrunk=self.opened.tell is None)
         seconds = draws.SHRINKING if kind == "large" else math.inf
-        seed = _seed(cell, self.settings, label)
+        seed = seed_of(cell, self.settings.seed, label)
         draws.run(drafts, functools.partial(self._ask, kind), choice, seed, limits, seconds)
+
+    def _sample(self, kind: str, draft: Draft, seed: int) -> Sample:
+        sample = moved_to(self.opened.cell.device, kinds.sample_of(draft, seed, self.opened.question.slices, kind))
+        declarations.require_arguments(self.opened.judge.op, sample)
+        return sample
 
     def _ask(self, kind: str, draft: Draft, seed: int) -> Sample:
         tally, question = self.opened.judge.tally, self.opened.question
         with tally.clock("generate"):
-            sample = _on(kinds.sample_of(draft, seed, question.slices, kind), self.opened.cell.device)
-            declarations.require_arguments(self.opened.judge.op, sample)
-        # This is noted before the sample is judged, so that the sample is known even if judging it ends with
-        # something else than a Violation.
+            sample, before = self._sample(kind, draft, seed), tally.judged
+        # This is noted first, so that the sample is known even if judging it ends with something else than a Violation.
         self._last = (sample, None)
         try:
             _judge_one(self.opened, sample)
         except Violation as violation:
             self._last = (sample, violation)
+            self._contrast.note(facts_of(self.opened.judge.op, sample, draft), violation)
             if isinstance(violation, ChangedState):
                 self._changes.append(self._last)
             raise
+        if tally.judged > before:
+            self._contrast.note(facts_of(self.opened.judge.op, sample, draft), None)
         if self._steered and kind == question.kind != "large":
             hypothesis.target(tally.ratio_of_sample, label="error / bound")
         return sample
-
-
-def _hypothesis_settings(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings:
-    chosen = {Phase.generate: True, Phase.target: steered, Phase.shrink: shrunk}
-    phases = tuple(phase for phase, wanted in chosen.items() if wanted)
-    # Every field is set: Hypothesis's own profiles, and CI=1, must not change what is drawn.
-    return hypothesis.settings(
-        max_examples=examples, database=None, deadline=None, derandomize=False, print_blob=False,
-        phases=phases, stateful_step_count=1, report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck), verbosity=hypothesis.Verbosity.quiet, backend="hypothesis",
-    )  # fmt: skip
-
-
-def _seed(cell: Cell, settings: Settings, label: str = "") -> int:
-    """The seed of the cell's samples; with a label, of those besides its ordinary ones."""
-    # Python's own `hash` of a text differs from process to process, and a cell has to be asked the same wherever it
-    # is judged. The label keeps further samples from being the ordinary ones over again.
-    digest = hashlib.sha256(f"{cell.key}:{settings.seed}{label and ':'}{label}".encode()).digest()
-    return int.from_bytes(digest[:8], "big")
-
-
-def _on(sample: Sample, device: str) -> Sample:
-    def move(args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
-
-    if device == "cpu":
-        return sample
-    return replace(sample, args=move(sample.args), slices=tuple(move(args) for args in sample.slices))
 
 
 def _judge_one(opened: Opened, sample: Sample) -> None:
@@ -336,9 +338,9 @@ def _answered(opened: Opened, samples: _Samples) -> Verdict:
     except (Violation, hypothesis.errors.Flaky) as err:
         interrupt.reraise()
         sample, violation = samples.failing()
-        return _failed(opened, sample, violation or (err if isinstance(err, Violation) else None), err)
-    timing = tuple(tally.timing.items())
-    measure = tally.measure()
+        known = violation or (err if isinstance(err, Violation) else None)
+        return _failed(opened, sample, known, err, samples.in_common())
+    timing, measure = tuple(tally.timing.items()), tally.measure()
     if measure.samples == 0:
         return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
     # Planned and large samples are counted apart, because the many elements of a few large samples would hide that
@@ -356,8 +358,13 @@ def _answered(opened: Opened, samples: _Samples) -> Verdict:
     return Verdict(cell, Outcome.VERIFIED, Code.HELD, reason, measure, timing=timing)
 
 
-def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: BaseException) -> Verdict:
-    """The verdict on a sample that failed: judged again, told as a case file and as a program."""
+def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: BaseException, in_common: str) -> Verdict:
+    """The verdict on a sample that failed: judged again, told as a case file and as a program.
+
+    Args:
+        opened, sample: the cell and the sample. violation, err: what it broke, if that is known; what was raised.
+        in_common: what failing samples have in common, in a line of the message.
+    """
     cell, judge, question = opened.cell, opened.judge, opened.question
     again, seen = 0, isinstance(violation, ChangedState)
     for _ in range(REPETITIONS):
@@ -373,15 +380,12 @@ def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: Ba
         # A program of its own has no process prepared for it.
         if question.where is not Where.PREPARED and cell.subject != INTERPRETED:
             lines = _program(judge, cell, violation.sample or sample, violation, case_id(cell, text), lines)
-        failure = Failure(violation.code, violation.title, violation.message, case_id(cell, text), text, lines)
+        message = f"{violation.message}\n  {in_common}".rstrip()
+        failure = Failure(violation.code, violation.title, message, case_id(cell, text), text, lines)
     # A setter that fires once has changed the process all the same.
     outcome = Outcome.FAIL if again == REPETITIONS or seen else Outcome.UNSTABLE
     reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
-    measure = judge.tally.measure()
-    if violation is not None and violation.worst is not None:
-        worst = violation.worst
-        ulp, ratio = max(measure.max_ulp, worst.ulp), max(measure.max_ratio, worst.ratio)
-        measure = replace(measure, max_ulp=ulp, max_ratio=ratio, worst=worst)
+    measure = judge.tally.measure().reaching(None if violation is None else violation.worst)
     return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=tuple(judge.tally.timing.items()))
 
 

@@ -20,7 +20,7 @@ from ...oracles.judge import Judge
 from ...oracles.op import Draft, Sample
 from ...oracles.properties import Property
 from ...oracles.tally import LARGE, MORE, PLANNED, regimes_of
-from ...oracles.violation import Unsupported, Violation
+from ...oracles.violation import Unsupported, Violation, same_failure
 from .. import strategies
 from .kinds import DeclarationError, drafts_of, largest_of
 
@@ -233,6 +233,9 @@ def run(
         try:
             sample = ask(draft, data)
         except Violation as violation:
+            # A simpler sample that fails in another way tells of another fault, so it does not stand for this one.
+            if failed and not same_failure(failed[0][2], violation):
+                return
             failed.append((draft, data, violation))
             until.append(time.monotonic() + seconds)
             raise

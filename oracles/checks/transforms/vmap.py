@@ -128,7 +128,8 @@ def _judge_batching(
     with torch.no_grad():
         alone = judge.call(f, *(slices[0][i] for i in tensors), what="forward")
         out_dims = tuple(one.ndim if last else 0 for one in alone)
-        what = f"vmap(in_dims={tuple(dims)}, out_dims={out_dims})"
+        named = ", ".join(f"{judge.op.label(i)}: {d}" for i, d in zip(tensors, dims, strict=True))
+        what = f"vmap(in_dims=({named}), out_dims={out_dims})"
         call = torch.func.vmap(f, in_dims=tuple(dims), out_dims=out_dims)
         outputs = _unless_refused(judge, call, batched, loop, what)
     if outputs is None:

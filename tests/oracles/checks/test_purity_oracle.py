@@ -133,7 +133,7 @@ def _returns_what_it_writes(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
 
 WRITING: dict[str, tuple[Subject, str, str]] = {
     "hides its write from autograd": (_accumulates_past_the_version_counter, "MUTATED", "wrote to total without"),
-    "writes another argument": (_writes_a_second_argument, "MUTATED", "wrote to its input tensor 1"),
+    "writes another argument": (_writes_a_second_argument, "MUTATED", "wrote to its argument w"),
     "returns what it writes": (_returns_what_it_writes, "ALIASED", "shares memory with another output"),
 }
 

@@ -1,0 +1,116 @@
+"""What the failing samples of a cell have in common that those which passed lack.
+
+What this is for: a user who reads "all 4 failing kinds of samples: weight=None; none of the 31 passing ones" knows
+where to look, before a number has been read.
+
+What is hard here: few samples have much in common by chance. So every sample counts that was judged, also those that
+were tried while the first failure was made simpler; one fact that tells all of them apart is preferred to a pair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterable
+
+import hypothesis
+import torch
+from hypothesis import strategies as st
+
+from ...oracles.op import Draft, Op, Sample, dtype_name
+from ...oracles.tally import regimes_of
+from ...oracles.violation import Violation, same_failure
+from .. import strategies
+from .kinds import DeclarationError
+from .limits import limits_of
+
+#: With fewer kinds of samples that passed, so many further samples are judged after a failure, for so many seconds.
+ENOUGH, FURTHER, SECONDS = 6, 20, 5.0
+#: Facts that are told, and characters of one: the value of an argument may be a long text.
+MOST, LONGEST = 3, 60
+
+Facts = frozenset[str]
+#: A sample that was judged, and what it broke, if anything.
+Answer = tuple[Sample, Violation | None]
+Ask = Callable[[Draft, int], Answer | None]
+
+
+def facts_of(op: Op, sample: Sample, draft: Draft | None = None) -> Facts:
+    """What can be said of a sample in a few words: of each argument, of the regime, and of the long axes."""
+    found = [f"regime {name}" for name in regimes_of(sample.regime)]
+    for i, value in enumerate(sample.args):
+        found += _of_argument(op.label(i), value)
+    for name, extent in () if draft is None else draft.extents.items():
+        found.append(f"{name} > 1" if extent > 1 else f"{name} = {extent}")
+    return frozenset(found)
+
+
+def _of_argument(name: str, value: object) -> Iterable[str]:
+    if isinstance(value, torch.Tensor):
+        yield f"{name} given"
+        yield f"{name} of dtype {dtype_name(value.dtype)}"
+        yield f"{name} of {value.ndim} dims"
+        if not value.numel():
+            yield f"{name} without elements"
+        return
+    text = str(value).removeprefix("torch.")
+    if len(text) <= LONGEST:
+        yield f"{name}={text}"
+
+
+class Contrast:
+    """The samples of a cell, those that failed and those that passed; samples of equal facts are of one kind."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[Facts, Violation | None]] = []
+
+    def note(self, facts: Facts, violation: Violation | None) -> None:
+        """A sample was judged: what is so of it, and what it broke, if anything."""
+        self._seen.append((facts, violation))
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether too few kinds of samples passed to tell anything: the first samples may all have failed."""
+        return len({facts for facts, violation in self._seen if violation is None}) < ENOUGH
+
+    def extend(
+        self, op: Op, drafts: st.SearchStrategy[Draft], ask: Callable[[Draft, int], Answer | None], seed: int
+    ) -> None:
+        """Judge further samples for the contrast alone, for some seconds.
+
+        Args:
+            op: whose samples they are. drafts: of the samples.
+            ask: (draft, seed of its data) -> the sample, and what it broke, if anything; or None where nothing
+                of it could be judged. seed: of the drafts.
+        """
+        until = time.monotonic() + SECONDS
+
+        def one(draft: Draft, data: int) -> None:
+            if time.monotonic() < until:
+                answer = ask(draft, data)
+                if answer is not None:
+                    sample, violation = answer
+                    self.note(facts_of(op, sample, draft), violation)
+
+        limits = limits_of(FURTHER, steered=False, shrunk=False)
+        # Whatever else these samples would tell, that the question is not asked of one, say, the cell has its verdict.
+        with contextlib.suppress(Exception, DeclarationError):
+            hypothesis.seed(seed)(limits(hypothesis.given(drafts, strategies.seeds())(one)))()
+
+    def told(self) -> str:
+        """What is so of every sample that failed as the first did, and of none that passed; empty where nothing is."""
+        first = next((violation for _, violation in self._seen if violation is not None), None)
+        passed = {facts for facts, violation in self._seen if violation is None}
+        if first is None or not passed:
+            return ""
+        failed = {facts for facts, violation in self._seen if violation is not None and same_failure(first, violation)}
+        shared = sorted(frozenset.intersection(*failed))
+        telling = [(fact,) for fact in shared if not any(fact in facts for facts in passed)]
+        if not telling:
+            pairs = itertools.combinations(shared, 2)
+            telling = [pair for pair in pairs if not any(facts.issuperset(pair) for facts in passed)][:1]
+        if not telling:
+            return ""
+        said = "; ".join(" and ".join(facts) for facts in telling[:MOST])
+        return f"in common all {len(failed)} failing kinds of samples: {said}; none of the {len(passed)} passing ones"

@@ -1,0 +1,45 @@
+"""How a cell's samples are drawn: Hypothesis's settings, the seed, and the device on which they are put."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import hypothesis
+import torch
+from hypothesis import HealthCheck, Phase
+
+from ...oracles.op import Sample
+from ...oracles.verdict import Cell
+
+
+def limits_of(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings:
+    """How Hypothesis draws: so many examples, towards the largest error if steered, and simpler ones of a failure."""
+    chosen = {Phase.generate: True, Phase.target: steered, Phase.shrink: shrunk}
+    phases = tuple(phase for phase, wanted in chosen.items() if wanted)
+    # Every field is set: Hypothesis's own profiles, and CI=1, must not change what is drawn.
+    return hypothesis.settings(
+        max_examples=examples, database=None, deadline=None, derandomize=False, print_blob=False,
+        phases=phases, stateful_step_count=1, report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck), verbosity=hypothesis.Verbosity.quiet, backend="hypothesis",
+    )  # fmt: skip
+
+
+def seed_of(cell: Cell, seed: int, label: str = "") -> int:
+    """The seed of the cell's samples in a run of that seed; with a label, of those besides its ordinary ones."""
+    # Python's own `hash` of a text differs from process to process, and a cell has to be asked the same wherever it
+    # is judged. The label keeps further samples from being the ordinary ones over again.
+    digest = hashlib.sha256(f"{cell.key}:{seed}{label and ':'}{label}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def moved_to(device: str, sample: Sample) -> Sample:
+    """The sample with its tensors on a device."""
+
+    def move(args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
+
+    if device == "cpu":
+        return sample
+    return replace(sample, args=move(sample.args), slices=tuple(move(args) for args in sample.slices))

@@ -1,0 +1,137 @@
+"""What a failure says of all failing samples, and of which failure the simplest sample tells."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from opassay import Cell, Code, Outcome, Settings, Verdict, impl, run_cell
+from opassay.oracles.op import Sample
+from opassay.oracles.verdict import Worst
+from opassay.oracles.violation import Fault, Violation, same_failure
+from opassay.properties.engine.common import Contrast, facts_of
+from opassay.properties.engine.plan import load_op
+
+VALUE = Violation(Code.VALUE, "wrong", path="forward")
+
+
+def _verdict(subject: Callable[..., Any], name: str = "faulty", code: str = "FWD", dtype: str = "float32") -> Verdict:
+    op = dataclasses.replace(load_op("layer_norm"), subjects={name: subject})
+    return run_cell(Cell("layer_norm", code, dtype, "cpu", name), Settings("brief"), op)
+
+
+def _where(condition: Callable[..., bool], factor: float = 1.001) -> Callable[..., Tensor]:
+    """Layer norm that is wrong where a condition on (input, weight, bias, eps) holds."""
+
+    def op(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+        y = impl.layer_norm(x, shape, weight, bias, eps)
+        return y * factor + 1e-3 if condition(x, weight, bias, eps) else y
+
+    return op
+
+
+@pytest.mark.parametrize(
+    ("condition", "fact"),
+    [
+        (lambda x, weight, bias, eps: weight is None, "weight=None"),
+        (lambda x, weight, bias, eps: bias is not None, "bias given"),
+        (lambda x, weight, bias, eps: x.ndim == 3, "input of 3 dims"),
+        (lambda x, weight, bias, eps: eps == 1e-5, "eps=1e-05"),
+        (lambda x, weight, bias, eps: weight is None and bias is not None, "bias given and weight=None"),
+    ],
+)
+def test_a_failure_says_what_failing_samples_have_in_common(condition: Callable[..., bool], fact: str) -> None:
+    verdict = _verdict(_where(condition))
+    assert verdict.outcome == Outcome.FAIL
+    assert verdict.failure is not None
+    assert "in common all " in verdict.failure.message
+    assert fact in verdict.failure.message.split("in common")[1]
+
+
+def test_a_dtype_beside_the_input_is_named() -> None:
+    verdict = _verdict(_where(lambda x, weight, bias, eps: weight is not None and weight.dtype != x.dtype, 1.1),
+                       dtype="bfloat16")  # fmt: skip
+    assert verdict.failure is not None
+    assert "weight of dtype float32" in verdict.failure.message
+
+
+def test_nothing_is_said_where_all_samples_fail_and_where_facts_do_not_tell_them_apart() -> None:
+    every = _verdict(_where(lambda *args: True))
+    assert every.failure is not None
+    assert "in common" not in every.failure.message
+    contrast = Contrast()
+    assert contrast.told() == ""
+    contrast.note(frozenset({"a", "b"}), VALUE)
+    assert contrast.told() == ""
+    contrast.note(frozenset({"a", "b", "c"}), None)
+    assert contrast.told() == ""
+
+
+def test_another_failure_counts_for_neither_side() -> None:
+    contrast = Contrast()
+    contrast.note(frozenset({"a", "b"}), VALUE)
+    contrast.note(frozenset({"b"}), Violation(Code.RAISED, "raised", path="forward"))
+    contrast.note(frozenset({"c"}), None)
+    assert contrast.told() == "in common all 1 failing kinds of samples: a; b; none of the 1 passing ones"
+
+
+def test_facts_name_arguments() -> None:
+    op = load_op("layer_norm")
+    facts = facts_of(op, Sample((torch.zeros(2, 0), (0,), None, torch.zeros(0), 1e-5), regime="benign, tiny"))
+    assert facts >= {"input of 2 dims", "input without elements", "normalized_shape=(0,)", "weight=None", "bias given"}
+    assert facts >= {"bias of dtype float32", "eps=1e-05", "regime benign", "regime tiny"}
+
+
+def _failing(path: str, output: int, ratio: float, code: Code = Code.VALUE) -> Violation:
+    worst = Worst("out", path, "0x0p0", "0", 1.0, ratio)
+    return Violation(code, "wrong", path=path, fault=Fault((), output, (0,), "0", 1.0), worst=worst)
+
+
+def test_a_simpler_sample_stands_for_the_same_failure_only() -> None:
+    first = _failing("vjp (eager)", 1, 5000.0)
+    same = functools.partial(same_failure, first)
+    assert same(_failing("vjp (eager)", 1, 2000.0))
+    assert same(_failing("vjp (eager)", 1, math.inf))
+    assert not same(_failing("vjp (func)", 1, 5000.0)), "another path"
+    assert not same(_failing("vjp (eager)", 0, 5000.0)), "another output"
+    assert not same(_failing("vjp (eager)", 1, 500.0)), "another magnitude"
+    assert not same(_failing("vjp (eager)", 1, 5000.0, Code.SPECIAL)), "another promise"
+    batched = Violation(Code.VALUE, "wrong", path="vmap(in_dims=(x: 0, w: None), out_dims=(0,))")
+    assert same_failure(batched, Violation(Code.VALUE, "wrong", path="vmap(in_dims=(x: 1, w: 0), out_dims=(1,))"))
+
+
+def test_shrinking_keeps_the_magnitude_of_the_first_failure() -> None:
+    # The small fault is in the simplest samples, the large one in those of three dims alone.
+    def op(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+        y = impl.layer_norm(x, shape, weight, bias, eps)
+        if x.ndim == 3:
+            return y * 2 + 1
+        return y + 2e-6 * y.abs().amax() if len(seen) > 3 else y
+
+    seen: list[int] = []
+
+    def counted(*args: Any) -> Tensor:
+        y = op(*args)
+        seen.extend([1] * (args[0].ndim == 3))
+        return y
+
+    verdict = _verdict(counted)
+    assert verdict.outcome == Outcome.FAIL
+    assert verdict.measure.worst is not None
+    assert verdict.measure.worst.ratio > 1024
+
+
+def test_dtypes_come_before_values() -> None:
+    def double(x: Tensor, *rest: Any) -> Tensor:
+        return impl.layer_norm(x, *rest).double() * 1.1
+
+    verdict = _verdict(double, "opassay")
+    assert verdict.code == Code.ATTRIBUTE
+    assert "got dtypes float64, need float32" in verdict.reason
