@@ -6,7 +6,16 @@ once, and no module has to import another one for the sake of a name.
 
 from __future__ import annotations
 
-SUBJECTS: tuple[str, ...] = ("opassay", "torch", "decomposition", "compiled", "functional", "triton")
+SUBJECTS: tuple[str, ...] = (
+    "opassay",
+    "torch",
+    "decomposition",
+    "compiled",
+    "functional",
+    "triton",
+    "module",
+    "own_module",
+)
 DEVICES: tuple[str, ...] = ("cpu", "cuda")
 #: What ranks are, and what devices are, where an op runs in several places; the first of each needs nothing.
 COMMS: tuple[str, ...] = ("lockstep", "gloo", "nccl")

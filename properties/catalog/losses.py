@@ -21,6 +21,7 @@ from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
+from ..declaring.subjects import ours
 from .losses_laws import UNKNOWN_REDUCTION, Reductions, refusals_of, total_weight
 
 Tensor = torch.Tensor
@@ -294,7 +295,7 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
 OPS: tuple[Op, ...] = (
     declare(
         formulas.nll_loss,
-        {"opassay": impl.nll_loss, "torch": _torch_nll_loss, "decomposition": _refs_nll_loss},
+        ours(formulas.nll_loss, torch=_torch_nll_loss, decomposition=_refs_nll_loss),
         samples=_loss_samples(NAMED, ANY),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
@@ -306,7 +307,7 @@ OPS: tuple[Op, ...] = (
     ),
     declare(
         formulas.cross_entropy,
-        {"opassay": impl.cross_entropy, "torch": _torch_cross_entropy},
+        ours(formulas.cross_entropy, torch=_torch_cross_entropy),
         samples=_loss_samples(NAMED, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from ... import impl
 from ...oracles.op import Draft, Op, Slices
 from ...reference import response_norm as formulas
 from .. import strategies
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
+from ..declaring.subjects import ours
 
 Tensor = torch.Tensor
 SIZES = (5, 3, 1, 2, 4, 7, 9, 16, 33)
@@ -88,7 +88,7 @@ OPS: tuple[Op, ...] = (
     declare(
         formulas.cross_map_lrn2d,
         # torch.nn.CrossMapLRN2d means the same formula, but its window is one channel off.
-        {"opassay": impl.cross_map_lrn2d, "torch": torch.nn.functional.local_response_norm},
+        ours(formulas.cross_map_lrn2d, torch=torch.nn.functional.local_response_norm),
         samples=_images,
         differentiable=("input",),
         dtypes=lambda input: (input.dtype,),

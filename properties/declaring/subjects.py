@@ -9,11 +9,12 @@ import torch
 from torch._decomp import decompositions
 
 from ... import impl
+from .modules import module_subjects
 
 
 def ours(formula: Callable[..., Any], **others: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """The production op, which has the name of its formula, and others by the name of their subject."""
-    return {"opassay": getattr(impl, formula.__name__), **others}
+    """The production op, which has the name of its formula, others by the name of their subject, and its modules."""
+    return {"opassay": getattr(impl, formula.__name__), **others, **module_subjects(formula.__name__)}
 
 
 def with_aten(formula: Callable[..., Any], name: str = "") -> dict[str, Callable[..., Any]]:

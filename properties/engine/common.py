@@ -106,9 +106,9 @@ class Contrast:
             return ""
         failed = {facts for facts, violation in self._seen if violation is not None and same_failure(first, violation)}
         shared = sorted(frozenset.intersection(*failed))
-        telling = [(fact,) for fact in shared if not any(fact in facts for facts in passed)]
+        telling: list[tuple[str, ...]] = [(fact,) for fact in shared if not any(fact in facts for facts in passed)]
         if not telling:
-            pairs = itertools.combinations(shared, 2)
+            pairs: Iterable[tuple[str, ...]] = itertools.combinations(shared, 2)
             telling = [pair for pair in pairs if not any(facts.issuperset(pair) for facts in passed)][:1]
         if not telling:
             return ""

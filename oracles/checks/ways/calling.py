@@ -24,6 +24,7 @@ from ...verdict import Code
 from ..agreement import Args, outputs_of, require_equal, require_equal_calls
 from .extents import many_slices, more_dims
 from .graphs import graphs
+from .modules import state_of_module
 
 
 def called_in_other_ways(judge: Judge, sample: Sample) -> None:
@@ -35,6 +36,7 @@ def called_in_other_ways(judge: Judge, sample: Sample) -> None:
     graphs(judge, sample)
     many_slices(judge, sample)
     more_dims(judge, sample)
+    state_of_module(judge, sample)
 
 
 # -------------------------------------------------------------------------------------------------------- arguments

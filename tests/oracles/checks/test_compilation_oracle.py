@@ -63,10 +63,12 @@ class _SumsFourRows(torch.autograd.Function):
         return x * w
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
         x, w = ctx.saved_tensors
         return g * w, (g * x)[:ROWS].sum(0)
 
+
+_sums_four_rows: Callable[..., Tensor] = _SumsFourRows.apply
 
 FAULTS: dict[str, tuple[Callable[..., Any], str, str]] = {
     "a number is baked in": (
@@ -84,7 +86,7 @@ FAULTS: dict[str, tuple[Callable[..., Any], str, str]] = {
         "ATTRIBUTE", "compiled anew for axes of",
     ),
     "the gradient knows a size": (
-        _when_compiled(lambda x, w, factor, flip: _SumsFourRows.apply(x, w) * (-factor if flip else factor)),
+        _when_compiled(lambda x, w, factor, flip: _sums_four_rows(x, w) * (-factor if flip else factor)),
         "VALUE", "then axes of 4 elements with 8, vjp",
     ),
     "no gradient where compiled": (

@@ -132,12 +132,14 @@ def _refuses_twice(x: Tensor, w: Tensor, shape: Any, shift: float = 0.5) -> Tens
             return scaled(x, w)
 
         @staticmethod
-        def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
+        def backward(ctx: Any, g: Tensor) -> Any:
             used, Once.used = Once.used, True
             grads = right_backward(g, ctx.x, ctx.w)
             return tuple(t * 0 for t in grads) if used else grads
 
-    return Once.apply(x, w) + shift
+    apply: Subject = Once.apply
+    found: Tensor = apply(x, w) + shift
+    return found
 
 
 FAULTS: dict[str, tuple[Subject, str, str]] = {

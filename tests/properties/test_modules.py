@@ -1,0 +1,127 @@
+"""Modules as subjects: they are judged as ops are, and what they keep is asked about."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from opassay import Cell, Code, Outcome, Settings, Verdict, run_cell
+from opassay.oracles.checks.ways.modules import Built, ModuleSubject
+from opassay.properties.declaring.modules import module_subjects
+from opassay.properties.engine.plan import Selection, load_op, plan
+
+OPS = (
+    "layer_norm", "group_norm", "batch_norm", "sync_batch_norm", "softmax", "log_softmax", "log_sigmoid", "nll_loss",
+    "cross_entropy", "cross_map_lrn2d",
+)  # fmt: skip
+OWN = ("layer_norm", "group_norm", "batch_norm", "sync_batch_norm", "cross_map_lrn2d")
+FEW = Settings("brief", max_examples=3)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_module_of_torch_gives_the_values_of_its_op(op: str) -> None:
+    # torch's losses refuse targets of uint8 where there are more than two dims; the first sample has none.
+    few = dataclasses.replace(FEW, max_examples=1) if op in ("nll_loss", "cross_entropy") else FEW
+    verdict = run_cell(Cell(op, "FWD", "float64", "cpu", "module"), few)
+    assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+
+
+@pytest.mark.parametrize("code", ["VJP", "VMAP", "WAYS"])
+@pytest.mark.parametrize("op", OWN)
+def test_the_production_modules_are_judged_as_their_ops_are(op: str, code: str) -> None:
+    verdict = run_cell(Cell(op, code, "float32", "cpu", "own_module"), FEW)
+    assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+
+
+def test_modules_are_asked_for_by_name_and_not_by_default() -> None:
+    assert {cell.subject for cell in plan(Selection(ops=("layer_norm",)))} == {"opassay"}
+    assert plan(Selection(ops=("layer_norm",), subjects=("module",), properties=("FWD",)))[0].subject == "module"
+    assert module_subjects("trace") == {}
+    assert {op for op in OPS if "own_module" in module_subjects(op)} == set(OWN)
+
+
+class _EvaluationCounts(torch.nn.BatchNorm1d):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.running_mean is not None and not self.training:
+            self.running_mean.mul_(1.5)
+        return super().forward(x)
+
+
+class _CountsNothing(torch.nn.BatchNorm1d):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.zero_()
+        return y
+
+
+class _TenthForNone(torch.nn.BatchNorm1d):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.momentum is not None:
+            return super().forward(x)
+        self.momentum = 0.1
+        try:
+            return super().forward(x)
+        finally:
+            self.momentum = None
+
+
+class _KeepsNoStatistics(torch.nn.BatchNorm1d):
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        if self.running_mean is not None:
+            self.register_buffer("running_mean", self.running_mean, persistent=False)
+
+
+class _ReadsNothing(torch.nn.BatchNorm1d):
+    def load_state_dict(self, *args: Any, **named: Any) -> Any:
+        return torch.nn.Module().load_state_dict({}, strict=False)
+
+
+class _TrainsInEvaluation(torch.nn.BatchNorm1d):
+    def eval(self) -> Any:
+        return self
+
+
+FAULTS: dict[str, tuple[type[torch.nn.BatchNorm1d], str]] = {
+    "evaluation changes a statistic": (_EvaluationCounts, "outside its accept set"),
+    "batches are not counted": (_CountsNothing, "num_batches_tracked is 0, need 1"),
+    "momentum None is a tenth": (_TenthForNone, "with momentum None"),
+    "a statistic is not written": (_KeepsNoStatistics, "running_mean is not in it"),
+    "what is read is ignored": (_ReadsNothing, "gives other bits"),
+    "eval() does nothing": (_TrainsInEvaluation, "evaluation changes running_mean"),
+}
+
+
+def _verdict(kind: type[torch.nn.BatchNorm1d], code: str = "WAYS") -> Verdict:
+    def build(
+        x: Tensor, mean: Any, var: Any, weight: Any = None, bias: Any = None,
+        training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
+    ) -> Built:  # fmt: skip
+        module = kind(x.shape[1], eps, momentum, track_running_stats=mean is not None).train(training)
+        # Any number of dims will do here.
+        setattr(module, "_check_input_dim", lambda x: None)  # noqa: B010
+        for name, value in (("weight", weight), ("bias", bias)):
+            if value is None:
+                module.register_parameter(name, None)
+        return Built(module, {"running_mean": mean, "running_var": var, "weight": weight, "bias": bias}, (x,))
+
+    op = dataclasses.replace(load_op("batch_norm"), subjects={"faulty": ModuleSubject(build)})
+    return run_cell(Cell("batch_norm", code, "float32", "cpu", "faulty"), Settings("brief", max_examples=6), op)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    kind, text = FAULTS[name]
+    found = [verdict for verdict in (_verdict(kind, code) for code in ("WAYS", "FWD")) if verdict.failure]
+    assert found
+    assert any(text in verdict.failure.message for verdict in found if verdict.failure)
+    assert all(verdict.code != Code.HARNESS for verdict in found)
+
+
+def test_the_right_module_passes() -> None:
+    assert _verdict(torch.nn.BatchNorm1d).outcome == Outcome.VERIFIED
