@@ -36,7 +36,7 @@ from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
 from ...oracles.violation import ChangedState, Unsupported, Violation, raised
 from .. import worlds
 from . import declarations, draws, kinds, source_numbers
-from .common import Answer, Contrast, facts_of
+from .contrast import Answer, Contrast, facts_of
 from .limits import limits_of, moved_to, seed_of
 from .plan import load_op
 from .profiles import PROFILES

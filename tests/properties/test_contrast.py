@@ -16,7 +16,7 @@ from opassay import Cell, Code, Outcome, Settings, Verdict, impl, run_cell
 from opassay.oracles.op import Sample
 from opassay.oracles.verdict import Worst
 from opassay.oracles.violation import Fault, Violation, same_failure
-from opassay.properties.engine.common import Contrast, facts_of
+from opassay.properties.engine.contrast import Contrast, facts_of
 from opassay.properties.engine.plan import load_op
 
 VALUE = Violation(Code.VALUE, "wrong", path="forward")
