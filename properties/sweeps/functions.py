@@ -66,7 +66,8 @@ def _power(exponent: float) -> Function:
 
 def _erf(arguments: Wide) -> Wide:
     """NumPy has no error function, so MPFR's is rounded to the wider format; microseconds for an argument."""
-    high, low, exponents = np.frompyfunc(_erf_in_parts, 1, 3)(arguments.astype(np.float64))
+    in_parts: Any = np.frompyfunc(_erf_in_parts, 1, 3)
+    high, low, exponents = in_parts(arguments.astype(np.float64))
     wide = arguments.dtype.type
     # Both parts lie near one, where nothing is subnormal, until the power of two is put back.
     return np.asarray(np.ldexp(high.astype(wide) + low.astype(wide), exponents.astype(np.int64)))
