@@ -36,6 +36,8 @@ def dump_case(cell: Cell, sample: Sample) -> str:
         "regime": sample.regime,
         "args": [_encode(a) for a in sample.args],
         "slices": [[_encode(a) for a in args] for args in sample.slices],
+        # Few properties take these, and the name of a case is made of its text: so the others write nothing.
+        **({"others": [[_encode(a) for a in args] for args in sample.others]} if sample.others else {}),
     }
     return json.dumps(body, indent=1)
 
@@ -64,11 +66,13 @@ def load_case(text: str) -> tuple[Cell, Sample]:
     try:
         cell = Cell(**{k: str(v) for k, v in body["cell"].items()})
         args = tuple(_decode(a) for a in body["args"])
-        slices = tuple(tuple(_decode(a) for a in row) for row in body["slices"])
+        slices, others = (
+            tuple(tuple(_decode(a) for a in row) for row in rows) for rows in (body["slices"], body.get("others", ()))
+        )
         seed = int(body["seed"])
         if seed < 0:
             raise CaseError(f"case file: got seed={seed}, need at least 0")
-        return cell, Sample(args, seed, str(body["regime"]), slices)
+        return cell, Sample(args, seed, str(body["regime"]), slices, others)
     # A CaseError is a ValueError, too, which the next clause would wrap into a second sentence about a broken field.
     except CaseError:
         raise

@@ -52,6 +52,7 @@ class Judge:
         device: where the samples are. arithmetic: the device whose arithmetic the contract allows.
         light: whether this is a short profile, in which the slowest readings and compilers are left out.
         tally: what the samples showed so far.
+        between: calls other ops, for a check that does so between two calls of the subject; nothing by default.
     """
 
     def __init__(self, op: Op, subject_name: str, contract: Contract, device: str = "cpu", light: bool = True) -> None:
@@ -65,11 +66,13 @@ class Judge:
         self.compiled = op.is_compiled(subject_name)
         self.arithmetic = arithmetic_of(subject_name, device)
         self.tally = Tally()
+        self.between: Callable[[], None] = lambda: None
 
     def again(self) -> Judge:
         """A judge of the same subject, and of the same part of the cell, whose tally is empty: to repeat a failure."""
         fresh = Judge(self.op, self.subject_name, self.contract, self.device)
         fresh.tally.begin(self.tally.part)
+        fresh.between = self.between
         return fresh
 
     def contract_of(self, order: int) -> Contract:
@@ -291,17 +294,24 @@ class Judge:
 
 
 def gradients(
-    judge: Judge, outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor], what: str = "vjp"
+    judge: Judge,
+    outputs: Sequence[Tensor],
+    leaves: Sequence[Tensor],
+    cotangents: Sequence[Tensor],
+    what: str = "vjp",
+    retained: bool = False,
 ) -> list[Tensor | None]:
     """The gradients of leaves by autograd, None where one has none; outputs that require no grad are left out.
 
     Args:
         judge: calls the subject. outputs, leaves: of one call of it.
         cotangents: one for each output. what: what messages call this.
+        retained: whether the graph is kept, so that it can be differentiated once more.
     """
     pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
     targets, given = [y for y, _ in pairs], [g for _, g in pairs]
-    return list(judge.call(lambda: torch.autograd.grad(targets, leaves, given, allow_unused=True), what=what))
+    options = {"allow_unused": True, "retain_graph": retained}
+    return list(judge.call(lambda: torch.autograd.grad(targets, leaves, given, **options), what=what))
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,6 +40,7 @@ class Stream(enum.IntEnum):
     DEVICES = 9
     MEMORY = 10
     SPECIAL = 11
+    NEEDS = 12
     SLICES = 13
     LAW = 17
     WORD = 39
@@ -55,12 +56,14 @@ class Sample:
         seed: of the bulk data; tangents and cotangents are drawn from it.
         regime: name of the input regime.
         slices: further arguments of the same structure, one per slice of a batch.
+        others: further arguments of other structures: of other shapes, dtypes and numbers.
     """
 
     args: tuple[Any, ...]
     seed: int = 0
     regime: str = "benign"
     slices: tuple[tuple[Any, ...], ...] = ()
+    others: tuple[tuple[Any, ...], ...] = ()
 
     def generator(self, stream: Stream) -> Any:
         """A NumPy generator that depends on the seed and on the arguments: Hypothesis repeats seeds, not samples."""
@@ -85,17 +88,20 @@ class Draft:
         regime: name of the input regime; names of several, joined by ", ".
         extents: of the axes that the op tells apart, by name ("rows", "channels"). Large samples are chosen by them,
             so that each axis is the long one in some sample.
+        others: drafts of other structures, for checks that call the op with several in turn.
     """
 
     fill: Callable[[Any], Any]
     regime: str
     extents: Mapping[str, int] = field(default_factory=dict)
+    others: tuple[Draft, ...] = ()
 
     def sample(self, seed: int, slices: int = 0) -> Sample:
         """The sample of a seed; slice i is filled from (seed, i + 1)."""
         # Each slice has a generator of its own, so a check that asks for more slices gets the same first ones.
         args, *rest = (self.fill(np.random.default_rng([seed, i])) for i in range(slices + 1))
-        return Sample(args, seed, self.regime, tuple(rest))
+        others = tuple(draft.fill(np.random.default_rng([seed, 0, i])) for i, draft in enumerate(self.others))
+        return Sample(args, seed, self.regime, tuple(rest), others)
 
 
 @dataclass(frozen=True)

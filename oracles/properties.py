@@ -39,6 +39,7 @@ class Property:
         ample: whether the first sample has two elements or more along every axis: where there are one or two samples in
             all, they would be of one element each, because the simplest sample always comes first.
         slices: how many further samples of the same structure the check needs for batches.
+        others: how many further samples of other structures the check calls the op with, in turn with the sample.
         effort: how many examples are drawn, relative to a profile's number of them.
         dtypes: the dtypes in which it is asked.
         compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
@@ -53,6 +54,7 @@ class Property:
     most: int = 70_000
     ample: bool = False
     slices: int = 0
+    others: int = 0
     effort: float = 1.0
     dtypes: tuple[str, ...] = DTYPES
     compiles: bool = False
@@ -107,6 +109,14 @@ _TABLE = (
     Property("MEM", "tensors saved for backward", effort=0.4),
     Property("COMM", "several ranks and devices", effort=0.15, where=Where.WORLD),
     Property("SAVE", "tensors kept for backward: seen by autograd", effort=0.1),
+    Property(
+        "CALLS", "a function of its values alone: no call tells what was called before",
+        slices=1, others=2, effort=0.15, dtypes=("float32",),
+    ),
+    Property(
+        "NEEDS", "every set of inputs that need a gradient: the same gradients, and no others",
+        effort=0.2, dtypes=("float32", "bfloat16"),
+    ),
     Property(
         "AGREE", "without a formula: the ways to one result agree", slices=7, effort=0.2, dtypes=("float64",)
     ),

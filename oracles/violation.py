@@ -39,9 +39,11 @@ class Violation(AssertionError):
     Attributes:
         fault: the wrong element, where one element tells what is wrong. worst: the same, as the report says it.
         sample: the input that showed it, where that is not the one that the check was given.
+        once: whether it is enough to be seen once: what depends on earlier calls need not come again.
     """
 
     sample: Sample | None = None
+    once = False
 
     def __init__(
         self, code: Code, title: str, lines: Sequence[str] = (), path: str = "",
@@ -82,7 +84,9 @@ def _magnitude(violation: Violation) -> int:
 
 
 class ChangedState(Violation):
-    """The subject changed the state of the process; seen once is enough, because a setter may fire once."""
+    """The subject changed the state of the process; a setter may fire once."""
+
+    once = True
 
     def __init__(self, op: str, lines: Sequence[str]) -> None:
         super().__init__(Code.MUTATED, f"{op}: changed the process: {lines[0]}", lines, "forward + vjp")

@@ -7,7 +7,9 @@ list or a dict on as a value that no gradient flows through.
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -20,6 +22,7 @@ from .static_types import Ctx, FunctionClass, Leaf, Leaves, Method, Pytree, Stru
 _PLAN = "_opassay_plan"
 _EMPTY_RANGE = (1, 0)
 _STRUCTURED = "_pt_structured"  # set on a context whose outputs end in a `_Structure`
+_RETURNED = "_opassay_returned"  # set on a context some of whose outputs are inputs
 
 
 class _Structure:
@@ -164,6 +167,9 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
             setattr(ctx, _STRUCTURED, True)
             output = pytree.tree_unflatten(output[:-1], output[-1].spec)
         cls.setup_context(ctx, inputs, output)
+        returned = _returned(inputs, output)
+        if returned:
+            setattr(ctx, _RETURNED, returned)
 
     # The structure at the end is an output as well: torch passes `backward` a cotangent for it and wants a tangent of
     # it, and both are None.
@@ -172,6 +178,8 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
 
     def jvp(ctx: Ctx, *tangents: Leaf) -> Pytree:
         moved = cls.jvp(ctx, *tangents)
+        if hasattr(ctx, _RETURNED):
+            moved = _with_zeros(moved, getattr(ctx, _RETURNED))
         return (*pytree.tree_leaves(moved), None) if hasattr(ctx, _STRUCTURED) else moved
 
     # `backward` here calls whichever of torch's two names the author chose, with the cotangents as the author wants
@@ -180,6 +188,26 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
     members = {"forward": forward, "setup_context": setup_context, "backward": backward, "jvp": jvp}
     plain = {"vjp": torch.autograd.Function.vjp, "boxed_grads_call": False, "__module__": cls.__module__}
     return type(cls)(cls.__name__, (cls,), {name: staticmethod(f) for name, f in members.items()} | plain)
+
+
+def _returned(inputs: Leaves, output: Pytree) -> dict[int, Callable[[], Tensor]]:
+    """For each leaf of the outputs that is an input, a call that makes a tangent of zero for it."""
+    given = {id(x) for x in inputs if isinstance(x, Tensor) and x.is_floating_point()}
+    if not given:
+        return {}
+    leaves = (output,) if isinstance(output, Tensor) else pytree.tree_leaves(output)
+    return {
+        i: functools.partial(torch.zeros, leaf.shape, dtype=leaf.dtype, device=leaf.device)
+        for i, leaf in enumerate(leaves)
+        if isinstance(leaf, Tensor) and id(leaf) in given
+    }
+
+
+def _with_zeros(moved: Pytree, returned: dict[int, Callable[[], Tensor]]) -> Pytree:
+    """Tangents without None in the places of inputs that were returned: torch asserts that those have a tangent."""
+    leaves, spec = pytree.tree_flatten(moved)
+    filled = [returned[i]() if leaf is None and i in returned else leaf for i, leaf in enumerate(leaves)]
+    return pytree.tree_unflatten(filled, spec)
 
 
 def _is_flat(output: Pytree) -> bool:

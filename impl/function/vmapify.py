@@ -70,7 +70,7 @@ class _OnSlices:
             moved = self.function.jvp(contexts.CtxWithSavedTensors(ctx, saved), *tangents)
             return eager.flat_tangents(self.function, moved, len(books.out_dims))
 
-        dims = (books.forward_dims, get_tangents_in_dims(self.in_dims, tangents))
+        dims = (books.forward_dims, get_tangents_in_dims(tuple(self.in_dims), tangents))
         moved, moved_dims = self.vmapped(on_slice, dims)(ctx.saved_tensors, tangents)
         return reductify(moved, moved_dims, books.out_dims, self.batch_size)
 
@@ -121,13 +121,14 @@ def _every_output_batched(
     return pytree.tree_unflatten(leaves, spec), pytree.tree_unflatten(dims, spec)
 
 
-def get_tangents_in_dims(input_dims: Dims, tangents: Pytree) -> Dims:
-    """`input_dims` with None where there is no tangent."""
-    dims, spec = pytree.tree_flatten(input_dims)
-    leaves = pytree.tree_leaves(tangents)
-    return pytree.tree_unflatten(
-        [None if not isinstance(t, Tensor) else dim for dim, t in zip(dims, leaves, strict=True)], spec
-    )
+def get_tangents_in_dims(input_dims: Leaves, tangents: Leaves) -> Dims:
+    """The batch dim of every tangent, that of its operand; None where there is no tangent.
+
+    Args:
+        input_dims: one per operand; for an operand that is a container, the dims of what is in it.
+        tangents: one per operand. There is none of a container: the tape knows nothing of what is in it.
+    """
+    return tuple(dim if isinstance(t, Tensor) else None for dim, t in zip(input_dims, tangents, strict=True))
 
 
 def reductify(

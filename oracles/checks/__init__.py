@@ -6,6 +6,7 @@ promise. The codes must be exactly those of `oracles.properties`, or this import
 
 from ..properties import bound
 from .autocast import autocast
+from .calls.independence import independent
 from .comm.devices import communicated
 from .compiling.compilation import compiled
 from .determinism import deterministic
@@ -14,6 +15,7 @@ from .fake import fakes
 from .invariance import invariant
 from .laws import laws
 from .layout import layouts
+from .needs import needed
 from .purity import dual, memory, pure
 from .refusals import refused
 from .saved import saved
@@ -52,6 +54,8 @@ CHECKS = bound(
         "MEM": memory,
         "COMM": communicated,
         "SAVE": saved,
+        "CALLS": independent,
+        "NEEDS": needed,
         "AGREE": agreeing,
         "FWAD": forward_ad,
         "WAYS": called_in_other_ways,

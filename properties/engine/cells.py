@@ -33,9 +33,9 @@ from ...oracles.snippet import snippet
 from ...oracles.state import interrupt
 from ...oracles.tally import LARGE, PLANNED
 from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
-from ...oracles.violation import ChangedState, Unsupported, Violation, raised
+from ...oracles.violation import Unsupported, Violation, raised
 from .. import worlds
-from . import declarations, draws, kinds, source_numbers
+from . import declarations, draws, interlude, kinds, source_numbers
 from .contrast import Answer, Contrast, facts_of
 from .limits import limits_of, moved_to, seed_of
 from .plan import load_op
@@ -132,6 +132,8 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         question = replace(question, large=0.0 if light else question.large, most=min(question.most, INTERPRETED_MOST))
     allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))
     judge = Judge(op, subject, allowed, cell.device, light)
+    if question.others:
+        judge.between = interlude.calls(cell.dtype, cell.device)
     return Opened(cell, judge, question, tell)
 
 
@@ -214,7 +216,7 @@ class _Drawn:
     opened: Opened
     settings: Settings
     _last: tuple[Sample, Violation | None] | None = None
-    #: Changes of the process by samples: a setter may fire only once, so its sample need not fail again.
+    #: Violations that it is enough to see once: a setter may fire only once, so its sample need not fail again.
     _changes: list[tuple[Sample, Violation | None]] = field(default_factory=list)
     _contrast: Contrast = field(default_factory=Contrast)
 
@@ -224,8 +226,8 @@ class _Drawn:
 
     def failing(self) -> tuple[Sample, Violation | None]:
         assert self._last is not None
-        # If the last sample held, Hypothesis could not repeat a failure. Where an earlier sample has changed the
-        # process, that change is the failure, and its sample is the one to tell it by.
+        # If the last sample held, Hypothesis could not repeat a failure. Where an earlier sample broke what need be
+        # seen only once, as a change of the process is, that is the failure, and its sample is the one to tell it by.
         return self._changes[0] if self._changes and self._last[1] is None else self._last
 
     def in_common(self) -> str:
@@ -253,7 +255,7 @@ class _Drawn:
 
     def _draw(self, kind: str, count: int, choice: draws.Every, label: str = "") -> None:
         cell = self.opened.cell
-        drafts = kinds.drafts_of(self.opened.judge.op, cell.dtype, kind)
+        drafts = kinds.drafts_of(self.opened.judge.op, cell.dtype, kind, self.opened.question.others)
         # Ranks in processes wait for each other until a deadline; a sample that hangs would do so at every step.
         # Samples with a label are there for their size or their regime; steering towards the largest error would draw
         # away from both.
@@ -278,7 +280,7 @@ class _Drawn:
         except Violation as violation:
             self._last = (sample, violation)
             self._contrast.note(facts_of(self.opened.judge.op, sample, draft), violation)
-            if isinstance(violation, ChangedState):
+            if violation.once:
                 self._changes.append(self._last)
             raise
         if tally.judged > before:
@@ -366,7 +368,7 @@ def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: Ba
         in_common: what failing samples have in common, in a line of the message.
     """
     cell, judge, question = opened.cell, opened.judge, opened.question
-    again, seen = 0, isinstance(violation, ChangedState)
+    again, seen = 0, violation is not None and violation.once
     for _ in range(REPETITIONS):
         try:
             _judge_one(replace(opened, judge=judge.again()), sample)
@@ -382,7 +384,7 @@ def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: Ba
             lines = _program(judge, cell, violation.sample or sample, violation, case_id(cell, text), lines)
         message = f"{violation.message}\n  {in_common}".rstrip()
         failure = Failure(violation.code, violation.title, message, case_id(cell, text), text, lines)
-    # A setter that fires once has changed the process all the same.
+    # A setter that fires once has changed the process all the same, and a call that once gave other bits has done so.
     outcome = Outcome.FAIL if again == REPETITIONS or seen else Outcome.UNSTABLE
     reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
     measure = judge.tally.measure().reaching(None if violation is None else violation.worst)

@@ -7,6 +7,7 @@ import math
 import sysconfig
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,11 @@ class DeclarationError(BaseException):
     """
 
 
-def drafts_of(op: Op, dtype: str, kind: str) -> st.SearchStrategy[Draft]:
+def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrategy[Draft]:
     """The op's drafts of a kind; whatever its declaration raises becomes a DeclarationError.
+
+    Args:
+        others: how many drafts of other structures each draft has with it.
 
     Raises:
         Unsupported: the op offers no samples of this kind.
@@ -53,10 +57,12 @@ def drafts_of(op: Op, dtype: str, kind: str) -> st.SearchStrategy[Draft]:
 
     @st.composite
     def drafts(draw: st.DrawFn) -> Draft:
-        draft = declared(what, lambda: draw(given))
-        if not isinstance(draft, Draft):
-            raise DeclarationError(f"{what}: drew {type(draft).__name__}, need Draft")
-        return draft
+        first, *more = [declared(what, lambda: draw(given)) for _ in range(1 + others)]
+        for draft in (first, *more):
+            if not isinstance(draft, Draft):
+                raise DeclarationError(f"{what}: drew {type(draft).__name__}, need Draft")
+        drawn: Draft = first
+        return replace(drawn, others=tuple(more)) if more else drawn
 
     return drafts()
 
@@ -139,7 +145,7 @@ def sample_of(draft: Draft, seed: int, slices: int, kind: str) -> Sample:
     sample: Sample = declared("samples: fill of a Draft", lambda: draft.sample(seed, slices))
     # A list would pass for arguments in most places, and fail far from here where arguments are put together as
     # tuples.
-    for args in (sample.args, *sample.slices):
+    for args in (sample.args, *sample.slices, *sample.others):
         if not isinstance(args, tuple):
             raise DeclarationError(f"samples: fill of a Draft gave {type(args).__name__}, need a tuple of arguments")
     require_kind(kind, sample)

@@ -42,4 +42,5 @@ def moved_to(device: str, sample: Sample) -> Sample:
 
     if device == "cpu":
         return sample
-    return replace(sample, args=move(sample.args), slices=tuple(move(args) for args in sample.slices))
+    slices, others = (tuple(move(args) for args in rows) for rows in (sample.slices, sample.others))
+    return replace(sample, args=move(sample.args), slices=slices, others=others)

@@ -19,7 +19,8 @@ from ...reference.functions import Term
 from .spec import Spec, spec_of
 
 Args = tuple[Any, ...]
-TEXT = "text"
+#: What comes last among the arguments, by the name of a spec for it; none of it is a tensor.
+LAST: dict[str, Any] = {"text": "text", "tuple": (2, (3, 4)), "list": [2, 3]}
 
 VALUES: dict[str, Callable[[Tensor], Tensor]] = {
     "same": lambda x: x,
@@ -67,8 +68,8 @@ def _require(holds: bool, text: str) -> None:
 
 
 def arguments(spec: Spec, tensors: Sequence[Any]) -> Args:
-    """The arguments in order: tensors, with the number among them, and the text."""
-    return (*tensors[: spec.number_at], 2.0, *tensors[spec.number_at :], TEXT)
+    """The arguments in order: tensors, with the number among them, and what is told last."""
+    return (*tensors[: spec.number_at], 2.0, *tensors[spec.number_at :], LAST[spec.told])
 
 
 def tensors_of(spec: Spec, args: Sequence[Any]) -> tuple[Any, ...]:
@@ -132,8 +133,8 @@ def _whole_sum(value: Tensor) -> Tensor:
 
 
 def _forward_as_written(spec: Spec, *args: Any) -> Any:
-    number, text = args[spec.number_at], args[-1]
-    _require((number, text) == (2.0, TEXT), f"arguments that are no tensors: got {number!r} and {text!r}")
+    number, last = args[spec.number_at], args[-1]
+    _require((number, last) == (2.0, LAST[spec.told]), f"arguments that are no tensors: got {number!r} and {last!r}")
     tensors = tensors_of(spec, args)
     wide = [_in_float64(t) for t in tensors]
     leaves: list[Any] = []
@@ -301,7 +302,8 @@ def _slices(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[
     """One call per slice."""
     calls = []
     for k in range(info.batch_size):
-        calls.append(cls.apply(*(a if d is None else a.select(d, k) for a, d in zip(args, in_dims, strict=True))))
+        pairs = zip(args, in_dims, strict=True)
+        calls.append(cls.apply(*(a.select(d, k) if isinstance(a, Tensor) and d is not None else a for a, d in pairs)))
     rows = [pytree.tree_leaves(output) for output in calls]
     structure = pytree.tree_structure(calls[0])
     with torch.autocast(next(a.device.type for a in args if isinstance(a, Tensor)), enabled=False):

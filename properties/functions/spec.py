@@ -15,6 +15,7 @@ from ...reference.functions import Term
 #: How the leaves of the outputs are put together.
 CONTAINERS = ("tuple", "one", "list", "dict", "nested")
 RULES = ("generated", "slices", "whole")
+TOLD = ("text", "tuple", "list")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Spec:
         rule: of vmap: "generated", or written by the author: a loop over "slices", or one call on the "whole" batch.
         number_at: position of the number among the arguments.
         last_dim: whether the author's vmap rule puts the batch last.
+        told: what comes last among the arguments: a "text", or a "tuple" or a "list" of numbers, as dims are.
     """
 
     arity: int
@@ -54,6 +56,7 @@ class Spec:
     rule: str = "generated"
     number_at: int = 0
     last_dim: bool = False
+    told: str = "text"
 
     @property
     def dirty(self) -> frozenset[int]:

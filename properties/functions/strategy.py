@@ -14,7 +14,7 @@ from ...oracles.op import Draft
 from ...reference.formats import FORMATS
 from ...reference.functions import Term
 from .. import strategies
-from .spec import CONTAINERS, RULES, Spec
+from .spec import CONTAINERS, RULES, TOLD, Spec
 
 _REGIMES = ("benign", "benign", "ties", "small variance")  # exp of them overflows nowhere
 _HALF = ("bfloat16", "float16")
@@ -95,6 +95,7 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         rule=draw(st.sampled_from(("generated",) if half else _rules(pairs))),
         number_at=draw(st.integers(0, arity)),
         last_dim=draw(st.booleans()),
+        told=draw(st.sampled_from(TOLD)),
     )
 
 

@@ -177,7 +177,8 @@ class _Given(Draft):
 
     def sample(self, seed: int, slices: int = 0) -> Sample:
         rest = tuple(self.fill(np.random.default_rng([seed, i])) for i in range(slices))
-        return Sample(self.fill(None), seed, self.regime, rest)
+        others = tuple(draft.fill(None) for draft in self.others)
+        return Sample(self.fill(None), seed, self.regime, rest, others)
 
 
 def _filled(args: Args, rng: Any, dtype: torch.dtype) -> Args:

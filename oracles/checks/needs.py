@@ -1,0 +1,239 @@
+"""NEEDS: every gradient is the same whichever others are asked for, and what needs none gets none.
+
+What this is for: a backward that skips what nobody needs has a branch for every set of needs, and a test that always
+asks for all gradients takes one of them. A gradient may land in its neighbour's place, be zero because another one was
+not wanted, or be lost in the second derivative alone.
+
+What is hard here: which bits are right. The gradients where all inputs need one are held against the formula elsewhere;
+where a set of needs gives other bits, because it is served by another kernel, say, the formula decides: along the same
+path, with a direction of zero for what takes no part.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from ..bits import same_bits
+from ..judge import Judge, gradients
+from ..op import Sample, Stream, Tensor
+from ..paths import Path, Problem
+from ..verdict import Code
+from ..violation import Unsupported
+
+#: Of so many inputs every set is asked for; of more, all, none, each alone, all but each, and some that are drawn.
+EVERY = 4
+DRAWN = 8
+
+Optional = Sequence[Tensor | None]
+
+
+def needed(judge: Judge, sample: Sample) -> None:
+    """NEEDS: in reverse mode of first and second order, in forward mode, and in `torch.func`."""
+    asked = _Asked(judge, sample)
+    for needs in _sets(len(asked.problem.wrt), sample):
+        asked.first(needs)
+        if needs:
+            asked.accumulated(needs)
+            asked.by_func(needs)
+            asked.second(needs)
+            if "jvp" not in judge.op.promises.without:
+                asked.forward(needs)
+
+
+def _sets(count: int, sample: Sample) -> list[frozenset[int]]:
+    """Sets of so many inputs: all of them, or a choice that every two inputs tell apart."""
+    whole = (1 << count) - 1
+    numbers: Sequence[int] = range(whole + 1)
+    if count > EVERY:
+        rng = sample.generator(Stream.NEEDS)
+        alone = [1 << i for i in range(count)]
+        drawn = [int.from_bytes(rng.bytes(count // 8 + 1), "big") & whole for _ in range(DRAWN)]
+        numbers = [0, whole, *alone, *(whole - one for one in alone), *drawn]
+    return [frozenset(i for i in range(count) if number >> i & 1) for number in dict.fromkeys(numbers)]
+
+
+class _Asked:
+    """One subject at one sample: its gradients where all inputs need one, and the questions about other sets."""
+
+    def __init__(self, judge: Judge, sample: Sample) -> None:
+        self.judge, self.problem = judge, Problem(judge.op, sample.args)
+        if not self.problem.wrt:
+            raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{judge.op.name} declares no differentiable argument")
+        self.f = self.problem.subject(judge.subject)
+        with torch.no_grad():
+            self.primal = tuple(judge.primal(sample))
+        draw = functools.partial(judge.path, sample, primal=self.primal, engine="eager")
+        self.reverse, self.twice, self.pushed = draw(("vjp",)), draw(("vjp", "vjp")), draw(("jvp",))
+        self.cotangents = self.reverse.directions
+        every = frozenset(range(len(self.problem.wrt)))
+        leaves, outputs = self._called(every)
+        self.need = gradients(judge, outputs, leaves, self.cotangents)
+        self.graph = self._graph(every, directions=True)
+
+    # ------------------------------------------------------------------------------------------------ the questions
+
+    def first(self, needs: frozenset[int]) -> None:
+        """Reverse mode."""
+        leaves, outputs = self._called(needs)
+        if not needs and any(y.requires_grad for y in outputs):
+            raise self._broken(needs, "an output requires a gradient, and no input does", "forward")
+        if needs and any(y.requires_grad for y in outputs):
+            found = _of(needs, gradients(self.judge, outputs, _among(leaves, needs), self.cotangents), len(leaves))
+            self._same(self.reverse, self.need, found, needs, "vjp")
+
+    def accumulated(self, needs: frozenset[int]) -> None:
+        """`backward` adds to what is in `grad`, and to nothing else: twice the gradient after two calls."""
+        leaves, outputs = self._called(needs)
+        for times in (1, 2):
+            if times > 1:
+                outputs = list(self.judge.call(self.f, *leaves, what="forward"))
+            # Copies, because the gradient of a view shares memory with its cotangent, and autograd adds to it in place.
+            tracked = [(y, g.clone()) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
+            if not tracked:
+                return
+            self.judge.call(torch.autograd.backward, *zip(*tracked, strict=True), what="backward")
+            for i, leaf in enumerate(leaves):
+                if leaf.grad is not None and i not in needs:
+                    raise self._broken(needs, f"{self._name(i)} got a gradient, and needs none", "backward")
+            # The double of a number is exact unless it overflows, and so is its half unless it is the smallest.
+            halves = [None if leaf.grad is None else leaf.grad / times for leaf in leaves]
+            pairs = [(h * times, leaf.grad) for h, leaf in zip(halves, leaves, strict=True) if h is not None]
+            if all(grad is None or torch.equal(double, grad) for double, grad in pairs):
+                self._same(self.reverse, self.need, halves, needs, f"backward, {times} of 2 times")
+
+    def by_func(self, needs: frozenset[int]) -> None:
+        """`torch.func` on the arguments that need a gradient, the others closed over."""
+
+        def some(*chosen: Tensor) -> Any:
+            given = dict(zip(sorted(needs), chosen, strict=True))
+            return self.f(*(given.get(i, x) for i, x in enumerate(self.problem.inputs)))
+
+        chosen = _among(self.problem.inputs, needs)
+        found = self.judge.call(lambda: torch.func.vjp(some, *chosen)[1](self.cotangents), what="func.vjp")
+        self._same(self.reverse, self.need, _of(needs, found, len(self.need)), needs, "func.vjp")
+
+    def forward(self, needs: frozenset[int]) -> None:
+        """Forward mode with tangents of some inputs, against tangents of zero for the others."""
+        tangents = [t if i in needs else torch.zeros_like(t) for i, t in enumerate(self.pushed.directions)]
+        path = self.pushed.along(("jvp",), tangents)
+        need = self.judge.run(path, what="jvp")
+        with forward_ad.dual_level():
+            operands = [
+                forward_ad.make_dual(x, t) if i in needs else x
+                for i, (x, t) in enumerate(zip(self.problem.inputs, tangents, strict=True))
+            ]
+            outputs = self.judge.call(self.f, *operands, what="jvp")
+            found = [forward_ad.unpack_dual(y).tangent for y in outputs]
+        self._same(path, need, found, frozenset(range(len(found))), f"jvp with tangents of {self._names(needs)}")
+
+    def second(self, needs: frozenset[int]) -> None:
+        """Reverse mode of the gradients that are needed, with and without cotangents that need one, too."""
+        count = len(self.problem.wrt)
+        given = [v if i in needs else torch.zeros_like(v) for i, v in enumerate(self.twice.directions[-count:])]
+        path = self.twice.along(("vjp", "vjp"), (*self.cotangents, *given))
+        need = self._derived(*self.graph, needs, given)
+        for directions in (True, False):
+            leaves, cotangents, grads = self._graph(needs, directions)
+            found = self._derived(leaves, cotangents, grads, needs, given)
+            wanted = needs | (frozenset(range(count, count + len(cotangents))) if directions else frozenset())
+            self._same(path, need, found, wanted, "vjp∘vjp")
+
+    # --------------------------------------------------------------------------------------------------- the calls
+
+    def _called(self, needs: frozenset[int]) -> tuple[list[Tensor], list[Tensor]]:
+        """Fresh inputs, some of which need a gradient, and the outputs of a call on them."""
+        leaves = [t.detach().clone().requires_grad_(i in needs) for i, t in enumerate(self.problem.inputs)]
+        outputs = list(self.judge.call(self.f, *leaves, what="forward"))
+        for i, leaf in enumerate(leaves):
+            if leaf.requires_grad is not (i in needs) or leaf.grad is not None or not leaf.is_leaf:
+                raise self._broken(needs, f"{self._name(i)} has another need of a gradient after the call", "forward")
+        return leaves, outputs
+
+    def _graph(self, needs: frozenset[int], directions: bool) -> tuple[list[Tensor], list[Tensor], Optional]:
+        """Inputs, cotangents, and gradients that can be differentiated; cotangents need one with `directions`."""
+        leaves, outputs = self._called(needs)
+        cotangents = [g.detach().clone().requires_grad_(directions) for g in self.cotangents]
+        pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
+        if not pairs:
+            return leaves, cotangents, [None] * len(leaves)
+        targets, given = zip(*pairs, strict=True)
+        chosen = _among(leaves, needs)
+        found = self.judge.call(
+            lambda: torch.autograd.grad(targets, chosen, given, create_graph=True, allow_unused=True), what="vjp"
+        )
+        return leaves, cotangents, _of(needs, found, len(leaves))
+
+    def _derived(
+        self, leaves: Sequence[Tensor], cotangents: Sequence[Tensor], grads: Optional,
+        needs: frozenset[int], given: Sequence[Tensor],
+    ) -> Optional:  # fmt: skip
+        """The second derivatives in inputs and cotangents; None where there is none.
+
+        Args:
+            leaves, cotangents, grads: as of `_graph`. needs: of which gradients. given: a cotangent of each gradient.
+        """
+        pairs = [(grads[i], given[i]) for i in sorted(needs)]
+        tracked = [(g, v) for g, v in pairs if g is not None and g.requires_grad]
+        operands = [*leaves, *cotangents]
+        chosen = [x for x in operands if x.requires_grad]
+        if not tracked or not chosen:
+            return [None] * len(operands)
+        targets, directions = zip(*tracked, strict=True)
+        options = {"retain_graph": True, "allow_unused": True}
+        found = iter(
+            self.judge.call(lambda: torch.autograd.grad(targets, chosen, directions, **options), what="vjp∘vjp")
+        )
+        return [next(found) if x.requires_grad else None for x in operands]
+
+    # ---------------------------------------------------------------------------------------------- the comparison
+
+    def _same(self, path: Path, need: Optional, found: Optional, wanted: frozenset[int], what: str) -> None:
+        """Violation unless all that is wanted has the bits that it must have, or lies in its accept set.
+
+        Args:
+            path: by which the formula decides where the bits are others. need: what it must be; None is zero.
+            found: what it is. wanted: which of them. what: what messages call this.
+        """
+        for i in sorted(wanted):
+            got, must = found[i], need[i]
+            self.judge.tally.count(1)
+            if got is None or must is None:
+                rest = must if got is None else got
+                if rest is not None and bool((rest != 0).any()):
+                    names = path.names()
+                    wrong = (
+                        f"{names[i]} is {'missing' if got is None else 'there'}, need {'it' if got is None else 'none'}"
+                    )
+                    raise self._broken(wanted, wrong, what)
+            elif not same_bits(got.detach(), must.detach()):
+                expected = path.expected(f"{what} where {self._names(wanted)} need a gradient")
+                self.judge.output(expected, i, got.detach(), self._read(path)[i])
+
+    def _read(self, path: Path) -> Any:
+        return self.judge.read(path.expected())
+
+    def _broken(self, needs: frozenset[int], wrong: str, what: str) -> Any:
+        return self.judge.broken(
+            Code.VALUE, wrong, [f"of the inputs, these need a gradient: {self._names(needs)}"], where=what
+        )
+
+    def _name(self, number: int) -> str:
+        return self.judge.op.label(self.problem.wrt[number])
+
+    def _names(self, needs: frozenset[int]) -> str:
+        return ", ".join(self._name(i) for i in sorted(needs) if i < len(self.problem.wrt)) or "none"
+
+
+def _among(tensors: Sequence[Tensor], needs: frozenset[int]) -> list[Tensor]:
+    return [tensors[i] for i in sorted(needs)]
+
+
+def _of(needs: frozenset[int], found: Sequence[Any], count: int) -> list[Any]:
+    """What was found for the needed ones, None in the places of the others."""
+    given = dict(zip(sorted(needs), found, strict=True))
+    return [given.get(i) for i in range(count)]
