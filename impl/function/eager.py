@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..operator import torch_private as private
 from ..operator.torch_private import pytree
@@ -22,7 +23,7 @@ from .static_types import Ctx, FunctionClass, Leaf, Leaves, Method, Pytree, Stru
 _PLAN = "_opassay_plan"
 _EMPTY_RANGE = (1, 0)
 _STRUCTURED = "_pt_structured"  # set on a context whose outputs end in a `_Structure`
-_RETURNED = "_opassay_returned"  # set on a context some of whose outputs are inputs
+_ZEROS = "_opassay_zeros"  # set on a context under forward AD: what makes tangents of zero
 
 
 class _Structure:
@@ -156,7 +157,7 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
     """A subclass of the same name whose outputs torch understands."""
 
     def forward(*args: Leaf) -> Pytree:
-        output = cls.forward(*args)
+        output = cls.forward(*args) if forward_ad._current_level < 0 else _apart_from_constants(cls.forward, args)
         if _is_flat(output):
             return output
         leaves, spec = pytree.tree_flatten(output)
@@ -167,9 +168,8 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
             setattr(ctx, _STRUCTURED, True)
             output = pytree.tree_unflatten(output[:-1], output[-1].spec)
         cls.setup_context(ctx, inputs, output)
-        returned = _returned(inputs, output)
-        if returned:
-            setattr(ctx, _RETURNED, returned)
+        if forward_ad._current_level >= 0:
+            setattr(ctx, _ZEROS, _zeros_of(ctx, output))
 
     # The structure at the end is an output as well: torch passes `backward` a cotangent for it and wants a tangent of
     # it, and both are None.
@@ -178,8 +178,8 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
 
     def jvp(ctx: Ctx, *tangents: Leaf) -> Pytree:
         moved = cls.jvp(ctx, *tangents)
-        if hasattr(ctx, _RETURNED):
-            moved = _with_zeros(moved, getattr(ctx, _RETURNED))
+        if hasattr(ctx, _ZEROS):
+            moved = _with_zeros(moved, getattr(ctx, _ZEROS))
         return (*pytree.tree_leaves(moved), None) if hasattr(ctx, _STRUCTURED) else moved
 
     # `backward` here calls whichever of torch's two names the author chose, with the cotangents as the author wants
@@ -190,23 +190,39 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
     return type(cls)(cls.__name__, (cls,), {name: staticmethod(f) for name, f in members.items()} | plain)
 
 
-def _returned(inputs: Leaves, output: Pytree) -> dict[int, Callable[[], Tensor]]:
-    """For each leaf of the outputs that is an input, a call that makes a tangent of zero for it."""
-    given = {id(x) for x in inputs if isinstance(x, Tensor) and x.is_floating_point()}
-    if not given:
-        return {}
-    leaves = (output,) if isinstance(output, Tensor) else pytree.tree_leaves(output)
+def _apart_from_constants(forward: Method, args: Leaves) -> Pytree:
+    """The outputs, with objects of their own for inputs that have no tangent and are returned as they are.
+
+    At an output that is such an input, or a view of it, torch's forward AD stops and sets no tangents of the outputs
+    behind it (`_process_forward_mode_AD` in torch/csrc/autograd/custom_function.cpp returns where it has to go on).
+    """
+    constant = {
+        id(x): x._version
+        for x in args
+        if isinstance(x, Tensor) and not x.is_inference() and forward_ad.unpack_dual(x).tangent is None
+    }
+
+    def apart(leaf: Tensor) -> Tensor:
+        # What `forward` has written is returned as the very object that the caller passed.
+        return leaf.detach() if id(leaf) in constant and constant[id(leaf)] == leaf._version else leaf
+
+    return pytree.tree_map_only(Tensor, apart, forward(*args))
+
+
+def _zeros_of(ctx: Ctx, output: Pytree) -> dict[int, Callable[[], Tensor]]:
+    """For each leaf of the outputs that may have a tangent, a call that makes one of zero."""
+    constant = {id(t) for t in ctx.non_differentiable or ()}
     return {
         i: functools.partial(torch.zeros, leaf.shape, dtype=leaf.dtype, device=leaf.device)
-        for i, leaf in enumerate(leaves)
-        if isinstance(leaf, Tensor) and id(leaf) in given
+        for i, leaf in enumerate(pytree.tree_leaves(output))
+        if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and id(leaf) not in constant
     }
 
 
-def _with_zeros(moved: Pytree, returned: dict[int, Callable[[], Tensor]]) -> Pytree:
-    """Tangents without None in the places of inputs that were returned: torch asserts that those have a tangent."""
+def _with_zeros(moved: Pytree, zeros: dict[int, Callable[[], Tensor]]) -> Pytree:
+    """Tangents without None for outputs that may have one: torch's forward AD asserts that those do."""
     leaves, spec = pytree.tree_flatten(moved)
-    filled = [returned[i]() if leaf is None and i in returned else leaf for i, leaf in enumerate(leaves)]
+    filled = [zeros[i]() if leaf is None and i in zeros else leaf for i, leaf in enumerate(leaves)]
     return pytree.tree_unflatten(filled, spec)
 
 

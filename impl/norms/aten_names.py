@@ -30,8 +30,8 @@ def native_batch_norm(
     """`batch_norm` with the statistics of the batch, which are differentiable outputs.
 
     Args:
-        input, ..., eps: as for `batch_norm`; with `training`, one element per channel is allowed, whose unbiased
-            variance is NaN, and eps = 0, with which a channel of variance 0 is NaN.
+        input, ..., eps: as for `batch_norm`; with `training`, one element per channel is allowed without running
+            statistics, and eps = 0, with which a channel of variance 0 is NaN.
 
     Returns:
         out, save_mean, save_invstd. With `training`, save_mean and save_invstd = 1 / sqrt(var + eps) have shape (C,),
@@ -39,7 +39,8 @@ def native_batch_norm(
         for bfloat16 and float16 inputs, else of the input's dtype.
 
     Raises:
-        As `batch_norm`, but no ValueError for one element per channel or for eps.
+        As `batch_norm`, but no ValueError for eps, nor for one element per channel without running statistics. With
+        them torch writes the unbiased variance of one element, NaN, into running_var.
     """
     given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
     return _outputs("native_batch_norm", given)
@@ -253,7 +254,7 @@ def _outputs(name: str, given: Arguments) -> Outputs:
     """The one forward behind all signatures; `name` is the function that messages speak of."""
     check(name, given)
     if given.training:
-        return train(given)
+        return train(given, name)
     # The statistics were given and not computed, so there is nothing to save: both are empty, not None, as
     # aten has it.
     out, x = evaluate(given), given.input

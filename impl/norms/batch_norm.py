@@ -67,12 +67,15 @@ def batch_norm(
             the other.
         RuntimeError: shapes, dtypes or devices do not fit each other; no running statistics without `training`; under
             vmap, a batched input with running statistics to update that are not batched.
-        IndexError: input has fewer than two dims.
+        IndexError: input has fewer than two dims, and is not of shape (0,), for which torch returns an empty tensor.
         NotImplementedError: input is not of a floating dtype named above.
 
     Source: S. Ioffe, C. Szegedy, Batch Normalization, arXiv:1502.03167, algorithm 1.
     """
     given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    # Torch takes this one input of less than two dims, and reads no more of the parameters than their first elements.
+    if isinstance(input, Tensor) and input.shape == (0,):
+        return _of_nothing(given)
     check("batch_norm", given)
     if not training:
         return evaluate(given)
@@ -86,14 +89,37 @@ def batch_norm(
     return train(given)[0]
 
 
-def train(given: Arguments) -> tuple[Tensor, Tensor, Tensor]:
-    """(out, mean, invstd) of the batch; updates running statistics that are given."""
+def _of_nothing(given: Arguments) -> Tensor:
+    """The result for an input of shape (0,): of its shape and dtype, and a function of the input and the parameters."""
+    require_tensors("batch_norm", given.input, (("weight", given.weight), ("bias", given.bias)))
+    require_floating("batch_norm", "input", given.input)
+    out = given.input.clone()
+    out = out if given.weight is None else out * given.weight[0]
+    return out if given.bias is None else out + given.bias[0]
+
+
+def train(given: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tensor, Tensor]:
+    """(out, mean, invstd) of the batch; updates running statistics that are given.
+
+    Args:
+        given: checked arguments. name: the function that messages speak of.
+
+    Raises:
+        ValueError: running statistics to update, and one element per channel.
+    """
     x, weight, bias, running_mean, running_var, _, momentum, eps = given
+    elements = _elements(x)
     # The moments of an empty batch are NaN. Written once, NaN would stay in the running statistics for
     # good.
-    if running_mean is None or running_var is None or not _elements(x):
+    if running_mean is None or running_var is None or not elements:
         out, mean, invstd, _ = ops.batch_norm_training(x, weight, bias, eps)
         return out, mean, invstd
+    # The unbiased variance of one element is 0 / 0: a NaN that would stay, too.
+    if elements == 1:
+        raise ValueError(
+            f"{name}: got input of shape={list(x.shape)} with running_mean and running_var, need more than 1 value per"
+            " channel to update them."
+        )
     return ops.batch_norm_training_and_update(x, weight, bias, eps, Running(running_mean, running_var, momentum))
 
 

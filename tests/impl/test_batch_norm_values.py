@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -126,11 +127,28 @@ def test_half_running_statistics_are_rounded_once() -> None:
 def test_one_element_per_channel_has_no_unbiased_variance() -> None:
     mean, var = torch.zeros(3), torch.ones(3)
     x = torch.tensor([[1.0, 2.0, 3.0]])
-    out, save_mean, _ = impl.native_batch_norm(x, None, None, mean, var, True, 0.5, 1e-5)
+    out, save_mean, _ = impl.native_batch_norm(x, None, None, None, None, True, 0.5, 1e-5)
     assert torch.equal(out, torch.zeros(1, 3))
     assert torch.equal(save_mean, x[0])
-    assert torch.equal(mean, x[0] / 2)
-    assert bool(var.isnan().all())
+    with pytest.raises(ValueError, match=re.escape("native_batch_norm: got input of shape=[1, 3] with running_mean")):
+        impl.native_batch_norm(x, None, None, mean, var, True, 0.5, 1e-5)
+    assert torch.equal(mean, torch.zeros(3))
+    assert torch.equal(var, torch.ones(3))
+
+
+def test_an_input_of_shape_zero_is_what_torch_has_for_it() -> None:
+    for training in (False, True):
+        weight, bias = torch.ones(2, requires_grad=True), torch.zeros(2, requires_grad=True)
+        given = torch.ones(0, requires_grad=True)
+        out = impl.batch_norm(given, None, None, weight, bias, training)
+        need = torch.nn.functional.batch_norm(given, None, None, weight, bias, training)
+        assert torch.equal(out, need)
+        assert out.requires_grad
+        out.sum().backward()
+        assert weight.grad is not None
+        assert torch.equal(weight.grad, torch.zeros(2))
+    with pytest.raises(IndexError, match="need at least two dims"):
+        impl.batch_norm(torch.ones(3), torch.zeros(3), torch.ones(3))
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 5), (4, 3, 0)])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.func import grad, jacrev, vmap
 
 from opassay.impl.function import (
@@ -167,3 +168,58 @@ def test_one_graph_is_refused_with_a_reason() -> None:
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match="a custom function runs as it does without"):
         torch.compile(rounded, backend="aot_eager", fullgraph=True)(X)
+
+
+@pytest.mark.parametrize("told", [(2, (3, 4)), [2, 3], "text"])
+def test_an_argument_that_is_a_container_is_no_tensor_under_jvp_of_vmap(told: Any) -> None:
+    class Product(Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Any, told: Any, y: Any) -> Any:
+            return x * y
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            x, seen, y = inputs
+            assert seen == told
+            ctx.save_for_forward(x, y)
+
+        @staticmethod
+        def jvp(ctx: Any, t_x: Any, _: Any, t_y: Any) -> Any:
+            x, y = ctx.saved_tensors
+            return t_x * y + x * t_y
+
+    x, y = torch.arange(6.0).reshape(2, 3), torch.arange(3.0)
+    batched = torch.func.vmap(lambda a, b: Product.apply(a, told, b), in_dims=(0, None))
+    _, moved = torch.func.jvp(batched, (x, y), (torch.ones_like(x), torch.ones_like(y)))
+    assert torch.equal(moved, x + y)
+
+
+@pytest.mark.parametrize("materializes", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_input_without_a_tangent_that_is_returned_takes_no_tangent_from_others(
+    materializes: bool, first: bool
+) -> None:
+    class Both(Function):
+        @staticmethod
+        def forward(x: Any, y: Any) -> Any:
+            return (y, x * 2) if first else (x * 2, y)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.set_materialize_grads(materializes)
+
+        @staticmethod
+        def jvp(ctx: Any, t_x: Any, t_y: Any) -> Any:
+            of_y = None if t_y is None else t_y.view_as(t_y)
+            return (of_y, t_x * 2) if first else (t_x * 2, of_y)
+
+    x, y = torch.ones(3), torch.ones(3)
+    with forward_ad.dual_level():
+        outputs = Both.apply(forward_ad.make_dual(x, torch.ones(3)), y)
+        moved = [forward_ad.unpack_dual(out).tangent for out in outputs]
+        assert forward_ad.unpack_dual(y).tangent is None
+    of_y, of_x = moved if first else moved[::-1]
+    assert of_y is None or not of_y.any()
+    assert torch.equal(of_x, torch.full((3,), 2.0))
