@@ -36,7 +36,19 @@ def _update_statistics(running_mean: Tensor, running_var: Tensor, mean: Tensor, 
         running_mean, running_var: (*batch, C), written in place.
         mean, var: the moments of the batch, in any dtype.
         momentum: the weight of the moments.
+
+    Raises:
+        RuntimeError: elements of a statistic share memory.
     """
+    # Both are asked before either is written, so that a call that is refused has changed nothing.
+    for label, running in (("running_mean", running_mean), ("running_var", running_var)):
+        if 0 in running.stride() and any(
+            not step and size > 1 for step, size in zip(running.stride(), running.shape, strict=False)
+        ):
+            raise RuntimeError(
+                f"batch norm: got {label} of strides={list(running.stride())}, whose elements share memory, need one"
+                " with memory for each element to write to, as clone() makes it."
+            )
     # The moments depend on the input. If this were recorded, the buffers would keep the graph of every
     # batch alive.
     with torch.no_grad():

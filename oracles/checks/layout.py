@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..bits import same_bits
+from .. import state
+from ..bits import require_same, same_bits
 from ..judge import Judge
 from ..op import Sample, Stream, Tensor, is_float
 from ..paths import Problem
@@ -71,6 +72,55 @@ def layouts(judge: Judge, sample: Sample) -> None:
     for buffer, before in buffers:
         if not same_bits(buffer, before):
             raise judge.broken(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")
+    if judge.op.written(sample.args):
+        _written_views(judge, sample)
+
+
+def _written_views(judge: Judge, sample: Sample) -> None:
+    """What a call writes may be a view with gaps, is written again by the next call, and is refused where expanded."""
+    written = judge.op.written(sample.args)
+    call = judge.op.implementation(judge.subject_name)
+    once = judge.primal(sample)[-len(written) :]
+    after = dict(zip(written, once, strict=True))
+    twice = judge.primal(sample.with_args([after.get(i, a) for i, a in enumerate(sample.args)]))[-len(written) :]
+    for layout in ("stepped", "offset"):
+        laid = {i: relaid(sample.args[i], layout) for i in written}
+        before = {i: (view.clone(), buffer.clone()) for i, (view, buffer) in laid.items()}
+        args = [laid[i][0] if i in laid else a for i, a in enumerate(sample.args)]
+        for time, need in (("a call", once), ("a second call", twice)):
+            judge.call(call, *args, what=f"writing to {layout} views")
+            require_same(judge, [laid[i][0] for i in written], need, f"{layout} views after {time}", Code.MUTATED)
+        for i, (view, buffer) in laid.items():
+            values, whole = before[i]
+            view.copy_(values)
+            if not same_bits(buffer, whole):
+                raise judge.broken(Code.MUTATED, f"wrote around the view of {judge.op.label(i)}", path="forward")
+    for i in written:
+        _expanded(judge, sample, call, i)
+
+
+def _expanded(judge: Judge, sample: Sample, call: Any, position: int) -> None:
+    """An expanded argument has one element for many, so a write to it is refused, and nothing at all is written."""
+    written = judge.op.written(sample.args)
+    args = [a.clone() if i in written else a for i, a in enumerate(sample.args)]
+    judge.call(call, *args, what="forward")
+    writes = any(args[i]._version for i in written)
+    if not writes or args[position].dim() == 0 or args[position].shape[0] < 2:
+        return
+    args = [a.clone() if i in written else a for i, a in enumerate(sample.args)]
+    args[position] = args[position][:1].clone().expand(args[position].shape)
+    before = [(i, args[i].clone()) for i in written]
+    name = judge.op.label(position)
+    try:
+        state.undisturbed(call, args)
+    except RuntimeError:
+        if any(not same_bits(args[i], copy) for i, copy in before):
+            raise judge.broken(
+                Code.MUTATED, f"refuses {name} expanded, and has written before", path="forward"
+            ) from None
+        judge.tally.count(1)
+        return
+    raise judge.broken(Code.MUTATED, f"writes to {name} where it is expanded, need RuntimeError", path="forward")
 
 
 def _repeated(args: tuple[Any, ...]) -> tuple[Any, ...]:

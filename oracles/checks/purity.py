@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ def pure(judge: Judge, sample: Sample) -> None:
 
 def _pure(judge: Judge, sample: Sample) -> None:
     tensors = {judge.op.label(i): a for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)}
-    before = [(t.clone(), t._version) for t in tensors.values()]
+    before = [(t.clone(), _noted(t)) for t in tensors.values()]
     outputs = flat_outputs(judge.call(judge.subject, *sample.args, what="forward"))
     _untouched(judge, tensors, before, "forward")
     problem = Problem(judge.op, sample.args)
@@ -53,13 +53,74 @@ def _pure(judge: Judge, sample: Sample) -> None:
     _shares_what_it_declares(judge, outputs, sample.args)
     _schema(judge, sample)
     _writes_what_it_declares(judge, sample)
+    _watched(judge, sample, cotangents)
 
 
-def _untouched(judge: Judge, tensors: Mapping[str, Tensor], before: Sequence[tuple[Tensor, int]], path: str) -> None:
-    """Violation unless the tensors, by the names of their arguments, are as copies and versions say they were."""
-    for (name, t), (copy, version) in zip(tensors.items(), before, strict=True):
-        if not same_bits(t, copy) or t._version != version:
-            raise judge.broken(Code.MUTATED, f"wrote to its argument {name}", path=path)
+#: What a call must leave as it was of an input, besides its values, by what messages say.
+_NOTED: dict[str, Callable[[Tensor], object]] = {
+    "wrote to": lambda t: t._version,
+    "changed the need of a gradient of": lambda t: (t.requires_grad, t.is_leaf),
+    "left a gradient in": lambda t: None if t.grad is None else id(t.grad),
+    "left a hook on": lambda t: len(t._backward_hooks or ()),
+    "left an attribute on": lambda t: sorted(vars(t)),
+}
+
+
+def _noted(tensor: Tensor) -> list[object]:
+    return [read(tensor) for read in _NOTED.values()]
+
+
+def _untouched(
+    judge: Judge, tensors: Mapping[str, Tensor], before: Sequence[tuple[Tensor, list[object]]], path: str
+) -> None:
+    """Violation unless the tensors, by the names of their arguments, are as copies and notes say they were."""
+    for (name, t), (copy, noted) in zip(tensors.items(), before, strict=True):
+        now = _noted(t)
+        changed = [what for what, old, new in zip(_NOTED, noted, now, strict=True) if old != new]
+        if changed or not same_bits(t, copy):
+            found = judge.broken(Code.MUTATED, f"{(changed or ['wrote to'])[0]} its argument {name}", path=path)
+            # The input stays as it is now, so that the same call need not change it again.
+            found.once = True
+            raise found
+
+
+def _watched(judge: Judge, sample: Sample, cotangents: Sequence[Tensor]) -> None:
+    """No input and no cotangent is written, not even with the value that it has: another thread may be reading it."""
+    if judge.device != "cpu" or not state.watches():
+        return
+    told = {False: "with the values that it had", True: "where it holds NaN"}
+    for with_nan, values in told.items():
+        if with_nan and not judge.op.promises.specials:
+            continue
+        name = _written_again(judge, sample, cotangents, with_nan)
+        if name:
+            raise judge.broken(Code.MUTATED, f"wrote to {name}, {values}", path="forward + vjp")
+        judge.tally.count(1)
+
+
+def _written_again(judge: Judge, sample: Sample, cotangents: Sequence[Tensor], with_nan: bool) -> str:
+    """The name of an input or a cotangent that forward and backward write to; empty where there is none.
+
+    Args:
+        with_nan: whether the first element of every floating tensor is NaN.
+    """
+    watched: list[tuple[str, state.WatchedTensor]] = []
+
+    def watch(value: Any, name: str) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.numel():
+            return value
+        source = value.detach().contiguous().clone()
+        if with_nan and source.is_floating_point():
+            source.view(-1)[0] = float("nan")
+        watched.append((name, state.WatchedTensor(source)))
+        return watched[-1][1].tensor
+
+    problem = Problem(judge.op, [watch(a, judge.op.label(i)) for i, a in enumerate(sample.args)])
+    given = [watch(g, f"the cotangent of out[{i}]") for i, g in enumerate(cotangents)]
+    judge.call(judge.subject, *problem.args, what="forward")
+    if problem.wrt:
+        _gradients_of_call(judge, problem, given)
+    return next((name for name, memory in watched if memory.written()), "")
 
 
 def _writes_what_it_declares(judge: Judge, sample: Sample) -> None:

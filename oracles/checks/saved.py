@@ -7,15 +7,17 @@ itself alive.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
 from ..bits import same_bits
 from ..judge import Judge
-from ..op import Sample, Tensor
+from ..op import Sample, Tensor, dtype_name
 from ..paths import Problem
 from ..verdict import Code
 from ..violation import Unsupported, Violation
@@ -30,6 +32,7 @@ def saved(judge: Judge, sample: Sample) -> None:
         raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{judge.op.name} declares no differentiable argument")
     leaves, outputs = _called_afresh(judge, problem)
     _nothing_hidden(judge, outputs)
+    _nothing_beside_the_graph(judge, problem)
     tracked = [i for i, y in enumerate(outputs) if y.requires_grad]
     if not tracked:
         return
@@ -113,6 +116,31 @@ def _nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
                 wrong = f"keeps a tensor as ctx.{name}, need save_for_backward"
                 raise judge.broken(Code.MEMORY, wrong, lines, path="forward")
         judge.tally.count(1)
+
+
+def _nothing_beside_the_graph(judge: Judge, problem: Problem) -> None:
+    """Violation where a tensor that the call made lives on and neither the graph nor the caller holds it.
+
+    The graph is made to hold no tensor. What lives then is held by a closure, a module, a class, or what else autograd
+    does not know. What an earlier call has left there already is no tensor that this call made.
+    """
+    leaves = [t.detach().clone().requires_grad_() for t in problem.inputs]
+    f = problem.subject(judge.subject)
+    # What exists by now is set aside, so that what the collector still lists was made by the call.
+    gc.freeze()
+    try:
+        with saved_tensors_hooks(lambda t: None, lambda nothing: nothing):
+            outputs = judge.call(f, *leaves, what="forward")
+        gc.collect()
+        living = [t for t in gc.get_objects() if isinstance(t, torch.Tensor)]
+    finally:
+        gc.unfreeze()
+    known = {t.untyped_storage().data_ptr() for t in (*leaves, *outputs, *problem.passive)}
+    hidden = [t for t in living if t.numel() and t.untyped_storage().data_ptr() not in known]
+    if hidden:
+        lines = [f"shape={tuple(t.shape)}, dtype={dtype_name(t.dtype)}" for t in hidden]
+        raise judge.broken(Code.MEMORY, "keeps a tensor that is neither an output nor saved on the graph", lines)
+    judge.tally.count(1)
 
 
 def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:

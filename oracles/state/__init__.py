@@ -1,5 +1,7 @@
 """The state of the process, which a subject must leave as it was; and whether an interrupt is the user's."""
 
+from .pages import WatchedTensor as WatchedTensor
+from .pages import watches as watches
 from .settings import MODES as MODES
 from .watch import DEEP as DEEP
 from .watch import LEFTOVERS as LEFTOVERS

@@ -43,7 +43,8 @@ def _weighted(rule: Rule) -> Subject:
         @staticmethod
         def jvp(ctx: Any, t_y: Tensor, t_w: Tensor) -> Tensor:
             y, w = ctx.saved_tensors
-            return t_y * w + y * t_w
+            moved: Tensor = t_y * w + y * t_w
+            return moved
 
     def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
         if w is None:
@@ -119,6 +120,11 @@ def gradient_left_in_the_input(x: Tensor, shape: Shape, w: Any, b: Any, eps: flo
     return layer_norm(x, shape, w, b, eps)
 
 
+def _those_that_are_needed(g: Tensor, y: Tensor, w: Tensor, needs: tuple[bool, bool]) -> tuple[Any, Any]:
+    d_y, d_w = _products(g, y, w)
+    return d_y if needs[0] else None, d_w if needs[1] else None
+
+
 FAULTS: dict[str, Subject] = {
     "weight's gradient zero alone": _weighted(_zero_weight_alone),
     "no gradient for the input alone": _weighted(_none_for_the_input_alone),
@@ -135,7 +141,5 @@ FAULTS: dict[str, Subject] = {
 RIGHT: dict[str, Subject] = {
     "the production op": layer_norm,
     "all gradients, whatever is needed": _weighted(lambda g, y, w, needs: _products(g, y, w)),
-    "those that are needed": _weighted(
-        lambda g, y, w, needs: tuple(d if n else None for d, n in zip(_products(g, y, w), needs, strict=True))
-    ),
+    "those that are needed": _weighted(_those_that_are_needed),
 }
