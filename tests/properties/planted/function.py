@@ -73,7 +73,7 @@ FAULTS = (
     ),
     _fault(
         "undefined cotangents get a batch dim",
-        ("vmapify", "None if not isinstance(t, Tensor) else dim", "dim"), "WORD", raises=True,
+        ("vmapify", "dim if isinstance(t, Tensor) else None", "dim"), "WORD", raises=True,
     ),
     _fault(
         "written arguments marked by their wrapping",
