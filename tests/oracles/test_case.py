@@ -102,6 +102,15 @@ def test_slices_come_back() -> None:
     assert [[float(args[0][0]), args[1]] for args in back.slices] == [[0.0, 2], [5.0, 3]]
 
 
+def test_others_come_back_and_a_sample_without_them_says_nothing_of_them() -> None:
+    sample = Sample((torch.ones(2), 1), 3, others=((torch.zeros(4), 2),))
+    _, back = load_case(dump_case(CELL, sample))
+    ((tensor, number),) = back.others
+    assert torch.equal(tensor, torch.zeros(4))
+    assert number == 2
+    assert "others" not in dump_case(CELL, Sample((torch.ones(2), 1), 3))
+
+
 def test_the_text_is_a_fixed_point_and_its_id_depends_on_cell_and_text() -> None:
     text = dump_case(CELL, Sample((torch.ones(2), 1e-5, (2,), None), 3))
     assert dump_case(*load_case(text)) == text
