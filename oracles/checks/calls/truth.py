@@ -111,9 +111,17 @@ def held(judge: Judge, sample: Sample) -> Truth:
     outputs = tuple(y.detach().clone() for y in judge.hold(sample, exactly=False))
     if not problem.wrt:
         return Truth(problem, outputs, (), ())
-    cotangents = judge.path(sample, ("vjp",), outputs, "eager").directions
-    grads = tuple(g.detach().clone() for g in judge.hold(sample, ("vjp",), "eager", exactly=False))
-    return Truth(problem, outputs, cotangents, grads)
+    path = judge.path(sample, ("vjp",), outputs, "eager")
+    undifferentiated = Truth(problem, outputs, path.directions, ())
+    given = list(problem.args)
+    for i in problem.wrt:
+        given[i] = given[i].detach().requires_grad_()
+    called = list(flat_outputs(judge.call(judge.subject, *given, what="with gradients")))
+    # Not `Judge.hold`: gradients that can be differentiated again may be computed in another way, and have other bits.
+    grads = tuple(g.clone() for g in undifferentiated.derived(judge, given, called, "vjp"))
+    if grads:
+        judge.against(path.expected("vjp (backward)"), grads, exactly=False)
+    return replace(undifferentiated, gradients=grads)
 
 
 def observed(judge: Judge, sample: Sample, what: str) -> Truth:
