@@ -235,7 +235,7 @@ class _Drawn:
         # Ranks in processes would have to be told of each further sample, and might wait for each other.
         if self.opened.tell is None and self._contrast.needs_more and kind != "large":
             ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
-            drafts = kinds.drafts_of(judge.op, cell.dtype, kind)
+            drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
             self._contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"))
         return self._contrast.told()
 
