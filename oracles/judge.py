@@ -77,7 +77,9 @@ class Judge:
 
     def contract_of(self, order: int) -> Contract:
         """The contract of a path with `order` derivative steps, on top of those that the op itself is."""
-        return contract(self.contract.stores.name, self.arithmetic, order + self.op.promises.order)
+        promises = self.op.promises
+        allowed = {"flush": promises.flush, "algorithms": promises.algorithms}
+        return contract(self.contract.stores.name, self.arithmetic, order + promises.order, **allowed)
 
     def offered(self, words: Sequence[Word]) -> list[Word]:
         """The words all of whose steps the op offers; Unsupported where there is none."""

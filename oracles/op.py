@@ -183,6 +183,9 @@ class Promises:
             is "cuda" for kernels that are interpreted, too. Without it nothing is promised of slices.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
+        flush: whether an implementation may read subnormal numbers as zero, and return zero for them.
+        algorithms: names of algorithms that an implementation may use besides those that always count: names that the
+            formula declares, and `contract.EXP2`. Each makes the bound wider where its error is larger.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
@@ -194,6 +197,8 @@ class Promises:
     invariant: Callable[[tuple[Any, ...], str], Slices | None] | None = None
     specials: bool = True
     one_graph: bool = True
+    flush: bool = False
+    algorithms: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

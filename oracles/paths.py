@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..reference.array import algorithm_of, algorithms
+from ..reference.algorithms import algorithm_of, algorithms
 from .op import Op, Sample, Stream, Tensor, flat_outputs, is_float, to_array
 from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
 
@@ -122,7 +122,7 @@ class Problem:
         # them and the bound has to cover it.
         first, *others = (
             along(REFERENCE, word, self.operation(_of_arrays(algorithm)), len(self.wrt), outputs, len(self.fixed))
-            for algorithm in (self.op.reference, *algorithms(self.op.reference))
+            for algorithm in (self.op.reference, *algorithms(self.op.reference, self.op.promises.algorithms))
         )
 
         def path(*arrays: Any) -> tuple[Any, ...]:

@@ -15,25 +15,24 @@ what its derivatives and its roundings are.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from .condition import Condition
 from .missing import NoReadingError, instead_of
 
 Params = dict[str, Any]
 Operands = tuple[Any, ...]
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 #: Elementwise primitives, named as NumPy names them; operands broadcast.
 ELEMENTWISE = frozenset(
     {"add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "expm1"}
-    | {"log", "log1p", "tanh", "power", "maximum", "minimum", "where", "attach"}
+    | {"log", "log1p", "tanh", "sigmoid", "power", "maximum", "minimum", "where", "attach"}
 )
 #: Linear primitives that move elements: what they return is exact in every reading.
 #: `scatter` (the adjoint of `getitem`) adds where an index repeats.
@@ -74,6 +73,17 @@ class Array(NDArrayOperatorsMixin):
     @abstractmethod
     def lift(self, value: Any) -> Array:
         """A constant in the same reading."""
+
+    def compare(self, ufunc: np.ufunc, other: Array) -> Any:
+        """A comparison with an array of the same reading: booleans, or a `Condition` where that leaves it open."""
+        return ufunc(self.comparable(), other.comparable()).astype(bool)
+
+    def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
+        """Where elements surely, and possibly, equal the largest along the axes, of a reading; a NaN is the largest."""
+        values = self.comparable()
+        equal = (values == np.max(values, axis=axes, keepdims=True)).astype(bool)
+        equal |= (values != values).astype(bool)
+        return equal, equal
 
     @property
     def ndim(self) -> int:
@@ -125,41 +135,6 @@ def attach(value: Any, slope: Any, *, kept: bool = False) -> Any:
     return bind("attach", (fixed, slope), {"kept": kept}) if isinstance(slope, Array) else fixed
 
 
-def algorithm_of(formula: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare another algorithm for a formula: equal in exact arithmetic, evaluated in another order.
-
-    What an implementation may return is bounded by the largest error over a formula's algorithms.
-    """
-
-    def declare(algorithm: Callable[..., Any]) -> Callable[..., Any]:
-        formula.algorithms = (*algorithms(formula), algorithm)  # type: ignore[attr-defined]
-        return algorithm
-
-    return declare
-
-
-def also(**changes: Any) -> Callable[[_F], _F]:
-    """Declare a formula with other values of its keyword-only parameters as another algorithm of it.
-
-    Those parameters are no arguments of the op, so the formula's signature hides them.
-    """
-
-    def declare(formula: _F) -> _F:
-        signature = inspect.signature(formula)
-        own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-        shown: Any = formula
-        shown.__signature__ = signature.replace(parameters=own)
-        algorithm_of(formula)(functools.partial(formula, **changes))
-        return formula
-
-    return declare
-
-
-def algorithms(formula: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
-    """The other algorithms of a formula."""
-    return getattr(formula, "algorithms", ())
-
-
 def store(x: Any) -> Any:
     """`x` as a later step reads it back from memory: rounded to the contract's storage format."""
     return bind("store", (x,), {}) if isinstance(x, Array) else x
@@ -196,10 +171,10 @@ def _elementwise(primitive: str) -> Callable[..., Array]:
 def _comparison(ufunc: np.ufunc) -> Callable[..., Any]:
     def rule(a: Any, b: Any) -> Any:
         # A comparison chooses a branch, and a choice has no derivative: it is made on the values under all levels, and
-        # gives an ordinary NumPy array of booleans.
+        # gives no array of the reading but a NumPy array of truth values.
         reading = constant(a) if isinstance(a, Array) else constant(b)
         left, right = (constant(x) if isinstance(x, Array) else reading.lift(x) for x in (a, b))
-        return ufunc(left.comparable(), right.comparable()).astype(bool)
+        return left.compare(ufunc, right)
 
     return rule
 
@@ -213,8 +188,28 @@ def _constant_power(x: Any, exponent: Any) -> Array:
     return bind("power", (x,), {"exponent": float(exponent)})
 
 
+def choose(condition: Any, a: Any, b: Any, share: Any = 0.5) -> Array:
+    """`a` where the condition holds, else `b`.
+
+    Where the condition is open, an evaluation may give anything from `a` to `b`, and the exact reading gives `share` of
+    `a` and the rest of `b`. That is how a slope at a kink is stated.
+    """
+    known = condition if isinstance(condition, Condition) else np.asarray(condition, dtype=bool)
+    return bind("where", (a, b), {"condition": known, "share": share})
+
+
 def _where(condition: Any, a: Any, b: Any) -> Array:
-    return bind("where", (a, b), {"condition": np.asarray(condition, dtype=bool)})
+    return choose(condition, a, b)
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(−x)), whose slope is evaluated from the result y as y (1 − y)."""
+    return bind("sigmoid", (x,), {}) if isinstance(x, Array) else 1.0 / (1.0 + np.exp(-np.asarray(x)))
+
+
+def amax(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+    """The largest elements, as `numpy.max`; elements that are equal share the slope evenly, as in `torch.amax`."""
+    return _largest(x, axis, keepdims, shared=True)
 
 
 def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -226,11 +221,11 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _reduction(primitive: str) -> Callable[..., Array]:
-    def rule(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+    def rule(x: Array, axis: Any = None, keepdims: bool = False, **params: Any) -> Array:
         # The primitive itself keeps the reduced axes, with length 1. So its result broadcasts against its operand,
         # which is all that its derivatives need; the axes are dropped by a reshape, which is exact in every reading.
         axes = normalize_axes(axis, x.ndim)
-        kept = bind(primitive, (x,), {"axes": axes}) if axes else x
+        kept = bind(primitive, (x,), {"axes": axes, **params}) if axes else x
         if keepdims:
             return kept
         return _reshape(kept, tuple(n for i, n in enumerate(kept.shape) if i not in axes))
@@ -239,6 +234,7 @@ def _reduction(primitive: str) -> Callable[..., Array]:
 
 
 _sum = _reduction("sum")
+_largest = _reduction("max")
 
 
 def _mean(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
@@ -359,7 +355,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     np.power: _constant_power,
     np.where: _where,
     np.sum: _sum,
-    np.max: _reduction("max"),
+    np.max: lambda x, axis=None, keepdims=False: _largest(x, axis, keepdims),
     np.mean: _mean,
     np.var: _var,
     np.reshape: _reshape,

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .array import also, constant
+from .algorithms import also
+from .array import constant
 from .norms import Array, Grads, _input_gradient, _saved_statistics, _wanted, _weighted
 
 

@@ -5,6 +5,10 @@ records a tape that is pulled back. Rules are written in NumPy's words on those 
 differentiable and `jvp(vjp(f))`, `vjp(vjp(f))`, ... need nothing more (levels as in functorch; Griewank &
 Walther, Evaluating Derivatives, 2nd ed., SIAM 2008, ch. 3).
 
+At a kink any slope between the two one-sided ones is right, and which one is in the middle is what the exact reading
+says: 0 for |x| at zero, half for each operand of a maximum that ties, and equal parts for the largest elements of a
+reduction. Where rounding decides on which side of the kink an evaluation finds itself, the same holds.
+
 What is hard here. A rule must not look at numbers: it is run on arrays that may carry further levels, and whatever it
 reads off a value instead of computing in NumPy's words is constant to those levels. What it may read is where a branch
 goes and which element is the largest. And levels must not be mixed: a tangent of an outer jvp is an ordinary constant
@@ -20,11 +24,13 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .array import ELEMENTWISE, Array, Operands, Params, bind, constant, scatter
+from .array import ELEMENTWISE, Array, Operands, Params, bind, choose, constant, scatter
+from .condition import condition, possibly, surely
 
 Function = Callable[..., Any]
 Arrays = tuple[Any, ...]
@@ -40,17 +46,43 @@ def _first(g: Any, y: Any, xs: Operands, params: Params) -> Any:
 
 def _where_rule(side: int) -> Function:
     def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
-        pair = (g, 0.0) if side == 0 else (0.0, g)
-        return np.where(params["condition"], *pair)
+        first, second = (g, 0.0) if side == 0 else (0.0, g)
+        return choose(params["condition"], first, second, params["share"])
 
     return rule
 
 
-def _select(compare: np.ufunc) -> Function:
+def _unless(beyond: np.ufunc, x: Any, other: Any) -> Any:
+    """Where `beyond(x, other)` does not hold; open where the two are equal, which is at a kink."""
+    crossed, tied = beyond(x, other), np.equal(x, other)
+    return condition(~possibly(crossed) & ~possibly(tied), ~surely(crossed), _reading(x, other))
+
+
+def _reading(*xs: Any) -> Any:
+    return next(constant(x) for x in xs if isinstance(x, Array))
+
+
+def _select(lost: np.ufunc) -> tuple[Function, Function]:
+    """The rules of both operands of a maximum or minimum, where an operand loses if `lost(it, the other)`."""
+
     def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
-        return np.where(compare(xs[0], xs[1]), g, 0.0)
+        x, other = xs
+        return choose(_unless(lost, x, other), g, 0.0)
 
-    return rule
+    def of_the_other(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+        x, other = xs
+        return choose(_unless(lost, other, x), g, 0.0)
+
+    return rule, of_the_other
+
+
+def _absolute_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    (x,) = xs
+    slope = choose(_unless(np.less, x, 0.0), g, -g)
+    # A NaN has no side. Its slope is NaN, as that of any function of it.
+    values = constant(x)
+    unordered = values.compare(np.not_equal, values)
+    return choose(unordered, values, slope) if unordered.any() else slope
 
 
 def _power_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
@@ -66,8 +98,7 @@ _DIAGONAL: dict[str, tuple[Function, ...]] = {
     # ∂(a/b)/∂b is written −y/b and not −a/b²: the square may overflow where neither the quotient nor its slope does.
     "divide": (lambda g, y, xs, _: g / xs[1], lambda g, y, xs, _: -(g * y) / xs[1]),
     "negative": (lambda g, y, xs, _: -g,),
-    # At zero, where |x| has no derivative, the slope from the right is taken.
-    "absolute": (lambda g, y, xs, _: np.where(xs[0] >= 0, g, -g),),
+    "absolute": (_absolute_rule,),
     "square": (lambda g, y, xs, _: g * (2.0 * xs[0]),),
     "sqrt": (lambda g, y, xs, _: g / (2.0 * y),),
     "exp": (lambda g, y, xs, _: g * y,),
@@ -75,10 +106,11 @@ _DIAGONAL: dict[str, tuple[Function, ...]] = {
     "log": (lambda g, y, xs, _: g / xs[0],),
     "log1p": (lambda g, y, xs, _: g / (1.0 + xs[0]),),
     "tanh": (lambda g, y, xs, _: g * (1.0 - np.square(y)),),
+    # Of the result that was saved, as it is evaluated everywhere, although 1 − y has lost what y rounds off near 1.
+    "sigmoid": (lambda g, y, xs, _: g * (y * (1.0 - y)),),
     "power": (_power_rule,),
-    # In a tie the whole slope goes to the first operand, never to both: the two slopes add up to one.
-    "maximum": (_select(np.greater_equal), _select(np.less)),
-    "minimum": (_select(np.less_equal), _select(np.greater)),
+    "maximum": _select(np.less),
+    "minimum": _select(np.greater),
     "where": (_where_rule(0), _where_rule(1)),
     # `attach` has the value of its first operand and the derivatives of its second, so the first contributes zeros.
     "attach": (lambda g, y, xs, _: g * 0.0, _first),
@@ -88,14 +120,45 @@ _DIAGONAL: dict[str, tuple[Function, ...]] = {
 }
 
 
-def _max_index(x: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
-    """Index of the first largest element along `axes`, kept as length-1 axes: the selected subgradient."""
-    values = constant(x).comparable()
-    rest = [i for i in range(values.ndim) if i not in axes]
-    flat = np.transpose(values, [*rest, *axes]).reshape([values.shape[i] for i in rest] + [-1])
-    best = np.unravel_index(np.argmax(flat, axis=-1), [values.shape[i] for i in axes])
-    grid = np.ogrid[tuple(slice(values.shape[i]) for i in rest)]
-    index: list[Any] = [None] * values.ndim
+def _largest(x: Any, params: Params) -> _Largest:
+    """Which elements are the largest along the axes."""
+    axes, reading = params["axes"], constant(x)
+    surely_, possibly_ = reading.largest(axes)
+    counts = np.sum(surely_, axis=axes, keepdims=True)
+    if (possibly_ == surely_).all() and (counts == 1).all():
+        return _Largest(index=_index_of(surely_, axes))
+    tied = surely_ & (counts > 1)
+    if params.get("shared", False):
+        return _Largest(condition(surely_, possibly_, reading), count=np.maximum(counts, 1))
+    return _Largest(condition(surely_ & ~tied, possibly_, reading), share=1.0 / np.maximum(counts, 2))
+
+
+@dataclass(frozen=True)
+class _Largest:
+    """The largest element of every row by its index; or, where there are several, how they share the slope.
+
+    Attributes:
+        chosen: which elements take part. share: the part of each where that is open, for the exact reading.
+        count: by how many each of them is divided. index: of the only one in every row, with the axes kept.
+    """
+
+    chosen: Any = None
+    share: Any = 0.5
+    count: Any = 1
+    index: tuple[Any, ...] | None = None
+
+    def part(self, g: Any) -> Any:
+        """What of a slope belongs to each element."""
+        return choose(self.chosen, g if np.max(self.count) == 1 else g / self.count, 0.0, self.share)
+
+
+def _index_of(chosen: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
+    """Index of the one element of every row along `axes`, kept as length-1 axes."""
+    rest = [i for i in range(chosen.ndim) if i not in axes]
+    flat = np.transpose(chosen, [*rest, *axes]).reshape([chosen.shape[i] for i in rest] + [-1])
+    best = np.unravel_index(np.argmax(flat, axis=-1), [chosen.shape[i] for i in axes])
+    grid = np.ogrid[tuple(slice(chosen.shape[i]) for i in rest)]
+    index: list[Any] = [None] * chosen.ndim
     for axis, where in zip(axes, best, strict=True):
         index[axis] = np.expand_dims(where, axes)
     for axis, where in zip(rest, grid, strict=True):
@@ -106,7 +169,9 @@ def _max_index(x: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
 def _linear(primitive: str, ts: list[Any], xs: Operands, params: Params) -> Any:
     """Forward mode of the structural primitives and reductions: the same map on the tangents."""
     if primitive == "max":
-        return ts[0][_max_index(xs[0], params["axes"])]
+        (x,), (t,) = xs, ts
+        largest = _largest(x, params)
+        return t[largest.index] if largest.index else np.sum(largest.part(t), axis=params["axes"], keepdims=True)
     if primitive == "concatenate":
         # A piece that carries no tangent of this level still takes its place among the others, as zeros.
         ts = [np.zeros(np.shape(x)) if t is None else t for t, x in zip(ts, xs, strict=True)]
@@ -120,7 +185,8 @@ def _transposed(primitive: str, position: int, g: Any, xs: Operands, params: Par
         case "sum":
             return np.broadcast_to(g, shape)
         case "max":
-            return scatter(g, _max_index(xs[0], params["axes"]), shape)
+            largest = _largest(xs[position], params)
+            return scatter(g, largest.index, shape) if largest.index else largest.part(np.broadcast_to(g, shape))
         case "reshape":
             return np.reshape(g, shape)
         case "transpose":

@@ -22,6 +22,7 @@ import numpy as np
 from mpmath import libmp
 
 from .array import Array, Operands, Params
+from .condition import Condition, possibly, surely
 
 #: mpmath's raw number, `formats.Raw`; mpmath itself is untyped.
 Raw: TypeAlias = Any
@@ -80,6 +81,10 @@ def _expm1(x: Raw, bits: int) -> Raw:
     return libmp.mpf_sub(libmp.mpf_exp(x, bits + lost + 4, "n"), libmp.fone, bits, "n")
 
 
+def _sigmoid(x: Raw, bits: int) -> Raw:
+    return _quotient(libmp.fone, libmp.mpf_add(libmp.fone, libmp.mpf_exp(libmp.mpf_neg(x), bits + 4, "n")), bits)
+
+
 def _raised(x: Raw, exponent: Raw, bits: int) -> Raw:
     # mpmath raises errors where IEEE 754's pow has an answer; its one zero is taken to be +0. Mantissas of mpmath are
     # odd, so an exponent is an integer exactly if its own binary exponent, item 2, is not negative.
@@ -119,6 +124,7 @@ def _primitives_at(bits: int) -> dict[str, Any]:
         "log": lambda x: _log(x, bits),
         "log1p": lambda x: _log1p(x, bits),
         "tanh": lambda x: libmp.mpf_tanh(x, bits, "n"),
+        "sigmoid": lambda x: _sigmoid(x, bits),
     }
     binary: dict[str, Callable[[Raw, Raw], Raw]] = {
         "add": lambda a, b: add(a, b, bits, "n"),
@@ -246,8 +252,21 @@ def _sum_rows(values: Any, axes: tuple[int, ...]) -> Any:
     return _reduce_rows(values, axes, lambda row: libmp.mpf_sum(row, bits, "n"))
 
 
-def _max_rows(values: Any, axes: tuple[int, ...]) -> Any:
+def _max_rows(values: Any, axes: tuple[int, ...], shared: bool = False) -> Any:
     return _reduce_rows(values, axes, lambda row: functools.reduce(_larger, row))
+
+
+def _chosen(a: Any, b: Any, condition: Any, share: Any) -> Any:
+    picked = np.where(possibly(condition), a, b)
+    if not isinstance(condition, Condition):
+        return picked
+    # The middle of what a slope at a kink may be: `share` of one and the rest of the other.
+    table = _primitives_at(_working[-1])
+    parts = [
+        _boxed(table["multiply"](raw_array(weight), x)) for weight, x in ((share, a), (1.0 - np.asarray(share), b))
+    ]
+    mixed = _boxed(table["add"](*parts))
+    return np.where(possibly(condition) & ~surely(condition), mixed, picked)
 
 
 def _scattered(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
@@ -268,7 +287,7 @@ _STRUCTURE: dict[str, Callable[..., Any]] = {
     "sum": _sum_rows,
     "max": _max_rows,
     "store": lambda x: x,
-    "where": lambda a, b, condition: np.where(condition, a, b),
+    "where": _chosen,
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),
     "broadcast": lambda x, shape: np.broadcast_to(x, shape),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .array import algorithm_of
+from .algorithms import algorithm_of
 
 Array = Any
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from .array import also, attach, constant
+from .algorithms import also
+from .array import attach, constant
 
 Array = Any
 Grads = tuple[Array | None, Array | None, Array | None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...reference import functions as formulas
-from ...reference.array import algorithm_of, algorithms
+from ...reference.algorithms import algorithm_of, algorithms
 from ...reference.functions import Term
 
 #: How the leaves of the outputs are put together.

@@ -16,7 +16,7 @@ from ...oracles.checks.transforms.agree import Opaque
 from ...oracles.op import Draft, Op, Promises, Sample, is_float
 from ...oracles.verdict import Code
 from ...oracles.violation import Unsupported
-from ...reference.array import algorithms
+from ...reference.algorithms import declared
 from .traced import UntraceableError, formula_of
 
 Args = tuple[Any, ...]
@@ -133,7 +133,7 @@ def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, 
     if reference is not None:
         functools.update_wrapper(stated := functools.partial(reference), reference)
         # Algorithms that the user has declared belong to the formula, and the wrapped one has to show them as well.
-        stated.algorithms = algorithms(reference)  # type: ignore[attr-defined]
+        stated.algorithms = declared(reference)  # type: ignore[attr-defined]
         return stated
     traced = formula_of(forward)
     try:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import algorithm_of, algorithms
+from ....reference.algorithms import algorithm_of, algorithms
 from ...judge import Judge
 from ...op import OWN, Sample, Stream, Tensor, dtype_name, is_float
 from ...paths import Expected, Problem, in_arguments, output_names

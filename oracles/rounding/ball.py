@@ -1,0 +1,173 @@
+"""A ball around each value: its centre, its radius, and what is asked of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...reference.array import Array, Operands, Params
+from ...reference.condition import EITHER, Condition, condition
+from ...reference.formats import Format, ulp_array
+from ..contract import Contract
+from .spread import SLACK
+
+#: The rule of every primitive, by name. It is filled by `rules.py`: a rule makes balls, and a ball asks for rules.
+RULES: dict[str, Callable[..., Ball]] = {}
+
+
+class Ball(Array):
+    """Centres, radii (None: exactly zero), and the contract.
+
+    Attributes:
+        special: whether some element, or one that it came from, is not finite.
+        nonnegative: whether no evaluation gives a negative element, however far below zero the radius reaches: squares,
+            and what is made of them by sums and products.
+    """
+
+    __slots__ = ("centre", "contract", "nonnegative", "radius", "special")
+
+    def __init__(
+        self, centre: Any, radius: Any, contract: Contract, special: bool = False, nonnegative: bool = False
+    ) -> None:
+        self.centre = centre
+        self.radius = radius
+        self.contract = contract
+        self.special = special
+        self.nonnegative = nonnegative
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.centre.shape  # type: ignore[no-any-return]
+
+    def base(self) -> Array:
+        return self
+
+    def comparable(self) -> Any:
+        return self.centre
+
+    def lift(self, value: Any) -> Ball:
+        return _constant(value, self.contract)
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
+        contract = self.contract
+        balls = [x if isinstance(x, Ball) else _constant(x, contract) for x in operands]
+        out = RULES[primitive](contract, *balls, **params)
+        special, nonnegative = False, True
+        for x in balls:
+            special = special or x.special
+            nonnegative = nonnegative and x.nonnegative
+        if special or not np.isfinite(out.centre).all():
+            out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
+        # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
+        out.nonnegative = (nonnegative and primitive in _KEEP_SIGN) or primitive in _NEVER_NEGATIVE
+        if primitive == "multiply" and not nonnegative:
+            out.nonnegative = balls[0] is balls[1]  # a square, written as a product
+        return out
+
+    def compare(self, ufunc: np.ufunc, other: Array) -> Any:
+        assert isinstance(other, Ball)
+        found = ufunc(self.centre, other.centre)
+        if other is self or (self.radius is None and other.radius is None):
+            return found
+        # Where the two balls meet, some evaluation finds one thing and some another. Elements without any error are
+        # what they are, and so are infinities and NaNs that every evaluation gives.
+        reach = self.radii() + other.radii()
+        apart = np.abs(self.centre - other.centre) > reach * (1.0 + 2.0 * SLACK)
+        sure = [np.isnan(x.centre) & (x.radii() == 0) for x in (self, other)]
+        open_ = ~(apart | (reach == 0) | sure[0] | sure[1])
+        return condition(found & ~open_, found | open_, self)
+
+    def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
+        radius = self.radii()
+        low, high = self.centre - radius, self.centre + radius
+        possibly = ~(high < np.max(low, axis=axes, keepdims=True))
+        # One that no other reaches is the largest, and so are several that are equal without any error.
+        alone = np.sum(possibly, axis=axes, keepdims=True) == 1
+        known = np.all(~possibly | (radius == 0), axis=axes, keepdims=True)
+        return possibly & (alone | known), possibly
+
+    def radii(self) -> Any:
+        """The radius of every element."""
+        return np.zeros(self.shape) if self.radius is None else np.broadcast_to(self.radius, self.shape)
+
+    def half_widths(self, fmt: Format) -> Any:
+        """Half-width of the accept set of every element, as float64, for outputs in a format."""
+        radius = np.asarray(self.radii(), dtype=np.float64)
+        return radius + 0.5 * ulp_array(fmt, np.abs(np.asarray(self.centre, dtype=np.float64)) + radius)
+
+
+def ball(values: Any, contract: Contract) -> Ball:
+    """float64 inputs, held exactly by the dtype under test."""
+    centre = np.asarray(values, dtype=contract.centre_type)
+    lost = _flushed(centre, contract) if contract.flush else 0.0
+    if np.max(np.abs(centre), initial=0.0) <= contract.limit:
+        return Ball(centre, lost if np.any(lost) else None, contract)
+    finite = np.isfinite(centre)
+    beyond = finite & (np.abs(centre) > contract.limit)  # An evaluation may scale its inputs, too.
+    return Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())
+
+
+def _flushed(centre: Any, contract: Contract) -> Any:
+    """What is lost where subnormal operands are read as zero."""
+    size = np.abs(centre).astype(np.float64)
+    return np.where(size < contract.accumulate.smallest_normal, size, 0.0)
+
+
+def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
+    """The radii of a result, where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
+    if primitive not in _COMPUTED:
+        return out.radius
+    axes = params.get("axes", ())
+    sure, given = np.True_, np.False_  # `given`: whether an operand is not finite
+    for x in operands:
+        finite, radius = np.isfinite(x.centre), x.radii()
+        sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
+        given = given | np.any(~finite, axis=axes, keepdims=True)
+    # 0 / 0 without errors is NaN in every evaluation: the mean of no elements. Else finite operands met a singularity.
+    nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
+    sure = sure & (given | np.isfinite(out.radii()) | nothing)
+    if primitive in ("multiply", "divide"):
+        for x, y in (operands, operands[::-1])[: 2 if primitive == "multiply" else 1]:
+            maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
+            sure = sure & ~(np.isinf(x.centre) & maybe_zero)
+    return np.where(given | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
+
+
+@functools.lru_cache(maxsize=512)
+def _scalar(value: float, contract: Contract) -> Ball:
+    return _constant_array(value, contract, value >= 0)
+
+
+def _constant(value: Any, contract: Contract) -> Ball:
+    if isinstance(value, (int, float)):
+        return _scalar(float(value), contract)
+    if isinstance(value, Condition):  # as a number: 0, 1, or anything between
+        codes = value.view(np.ndarray)
+        either = codes == EITHER
+        centre = np.where(either, 0.5, codes).astype(contract.centre_type)
+        return Ball(centre, np.where(either, 0.5, 0.0), contract, nonnegative=True)
+    return _constant_array(value, contract, False)
+
+
+def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
+    """Constants of the formula; those that the format lacks are rounded, once and for all samples."""
+    centre = np.asarray(value, dtype=contract.centre_type)
+    radius = contract.rounding_of(centre) if contract.rounds_constants and centre.any() else None
+    return Ball(centre, radius, contract, nonnegative=nonnegative)
+
+
+#: Primitives whose results are never negative; and those that give none from operands that are not.
+_NEVER_NEGATIVE = frozenset({"square", "absolute", "sqrt", "exp", "sigmoid"})
+_KEEP_SIGN = frozenset(
+    {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "max", "store"}
+    | {"reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate"}
+)
+
+#: Primitives that compute: the others move or choose elements, and the radii with them.
+_COMPUTED = frozenset(
+    {"add", "subtract", "multiply", "divide", "square", "sqrt", "exp", "expm1", "log", "log1p", "tanh", "sigmoid"}
+    | {"power", "sum"}
+)

@@ -1,0 +1,39 @@
+"""The rounding reading of a formula with all its algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...reference.algorithms import Inapplicable, algorithms
+from ..contract import Contract
+from .ball import Ball, ball
+from .rules import size_of
+
+
+def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
+    """The rounding reading of a formula, its other algorithms included, at float64 inputs: a ball per element."""
+    first = _of_one_algorithm(function, values, contract)
+    for other in algorithms(function):
+        try:
+            read = _of_one_algorithm(other, values, contract)
+        except Inapplicable:
+            continue
+        first = tuple(_hull(a, b) for a, b in zip(first, read, strict=True))
+    return first
+
+
+def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
+    with np.errstate(all="ignore"):
+        outputs = function(*(ball(v, contract) for v in values))
+    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+
+
+def _hull(a: Ball, b: Ball) -> Ball:
+    """A ball around a's centre that holds both."""
+    with np.errstate(all="ignore"):
+        same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
+        reach = np.where(same, 0.0, size_of(a.centre - b.centre)) + b.radii()
+    return Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)

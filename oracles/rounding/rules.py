@@ -1,0 +1,295 @@
+"""The rule of every primitive: what it makes of balls, in any evaluation that the contract allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...reference.condition import Condition, possibly, surely
+from ..contract import EXP2, Contract
+from . import spread
+from .ball import RULES, Ball
+from .spread import SLACK
+
+
+def size_of(centre: Any) -> Any:
+    """|c| as a new array for a radius: float64, for `SLACK` covers what a wider centre loses by it."""
+    size = np.abs(centre)
+    return size if size.dtype == np.float64 else size.astype(np.float64)
+
+
+def _rounded(contract: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
+    """The ball after `times` roundings of the evaluation and one of the centre.
+
+    Args:
+        radius: before those roundings; it is overwritten.
+        eta: whether a rounding may underflow. A sum never does, unless subnormal results are flushed.
+    """
+    u, limit = contract.roundoff * times, contract.limit
+    out = size_of(centre)
+    largest = out.max(initial=0.0) + (0.0 if radius is None else np.max(radius, initial=0.0))
+    inside = None if largest <= limit else out + (0.0 if radius is None else radius) <= limit
+    out *= (u + contract.centre_roundoff) * (1.0 + SLACK)
+    if radius is not None:
+        radius *= 1.0 + u + SLACK
+        out += radius
+    if eta or contract.flush:
+        out += contract.underflow
+    return Ball(centre, out if inside is None else np.where(inside, out, np.inf), contract)
+
+
+def _is_power_of_two(x: Ball) -> bool:
+    return x.centre.ndim == 0 and x.radius is None and abs(math.frexp(float(x.centre))[0]) == 0.5
+
+
+def _total(a: Any, b: Any) -> Any:
+    """Sum of two radii, None meaning zero; always a new array."""
+    if a is None:
+        return None if b is None else np.array(b)
+    return np.array(a) if b is None else a + b
+
+
+def _add(contract: Contract, a: Ball, b: Ball) -> Ball:
+    return _rounded(contract, a.centre + b.centre, _total(a.radius, b.radius), eta=False)
+
+
+def _subtract(contract: Contract, a: Ball, b: Ball) -> Ball:
+    return _rounded(contract, a.centre - b.centre, _total(a.radius, b.radius), eta=False)
+
+
+def _times_power_of_two(x: Ball, factor: Any) -> Ball:
+    """Times a power of two: exact but for underflow and overflow."""
+    radius = None if x.radius is None else x.radius * abs(factor)
+    centre = x.centre * factor
+    contract = x.contract
+    if factor < 1.0 and not np.min(np.abs(centre), initial=np.inf) >= contract.accumulate.smallest_normal:  # or a NaN
+        radius = contract.underflow if radius is None else radius + contract.underflow
+    if not np.max(np.abs(centre), initial=0.0) <= contract.limit:
+        radius = np.where(np.abs(centre) <= contract.limit, 0.0 if radius is None else radius, np.inf)
+    return Ball(centre, radius, contract)
+
+
+def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
+    if _is_power_of_two(b):
+        return _times_power_of_two(a, b.centre)
+    if _is_power_of_two(a):
+        return _times_power_of_two(b, a.centre)
+    # For all points of the balls, |a b - c_a c_b| <= |c_a| r_b + r_a (|c_b| + r_b).
+    radius = None
+    if b.radius is not None:
+        radius = size_of(a.centre) * b.radius
+    if a.radius is not None:
+        reach = size_of(b.centre)
+        reach = reach + b.radius if b.radius is not None else reach
+        part = a.radius * reach
+        radius = part if radius is None else radius + part
+    return _rounded(contract, a.centre * b.centre, radius)
+
+
+def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
+    if _is_power_of_two(b):
+        return _times_power_of_two(a, 1.0 / b.centre)
+    quotient = a.centre / b.centre
+    # Dividing may be done by multiplying with the rounded reciprocal: two roundings. That of a constant is the same in
+    # every sample.
+    constant = b.radius is None and b.centre.ndim == 0
+    times = 1.0 if constant and not contract.rounds_constants else 2.0
+    if b.radius is None:
+        radius = None if a.radius is None else a.radius / size_of(b.centre)
+        return _rounded(contract, quotient, radius, times)
+    # With q = c_a / c_b, |a / b - q| = |(a - c_a) - q (b - c_b)| / |b|; a divisor that may be zero leaves no bound.
+    reach = size_of(b.centre) - b.radius
+    distance = size_of(quotient) * b.radius if a.radius is None else a.radius + size_of(quotient) * b.radius
+    return _rounded(contract, quotient, np.where(reach > 0, distance / reach, np.inf), times)
+
+
+def _square(contract: Contract, a: Ball) -> Ball:
+    radius = None if a.radius is None else a.radius * (2.0 * size_of(a.centre) + a.radius)
+    return _rounded(contract, np.square(a.centre), radius)
+
+
+def _function(name: str, value: Callable[[Any], Any], reach: spread.Spread) -> Callable[..., Ball]:
+    """An elementary function whose results reach so far over a ball."""
+
+    def rule(contract: Contract, a: Ball) -> Ball:
+        return _evaluated(contract, name, a, value(a.centre), reach)
+
+    return rule
+
+
+def _evaluated(contract: Contract, name: str, a: Ball, y: Any, reach: spread.Spread) -> Ball:
+    radius = None if a.radius is None else np.array(reach(a.centre, a.radius, y), dtype=np.float64)
+    return _rounded(contract, y, radius, times=2.0 * contract.functions[name])
+
+
+def _sqrt(contract: Contract, a: Ball) -> Ball:
+    reach = spread.of_sqrt if a.nonnegative else spread.of_sqrt_through_zero
+    return _evaluated(contract, "sqrt", a, np.sqrt(a.centre), reach)
+
+
+def _exp(contract: Contract, a: Ball) -> Ball:
+    if EXP2 in contract.algorithms:
+        # 2^(x log2 e): the factor and the product are rounded, and so the exponent is off by 2u |x| before the power.
+        a = _rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
+    return _evaluated(contract, "exp", a, np.exp(a.centre), spread.of_exp)
+
+
+def _sigmoid(contract: Contract, a: Ball) -> Ball:
+    decay = np.exp(-np.abs(a.centre))
+    y = np.where(a.centre < 0, decay, 1.0) / (1.0 + decay)
+    out = _evaluated(contract, "sigmoid", a, np.where(np.isnan(a.centre), a.centre, y), spread.of_sigmoid)
+    # Where exp(−x) overflows, 1 / (1 + exp(−x)) is 0 for a result below 1 / max.
+    radius = out.radii()
+    return Ball(out.centre, np.where(y <= 2.0 / contract.accumulate.max, np.maximum(radius, y), radius), contract)
+
+
+def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
+    y = np.power(a.centre, exponent)
+    radius = None
+    if a.radius is not None:
+        radius = np.asarray(spread.of_power(a.centre, a.radius, exponent), dtype=np.float64)
+    times = 2.0 * contract.functions["power"]
+    if exponent == int(exponent):
+        # An integer power may be made of n - 1 products, and the reciprocal of those.
+        times = max(times, abs(exponent) - (exponent > 0))
+    if not contract.holds(exponent):  # An evaluation rounds it, which makes x^d more, with |d| <= u |exponent|.
+        growth = np.expm1(np.abs(np.log(a.centre)) * (abs(exponent) * contract.accumulate.unit_roundoff))
+        extra = np.where(np.isfinite(growth), size_of(y) * growth, 0.0)
+        radius = extra if radius is None else radius * (1.0 + growth) + extra
+    return _rounded(contract, y, radius, times=times)
+
+
+def _extreme(choose: Any) -> Callable[..., Ball]:
+    def rule(contract: Contract, a: Ball, b: Ball) -> Ball:
+        exact = a.radius is None and b.radius is None
+        return Ball(choose(a.centre, b.centre), None if exact else np.maximum(_radius(a), _radius(b)), contract)
+
+    return rule
+
+
+def _where(contract: Contract, a: Ball, b: Ball, condition: Any, share: Any) -> Ball:
+    exact = a.radius is None and b.radius is None
+    chosen = possibly(condition)
+    centre = np.where(chosen, a.centre, b.centre)
+    radius = None if exact else np.where(chosen, _radius(a), _radius(b))
+    if not isinstance(condition, Condition):
+        return Ball(centre, radius, contract)
+    # Where the condition is open, an evaluation may have chosen either.
+    either = chosen & ~surely(condition)
+    middle, reach = spread.hull(a.centre, _radius(a), b.centre, _radius(b), contract.centre_roundoff)
+    return Ball(np.where(either, middle, centre), np.where(either, reach, 0.0 if exact else radius), contract)
+
+
+def _radius(a: Ball) -> Any:
+    return 0.0 if a.radius is None else a.radius
+
+
+def _attach(contract: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
+    """The given value; unless it is `kept`, an evaluation may compute it again as `b` says."""
+    radius = _radius(a) + (0.0 if kept else _radius(b) + size_of(a.centre - b.centre))
+    return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
+
+
+def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
+    centre = np.sum(a.centre, axis=axes, keepdims=True)
+    summands = a.centre.size // max(centre.size, 1)
+    if summands <= 1:
+        return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
+    # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
+    growth = (summands - 1) * (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
+    size = np.sum(size_of(a.centre), axis=axes, keepdims=True)
+    radius = size * growth
+    if contract.flush:
+        radius = radius + (summands - 1) * contract.underflow
+    if a.radius is not None:
+        given = np.sum(a.radii(), axis=axes, keepdims=True)
+        size = size + given
+        radius = radius + given * (1.0 + growth + summands * SLACK)
+    if not np.max(size, initial=0.0) <= contract.limit:
+        radius = np.where(size <= contract.limit, radius, np.inf)
+    return Ball(centre, radius, contract)
+
+
+def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = False) -> Ball:
+    radius = None if a.radius is None else np.max(a.radii(), axis=axes, keepdims=True)
+    return Ball(np.max(a.centre, axis=axes, keepdims=True), radius, contract)
+
+
+def _store(contract: Contract, a: Ball) -> Ball:
+    fmt = contract.stores
+    if fmt == contract.accumulate:
+        return a
+    added = fmt.unit_roundoff * (np.abs(a.centre) + a.radii()) + fmt.eta
+    return Ball(a.centre, a.radii() + added, contract)
+
+
+def _moved(move: Callable[..., Any]) -> Callable[..., Ball]:
+    """A structural primitive: centres and radii move alike, exactly."""
+
+    def rule(contract: Contract, a: Ball, **params: Any) -> Ball:
+        radius = None if a.radius is None else move(a.radii(), **params)
+        return Ball(move(a.centre, **params), radius, contract)
+
+    return rule
+
+
+def _concatenate(contract: Contract, *balls: Ball, axis: int) -> Ball:
+    centre = np.concatenate([b.centre for b in balls], axis=axis)
+    if all(b.radius is None for b in balls):
+        return Ball(centre, None, contract)
+    return Ball(centre, np.concatenate([b.radii() for b in balls], axis=axis), contract)
+
+
+def _scatter_add(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...]) -> Ball:
+    centre = np.zeros(shape, dtype=a.centre.dtype)
+    np.add.at(centre, index, a.centre)
+    hits = np.zeros(shape)
+    np.add.at(hits, index, 1.0)
+    most = float(hits.max(initial=0.0))
+    if most <= 1 and a.radius is None:
+        return Ball(centre, None, contract)
+    given, size = np.zeros(shape), np.zeros(shape)
+    np.add.at(given, index, a.radii())
+    np.add.at(size, index, np.abs(a.centre).astype(np.float64))
+    # Elements that go to one place are added up there, in any order: the bound is that of `_sum_over` for each place.
+    additions = np.maximum(hits - 1.0, 0.0)
+    lost = additions * contract.underflow if contract.flush else 0.0
+    growth = additions * (contract.roundoff + contract.centre_roundoff)
+    return Ball(centre, given * (1.0 + SLACK) + growth * (size + given) + lost, contract)
+
+
+_TABLE: dict[str, Callable[..., Ball]] = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "negative": lambda contract, a: Ball(-a.centre, a.radius, contract),
+    "absolute": lambda contract, a: Ball(np.abs(a.centre), a.radius, contract),
+    "square": _square,
+    "sqrt": _sqrt,
+    "exp": _exp,
+    "expm1": _function("expm1", np.expm1, spread.of_expm1),
+    "log": _function("log", np.log, spread.of_log),
+    "log1p": _function("log1p", np.log1p, spread.of_log1p),
+    "tanh": _function("tanh", np.tanh, spread.of_tanh),
+    "sigmoid": _sigmoid,
+    "power": _power,
+    "maximum": _extreme(np.maximum),
+    "minimum": _extreme(np.minimum),
+    "where": _where,
+    "attach": _attach,
+    "sum": _sum_over,
+    "max": _max,
+    "store": _store,
+    "reshape": _moved(lambda x, shape: np.reshape(x, shape)),
+    "transpose": _moved(lambda x, axes: np.transpose(x, axes)),
+    "broadcast": _moved(lambda x, shape: np.broadcast_to(x, shape)),
+    "getitem": _moved(lambda x, index: x[index]),
+    "scatter": _scatter_add,
+    "concatenate": _concatenate,
+}
+
+RULES.update(_TABLE)

@@ -1,0 +1,67 @@
+"""Algorithms of a formula: other texts that are equal in exact arithmetic and round differently.
+
+What an implementation may return is bounded by the largest error over a formula's algorithms. Those without a name
+always count. One with a name counts only where a declaration allows that name (`Promises.algorithms`): it is what good
+implementations do, but its error is larger somewhere, so an op that does not use it is judged more sharply without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, TypeVar
+
+Formula = Callable[..., Any]
+_F = TypeVar("_F", bound=Formula)
+
+
+class Inapplicable(Exception):
+    """Raised by an algorithm that says nothing new of the arguments that it is called with."""
+
+
+class Algorithm(NamedTuple):
+    """A formula's other text, and its name, "" where it has none."""
+
+    formula: Formula
+    name: str
+
+
+def algorithm_of(formula: Formula, name: str = "") -> Callable[[Formula], Formula]:
+    """Declare another algorithm for a formula: equal in exact arithmetic, evaluated in another order.
+
+    An algorithm that says nothing new of the arguments that it is called with raises `Inapplicable`.
+    """
+
+    def declare(algorithm: Formula) -> Formula:
+        formula.algorithms = (*declared(formula), Algorithm(algorithm, name))  # type: ignore[attr-defined]
+        return algorithm
+
+    return declare
+
+
+def also(name: str = "", **changes: Any) -> Callable[[_F], _F]:
+    """Declare a formula with other values of its keyword-only parameters as another algorithm of it.
+
+    Those parameters are no arguments of the op, so the formula's signature hides them.
+    """
+
+    def declare(formula: _F) -> _F:
+        signature = inspect.signature(formula)
+        own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+        shown: Any = formula
+        shown.__signature__ = signature.replace(parameters=own)
+        algorithm_of(formula, name)(functools.partial(formula, **changes))
+        return formula
+
+    return declare
+
+
+def declared(formula: Formula) -> tuple[Algorithm, ...]:
+    """All other algorithms of a formula."""
+    return getattr(formula, "algorithms", ())
+
+
+def algorithms(formula: Formula, allowed: Collection[str] = ()) -> tuple[Formula, ...]:
+    """The other algorithms of a formula that count where those names are allowed."""
+    return tuple(each.formula for each in declared(formula) if not each.name or each.name in allowed)

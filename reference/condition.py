@@ -1,0 +1,110 @@
+"""A truth value per element that rounding may leave open.
+
+What this is for. A formula compares computed values and chooses by what it finds: `np.where(x > 0, x, 0.0)`. Where the
+operands of the comparison lie within each other's error, one evaluation goes one way and another goes the other, and
+both are right. So a comparison has three outcomes, and what follows from it must hold for whichever it was. At a kink
+the same third outcome says that any slope between the two one-sided ones will do.
+
+What is hard here. Formulas treat conditions as NumPy arrays: they index, reshape, combine and count them. So a
+`Condition` is one, of the codes FALSE, TRUE and EITHER, and NumPy's structural functions work on it as they are.
+Logic follows Kleene's tables (S. C. Kleene, Introduction to Metamathematics, 1952, section 64). As a number, EITHER is
+anything from 0 to 1. A comparison that leaves nothing open gives an ordinary array of booleans, so formulas without
+open conditions never meet this page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .missing import NoReadingError
+
+FALSE, TRUE, EITHER = 0, 1, 2
+
+#: Functions that move elements and leave each as it is.
+_STRUCTURAL = frozenset(
+    {np.reshape, np.ravel, np.transpose, np.broadcast_to, np.moveaxis, np.swapaxes, np.expand_dims, np.squeeze}
+    | {np.concatenate, np.stack, np.take, np.take_along_axis, np.shape, np.ndim, np.size, np.diagonal}
+)
+
+
+class Condition(np.ndarray[Any, Any]):
+    """Codes FALSE, TRUE and EITHER; `reading` is an array of the reading that compared."""
+
+    reading: Any
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.reading = getattr(source, "reading", None)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(not isinstance(x, (np.ndarray, bool, int, float, np.generic)) for x in inputs):
+            return NotImplemented  # An array of a reading is among them, and knows what to do.
+        if method == "__call__" and ufunc in _LOGIC:
+            every, some = _LOGIC[ufunc](*map(_extremes, inputs))
+            return condition(every, some, self.reading)
+        if method == "reduce" and ufunc in _OVER_ALL:
+            every, some = (_OVER_ALL[ufunc](part, axis=kwargs.get("axis")) for part in _extremes(self))
+            return condition(every, some, self.reading)
+        return getattr(ufunc, method)(*(_as_number(x) for x in inputs), **kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if any(not issubclass(kind, np.ndarray) for kind in types):
+            return NotImplemented
+        if func in _STRUCTURAL:
+            return super().__array_function__(func, types, args, kwargs)
+        if func is np.where:
+            open_, a, b = args
+            return func(open_, self.reading.lift(a), b)
+        return func(*(_as_number(x) for x in args), **kwargs)
+
+    def __bool__(self) -> bool:
+        if self.size == 1 and self.item() == EITHER:
+            raise NoReadingError("a branch of the formula hangs on a comparison that rounding decides; use numpy.where")
+        return bool(self.view(np.ndarray))
+
+    def astype(self, *args: Any, **kwargs: Any) -> Any:
+        """The condition itself, which is a number where a number is wanted."""
+        return self
+
+
+def condition(surely: Any, possibly: Any, reading: Any) -> Any:
+    """What is known of a condition: an array of booleans if nothing is open, else a `Condition`.
+
+    Args:
+        surely, possibly: where it holds whatever the evaluation, and where it may hold.
+        reading: an array of the reading.
+    """
+    if np.array_equal(surely, possibly):
+        return surely
+    found = np.where(surely, TRUE, np.where(possibly, EITHER, FALSE)).astype(np.uint8).view(Condition)
+    found.reading = reading
+    return found
+
+
+def surely(found: Any) -> Any:
+    """Where a condition holds whatever the evaluation."""
+    return found.view(np.ndarray) == TRUE if isinstance(found, Condition) else np.asarray(found, dtype=bool)
+
+
+def possibly(found: Any) -> Any:
+    """Where a condition may hold."""
+    return found.view(np.ndarray) != FALSE if isinstance(found, Condition) else np.asarray(found, dtype=bool)
+
+
+def _extremes(found: Any) -> tuple[Any, Any]:
+    return surely(found), possibly(found)
+
+
+def _as_number(value: Any) -> Any:
+    return value.reading.lift(value) if isinstance(value, Condition) else value
+
+
+_Both = tuple[Any, Any]
+_LOGIC: dict[np.ufunc, Callable[..., _Both]] = {
+    **dict.fromkeys((np.logical_and, np.bitwise_and), lambda a, b: tuple(x & y for x, y in zip(a, b, strict=True))),
+    **dict.fromkeys((np.logical_or, np.bitwise_or), lambda a, b: tuple(x | y for x, y in zip(a, b, strict=True))),
+    **dict.fromkeys((np.logical_not, np.invert), lambda a: tuple(~x for x in reversed(a))),
+}
+_OVER_ALL: dict[np.ufunc, Callable[..., Any]] = {np.logical_and: np.all, np.logical_or: np.any}
