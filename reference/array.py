@@ -207,8 +207,10 @@ def sigmoid(x: Any) -> Any:
     return bind("sigmoid", (x,), {}) if isinstance(x, Array) else 1.0 / (1.0 + np.exp(-np.asarray(x)))
 
 
-def amax(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+def amax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """The largest elements, as `numpy.max`; elements that are equal share the slope evenly, as in `torch.amax`."""
+    if not isinstance(x, Array):
+        return np.max(x, axis=axis, keepdims=keepdims)
     return _largest(x, axis, keepdims, shared=True)
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ...reference.array import Array
+from ...reference.array import Array, amax, constant, sigmoid
+from ...reference.softmax import log_softmax, softmax
 
 Rule = Callable[..., Any]
 aten = torch.ops.aten
@@ -135,15 +136,58 @@ def _power(x: Any, exponent: Any) -> Any:
     return np.square(x) if exponent == 2 else np.power(x, exponent)
 
 
-def _logistic(x: Any) -> Any:
-    # The exponential is taken of minus the magnitude, which overflows for no argument.
-    decay = np.exp(np.where(x < 0, x, -x))
-    return np.where(x < 0, decay, 1.0) / (1.0 + decay)
+# Of a forward in torch's words the slope at a kink is the one that torch takes there, and no other.
+
+
+def _relu(x: Any) -> Any:
+    return np.where(x <= 0, 0.0, x)
+
+
+def _absolute(x: Any) -> Any:
+    return np.where(x == 0, 0.0, np.absolute(x))
 
 
 def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
-    x = x if least is None else np.maximum(x, least)
-    return x if most is None else np.minimum(x, most)
+    x = x if least is None else np.where(x < least, least, x)
+    return x if most is None else np.where(x > most, most, x)
+
+
+def _between(x: Any, least: float = -1.0, most: float = 1.0) -> Any:
+    """hardtanh: as a clamp, but with slope 0 at the ends."""
+    return np.where(x <= least, least, np.where(x >= most, most, x))
+
+
+def _shared(extreme: np.ufunc) -> Rule:
+    """A maximum or minimum of two whose slope is shared by operands that are equal."""
+    return lambda a, b: np.where(a == b, 0.5 * a + 0.5 * b, extreme(a, b))
+
+
+def _amax(x: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    return amax(x, _axes(dim), keepdim)
+
+
+def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    scaled = x if beta == 1 else x * beta
+    decay = np.exp(np.where(scaled < 0, scaled, -scaled))
+    smooth = np.where(scaled < 0, 0.0, scaled) + np.log1p(decay)
+    return np.where(scaled > threshold, x, smooth if beta == 1 else smooth / beta)
+
+
+def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    # For positive x the exponential is not used, and may overflow.
+    below = np.expm1(np.where(x <= 0, x * input_scale, 0.0)) * (alpha * scale)
+    return np.where(x <= 0, below, x * scale)
+
+
+def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
+    axes = _axes(dim)
+    largest = constant(np.max(x, axis=axes, keepdims=True))
+    total = np.log(np.sum(np.exp(x - largest), axis=axes, keepdims=True)) + largest
+    return total if keepdim else np.squeeze(total, axis=axes)
+
+
+def _softmax_along(formula: Rule) -> Rule:
+    return lambda x, dim, half_to_float=False: formula(x, dim)
 
 
 def _filled_with(value: float) -> Rule:
@@ -191,7 +235,7 @@ RULES: dict[Any, Rule] = {
     aten.zeros.default: _filled_with(0.0),
     aten.scalar_tensor.default: lambda value, **kwargs: np.float64(value),
     aten.neg.default: np.negative,
-    aten.abs.default: np.absolute,
+    aten.abs.default: _absolute,
     aten.exp.default: np.exp,
     aten.expm1.default: np.expm1,
     aten.log.default: np.log,
@@ -200,16 +244,26 @@ RULES: dict[Any, Rule] = {
     aten.rsqrt.default: lambda x: 1.0 / np.sqrt(x),
     aten.reciprocal.default: lambda x: 1.0 / x,
     aten.tanh.default: np.tanh,
-    aten.sigmoid.default: _logistic,
+    aten.sigmoid.default: sigmoid,
+    aten.silu.default: lambda x: x * sigmoid(x),
     aten.square.default: np.square,
     aten.pow.Tensor_Scalar: _power,
-    aten.relu.default: lambda x: np.maximum(x, 0.0),
+    aten.relu.default: _relu,
+    aten.leaky_relu.default: lambda x, slope=0.01: np.where(x > 0, x, x * slope),
+    aten.hardtanh.default: _between,
+    aten.elu.default: _elu,
+    aten.softplus.default: _softplus,
     aten.clamp.default: _clamp,
-    aten.clamp_min.default: np.maximum,
-    aten.clamp_max.default: np.minimum,
-    aten.maximum.default: np.maximum,
-    aten.minimum.default: np.minimum,
-    aten.amax.default: _over_dims(np.max),
+    aten.clamp_min.default: _clamp,
+    aten.clamp_max.default: lambda x, most: _clamp(x, None, most),
+    aten.maximum.default: _shared(np.maximum),
+    aten.minimum.default: _shared(np.minimum),
+    aten.amax.default: _amax,
+    aten.max.default: _amax,
+    aten.amin.default: lambda x, dim=(), keepdim=False: -_amax(-x, dim, keepdim),
+    aten.logsumexp.default: _logsumexp,
+    aten._softmax.default: _softmax_along(softmax),
+    aten._log_softmax.default: _softmax_along(log_softmax),
     aten.permute.default: lambda x, dims: np.transpose(x, tuple(dims)),
     aten.transpose.int: np.swapaxes,
     aten.t.default: np.transpose,

@@ -23,6 +23,10 @@ U = 2.0**-24
 Formula = Callable[..., Any]
 
 
+def _f32(values: Any) -> Any:
+    return np.asarray(values, dtype=np.float32)
+
+
 def _gradient(f: Formula) -> Formula:
     return lambda x, g: vjp(f, [x])[1](g)[0]
 
@@ -47,7 +51,7 @@ def _centred(x: Any) -> Any:
 # ------------------------------------------------------------------------------------------- open conditions
 
 #: Three times this number: NumPy's float32 mean is above it, and another order gives it exactly.
-ROW = np.full(3, np.float32(0.87), dtype=np.float32).astype(np.float64)
+ROW = np.full(3, np.float32(0.87)).astype(np.float64)
 FORMULAS: dict[str, Formula] = {
     "maximum": lambda x: np.maximum(_centred(x), 0.0),
     "minimum": lambda x: np.minimum(_centred(x), 0.0),
@@ -94,8 +98,8 @@ def test_a_step_that_rounding_moves_is_both_of_its_values() -> None:
 def test_relu_of_a_product_that_cancels() -> None:
     """relu(x W + b), where x W is −b but for rounding: value and gradients of either side, and nothing beyond."""
     x, w, b = np.array([[1 / 3, 0.1]]), np.array([[0.3], [-1.0]]), np.array([0.0])
-    x, w = (np.float32(t).astype(np.float64) for t in (x, w))
-    b = -np.float32(x[0] @ w[:, 0]).astype(np.float64).reshape(1)
+    x, w = (_f32(t).astype(np.float64) for t in (x, w))
+    b = -_f32(x[0] @ w[:, 0]).astype(np.float64).reshape(1)
 
     def relu(x: Any) -> Any:
         return np.maximum(x @ w + b, 0.0)
@@ -155,7 +159,7 @@ def test_a_tie_of_three_may_go_to_one_or_to_all() -> None:
 def test_equal_largest_elements_share_the_slope_of_amax() -> None:
     x = [1.0, 2.0, 2.0, 2.0]
     found = _read(_gradient(lambda x: amax(x)), x, 1.0)
-    assert _holds(found, np.float32([0.0, 1 / 3, 1 / 3, 1 / 3])).all()
+    assert _holds(found, _f32([0.0, 1 / 3, 1 / 3, 1 / 3])).all()
     assert not _holds(found, [0.0, 1.0, 0.0, 0.0])[1:].any()
     moved = _read(lambda x, t: jvp(lambda x: amax(x), [x], [t])[1][0], x, [5.0, 1.0, 2.0, 6.0])
     assert _holds(moved, 3.0)
@@ -167,7 +171,7 @@ def test_equal_largest_elements_share_the_slope_of_amax() -> None:
 
 def test_a_root_of_what_may_be_negative_is_not_judged() -> None:
     """√(E[x²] − E[x]²) of a nearly constant row: an evaluation takes the root of a negative number."""
-    x = np.float64([3.0, 3.0001, 2.9999, 3.0])
+    x = np.array([3.0, 3.0001, 2.9999, 3.0])
     found = _read(lambda x: np.sqrt(np.mean(x * x) - np.square(np.mean(x))), x)
     assert np.isinf(found.radii())
     for squares in (np.square, lambda c: c * c, lambda c: np.absolute(c) * np.absolute(c)):
@@ -185,10 +189,10 @@ def test_integer_powers_of_negative_numbers(exponent: int) -> None:
 
     found = _read(formula, x)
     computed = (x - x.mean(-1, keepdims=True, dtype=np.float32)).astype(np.float32)
-    power = np.float32(1.0)
+    power = _f32(1.0)
     for _ in range(abs(exponent)):
-        power = np.float32(power * computed)
-    power = np.float32(1.0) / power if exponent < 0 else power
+        power = _f32(power * computed)
+    power = _f32(1.0) / power if exponent < 0 else power
     assert np.isfinite(found.radii()).all()
     assert _holds(found, power).all()
     wrong = np.abs(power) if exponent % 2 else -power
@@ -206,7 +210,7 @@ def test_arrays_of_constants_are_rounded_as_numbers_are() -> None:
     first, second = np.array([1.15139]), np.array([1.10163])
     x = np.float64(np.random.default_rng(3).standard_normal(2000).astype(np.float32))
     found = _read(lambda x: x * first * second, x)
-    assert _holds(found, (np.float32(x) * np.float32(first)) * np.float32(second)).all()
+    assert _holds(found, (_f32(x) * _f32(first)) * _f32(second)).all()
     assert (found.radii() < 6 * U * np.abs(x)).all()
     assert ball(np.zeros(3), contract("float32")).lift(np.array([0.5, 3.0, -7.0])).radius is None
     assert ball(np.zeros(3), contract("float64")).lift(np.array([0.1, 0.3])).radius is None
@@ -215,7 +219,7 @@ def test_arrays_of_constants_are_rounded_as_numbers_are() -> None:
 def test_constants_below_the_normal_range_move_by_half_of_the_least_number() -> None:
     for value in (1e-41, np.array([1e-41, 1.0])):
         found = _read(lambda x, c=value: x * c, np.full(2, 1e30))
-        assert _holds(found, np.float32(1e30) * np.float32(value)).all()
+        assert _holds(found, _f32(1e30) * _f32(value)).all()
     assert ball(np.zeros(1), contract("float32")).lift(1e-41).radii() == BINARY32.eta
 
 
@@ -238,21 +242,21 @@ def test_a_running_mean_of_two_numbers_is_in_the_accept_set_and_not_in_the_ball(
     mean, which is at most the radius, and rounding keeps the order of numbers.
     """
     rng = np.random.default_rng(9)
-    x = np.float32(rng.standard_normal((20_000, 2)) * 2.0 ** rng.uniform(-3, 3, (20_000, 2)))
-    running = x[:, 0] + (x[:, 1] - x[:, 0]) / np.float32(2)
+    x = _f32(rng.standard_normal((20_000, 2)) * 2.0 ** rng.uniform(-3, 3, (20_000, 2)))
+    running = x[:, 0] + (x[:, 1] - x[:, 0]) / _f32(2)
     found = _read(lambda x: np.mean(x, -1), x)
     assert not _holds(found, running).all()
-    low, high = (np.float32(found.centre + side * found.radii()) for side in (-1, 1))
+    low, high = (_f32(found.centre + side * found.radii()) for side in (-1, 1))
     assert ((low <= running) & (running <= high)).all()
 
 
 def test_the_slope_of_a_sigmoid_may_be_taken_of_its_result() -> None:
     x = np.float64(np.random.default_rng(4).uniform(-20, 20, 5000).astype(np.float32))
     value, slope = _read(sigmoid, x), _read(_gradient(sigmoid), x, np.ones_like(x))
-    y = np.float32(1) / (np.float32(1) + np.exp(-np.float32(x)))
-    decay = np.exp(-np.abs(np.float32(x)))
+    y = _f32(1) / (_f32(1) + np.exp(-_f32(x)))
+    decay = np.exp(-np.abs(_f32(x)))
     assert _holds(value, y).all()
-    assert _holds(slope, y * (np.float32(1) - y)).all()
-    assert _holds(slope, decay / np.square(np.float32(1) + decay)).all()
+    assert _holds(slope, y * (_f32(1) - y)).all()
+    assert _holds(slope, decay / np.square(_f32(1) + decay)).all()
     assert not _holds(slope, y * y).all()
     assert np.median(slope.radii() / slope.centre) < 1e-4
