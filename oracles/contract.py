@@ -46,8 +46,9 @@ class Contract:
         functions: largest error of each elementary function, in ulps.
         flush: whether subnormal operands and results may become zero.
         algorithms: names of further algorithms of elementary functions that an evaluation may use: EXP2.
-        rounds_constants: whether the roundings of constants, and of their reciprocals, count. They are the same in
-            every sample, so what they contribute is no evidence of a bias.
+        systematic: whether errors count that may be the same in every sample: the roundings of constants and of their
+            reciprocals, the side of a comparison that rounding leaves open, the slope at a kink. A reading without them
+            tells what of a bound is no evidence of a bias.
         scaling: how far an evaluation may scale an intermediate on its way (n x − Σx for x − mean, a product in
             another order): so much closer to the formula come overflow, beyond which nothing is judged, and underflow.
         roundings: of an evaluation per operation of the reading. Values and first derivatives are evaluated as the
@@ -61,7 +62,7 @@ class Contract:
     functions: Mapping[str, float] = field(default_factory=lambda: CPU_FUNCTIONS)
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
-    rounds_constants: bool = True
+    systematic: bool = True
     scaling: float = 2.0**12
     roundings: float = 1.0
 

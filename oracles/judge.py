@@ -11,6 +11,7 @@ that the report can tell the exact value. Large samples are never read exactly.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from . import accept, state
 from .contract import Contract, contract
 from .op import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from .paths import Expected, Path, Problem
-from .rounding import Ball, balls
+from .rounding import Ball, balls, balls_with_systematic
 from .state import interrupt
 from .tally import LARGE, Tally
 from .transforms import Word, derivative_order, path_name
@@ -51,6 +52,7 @@ class Judge:
         contract: what an evaluation of the op may do, and so how far its outputs may be off.
         device: where the samples are. arithmetic: the device whose arithmetic the contract allows.
         light: whether this is a short profile, in which the slowest readings and compilers are left out.
+        weighs_bias: whether the tally is told what of every bound may be the same error in every sample.
         tally: what the samples showed so far.
         between: calls other ops, for a check that does so between two calls of the subject; nothing by default.
     """
@@ -65,6 +67,7 @@ class Judge:
         self.subject: Subject = op.subject(subject_name)
         self.compiled = op.is_compiled(subject_name)
         self.arithmetic = arithmetic_of(subject_name, device)
+        self.weighs_bias = False
         self.tally = Tally()
         self.between: Callable[[], None] = lambda: None
 
@@ -145,7 +148,8 @@ class Judge:
     def read(self, expected: Expected) -> tuple[Ball, ...]:
         """The rounding reading of what is expected."""
         with self.tally.clock("reference"):
-            return tuple(balls(expected.formula, expected.operands, self.contract_of(expected.order)))
+            read = balls_with_systematic if self.weighs_bias else balls
+            return tuple(read(expected.formula, expected.operands, self.contract_of(expected.order)))
 
     # -------------------------------------------------------------------------------------------------- comparing
 
@@ -248,7 +252,8 @@ class Judge:
                 found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
             if not np.all(found.accepted):
                 raise self._violation(expected, index, tensor, found, exact)
-        self.tally.output(found, name, expected.path, lambda at: _worst(tensor, found, exact, name, expected.path, at))
+        worst = functools.partial(_worst, tensor, found, exact, name, expected.path)
+        self.tally.output(found, name, expected.path, worst, ball.systematic)
 
     def require_outputs(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
         """Violation unless the outputs of a path are as many, and shaped, as the formula's."""

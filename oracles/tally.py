@@ -51,6 +51,7 @@ class Tally:
         self._ulps: list[Any] = []
         self._kept = 0
         self._signed: dict[str, list[float]] = {}
+        self._systematic: dict[str, list[float]] = {}
         self._regime_counts: dict[tuple[str, str], list[int]] = {}  # elements judged and not, by regime and part
         self._large_shares: list[float] = []  # of each large sample's elements that were judged
 
@@ -103,12 +104,15 @@ class Tally:
         if steers:
             self.ratio_of_sample = max(self.ratio_of_sample, value)
 
-    def output(self, found: Elements, name: str, path: str, worst: Callable[[tuple[Any, ...]], Worst]) -> None:
+    def output(
+        self, found: Elements, name: str, path: str, worst: Callable[[tuple[Any, ...]], Worst], systematic: Any = None
+    ) -> None:
         """An output was judged and accepted.
 
         Args:
             found: where its elements stand in their accept sets. name: of the output. path: the name of its path.
             worst: (index of an element) -> how the report tells of that element.
+            systematic: how much of each bound may be the same error in every sample, where that is known.
         """
         if not found.judged.size:
             self.judged += 1  # An output without elements has been judged by its shape, so it counts as one.
@@ -121,6 +125,9 @@ class Tally:
         # One mean is kept for each output of a sample, because errors within a sample share their operands. `biases`
         # needs independent numbers.
         self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(found.signed)))
+        if systematic is not None:
+            shares = np.where(found.judged & ~found.special, systematic / found.bound, 0.0)
+            self._systematic.setdefault(f"{path}: {name}", []).append(float(np.mean(np.minimum(shares, 1.0))))
         at = np.unravel_index(int(np.argmax(found.ratio)), found.ratio.shape)
         ratio = float(found.ratio[at])
         self._max_ulp = max(self._max_ulp, float(found.ulp.max()))
@@ -172,10 +179,16 @@ class Tally:
         """Outputs whose mean signed error/bound over the samples is larger than chance allows, and that mean.
 
         Each sample gives one number in [−1, 1]; by Hoeffding's inequality (JASA 58, 1963) the mean of N independent
-        ones with expectation zero exceeds sqrt(2 ln(2/p) / N) with probability at most p = 1e-12.
+        ones with expectation zero exceeds sqrt(2 ln(2/p) / N) with probability at most p = 1e-12. The expectation need
+        not be zero where the contract allows errors that are the same in every sample; where it is known how large
+        those may be, the mean of that is allowed besides.
         """
-        found = {name: (float(np.mean(values)), len(values)) for name, values in self._signed.items()}
-        return {name: mean for name, (mean, n) in found.items() if abs(mean) > math.sqrt(2 * math.log(2e12) / n)}
+        found = {}
+        for name, values in self._signed.items():
+            mean, allowed = float(np.mean(values)), float(np.mean(self._systematic.get(name, [0.0])))
+            if abs(mean) > allowed + math.sqrt(2 * math.log(2e12) / len(values)):
+                found[name] = mean
+        return found
 
     def _regimes(self) -> tuple[tuple[str, int, int], ...]:
         """Elements judged and not judged by regime; of too many regimes, those of which least was judged."""

@@ -16,3 +16,4 @@ every evaluation gives just that, and NaN where one may not, as of ∞ times wha
 from .ball import Ball as Ball
 from .ball import ball as ball
 from .reading import balls as balls
+from .reading import balls_with_systematic as balls_with_systematic

@@ -25,9 +25,10 @@ class Ball(Array):
         special: whether some element, or one that it came from, is not finite.
         nonnegative: whether no evaluation gives a negative element, however far below zero the radius reaches: squares,
             and what is made of them by sums and products.
+        systematic: of a result, how much of every radius may be the same error in every sample; None if nobody asked.
     """
 
-    __slots__ = ("centre", "contract", "nonnegative", "radius", "special")
+    __slots__ = ("centre", "contract", "nonnegative", "radius", "special", "systematic")
 
     def __init__(
         self, centre: Any, radius: Any, contract: Contract, special: bool = False, nonnegative: bool = False
@@ -37,6 +38,7 @@ class Ball(Array):
         self.contract = contract
         self.special = special
         self.nonnegative = nonnegative
+        self.systematic: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,7 +72,8 @@ class Ball(Array):
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
         assert isinstance(other, Ball)
         found = ufunc(self.centre, other.centre)
-        if other is self or (self.radius is None and other.radius is None):
+        exact = self.radius is None and other.radius is None
+        if exact or other is self or not self.contract.systematic:
             return found
         # Where the two balls meet, some evaluation finds one thing and some another. Elements without any error are
         # what they are, and so are infinities and NaNs that every evaluation gives.
@@ -155,7 +158,7 @@ def _constant(value: Any, contract: Contract) -> Ball:
 def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
     """Constants of the formula; those that the format lacks are rounded, once and for all samples."""
     centre = np.asarray(value, dtype=contract.centre_type)
-    radius = contract.rounding_of(centre) if contract.rounds_constants and centre.any() else None
+    radius = contract.rounding_of(centre) if contract.systematic and centre.any() else None
     return Ball(centre, radius, contract, nonnegative=nonnegative)
 
 

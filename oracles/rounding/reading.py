@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,19 @@ def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tupl
             continue
         first = tuple(_hull(a, b) for a, b in zip(first, read, strict=True))
     return first
+
+
+def balls_with_systematic(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
+    """`balls`, each of which knows what of its radius may be the same error in every sample."""
+    read = balls(function, values, contract)
+    without = balls(function, values, replace(contract, systematic=False))
+    for whole, rest in zip(read, without, strict=True):
+        with np.errstate(all="ignore"):
+            # An evaluation without such errors is within the smaller ball; from there to anywhere in the larger one is
+            # at most so far.
+            apart = size_of(whole.centre - rest.centre) + whole.radii() - rest.radii()
+        whole.systematic = np.where(apart > 0, apart, 0.0)
+    return read
 
 
 def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:

@@ -96,7 +96,7 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     # Dividing may be done by multiplying with the rounded reciprocal: two roundings. That of a constant is the same in
     # every sample.
     constant = b.radius is None and b.centre.ndim == 0
-    times = 1.0 if constant and not contract.rounds_constants else 2.0
+    times = 1.0 if constant and not contract.systematic else 2.0
     if b.radius is None:
         radius = None if a.radius is None else a.radius / size_of(b.centre)
         return _rounded(contract, quotient, radius, times)
@@ -177,9 +177,12 @@ def _where(contract: Contract, a: Ball, b: Ball, condition: Any, share: Any) -> 
     radius = None if exact else np.where(chosen, _radius(a), _radius(b))
     if not isinstance(condition, Condition):
         return Ball(centre, radius, contract)
-    # Where the condition is open, an evaluation may have chosen either.
+    # Where the condition is open, an evaluation may have chosen either; without systematic errors, the middle.
     either = chosen & ~surely(condition)
-    middle, reach = spread.hull(a.centre, _radius(a), b.centre, _radius(b), contract.centre_roundoff)
+    if contract.systematic:
+        middle, reach = spread.hull(a.centre, _radius(a), b.centre, _radius(b), contract.centre_roundoff)
+    else:
+        middle, reach = share * a.centre + (1.0 - share) * b.centre, np.maximum(_radius(a), _radius(b))
     return Ball(np.where(either, middle, centre), np.where(either, reach, 0.0 if exact else radius), contract)
 
 

@@ -153,8 +153,10 @@ def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell 
     biases = opened.judge.tally.biases() if verdict.outcome == Outcome.VERIFIED else {}
     if not biases:
         return verdict
-    # A bias is a statement about chance: it counts only if a fresh draw makes it again.
+    # A bias is a statement about chance: it counts only if a fresh draw makes it again, and if it is more than what the
+    # contract allows as the same error in every sample. What that is takes a second reading, made only here.
     fresh = open_cell(cell, light, op, tell)
+    fresh.judge.weighs_bias = True
     _closed(fresh, _Drawn(fresh, replace(settings, seed=settings.seed + _SECOND_DRAW)))
     # The product is positive only where the errors of both draws lean to the same side.
     again = {name: mean for name, mean in fresh.judge.tally.biases().items() if mean * biases.get(name, 0.0) > 0}

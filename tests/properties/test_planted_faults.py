@@ -55,6 +55,12 @@ def test_every_family_has_at_least_five_faults_with_names_of_their_own() -> None
     assert max(Counter((fault.op, fault.name) for fault in EVERY).values()) == 1
 
 
+@st.composite
+def _pairs(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    n = draw(st.sampled_from((100, 500)) if kind == "large" else st.integers(4, 8))
+    return Draft(lambda rng: tuple(torch.from_numpy(rng.standard_normal((2, n))).float()), "benign")
+
+
 def test_a_bias_inside_every_accept_set_is_caught() -> None:
     # Products rounded up, never down: each within one ulp, as the bound allows, and all on one side.
     def upwards(x: Tensor, w: Tensor) -> Tensor:
@@ -62,14 +68,27 @@ def test_a_bias_inside_every_accept_set_is_caught() -> None:
         y = exact.float()
         return torch.where(y.double() < exact, torch.nextafter(y, torch.tensor(torch.inf)), y)
 
-    @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        n = draw(st.sampled_from((100, 500)) if kind == "large" else st.integers(4, 8))
-        return Draft(lambda rng: tuple(torch.from_numpy(rng.standard_normal((2, n))).float()), "benign")
-
     promises = Promises(dtypes=lambda args: (args[0].dtype,))
     subjects: dict[str, Callable[..., Any]] = {"nearest": torch.mul, "faulty": upwards}
-    op = Op("product", lambda x, w: x * w, subjects, samples, ("x", "w"), promises)
+    op = Op("product", lambda x, w: x * w, subjects, _pairs, ("x", "w"), promises)
     for name, code in (("faulty", Code.BIAS), ("nearest", Code.HELD)):
         verdict = run_cell(Cell("product", "FWD", "float32", "cpu", name), Settings("nightly", max_examples=600), op)
+        assert verdict.code == code, verdict.reason
+
+
+def test_what_a_constant_does_to_every_sample_alike_is_no_bias() -> None:
+    # The rounded reciprocal of 255 is too large by nearly half an ulp, and so is every product with it.
+    reciprocal = torch.tensor(1.0 / 255.0, dtype=torch.float32)
+
+    def upwards(x: Tensor, w: Tensor) -> Tensor:
+        exact = x.double() * x.double() / 255.0
+        y = exact.float()
+        above = torch.nextafter(y, torch.tensor(torch.inf))
+        return torch.where(y.double() < exact, torch.nextafter(above, torch.tensor(torch.inf)), above)
+
+    subjects: dict[str, Callable[..., Any]] = {"by reciprocal": lambda x, w: x * x * reciprocal, "faulty": upwards}
+    promises = Promises(dtypes=lambda args: (args[0].dtype,))
+    op = Op("scaled square", lambda x, w: x * x / 255.0, subjects, _pairs, ("x",), promises)
+    for name, code in (("faulty", Code.BIAS), ("by reciprocal", Code.HELD)):
+        verdict = run_cell(Cell(op.name, "FWD", "float32", "cpu", name), Settings("nightly", max_examples=1250), op)
         assert verdict.code == code, verdict.reason
