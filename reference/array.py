@@ -211,7 +211,7 @@ def amax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """The largest elements, as `numpy.max`; elements that are equal share the slope evenly, as in `torch.amax`."""
     if not isinstance(x, Array):
         return np.max(x, axis=axis, keepdims=keepdims)
-    return _largest(x, axis, keepdims, shared=True)
+    return _shared_largest(x, axis, keepdims)
 
 
 def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -222,8 +222,8 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(int(a) % ndim for a in axes))
 
 
-def _reduction(primitive: str) -> Callable[..., Array]:
-    def rule(x: Array, axis: Any = None, keepdims: bool = False, **params: Any) -> Array:
+def _reduction(primitive: str, **params: Any) -> Callable[..., Array]:
+    def rule(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
         # The primitive itself keeps the reduced axes, with length 1. So its result broadcasts against its operand,
         # which is all that its derivatives need; the axes are dropped by a reshape, which is exact in every reading.
         axes = normalize_axes(axis, x.ndim)
@@ -236,7 +236,7 @@ def _reduction(primitive: str) -> Callable[..., Array]:
 
 
 _sum = _reduction("sum")
-_largest = _reduction("max")
+_shared_largest = _reduction("max", shared=True)
 
 
 def _mean(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
@@ -357,7 +357,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     np.power: _constant_power,
     np.where: _where,
     np.sum: _sum,
-    np.max: lambda x, axis=None, keepdims=False: _largest(x, axis, keepdims),
+    np.max: _reduction("max"),
     np.mean: _mean,
     np.var: _var,
     np.reshape: _reshape,

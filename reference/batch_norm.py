@@ -16,9 +16,23 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import also
+from .algorithms import Inapplicable
 from .array import constant
-from .norms import Array, Grads, _input_gradient, _saved_statistics, _wanted, _weighted
+from .norms import (
+    FOLDED,
+    OTHER,
+    SHIFTED,
+    USUAL,
+    Array,
+    Grads,
+    _folded_by_one_scale,
+    _in_other_ways,
+    _input_gradient,
+    _saved_statistics,
+    _shifted_moments,
+    _wanted,
+    _weighted,
+)
 
 
 def _axes(x: Array) -> tuple[int, ...]:
@@ -35,18 +49,27 @@ def _elements(x: Array) -> int:
     return int(np.prod([shape[i] for i in _axes(x)], dtype=np.int64))
 
 
-def _batch(input: Array, eps: float) -> tuple[Array, Array, Array]:
+def _batch(input: Array, eps: float, way: str) -> tuple[Array, Array, Array]:
     """(μ, 1/√(σ² + ε), Σ(x − μ)²) per channel."""
     axes, count = _axes(input), _elements(input)
+    if way == SHIFTED:
+        _, mean, invstd = _shifted_moments(input, axes, eps)
+        channels = np.shape(input)[1]
+        mean, invstd = np.reshape(mean, (channels,)), np.reshape(invstd, (channels,))
+        return mean, invstd, np.sum(np.square(input - _spread(mean, input)), axis=axes)
     mean = np.sum(input, axis=axes) / count if count != 1 else np.sum(input, axis=axes)
     total = np.sum(np.square(input - _spread(mean, input)), axis=axes)
     return mean, 1.0 / np.sqrt((total / count if count != 1 else total) + eps), total
 
 
-def _updated(running: Array | None, value: Array, momentum: float) -> Array | None:
+def _updated(running: Array | None, value: Array, momentum: float, way: str) -> Array | None:
     # `constant`, because torch updates running statistics outside the graph: no gradient flows into them from the
     # batch.
-    return None if running is None else (1.0 - momentum) * running + momentum * constant(value)
+    if running is None:
+        return None
+    if way == OTHER:
+        return running + momentum * (constant(value) - running)
+    return (1.0 - momentum) * running + momentum * constant(value)
 
 
 def _empty(like: Array) -> Array:
@@ -58,51 +81,76 @@ def _affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
     return _weighted(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
 
 
-@also(folded=True)
+@_in_other_ways
 def native_batch_norm(
     input: Array, weight: Array | None, bias: Array | None, running_mean: Array | None, running_var: Array | None,
-    training: bool, momentum: float, eps: float, *, folded: bool = False,
+    training: bool, momentum: float, eps: float, *, way: str = USUAL,
 ) -> tuple[Array, Array, Array, Array | None, Array | None]:  # fmt: skip
     """(out, μ, 1/√(σ² + ε)) and the new running statistics; the saved ones are empty without `training`.
 
     Args:
         input, weight, bias, running_mean, running_var, training, momentum, eps: as in `batch_norm`, in another order.
-        folded: whether constant statistics and parameters become one factor and one term per channel.
+        way: how it is evaluated. OTHER: constant statistics and parameters become one factor and one term per channel,
+            so do those of a channel of one element, and running statistics move as r + m (x − r).
     """
-    if not training:
-        assert running_mean is not None
-        assert running_var is not None
-        scale = 1.0 / np.sqrt(running_var + eps)
-        if folded:
-            out = _with_constant_statistics(input, weight, bias, running_mean, scale)
-        else:
-            out = _affine((input - _spread(running_mean, input)) * _spread(scale, input), weight, bias)
-        return out, _empty(input), _empty(input), running_mean, running_var
-    mean, invstd, total = _batch(input, eps)
-    out = _affine((input - _spread(mean, input)) * _spread(invstd, input), weight, bias)
     count = _elements(input)
+    if not training:
+        return _with_running_statistics(input, weight, bias, running_mean, running_var, eps, way)
+    # In a channel of one element x − μ is exactly zero, but not its folded form: there it is judged on the scale of
+    # what cancels.
+    folded = way == OTHER and count == 1
+    if way == OTHER and not folded and running_mean is None and running_var is None:
+        raise Inapplicable
+    mean, invstd, total = _batch(input, eps, way)
+    if folded:
+        out = _folded_channels(input, weight, bias, mean, invstd)
+    elif way == FOLDED:
+        w, b = (None if t is None else _spread(t, input) for t in (weight, bias))
+        out = _folded_by_one_scale(input, _spread(mean, input), _spread(invstd, input), w, b)
+    else:
+        out = _affine((input - _spread(mean, input)) * _spread(invstd, input), weight, bias)
     # A batch of no elements has no statistics, and its NaNs would stay in the running ones for good.
     if count == 0:
         return out, mean, invstd, running_mean, running_var
     # The unbiased variance, as torch: the batch is a sample, and the running variance estimates that of all inputs.
     variance = total / (count - 1)
-    return out, mean, invstd, _updated(running_mean, mean, momentum), _updated(running_var, variance, momentum)
+    moved = (_updated(running, new, momentum, way) for running, new in ((running_mean, mean), (running_var, variance)))
+    return out, mean, invstd, *moved
 
 
-def _with_constant_statistics(
-    input: Array, weight: Array | None, bias: Array | None, mean: Array, scale: Array
-) -> Array:
+def _with_running_statistics(
+    input: Array, weight: Array | None, bias: Array | None, running_mean: Array | None, running_var: Array | None,
+    eps: float, way: str,
+) -> tuple[Array, Array, Array, Array | None, Array | None]:  # fmt: skip
+    """`native_batch_norm` without training.
+
+    Args:
+        input, weight, bias, running_mean, running_var, eps, way: as there.
+    """
+    assert running_mean is not None
+    assert running_var is not None
+    if way in (FOLDED, SHIFTED):
+        raise Inapplicable
+    scale = 1.0 / np.sqrt(running_var + eps)
+    if way == OTHER:
+        out = _folded_channels(input, weight, bias, running_mean, scale)
+    else:
+        out = _affine((input - _spread(running_mean, input)) * _spread(scale, input), weight, bias)
+    return out, _empty(input), _empty(input), running_mean, running_var
+
+
+def _folded_channels(input: Array, weight: Array | None, bias: Array | None, mean: Array, scale: Array) -> Array:
     """x a + (b − μ a) with a = w/√(σ² + ε): one multiplication and one addition per element."""
     scale = scale if weight is None else scale * weight
     shift = -(mean * scale) if bias is None else bias - mean * scale
     return input * _spread(scale, input) + _spread(shift, input)
 
 
-@also(folded=True)
+@_in_other_ways
 def batch_norm(
     input: Array, running_mean: Array | None, running_var: Array | None, weight: Array | None = None,
     bias: Array | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
-    *, folded: bool = False,
+    *, way: str = USUAL,
 ) -> tuple[Array, Array | None, Array | None]:  # fmt: skip
     """out = (x − μ) / √(σ² + ε) · w + b per channel, and the new running statistics.
 
@@ -112,18 +160,18 @@ def batch_norm(
         weight, bias: (C,) or None.
         training: whether μ and σ² are those of the batch; else they are the running ones.
         momentum: the weight of this batch in the new running statistics.
-        eps: ε. folded: see `native_batch_norm`.
+        eps: ε. way: see `native_batch_norm`.
     """
     given = (input, weight, bias, running_mean, running_var, training, momentum, eps)
-    out, _, _, *running = native_batch_norm(*given, folded=folded)
+    out, _, _, *running = native_batch_norm(*given, way=way)
     return (out, *running)
 
 
-@also(folded=True)
+@_in_other_ways
 def sync_batch_norm(
     input: Array, running_mean: Array | None, running_var: Array | None, weight: Array | None = None,
     bias: Array | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5, comm: Any = None,
-    *, folded: bool = False,
+    *, way: str = USUAL,
 ) -> tuple[Array, Array | None, Array | None]:  # fmt: skip
     """`batch_norm` of the whole batch, whichever rank holds which part of it.
 
@@ -131,60 +179,62 @@ def sync_batch_norm(
         input: (N, C, ...), the parts of all ranks one after the other; the other arguments as in `batch_norm`.
         comm: not used: who computes does not change what is true.
     """
-    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, folded=folded)
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, way=way)
 
 
-@also(folded=True)
+@_in_other_ways
 def native_batch_norm_legit(
     input: Array, weight: Array | None, bias: Array | None, running_mean: Array, running_var: Array,
-    training: bool, momentum: float, eps: float, *, folded: bool = False,
+    training: bool, momentum: float, eps: float, *, way: str = USUAL,
 ) -> tuple[Array, Array, Array, Array | None, Array | None]:  # fmt: skip
     """As `native_batch_norm`.
 
     Args:
-        input, weight, bias, running_mean, running_var, training, momentum, eps, folded: as in `native_batch_norm`.
+        input, weight, bias, running_mean, running_var, training, momentum, eps, way: as in `native_batch_norm`.
     """
-    return native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, folded=folded)
+    return native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, way=way)
 
 
+@_in_other_ways
 def native_batch_norm_legit_no_stats(
-    input: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float
-) -> tuple[Array, Array, Array]:
+    input: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float,
+    *, way: str = USUAL,
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """As `native_batch_norm`, without running statistics.
 
     Args:
-        input, weight, bias, training, momentum, eps: as in `native_batch_norm`.
+        input, weight, bias, training, momentum, eps, way: as in `native_batch_norm`.
     """
-    return native_batch_norm(input, weight, bias, None, None, training, momentum, eps)[:3]
+    return native_batch_norm(input, weight, bias, None, None, training, momentum, eps, way=way)[:3]
 
 
-@also(folded=True)
+@_in_other_ways
 def cudnn_batch_norm(
     input: Array, weight: Array, bias: Array | None, running_mean: Array | None, running_var: Array | None,
-    training: bool, exponential_average_factor: float, epsilon: float, *, folded: bool = False,
+    training: bool, exponential_average_factor: float, epsilon: float, *, way: str = USUAL,
 ) -> tuple[Array | None, ...]:  # fmt: skip
     """As `native_batch_norm`; the fourth output is bytes, of no value.
 
     Args:
-        input, ..., folded: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
+        input, ..., way: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
     """
     given = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
-    out, mean, invstd, *running = native_batch_norm(*given, folded=folded)
+    out, mean, invstd, *running = native_batch_norm(*given, way=way)
     return (out, mean, invstd, None, *running)
 
 
-@also(folded=True)
+@_in_other_ways
 def miopen_batch_norm(
     input: Array, weight: Array, bias: Array | None, running_mean: Array | None, running_var: Array | None,
-    training: bool, exponential_average_factor: float, epsilon: float, *, folded: bool = False,
+    training: bool, exponential_average_factor: float, epsilon: float, *, way: str = USUAL,
 ) -> tuple[Array, Array, Array, Array | None, Array | None]:  # fmt: skip
     """As `native_batch_norm`.
 
     Args:
-        input, ..., folded: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
+        input, ..., way: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
     """
     given = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
-    return native_batch_norm(*given, folded=folded)
+    return native_batch_norm(*given, way=way)
 
 
 def native_batch_norm_backward(

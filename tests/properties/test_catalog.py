@@ -31,7 +31,7 @@ PUBLIC_OPS = {*(n for n, v in vars(opassay.impl).items() if inspect.isfunction(v
 
 def _formulas() -> set[str]:
     names: set[str] = set()
-    skipped = {"array", "derivative", "exact", "formats", "missing"}
+    skipped = {"algorithms", "array", "condition", "derivative", "exact", "formats", "missing"}
     for info in pkgutil.iter_modules(opassay.reference.__path__):
         if info.name not in skipped:
             module = importlib.import_module(f"opassay.reference.{info.name}")
