@@ -1,6 +1,7 @@
 """The contract of an evaluation: what an implementation may do, and so how far its outputs may be off.
 
-That the bound holds every evaluation of a declared algorithm is proven for values and first derivatives. For higher
+That the bound holds every evaluation of a declared algorithm is proven for values and first derivatives, where those
+are evaluated as the formula and its reverse or forward mode read (a sigmoid's slope: from its result). For higher
 orders it rests on a heuristic, `Contract.roundings`: no proof relates the error of a closed form to that of the formula
 after it was differentiated twice.
 """

@@ -294,6 +294,9 @@ class Judge:
             f"({outside.size - np.count_nonzero(found.judged)} not judged)",
             f"format    {dtype_name(tensor.dtype)}, accumulating in {self.contract.accumulate.name}",
         ]
+        roundings = self.contract_of(expected.order).roundings
+        if roundings > 1:
+            lines.append(f"bound     heuristic from second derivatives on: {roundings:g} roundings per operation")
         title = f"{self.op.name} {expected.path}: {name} outside its accept set, {worst.ratio:.4g}x bound"
         element = tuple(int(i) for i in at)
         fault = Fault(expected.word, index, element, worst.exact, float(found.bound[at]))

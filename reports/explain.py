@@ -28,7 +28,9 @@ EXPLANATIONS: dict[Code, Explanation] = {
     Code.VALUE: Explanation(
         "an element outside its accept set",
         "The error of at least one element is larger than any sensible evaluation of the formula in this format"
-        " can make. The bound is derived from the formula and the input; it is not a chosen tolerance.",
+        " can make. The bound is derived from the formula and the input; it is not a chosen tolerance. For values and"
+        " first derivatives it is proven for the declared algorithms; from second derivatives on it takes a heuristic"
+        " number of roundings per operation.",
         "The worst element: its index, both values, and whether the error is a factor (a wrong term), a power of"
         " two (a wrong scale) or grows with the reduction length (an accumulation in too narrow a format).",
     ),
@@ -85,7 +87,7 @@ EXPLANATIONS: dict[Code, Explanation] = {
     Code.BIAS: Explanation(
         "a systematic error below the bound",
         "Every single element is inside its accept set, but the errors do not average out: their mean is far"
-        " from zero for their number.",
+        " from zero for their number, and farther than the rounding of a constant can take all of them alike.",
         "A truncated constant, a one-sided rounding, a statistic divided by n where n - 1 is meant.",
     ),
     Code.OUT_OF_BOUNDS: Explanation(
@@ -180,7 +182,7 @@ EXPLANATIONS: dict[Code, Explanation] = {
     ),
     Code.READING: Explanation(
         "two readings of the formula contradict each other",
-        "The exact value lies outside the proven interval of the certified reading, so the reference cannot be"
+        "The exact value lies outside the ball that the rounding reading puts around it, so the reference cannot be"
         " trusted for this input.",
         "The formula and the rounding rule of the operations it uses; nothing is known about the op.",
     ),

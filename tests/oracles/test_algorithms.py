@@ -6,19 +6,28 @@ Each is evaluated in float32 on data that show its error, and held against the a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from opassay.oracles import accept
-from opassay.oracles.contract import EXP2, contract
+from opassay.oracles.checks.transforms.values import forward
+from opassay.oracles.contract import CPU_FUNCTIONS, EXP2, contract
+from opassay.oracles.op import Promises, Sample
 from opassay.oracles.rounding import balls
+from opassay.properties.engine.plan import load_op
 from opassay.reference.algorithms import algorithm_of, algorithms, declared
 from opassay.reference.batch_norm import batch_norm
 from opassay.reference.formats import BINARY32
 from opassay.reference.norms import FOLDED, SHIFTED, layer_norm, native_layer_norm_backward
 from opassay.reference.softmax import softmax
+
+from .planted_ops import declared as declared_op
+from .planted_ops import scaled, tensor, violation
 
 ONE = np.float32(1.0)
 EPS = np.float32(1e-5)
@@ -195,3 +204,50 @@ def test_softmax_may_use_powers_of_two_by_that_name() -> None:
 def test_softmax_of_the_logarithm_of_its_sum_is_refused() -> None:
     x = _logits() + np.float32(100)
     assert not _accepted(_softmax, [x], _of_log_sum(x), (EXP2,))
+
+
+# ---------------------------------------------------------------------------------------------------- what is declared
+
+
+def _flushed(x: Tensor, w: Tensor) -> Tensor:
+    y = scaled(x, w)
+    return torch.where(y.abs() < torch.finfo(y.dtype).tiny, 0 * y, y)
+
+
+def test_an_op_may_promise_to_flush_what_is_below_the_normal_range() -> None:
+    small = Sample((tensor((1,), (4, 5)) * 2.0**-100, tensor((2,), (5,)) * 2.0**-30))
+    flushing = declared_op(_flushed, promises=Promises(lambda args: (args[0].dtype,), flush=True))
+    assert violation(forward, declared_op(_flushed), small) is not None
+    assert violation(forward, flushing, small) is None
+    halved = declared_op(lambda x, w: scaled(x, w) / 2, promises=flushing.promises)
+    assert violation(forward, halved, Sample((tensor((1,), (4, 5)), tensor((2,), (5,))))) is not None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_op_may_promise_an_algorithm_by_its_name(dtype: str) -> None:
+    """The names that a declaration allows reach the formula's algorithms through every path."""
+
+    def folded(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+        mean = x.mean(-1, keepdim=True)
+        r = 1 / ((x - mean).square().mean(-1, keepdim=True) + eps).sqrt()
+        return x * r - mean * r
+
+    native = load_op("layer_norm")
+    rows = tensor((3,), (3000, 2), dtype) + 30
+    for allowed, refused in ((frozenset[str](), True), (frozenset((FOLDED,)), False)):
+        promises = replace(native.promises, algorithms=allowed)
+        op = replace(native, subjects={"opassay": folded}, promises=promises)
+        given = Sample((rows, (2,), None, None, 1e-5))
+        assert (violation(forward, op, given, dtype) is not None) == refused
+
+
+# ------------------------------------------------------------------------------------------------ torch on this machine
+
+
+def test_the_roots_of_torch_are_within_the_contract() -> None:
+    """Every 64th float32 number from 1 to 4: exponents repeat what two binades show."""
+    x = np.arange(0x3F800000, 0x40800000, 64, dtype=np.uint32).view(np.float32)
+    exact = np.sqrt(x.astype(np.float64))
+    error = np.abs(torch.from_numpy(x).sqrt().numpy() - exact) / 2.0**-23
+    print(f"torch.sqrt: largest error {error.max():.4f} ulp, not nearest {np.mean(error > 0.5):.3%}")
+    assert error.max() <= CPU_FUNCTIONS["sqrt"]
