@@ -93,10 +93,10 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     if _is_power_of_two(b):
         return _times_power_of_two(a, 1.0 / b.centre)
     quotient = a.centre / b.centre
-    # Dividing may be done by multiplying with the rounded reciprocal: two roundings. That of a constant is the same in
-    # every sample.
+    # Dividing may be done by multiplying with the rounded reciprocal: two roundings, of which that of a constant is the
+    # same in every sample. The reciprocal itself, and a power of two times it, is rounded once.
     constant = b.radius is None and b.centre.ndim == 0
-    times = 1.0 if constant and not contract.systematic else 2.0
+    times = 1.0 if _is_power_of_two(a) or (constant and not contract.systematic) else 2.0
     if b.radius is None:
         radius = None if a.radius is None else a.radius / size_of(b.centre)
         return _rounded(contract, quotient, radius, times)
