@@ -26,10 +26,11 @@ EXP2 = "exp2"
 #: correctly rounded, but torch takes roots of contiguous tensors from MKL's vector maths, which documents less than
 #: 1 ulp for its mode of high accuracy. Over all 2^24 float32 numbers from 1 to 4, torch 2.13 on an AMD EPYC rounds 17 %
 #: to another number, the worst by 0.75 ulp; in float64 1.3 % of random ones, by 0.53.
-#: The sigmoid is 1 / (1 + exp(−x)): the exponential, and two roundings of half an ulp.
+#: The sigmoid is 1 / (1 + exp(−x)), which is off by 4u of its value at most: twice u for the exponential, and two
+#: roundings. In ulps that is up to 4; the largest that torch shows on 4 million float32 numbers is 2.43.
 CPU_FUNCTIONS: Mapping[str, float] = {
     "sqrt": 1.0, "exp": 1.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 1.0, "power": 1.0,
-    "sigmoid": 2.0,
+    "sigmoid": 3.0,
 }  # fmt: skip
 CUDA_FUNCTIONS: Mapping[str, float] = {
     "sqrt": 1.5, "exp": 2.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 2.0, "power": 4.0,
