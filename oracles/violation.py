@@ -69,10 +69,10 @@ _OF_THE_SAMPLE = re.compile(r"(in|out)_dims=\([^)]*\)|\d+(\.\d+)?(e[+-]?\d+)?")
 
 def same_failure(first: Violation, other: Violation) -> bool:
     """Whether a simpler sample fails as the first one did: the same promise, path and output, and as grossly."""
-    return _kind(first) == _kind(other) and _magnitude(other) >= _magnitude(first)
+    return _kind_of_failure(first) == _kind_of_failure(other) and _magnitude(other) >= _magnitude(first)
 
 
-def _kind(violation: Violation) -> tuple[object, ...]:
+def _kind_of_failure(violation: Violation) -> tuple[object, ...]:
     output = None if violation.fault is None else violation.fault.output
     return violation.code, _OF_THE_SAMPLE.sub("", violation.path), output
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...reference.algorithms import Inapplicable, algorithms
 from ..contract import Contract
 from .ball import Ball, ball
-from .rules import size_of
+from .rules import magnitude_of
 
 
 def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
@@ -34,7 +34,7 @@ def balls_with_systematic(function: Callable[..., Any], values: Any, contract: C
         with np.errstate(all="ignore"):
             # An evaluation without such errors is within the smaller ball; from there to anywhere in the larger one is
             # at most so far.
-            apart = size_of(whole.centre - rest.centre) + whole.radii() - rest.radii()
+            apart = magnitude_of(whole.centre - rest.centre) + whole.radii() - rest.radii()
         whole.systematic = np.where(apart > 0, apart, 0.0)
     return read
 
@@ -49,5 +49,5 @@ def _hull(a: Ball, b: Ball) -> Ball:
     """A ball around a's centre that holds both."""
     with np.errstate(all="ignore"):
         same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
-        reach = np.where(same, 0.0, size_of(a.centre - b.centre)) + b.radii()
+        reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
     return Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)

@@ -15,7 +15,7 @@ from .ball import RULES, Ball
 from .spread import SLACK
 
 
-def size_of(centre: Any) -> Any:
+def magnitude_of(centre: Any) -> Any:
     """|c| as a new array for a radius: float64, for `SLACK` covers what a wider centre loses by it."""
     size = np.abs(centre)
     return size if size.dtype == np.float64 else size.astype(np.float64)
@@ -29,7 +29,7 @@ def _rounded(contract: Contract, centre: Any, radius: Any, times: float = 1.0, e
         eta: whether a rounding may underflow. A sum never does, unless subnormal results are flushed.
     """
     u, limit = contract.roundoff * times, contract.limit
-    out = size_of(centre)
+    out = magnitude_of(centre)
     largest = out.max(initial=0.0) + (0.0 if radius is None else np.max(radius, initial=0.0))
     inside = None if largest <= limit else out + (0.0 if radius is None else radius) <= limit
     out *= (u + contract.centre_roundoff) * (1.0 + SLACK)
@@ -80,9 +80,9 @@ def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
     # For all points of the balls, |a b - c_a c_b| <= |c_a| r_b + r_a (|c_b| + r_b).
     radius = None
     if b.radius is not None:
-        radius = size_of(a.centre) * b.radius
+        radius = magnitude_of(a.centre) * b.radius
     if a.radius is not None:
-        reach = size_of(b.centre)
+        reach = magnitude_of(b.centre)
         reach = reach + b.radius if b.radius is not None else reach
         part = a.radius * reach
         radius = part if radius is None else radius + part
@@ -98,16 +98,16 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     constant = b.radius is None and b.centre.ndim == 0
     times = 1.0 if _is_power_of_two(a) or (constant and not contract.systematic) else 2.0
     if b.radius is None:
-        radius = None if a.radius is None else a.radius / size_of(b.centre)
+        radius = None if a.radius is None else a.radius / magnitude_of(b.centre)
         return _rounded(contract, quotient, radius, times)
     # With q = c_a / c_b, |a / b - q| = |(a - c_a) - q (b - c_b)| / |b|; a divisor that may be zero leaves no bound.
-    reach = size_of(b.centre) - b.radius
-    distance = size_of(quotient) * b.radius if a.radius is None else a.radius + size_of(quotient) * b.radius
+    reach = magnitude_of(b.centre) - b.radius
+    distance = magnitude_of(quotient) * b.radius if a.radius is None else a.radius + magnitude_of(quotient) * b.radius
     return _rounded(contract, quotient, np.where(reach > 0, distance / reach, np.inf), times)
 
 
 def _square(contract: Contract, a: Ball) -> Ball:
-    radius = None if a.radius is None else a.radius * (2.0 * size_of(a.centre) + a.radius)
+    radius = None if a.radius is None else a.radius * (2.0 * magnitude_of(a.centre) + a.radius)
     return _rounded(contract, np.square(a.centre), radius)
 
 
@@ -157,7 +157,7 @@ def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
         times = max(times, abs(exponent) - (exponent > 0))
     if not contract.holds(exponent):  # An evaluation rounds it, which makes x^d more, with |d| <= u |exponent|.
         growth = np.expm1(np.abs(np.log(a.centre)) * (abs(exponent) * contract.accumulate.unit_roundoff))
-        extra = np.where(np.isfinite(growth), size_of(y) * growth, 0.0)
+        extra = np.where(np.isfinite(growth), magnitude_of(y) * growth, 0.0)
         radius = extra if radius is None else radius * (1.0 + growth) + extra
     return _rounded(contract, y, radius, times=times)
 
@@ -192,7 +192,7 @@ def _radius(a: Ball) -> Any:
 
 def _attach(contract: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
     """The given value; unless it is `kept`, an evaluation may compute it again as `b` says."""
-    radius = _radius(a) + (0.0 if kept else _radius(b) + size_of(a.centre - b.centre))
+    radius = _radius(a) + (0.0 if kept else _radius(b) + magnitude_of(a.centre - b.centre))
     return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
 
 
@@ -203,7 +203,7 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
     # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
     growth = (summands - 1) * (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
-    size = np.sum(size_of(a.centre), axis=axes, keepdims=True)
+    size = np.sum(magnitude_of(a.centre), axis=axes, keepdims=True)
     radius = size * growth
     if contract.flush:
         radius = radius + (summands - 1) * contract.underflow

@@ -57,7 +57,7 @@ def _group_norm(source: Any) -> Callable[..., Built]:
     return build
 
 
-def _batch_norm(source: Any, synchronised: bool = False) -> Callable[..., Built]:
+def _batch_norm_module(source: Any, synchronised: bool = False) -> Callable[..., Built]:
     def build(
         x: Tensor, running_mean: Optional, running_var: Optional, weight: Optional = None, bias: Optional = None,
         training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5, comm: Any = None,
@@ -74,7 +74,7 @@ def _batch_norm(source: Any, synchronised: bool = False) -> Callable[..., Built]
     return build
 
 
-def _along(name: str) -> Callable[[Any], Callable[..., Built]]:
+def _with_dim(name: str) -> Callable[[Any], Callable[..., Built]]:
     def of(source: Any) -> Callable[..., Built]:
         def build(x: Tensor, dim: int, dtype: Any = None) -> Built:
             # The module has no dtype: its user converts the input to a wider one, and the output to a narrower one.
@@ -109,10 +109,10 @@ def _response_norm(source: Any) -> Callable[..., Built]:
 _BUILDERS: dict[str, Callable[[Any], Callable[..., Built]]] = {
     "layer_norm": _layer_norm,
     "group_norm": _group_norm,
-    "batch_norm": _batch_norm,
-    "sync_batch_norm": lambda source: _batch_norm(source, synchronised=True),
-    "softmax": _along("Softmax"),
-    "log_softmax": _along("LogSoftmax"),
+    "batch_norm": _batch_norm_module,
+    "sync_batch_norm": lambda source: _batch_norm_module(source, synchronised=True),
+    "softmax": _with_dim("Softmax"),
+    "log_softmax": _with_dim("LogSoftmax"),
     "log_sigmoid": lambda source: lambda x: Built(source.LogSigmoid(), {}, (x,)),
     "nll_loss": _loss("NLLLoss"),
     "cross_entropy": _loss("CrossEntropyLoss"),

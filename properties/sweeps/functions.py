@@ -41,7 +41,7 @@ class Function:
     contract: str
 
 
-def _named(name: str, centre: Callable[[Wide], Wide] | None = None, exact: Any = None) -> Function:
+def _function_of_torch(name: str, centre: Callable[[Wide], Wide] | None = None, exact: Any = None) -> Function:
     # `torch` is imported when the function is called, because the command line lists these names and never runs torch.
     def computed(arguments: torch.Tensor) -> torch.Tensor:
         import torch
@@ -53,7 +53,7 @@ def _named(name: str, centre: Callable[[Wide], Wide] | None = None, exact: Any =
     return Function(computed, getattr(np, name) if centre is None else centre, exactly, name)
 
 
-def _power(exponent: float) -> Function:
+def _to_the_power(exponent: float) -> Function:
     def computed(base: torch.Tensor) -> torch.Tensor:
         return base.pow(exponent)
 
@@ -88,10 +88,13 @@ def _sigmoid_exactly(number: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Function] = {
-    **{name: _named(name) for name in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "exp2", "log2", "sin", "cos")},
-    "rsqrt": _named("rsqrt", lambda numbers: 1 / np.sqrt(numbers), lambda number: 1 / gmpy2.sqrt(number)),
-    "reciprocal": _named("reciprocal", lambda numbers: 1 / numbers, lambda number: 1 / number),
-    "sigmoid": _named("sigmoid", lambda numbers: 1 / (1 + np.exp(-numbers)), _sigmoid_exactly),
-    "erf": _named("erf", _erf),
-    **{f"power:{exponent}": _power(exponent) for exponent in EXPONENTS},
+    **{
+        name: _function_of_torch(name)
+        for name in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "exp2", "log2", "sin", "cos")
+    },
+    "rsqrt": _function_of_torch("rsqrt", lambda numbers: 1 / np.sqrt(numbers), lambda number: 1 / gmpy2.sqrt(number)),
+    "reciprocal": _function_of_torch("reciprocal", lambda numbers: 1 / numbers, lambda number: 1 / number),
+    "sigmoid": _function_of_torch("sigmoid", lambda numbers: 1 / (1 + np.exp(-numbers)), _sigmoid_exactly),
+    "erf": _function_of_torch("erf", _erf),
+    **{f"power:{exponent}": _to_the_power(exponent) for exponent in EXPONENTS},
 }

@@ -73,7 +73,7 @@ def measure(name: str, dtype: str, shard: int, device: str = "cpu") -> dict[str,
     function, fmt = FUNCTIONS[name], FORMATS[dtype]
     found: Measured | None = None
     for bits in arguments(dtype, shard):
-        found = _joined(found, _part(function, fmt, bits, device))
+        found = _of_both(found, _part(function, fmt, bits, device))
     assert found is not None, "a shard has one part at least"
     if not is_exhaustive(dtype):
         found = _climbed(function, fmt, found, device, np.random.default_rng([shard, 1]))
@@ -103,7 +103,7 @@ def _part(function: Function, fmt: Format, bits: Bits, device: str) -> Measured:
             _worst(function, fmt, bits, given, results, np.where(chosen, errors, -1.0), layout)
             for chosen in (normal, ~normal)
         ]
-        found = _joined(found, Measured(len(bits), int((errors > 0.5).sum()), *worst))
+        found = _of_both(found, Measured(len(bits), int((errors > 0.5).sum()), *worst))
     assert found is not None
     return Measured(len(bits), found.misrounded, found.normal, found.subnormal)
 
@@ -175,7 +175,7 @@ def _argument(values: Wide, index: int) -> float:
     return float(values[index])
 
 
-def _joined(one: Measured | None, other: Measured) -> Measured:
+def _of_both(one: Measured | None, other: Measured) -> Measured:
     if one is None:
         return other
     return Measured(
@@ -192,5 +192,5 @@ def _climbed(function: Function, fmt: Format, found: Measured, device: str, rand
         starts = [np.uint64(int(worst.bits, 16)) for worst in (found.normal, found.subnormal) if worst.bits]
         if not starts:
             return found
-        found = _joined(found, _part(function, fmt, neighbours(np.array(starts), fmt, random, _NEAR), device))
+        found = _of_both(found, _part(function, fmt, neighbours(np.array(starts), fmt, random, _NEAR), device))
     return found

@@ -65,7 +65,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Row:
+class Swept:
     """A sweep in one line of a table.
 
     Attributes:
@@ -93,7 +93,7 @@ class Row:
         return self.promised is not None and self.normal > self.promised
 
 
-def read(path: Path) -> Log:
+def read_log(path: Path) -> Log:
     """A log as it stands; a last line that was cut off is left out.
 
     Raises:
@@ -110,7 +110,7 @@ def read(path: Path) -> Log:
         for line in filter(None, lines[1:-1]):
             shard = json.loads(line)
             log.shards[shard["shard"]] = shard
-        rows([log], {})
+        swept([log], {})
     except (ValueError, KeyError, TypeError) as err:
         raise SweepError(f"{path}: is no log of {_TOOL}, schema {SCHEMA} ({type(err).__name__}: {err})") from None
     return log
@@ -142,7 +142,7 @@ def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
     return ""
 
 
-def rows(logs: Sequence[Log], contract: Mapping[str, float]) -> list[Row]:
+def swept(logs: Sequence[Log], contract: Mapping[str, float]) -> list[Swept]:
     """The table of these logs; those without a shard are left out."""
     return [_row(log, contract) for log in logs if log.shards]
 
@@ -159,14 +159,14 @@ def promised(function: str, dtype: str, contract: Mapping[str, float]) -> float 
     return 0.5 + ulps * 2.0 ** (precision - BINARY32.precision)
 
 
-def _row(log: Log, contract: Mapping[str, float]) -> Row:
+def _row(log: Log, contract: Mapping[str, float]) -> Swept:
     shards = list(log.shards.values())
     inputs = sum(shard["inputs"] for shard in shards)
     worst, below = (
         max((shard[kind] for shard in shards), key=lambda found: float(found["ulps"]))
         for kind in ("normal", "subnormal")
     )
-    return Row(
+    return Swept(
         log.key,
         inputs,
         is_exhaustive(log.key.dtype) and not log.missing,

@@ -99,7 +99,7 @@ def sweep_command(functions: tuple[str, ...], **chosen: Any) -> int:
                 stack.callback(measurer.end)
             _sweep(measurers, keys, folder, chosen["shards"])
     logs = [log for log in _logs([folder, *chosen["others"]]) if log.key in keys]
-    made = sweep_table(tables.rows(logs, first.contract))
+    made = sweep_table(tables.swept(logs, first.contract))
     click.echo("\n".join(made.markdown() if chosen["markdown"] else made.lines()))
     if not logs:
         raise Stop(exit_codes.NOTHING, f"no log of these functions in {folder}")
@@ -179,7 +179,7 @@ def _logs(folders: Sequence[Path]) -> list[tables.Log]:
 
 def _log(path: Path) -> tables.Log:
     try:
-        return tables.read(path)
+        return tables.read_log(path)
     except (tables.SweepError, OSError) as err:
         raise Stop(exit_codes.USAGE, one_line(str(err), 500)) from None
 

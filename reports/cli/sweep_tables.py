@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...properties.sweeps.tables import Row
+from ...properties.sweeps.tables import Swept
 from .gpu import kernel_tables
 
 
@@ -20,7 +20,7 @@ class SweepTable(kernel_tables.Table):
         return kernel_tables.markdown(self)
 
 
-def sweep_table(rows: Sequence[Row]) -> SweepTable:
+def sweep_table(rows: Sequence[Swept]) -> SweepTable:
     """Of every function and dtype the largest error that was seen, and what the contract allows."""
     broken = [row for row in rows if row.broken]
     remarks = [
@@ -37,7 +37,7 @@ def sweep_table(rows: Sequence[Row]) -> SweepTable:
     )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Swept) -> tuple[str, ...]:
     verdict = "too tight" if row.broken else "" if row.promised is None else "holds"
     return (
         row.key.function, row.key.dtype, row.key.device,

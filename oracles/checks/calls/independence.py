@@ -42,14 +42,14 @@ def independent(judge: Judge, sample: Sample) -> None:
     """CALLS: see the module."""
     try:
         with set_aside():
-            _asked(judge, sample)
+            _question_of(judge, sample)
     except Violation as violation:
         # Calls come before it that will never come again: what fails at the thousandth call need not fail at the next.
         violation.once = True
         raise
 
 
-def _asked(judge: Judge, sample: Sample) -> None:
+def _question_of(judge: Judge, sample: Sample) -> None:
     first, second = (held(judge, sample.with_args(args)) for args in (sample.args, sample.slices[0]))
     others = _others(judge, sample)
     for grad in (True, False):

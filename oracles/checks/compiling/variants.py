@@ -147,12 +147,12 @@ def revalued(judge: Judge, sample: Sample, apart: bool) -> list[tuple[str, Args]
             home.append(change)
     label = judge.op.label
     return [
-        (", ".join(f"{label(c.position)}={_said(c.value)}" for c in group), _changed(sample.args, group))
+        (", ".join(f"{label(c.position)}={_told_as(c.value)}" for c in group), _changed(sample.args, group))
         for group in groups
     ]
 
 
-def _said(value: Any) -> str:
+def _told_as(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 

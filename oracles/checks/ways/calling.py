@@ -31,7 +31,7 @@ def called_in_other_ways(judge: Judge, sample: Sample) -> None:
     """WAYS: see the module."""
     _spelt(judge, sample)
     _defaults(judge, sample)
-    _parameters(judge, sample)
+    _as_parameters(judge, sample)
     _modes(judge, sample)
     graphs(judge, sample)
     many_slices(judge, sample)
@@ -112,7 +112,7 @@ def _has_defaults(implementation: Subject, count: int) -> bool:
     return all(p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
 
 
-def _parameters(judge: Judge, sample: Sample) -> None:
+def _as_parameters(judge: Judge, sample: Sample) -> None:
     """Parameters in place of tensors give plain tensors, with the same values and gradients."""
     written = judge.op.written(sample.args)
     problem = Problem(judge.op, sample.args)

@@ -73,17 +73,17 @@ def state_of_module(judge: Judge, sample: Sample) -> None:
     if not isinstance(subject, ModuleSubject):
         return
     _round_trip(judge, subject, sample)
-    if "running_mean" in judge.op.arguments and _named(judge, sample)["running_mean"] is not None:
+    if "running_mean" in judge.op.arguments and _by_names(judge, sample)["running_mean"] is not None:
         _evaluation_keeps(judge, subject, sample)
         _mean_over_all(judge, subject, sample)
 
 
-def _named(judge: Judge, sample: Sample) -> dict[str, Any]:
+def _by_names(judge: Judge, sample: Sample) -> dict[str, Any]:
     return dict(zip(judge.op.arguments, sample.args, strict=True))
 
 
 def _with(judge: Judge, sample: Sample, **changes: Any) -> Sample:
-    return sample.with_args(list((_named(judge, sample) | changes).values()))
+    return sample.with_args(list((_by_names(judge, sample) | changes).values()))
 
 
 def _call(judge: Judge, module: torch.nn.Module, operands: tuple[Any, ...], what: str) -> Tensor:
@@ -128,7 +128,7 @@ def _evaluation_keeps(judge: Judge, subject: ModuleSubject, sample: Sample) -> N
 
 def _mean_over_all(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
     """With momentum None the k-th batch has the weight 1 / k, and the batches are counted."""
-    inputs = [_named(judge, sample)["input"], *(args[judge.op.arguments.index("input")] for args in sample.slices)]
+    inputs = [_by_names(judge, sample)["input"], *(args[judge.op.arguments.index("input")] for args in sample.slices)]
     start = _with(judge, sample, training=True, momentum=None)
     if outputs_of(judge, _with(judge, start, momentum=0.5).args) is None:
         return  # one value per channel, which training refuses

@@ -16,7 +16,7 @@ from .... import impl
 from ....oracles.op import Draft, Op, Ranks, Slices
 from ....oracles.verdict import Code
 from ....oracles.violation import Unsupported
-from ....reference import batch_norm as formulas
+from ....reference.norms import batch_norm as formulas
 from ... import strategies, worlds
 from ...declaring import drawing, refusals
 from ...declaring.arguments import Named, Signature

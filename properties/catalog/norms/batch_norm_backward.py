@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from ....oracles.op import Draft, Op
-from ....reference import batch_norm as formulas
+from ....reference.norms import batch_norm as formulas
 from ... import strategies
 from ...declaring import drawing, laws, refusals
 from ...declaring.arguments import Named, Signature

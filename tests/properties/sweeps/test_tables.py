@@ -31,13 +31,13 @@ def _written(path: Path, log: Log) -> Path:
 
 
 def test_a_log_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    assert tables.read(_written(tmp_path / "log", _log(0, 5))) == _log(0, 5)
+    assert tables.read_log(_written(tmp_path / "log", _log(0, 5))) == _log(0, 5)
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     path = _written(tmp_path / "log", _log(0, 5))
     path.write_text(path.read_text()[:-9])
-    assert tables.read(path) == _log(0)
+    assert tables.read_log(path) == _log(0)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 def test_what_is_no_log_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "log").write_text(content)
     with pytest.raises(SweepError, match="is no log of opassay sweep"):
-        tables.read(tmp_path / "log")
+        tables.read_log(tmp_path / "log")
 
 
 def test_folders_of_one_kind_of_machine_are_joined() -> None:
@@ -64,12 +64,12 @@ def test_logs_of_different_machines_are_not_joined() -> None:
 
 
 def test_a_table_says_whether_all_arguments_were_measured() -> None:
-    part, whole = tables.rows([_log(0), _log(*range(256))], {})
+    part, whole = tables.swept([_log(0), _log(*range(256))], {})
     assert (part.complete, whole.complete) == (False, True)
     assert whole.inputs == 25600
     assert whole.misrounded == 3 / 200
-    assert tables.rows([_log()], {}) == []
-    (drawn,) = tables.rows([_log(*range(64), dtype="float64")], {})
+    assert tables.swept([_log()], {}) == []
+    (drawn,) = tables.swept([_log(*range(64), dtype="float64")], {})
     assert not drawn.complete, "no sweep has every argument of float64"
 
 
@@ -79,11 +79,11 @@ def test_a_table_says_whether_all_arguments_were_measured() -> None:
 def test_a_contract_is_broken_just_above_what_it_allows(dtype: str, allowed: float) -> None:
     contract = {"exp": 0.6}
     for ulps, broken in ((allowed * 1.01, True), (allowed, False), (allowed * 0.99, False)):
-        (row,) = tables.rows([_log(0, dtype=dtype, ulps=ulps)], contract)
+        (row,) = tables.swept([_log(0, dtype=dtype, ulps=ulps)], contract)
         assert (row.promised, row.broken) == (allowed, broken)
 
 
 def test_a_function_that_no_contract_names_is_not_held_against_one() -> None:
-    (row,) = tables.rows([_log(0, ulps=1e6)], {"log": 1.0})
+    (row,) = tables.swept([_log(0, ulps=1e6)], {"log": 1.0})
     assert row.promised is None
     assert not row.broken

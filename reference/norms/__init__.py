@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .algorithms import Inapplicable, also
-from .array import attach, constant
+from ..algorithms import Inapplicable, also
+from ..array import attach, constant
 
 Array = Any
 Grads = tuple[Array | None, Array | None, Array | None]

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import Inapplicable
-from .array import constant
-from .norms import (
+from ..algorithms import Inapplicable
+from ..array import constant
+from . import (
     FOLDED,
     OTHER,
     SHIFTED,
