@@ -217,7 +217,7 @@ class Judge:
         """Judge computed outputs against a formula, by the ball and, where it can be made in time, the exact value."""
         rounded = self.read(expected)
         with self.tally.clock("reference"):
-            exactly = exactly and self.tally.part != LARGE and expected.cost <= EXACT_BUDGET
+            exactly = exactly and self.tally.part != LARGE and expected.cost(_elements(computed)) <= EXACT_BUDGET
             exact = evaluate(expected.formula, *expected.operands)[0] if exactly else None
         self.compare(expected, computed, rounded, exact)
 
@@ -247,7 +247,7 @@ class Judge:
         if not np.all(found.accepted):
             # The accept set around the exact value contains the one around the centre, because the distance of the two
             # is added to the bound. So an element at the edge may still be accepted here.
-            if exact is None and self._tells(expected):
+            if exact is None and self._tells(expected, tensor):
                 exact = evaluate(expected.formula, *expected.operands)[0][index]
                 found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
             if not np.all(found.accepted):
@@ -270,9 +270,9 @@ class Judge:
         lines = [f"got shape={tuple(tensor.shape)}, need {ball.shape}"]
         return Violation(Code.ATTRIBUTE, f"{self.op.name} {path}: shape of {name}", lines, path)
 
-    def _tells(self, expected: Expected) -> bool:
-        """Whether a failure is told in exact values; the ball proves it without them."""
-        return self.tally.part != LARGE and expected.cost <= FAILURE_BUDGET
+    def _tells(self, expected: Expected, tensor: Tensor) -> bool:
+        """Whether a failure of an output is told in exact values; the ball proves it without them."""
+        return self.tally.part != LARGE and expected.cost(tensor.numel()) <= FAILURE_BUDGET
 
     def _violation(
         self, expected: Expected, index: int, tensor: Tensor, found: accept.Elements, exact: Exact | None
@@ -301,6 +301,10 @@ class Judge:
         element = tuple(int(i) for i in at)
         fault = Fault(expected.word, index, element, worst.exact, float(found.bound[at]))
         return Violation(code, title, lines, expected.path, fault=fault, worst=worst)
+
+
+def _elements(tensors: Sequence[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
 
 
 def gradients(

@@ -47,6 +47,10 @@ class Stream(enum.IntEnum):
     DIRECTIONS = 0xD1
 
 
+#: How many turns there are (`Sample.turn`): a multiple of the ways in which SPECIAL asks, and of those of SIZE.
+TURNS = 48
+
+
 @dataclass(frozen=True)
 class Sample:
     """One input: arguments in the order of the op's signature, and everything else a check needs.
@@ -57,6 +61,8 @@ class Sample:
         regime: name of the input regime.
         slices: further arguments of the same structure, one per slice of a batch.
         others: further arguments of other structures: of other shapes, dtypes and numbers.
+        kept: copies of the arguments that no subject is given. The formula is read at these, because a subject that
+            writes to its input would otherwise write what it is judged by.
     """
 
     args: tuple[Any, ...]
@@ -64,6 +70,15 @@ class Sample:
     regime: str = "benign"
     slices: tuple[tuple[Any, ...], ...] = ()
     others: tuple[tuple[Any, ...], ...] = ()
+    kept: tuple[Any, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kept", tuple(map(copied, self.args)))
+
+    @property
+    def turn(self) -> int:
+        """Whose turn it is among `TURNS` ways of asking: samples of a cell have the turns one after the other."""
+        return self.seed % TURNS
 
     def generator(self, stream: Stream) -> Any:
         """A NumPy generator that depends on the seed and on the arguments: Hypothesis repeats seeds, not samples."""
@@ -89,12 +104,17 @@ class Draft:
         extents: of the axes that the op tells apart, by name ("rows", "channels"). Large samples are chosen by them,
             so that each axis is the long one in some sample.
         others: drafts of other structures, for checks that call the op with several in turn.
+        values: (name, value) of everything that was chosen for it, as text: ("weight", "None"). The samples of a cell
+            are picked by them.
+        declared: by the same names, all values that could have been chosen.
     """
 
     fill: Callable[[Any], Any]
     regime: str
     extents: Mapping[str, int] = field(default_factory=dict)
     others: tuple[Draft, ...] = ()
+    values: frozenset[tuple[str, str]] = frozenset()
+    declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def sample(self, seed: int, slices: int = 0) -> Sample:
         """The sample of a seed; slice i is filled from (seed, i + 1)."""
@@ -326,8 +346,12 @@ class Op:
         # An op may declare an implementation of its own under this name; that one is judged as it is.
         return name == COMPILED and name not in self.subjects
 
-    def functional(self, subject: Subject) -> Subject:
-        """A subject as a function that writes none of its arguments: what it would have written comes as outputs."""
+    def functional(self, subject: Subject, copy: Callable[[Tensor], Tensor] = torch.clone) -> Subject:
+        """A subject as a function that writes none of its arguments: what it would have written comes as outputs.
+
+        Args:
+            copy: makes what the subject writes to of an argument.
+        """
         if not self.mutates:
             return subject
         written = [i for i, name in enumerate(self.arguments) if name in self.mutates]
@@ -335,7 +359,7 @@ class Op:
         def call(*args: Any) -> tuple[Any, ...]:
             given = list(args)
             for i in written:
-                given[i] = None if args[i] is None else args[i].clone()
+                given[i] = None if args[i] is None else copy(args[i])
             outputs = subject(*given)
             outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
             return (*outputs, *(given[i] for i in written))
@@ -348,6 +372,11 @@ def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
     """Names of a function's parameters, and whether the last one is `*args`."""
     parameters = inspect.signature(function).parameters
     return tuple(parameters), any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
+
+
+def copied(value: Any) -> Any:
+    """A copy of a tensor, in memory of its own; anything else as it is."""
+    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def is_float(value: Any) -> bool:

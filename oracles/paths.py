@@ -17,14 +17,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..reference.algorithms import algorithm_of, algorithms
-from .op import Op, Sample, Stream, Tensor, flat_outputs, is_float, to_array
+from .op import Op, Sample, Stream, Tensor, copied, flat_outputs, is_float, to_array
 from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
 
 
@@ -89,11 +89,13 @@ class Problem:
 
     Attributes:
         wrt: positions of the arguments that derivatives are taken in. fixed: those of the other floating tensors.
+        args: the arguments. kept: the same values, at which the formula is read (`Sample.kept`).
     """
 
-    def __init__(self, op: Op, args: Sequence[Any]) -> None:
+    def __init__(self, op: Op, args: Sequence[Any], kept: Sequence[Any] | None = None) -> None:
         self.op = op
         self.args = tuple(args)
+        self.kept = self.args if kept is None else tuple(kept)
         self.wrt = tuple(op.differentiable_positions(args))
         self.fixed = tuple(i for i, a in enumerate(args) if is_float(a) and i not in self.wrt)
 
@@ -112,16 +114,17 @@ class Problem:
         return functools.partial(self.operation(function), *self.passive)
 
     def operation(self, function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
-        """An implementation, or the formula, as a function of `passive` and then `inputs`."""
+        """An implementation as a function of `passive` and then `inputs`."""
         return in_arguments(function, self.args, (*self.fixed, *self.wrt))
 
     def formula(self, word: Word, outputs: int) -> Callable[..., tuple[Any, ...]]:
         """T(f) for the op's formula, as a function of reading arrays: `passive`, `inputs`, directions."""
 
+        at, passive = (*self.fixed, *self.wrt), len(self.fixed)
         # Every algorithm that the formula declares is taken along the same word, because an evaluation may use any of
         # them and the bound has to cover it.
         first, *others = (
-            along(REFERENCE, word, self.operation(_of_arrays(algorithm)), len(self.wrt), outputs, len(self.fixed))
+            along(REFERENCE, word, in_arguments(_of_arrays(algorithm), self.kept, at), len(self.wrt), outputs, passive)
             for algorithm in (self.op.reference, *algorithms(self.op.reference, self.op.promises.algorithms))
         )
 
@@ -132,9 +135,9 @@ class Problem:
             algorithm_of(path)(other)
         return path
 
-    def arrays(self, directions: Sequence[Tensor] = ()) -> list[Any]:
-        """What `formula` takes, as float64: the operands of the op, and `directions`."""
-        return [to_array(t) for t in (*self.passive, *self.inputs, *directions)]
+    def arrays(self) -> list[Any]:
+        """What `formula` takes for the operands of the op, as float64."""
+        return [to_array(self.kept[i]) for i in (*self.fixed, *self.wrt)]
 
 
 def _of_arrays(formula: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,10 +177,14 @@ class Expected:
         """
         return all(o.size and np.isfinite(o).all() for o in self.operands)
 
-    @property
-    def cost(self) -> int:
-        """About how many operations of mpmath an exact reading takes: elements x 4^order."""
-        return sum(int(np.size(o)) for o in self.operands) * int(4**self.order)
+    def cost(self, outputs: int) -> int:
+        """About how many operations of mpmath an exact reading takes: elements x 4^order.
+
+        Args:
+            outputs: how many elements the outputs have; where operands broadcast, more than these.
+        """
+        elements = sum(int(np.size(o)) for o in self.operands)
+        return max(elements, outputs) * int(4**self.order)
 
 
 @dataclass(frozen=True)
@@ -190,6 +197,7 @@ class Path:
         primal: the outputs of the op itself.
         own: the op's operands, passive ones first, batched where the word says so.
         directions: the tangents and cotangents, in the order in which the word takes them.
+        kept: copies of `own`, and `kept_directions` those of the directions, at which the formula is read.
     """
 
     problem: Problem
@@ -198,6 +206,11 @@ class Path:
     primal: tuple[Tensor, ...]
     own: tuple[Tensor, ...]
     directions: tuple[Tensor, ...]
+    kept: tuple[Tensor, ...]
+    kept_directions: tuple[Tensor, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kept_directions", tuple(map(copied, self.directions)))
 
     @classmethod
     def drawn(
@@ -212,12 +225,13 @@ class Path:
             engine: a name of `ENGINES`.
             device: where the directions are put.
         """
-        problem = Problem(op, sample.args)
+        problem = Problem(op, sample.args, sample.kept)
         likes = signature(word, problem.inputs, primal, problem.passive)
         count = len(problem.fixed) + len(problem.wrt)
         directions = draw_directions(likes[count:], sample.seed, device)
-        own = _batched(problem, sample, likes[:count])
-        return cls(problem, word, engine, tuple(primal), tuple(own), tuple(directions))
+        own = _batched(problem, (sample.args, *sample.slices), likes[:count])
+        kept = _batched(problem, (sample.kept, *sample.slices), likes[:count])
+        return cls(problem, word, engine, tuple(primal), tuple(own), tuple(directions), tuple(kept))
 
     def along(self, word: Word, directions: Sequence[Tensor]) -> Path:
         """The path of another word, without vmap, at the same operands and with given directions."""
@@ -260,8 +274,8 @@ class Path:
         return self.problem.formula(self.word, len(self.primal))
 
     def arrays(self) -> list[Any]:
-        """The operands as float64, as they are now: a subject may have written to them."""
-        return [to_array(t) for t in self.operands]
+        """The operands as float64, as they were before any subject had them."""
+        return [to_array(t) for t in (*self.kept, *self.kept_directions)]
 
     def expected(self, name: str = "", *, by_word: bool = False) -> Expected:
         """What the outputs are judged against.
@@ -275,15 +289,15 @@ class Path:
         return Expected(self.formula(), self.arrays(), self.names(), name or self.name, self.order, word)
 
 
-def _batched(problem: Problem, sample: Sample, likes: Sequence[Like]) -> list[Tensor]:
-    """The operands of a problem with the batch axes that `likes` asks for: a different slice of the sample in each."""
+def _batched(problem: Problem, rows: Sequence[Sequence[Any]], likes: Sequence[Like]) -> list[Tensor]:
+    """The operands of a problem with the batch axes that `likes` asks for: a different row of arguments in each."""
     out = []
     for i, like in zip((*problem.fixed, *problem.wrt), likes, strict=True):
-        tensor = sample.args[i]
+        tensor = rows[0][i]
         sizes = like.shape[: len(like.shape) - tensor.ndim]
         # A word needs as many slices as the sizes of its vmap steps multiply to, the sample itself included. The table
         # of properties (`Property.slices`) asks for enough of them; with fewer, the reshape below would fail.
-        every = [tensor, *(args[i] for args in sample.slices)]
+        every = [args[i] for args in rows]
         out.append(torch.stack(every[: math.prod(sizes)]).reshape(like.shape) if sizes else tensor)
     return out
 

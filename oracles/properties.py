@@ -16,6 +16,8 @@ Check = TypeVar("Check", bound=Callable[..., object])
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 #: The share of large samples in questions about values.
 LARGE = 0.08
+#: The share of samples with results next to a rounding boundary.
+EDGES = 0.04
 
 
 class Where(enum.Enum):
@@ -33,8 +35,10 @@ class Property:
     Attributes:
         code: the name that the command line, the report and the case files use.
         title: the question in words, for the report.
-        kind: of the samples that the check takes: "ordinary", "integers", "empty" or "large".
+        kind: of the samples that the check takes: "ordinary", "integers", "empty", "large", or "sizes": large
+            ones of chosen extents.
         large: the share of samples of kind "large" among those of another kind: one at least.
+        edges: the share of samples with results next to a rounding boundary, one at least; besides the others.
         most: elements of a large sample's axes together.
         ample: whether the first sample has two elements or more along every axis: where there are one or two samples in
             all, they would be of one element each, because the simplest sample always comes first.
@@ -51,6 +55,7 @@ class Property:
     title: str
     kind: str = "ordinary"
     large: float = 0.0
+    edges: float = 0.0
     most: int = 70_000
     ample: bool = False
     slices: int = 0
@@ -65,6 +70,10 @@ class Property:
         """How many samples of `examples` are large: one at least, but none where there are two or fewer."""
         return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
 
+    def edges_of(self, examples: int) -> int:
+        """How many samples besides `examples` have results next to a rounding boundary: as many as `large_of` says."""
+        return max(1, round(self.edges * examples)) if self.edges and examples > 2 else 0
+
     def subject_of(self, subject: str) -> str:
         """The implementation that is judged in a cell of that subject.
 
@@ -75,7 +84,7 @@ class Property:
 
 
 _TABLE = (
-    Property("FWD", "forward values", effort=1.25, compiles=True, interprets=True, large=LARGE),
+    Property("FWD", "forward values", effort=1.25, compiles=True, interprets=True, large=LARGE, edges=EDGES),
     Property("VJP", "reverse mode, first order", effort=0.9, compiles=True, interprets=True, large=LARGE),
     Property("JVP", "forward mode, first order", effort=0.9, compiles=True, interprets=True, large=LARGE),
     Property(
@@ -101,6 +110,7 @@ _TABLE = (
     # One compilation takes as long as thousands of calls, hence the smallest effort of all.
     Property("COMP", "torch.compile and torch.export: other sizes, other values, reloaded", effort=0.01, ample=True),
     Property("DET", "run to run and thread count", kind="large", effort=0.12),
+    Property("SIZE", "sizes where kernels change their ways, at every alignment", kind="sizes", effort=0.3),
     Property(
         "INV", "a slice alone, in a batch, elsewhere: the same bits",
         slices=3, effort=0.25, interprets=True, large=LARGE, most=20_000,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,6 +34,7 @@ class Tally:
     Attributes:
         samples: how many were judged to their end. judged, not_judged: elements.
         ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search makes it large.
+        last_share: of the elements of the last sample that were judged.
         part: which samples of the cell are being judged: PLANNED, LARGE or MORE.
         notes: remarks to be added to the reason of the verdict.
         timing: seconds by what they were spent on.
@@ -41,7 +42,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.samples = self.judged = self.not_judged = 0
-        self.ratio_of_sample = 0.0
+        self.ratio_of_sample, self.last_share = 0.0, 1.0
         self.part = PLANNED
         self.notes: list[str] = []
         self.timing: dict[str, float] = {}
@@ -53,7 +54,11 @@ class Tally:
         self._signed: dict[str, list[float]] = {}
         self._systematic: dict[str, list[float]] = {}
         self._regime_counts: dict[tuple[str, str], list[int]] = {}  # elements judged and not, by regime and part
-        self._large_shares: list[float] = []  # of each large sample's elements that were judged
+        self._value_counts: dict[tuple[str, str], list[int]] = {}  # the same by declared value
+        self._sizes: dict[str, set[int]] = {}  # extents by argument and dim
+        self._seeds: set[int] = set()
+        self._again = False  # whether the seed of the sample was that of another one before
+        self._shares: dict[str, list[float]] = {}  # by part, of each sample's elements that were judged
 
     # ------------------------------------------------------------------------------------------------ what is told
 
@@ -66,9 +71,11 @@ class Tally:
         self.notes.append(text)
 
     @contextmanager
-    def sample(self, sample: Sample) -> Iterator[None]:
-        """Book what the block judges of a sample, and what it does not, to the sample's regimes."""
+    def sample(self, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
+        """Book what the block judges of a sample, and what it does not, to its regimes and to its declared values."""
         self.ratio_of_sample = 0.0
+        self._again = sample.seed in self._seeds
+        self._seeds.add(sample.seed)
         judged, not_judged = self.judged, self.not_judged
         try:
             yield
@@ -80,9 +87,19 @@ class Tally:
                 count = self._regime_counts.setdefault((name, self.part), [0, 0])
                 count[0] += judged
                 count[1] += not_judged
-            if self.part == LARGE and judged + not_judged:
-                self._large_shares.append(judged / (judged + not_judged))
+            for pair in values:
+                count = self._value_counts.setdefault(pair, [0, 0])
+                count[0] += judged
+                count[1] += not_judged
+            self.last_share = judged / (judged + not_judged) if judged + not_judged else 1.0
+            if judged + not_judged:
+                self._shares.setdefault(self.part, []).append(self.last_share)
         self.samples += 1
+
+    def saw(self, argument: str, shape: Sequence[int]) -> None:
+        """A sample has an argument of this shape."""
+        for dim, extent in enumerate(shape):
+            self._sizes.setdefault(f"{argument} dim {dim}", set()).add(extent)
 
     @contextmanager
     def clock(self, what: str) -> Iterator[None]:
@@ -124,10 +141,12 @@ class Tally:
             return
         # One mean is kept for each output of a sample, because errors within a sample share their operands. `biases`
         # needs independent numbers.
-        self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(found.signed)))
-        if systematic is not None:
-            shares = np.where(found.judged & ~found.special, systematic / found.bound, 0.0)
-            self._systematic.setdefault(f"{path}: {name}", []).append(float(np.mean(np.minimum(shares, 1.0))))
+        # A steered search repeats seeds, and two samples of one seed share their data.
+        if not self._again:
+            self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(found.signed)))
+            if systematic is not None:
+                shares = np.where(found.judged & ~found.special, systematic / found.bound, 0.0)
+                self._systematic.setdefault(f"{path}: {name}", []).append(float(np.mean(np.minimum(shares, 1.0))))
         at = np.unravel_index(int(np.argmax(found.ratio)), found.ratio.shape)
         ratio = float(found.ratio[at])
         self._max_ulp = max(self._max_ulp, float(found.ulp.max()))
@@ -154,14 +173,24 @@ class Tally:
         """The regimes that had elements, none of which could be judged."""
         return tuple(name for name, judged, not_judged in self._regimes() if not_judged and not judged)
 
+    def starved_values(self) -> tuple[tuple[str, str], ...]:
+        """The declared values that had elements, none of which could be judged."""
+        return tuple(pair for pair, (judged, not_judged) in self._value_counts.items() if not_judged and not judged)
+
+    def met(self) -> frozenset[tuple[str, str]]:
+        """The declared values that samples had."""
+        return frozenset(self._value_counts)
+
     def mostly_judged(self, part: str) -> bool:
         """Whether at least half of the elements of the planned samples, or of the large ones, were judged.
 
         A large sample has as many elements as a hundred others, and one as many as ten other large ones: so each of
-        the two parts is asked for by itself, and of large samples the mean of their shares.
+        the two parts is asked for by itself, and of each the mean of its samples' shares is enough. Of large samples
+        it alone counts.
         """
-        if part == LARGE:
-            return not self._large_shares or float(np.mean(self._large_shares)) >= 0.5
+        mean = float(np.mean(self._shares.get(part, [1.0])))
+        if part == LARGE or mean >= 0.5:
+            return mean >= 0.5
         counts = [count for (_, of), count in self._regime_counts.items() if of == part]
         return sum(judged for judged, _ in counts) >= sum(not_judged for _, not_judged in counts)
 
@@ -173,6 +202,7 @@ class Tally:
         return Measure(
             self.samples, discarded, self.judged, self.not_judged,
             self._max_ulp, self._max_ratio, median, widest, self._worst, typical, p99, self._regimes(),
+            tuple(f"{name}: {_ranges(self._sizes[name])}"[:_REGIME_NAME] for name in sorted(self._sizes)[:_REGIMES]),
         )  # fmt: skip
 
     def biases(self) -> dict[str, float]:
@@ -199,6 +229,17 @@ class Tally:
             total[1] += not_judged
         least = sorted(sums, key=lambda name: sums[name][0])[:_REGIMES]
         return tuple((name, sums[name][0], sums[name][1]) for name in sorted(least))
+
+
+def _ranges(extents: Iterable[int]) -> str:
+    """Numbers as text, and those without a gap as one: "1 to 5, 7"."""
+    runs: list[list[int]] = []
+    for extent in sorted(extents):
+        if runs and runs[-1][1] == extent - 1:
+            runs[-1][1] = extent
+        else:
+            runs.append([extent, extent])
+    return ", ".join(f"{low} to {high}" if low < high else str(low) for low, high in runs)
 
 
 def _finite(parts: list[Any]) -> Any:

@@ -55,6 +55,7 @@ class Code(enum.StrEnum):
     FEW_SAMPLES = "OA201"
     MOSTLY_NOT_JUDGED = "OA202"
     REGIME_NOT_JUDGED = "OA203"  # a regime of inputs was drawn, and no element of it could be judged
+    VALUE_NOT_MET = "OA204"  # a declared value was in no sample, or nothing of the samples with it could be judged
     NOT_DIFFERENTIABLE = "OA301"
     DTYPE_OUTSIDE = "OA302"
     NO_SUBJECT = "OA303"
@@ -123,6 +124,7 @@ class Measure:
     ulp_median: float = math.nan
     ulp_p99: float = math.nan
     regimes: tuple[tuple[str, int, int], ...] = ()  # of inputs: name, elements judged, elements not judged
+    sizes: tuple[str, ...] = ()  # extents of the samples, by argument and dim: "input dim 0: 1 to 5, 4097"
 
     def reaching(self, worst: Worst | None) -> Measure:
         """The measure of a cell that failed at that element; the same measure where it is not known."""

@@ -6,8 +6,9 @@ columns, a simpler regime.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from ..oracles.op import Draft
 from ..reference.formats import FORMATS, Format, bits_to_float64, round_array
+from .choices import choose as choose
 
 Generator = Any
 Rows = Callable[[Generator, tuple[int, ...], Format], Any]
@@ -43,8 +45,9 @@ ORDINARY = 72
 def to_dtype(values: Any, dtype: str) -> torch.Tensor:
     """float64 values as a contiguous tensor of a dtype, rounded once, clipped to its finite range."""
     fmt = FORMATS[dtype]
-    rounded = round_array(fmt, np.clip(values, -fmt.max, fmt.max))
-    return torch.from_numpy(np.ascontiguousarray(rounded)).to(getattr(torch, dtype))
+    rounded = np.asarray(round_array(fmt, np.clip(values, -fmt.max, fmt.max)))
+    # NumPy makes a vector of an array without axes when it makes it contiguous.
+    return torch.from_numpy(np.ascontiguousarray(rounded).reshape(rounded.shape)).to(getattr(torch, dtype))
 
 
 # ---------------------------------------------------------------------------------------------- regimes of rows
@@ -134,12 +137,43 @@ WEIGHTED = ("benign",) * 4 + ("large offset", "small variance") * 2 + tuple(REGI
 
 def regimes(kind: str = "ordinary", weighted: Sequence[str] = WEIGHTED) -> st.SearchStrategy[str]:
     """Names of input regimes; shrinks towards "benign", which is half of the large samples: those are about sizes."""
-    return st.sampled_from((("benign",) * len(weighted) if kind == "large" else ()) + tuple(weighted))
+    if _SIZING:
+        return choose("regime", ("benign",))
+    return choose("regime", (("benign",) * len(weighted) if kind == "large" else ()) + tuple(weighted))
 
 
 def integers(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     """Small integers times one power of two: sums of them are exact in any order."""
     return rng.integers(-3, 4, shape) * 2.0 ** int(rng.integers(-4, 5))
+
+
+#: Where kernels change their ways, in bands of like extents: vectors and warps, their tails, odd tails of a block,
+#: blocks, limits of a grid and of 16 bits, and what takes seconds.
+SIZE_BANDS: tuple[tuple[int, ...], ...] = (
+    (32, 64, 128),
+    (31, 33, 63, 65, 127, 129),
+    (513, 515, 769, 899, 1021, 1023, 4095),
+    (1024, 1025),
+    (4096, 4097),
+    (65_536, 65_537),
+    (2**17 + 1, 2**18 - 1, 2**20, 2**20 + 1),
+)
+#: Extents of the other axes of such a sample: of the first, which is a row where there are rows, and of the rest.
+SIZE_ROWS, SIZE_OTHERS = (3, 2), (1, 2)
+#: Whether drafts of such sizes are being drawn.
+_SIZING: list[bool] = []
+
+
+@contextlib.contextmanager
+def sizing(wanted: bool) -> Iterator[None]:
+    """Large samples that are drawn inside have one axis of an extent in `SIZE_BANDS`, and benign data."""
+    if wanted:
+        _SIZING.append(True)
+    try:
+        yield
+    finally:
+        if wanted:
+            _SIZING.pop()
 
 
 @st.composite
@@ -159,6 +193,14 @@ def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
 @st.composite
 def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
     long = draw(st.integers(0, count - 1))
+    if _SIZING:
+        # Of an op that splits its budget among many tensors, none has more than twice its part.
+        bands = [band for band in SIZE_BANDS if limit == LARGEST or band[-1] <= 2 * limit]
+        extent = draw(st.sampled_from(draw(st.sampled_from(bands))))
+        others = [draw(st.sampled_from(SIZE_OTHERS if i or not long else SIZE_ROWS)) for i in range(count - 1)]
+        if math.prod(others) > SIZE_ROWS[0]:
+            others[1:] = [1] * (count - 2)
+        return [*others[:long], extent, *others[long:]]
     budget = min(limit, draw(st.sampled_from((MOSTLY,) * 5 + (LARGEST,))))
     # Hypothesis shrinks integers towards 0. So the rarer form is the largest number, and a failing sample shrinks to
     # the usual form.
@@ -227,8 +269,8 @@ def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., s
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        outer, inner = draw(shapes(kind, 1, draw(st.sampled_from((1, 0, 2)))))
-        names = ["integers" if kind == "integers" else draw(st.sampled_from(regimes)) for _ in range(count)]
+        outer, inner = draw(shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2)))))
+        names = ["integers" if kind == "integers" else draw(choose("regime", regimes)) for _ in range(count)]
         fills = [integers if name == "integers" else REGIMES[name] for name in names]
         shape = (*outer, *inner)
         rows = (math.prod(outer), math.prod(inner))

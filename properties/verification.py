@@ -14,8 +14,8 @@ from ..oracles.case import CaseError, load_case
 from ..oracles.op import INTERPRETED, Op
 from ..oracles.properties import DTYPES, PROPERTIES, Where
 from ..oracles.verdict import Cell, Verdict, charged
-from .engine.cells import Settings
 from .engine.guard import guarded
+from .engine.samples import Settings
 from .functions.user import Samples, custom_function
 from .places.gathering import OnRanks
 from .places.here import Here, Place

@@ -119,6 +119,13 @@ EXPLANATIONS: dict[Code, Explanation] = {
         "The counts per regime in the report: whether the formula overflows there in every evaluation, or whether the"
         " samples of the regime were too few.",
     ),
+    Code.VALUE_NOT_MET: Explanation(
+        "a declared value was in no sample, or nothing of the samples with it could be judged",
+        "Everything that was judged held, but at least one value that the op's samples are declared to have (an option,"
+        " a dtype, an argument that is None; the reason names it) was not among what was judged, so this cell says"
+        " nothing about it.",
+        "The op's samples: whether they can have the value at all, and what the formula gives there.",
+    ),
     Code.NOT_DIFFERENTIABLE: Explanation(
         "not differentiable",
         "The op has no derivative of this order or in this direction, by its contract.",

@@ -95,6 +95,7 @@ class MeasureData(_Data, frozen=True, forbid_unknown_fields=True):
     ulp_median: _Hex = "nan"  # records of before these two existed are read too
     ulp_p99: _Hex = "nan"
     regimes: Annotated[list[tuple[_Name, _Count, _Count]], msgspec.Meta(max_length=64)] = []
+    sizes: Annotated[list[_Name], msgspec.Meta(max_length=64)] = []
 
 
 class FailureData(_Data, frozen=True, forbid_unknown_fields=True):
@@ -313,7 +314,7 @@ def _measure(data: MeasureData) -> Measure:
     hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst", "ulp_median", "ulp_p99")
     values: dict[str, Any] = msgspec.structs.asdict(data)
     values.update({name: _float(name, values[name]) for name in hexes})
-    values["regimes"] = tuple(data.regimes)
+    values.update(regimes=tuple(data.regimes), sizes=tuple(data.sizes))
     if data.worst is not None:
         worst: dict[str, Any] = msgspec.structs.asdict(data.worst)
         worst.update(ulp=_float("ulp", data.worst.ulp), ratio=_float("ratio", data.worst.ratio))

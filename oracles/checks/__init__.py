@@ -19,6 +19,7 @@ from .needs import needed
 from .purity import dual, memory, pure
 from .refusals import refused
 from .saved import saved
+from .sizes import sized
 from .special import specials
 from .transforms.agree import agreeing
 from .transforms.forward_ad import forward_ad
@@ -49,6 +50,7 @@ CHECKS = bound(
         "FAKE": fakes,
         "COMP": compiled,
         "DET": deterministic,
+        "SIZE": sized,
         "INV": invariant,
         "AUTOCAST": autocast,
         "MEM": memory,

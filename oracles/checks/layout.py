@@ -14,6 +14,9 @@ from ..op import Sample, Stream, Tensor, is_float
 from ..paths import Problem
 from ..verdict import Code
 
+#: What stands around the integers of a view, and in its gaps: no class, so that an op that reads it shows that.
+CANARY = 113
+WRITTEN = ("stepped", "offset")
 LAYOUTS = ("transposed", "stepped", "offset", "expanded", "channels_last")
 
 
@@ -38,10 +41,11 @@ def relaid(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
 
 
 def _framed(tensor: Tensor, shape: tuple[int, ...], view: Any) -> tuple[Tensor, Tensor]:
-    """A buffer with a margin of NaN on both sides, and `view` of the part between; values copied where they fit."""
-    # Five elements of a floating dtype are no multiple of 16 bytes, so every view is misaligned for vector loads, too.
+    """A buffer with canaries on both sides, and `view` of the part between; values are copied where they fit."""
+    # Five elements are no multiple of 16 bytes, so every view is misaligned for vector loads, too.
     margin, count = 5, int(np.prod(shape, dtype=np.int64))
-    buffer = torch.full((count + 2 * margin,), float("nan"), dtype=tensor.dtype, device=tensor.device)
+    canary = float("nan") if is_float(tensor) else CANARY
+    buffer = torch.full((count + 2 * margin,), canary, dtype=tensor.dtype, device=tensor.device)
     inner = buffer[margin : margin + count].view(shape)
     if tuple(tensor.shape) == shape:
         inner.copy_(tensor)
@@ -62,8 +66,9 @@ def layouts(judge: Judge, sample: Sample) -> None:
     # other values in these they would be wrong, so the values stay as they are where an op has such operands.
     repeat = not Problem(judge.op, sample.args).fixed and rng.random() < 0.3
     given = _repeated(sample.args) if repeat else sample.args
-    args = tuple(lay(a) if is_float(a) else a for a in given)
-    laid = sample.with_args(args)
+    laid = sample.with_args([lay(a) if isinstance(a, Tensor) else a for a in given])
+    if judge.op.written(sample.args):
+        _written_in_place(judge, laid, rng)
     path = judge.path(laid, ("vjp",), judge.hold(laid, (), exactly=False), "eager")
     drawn = path.directions
     path = path.along(("vjp",), [lay(g) for g in (_repeated(drawn) if rng.random() < 0.3 else drawn)])
@@ -121,6 +126,31 @@ def _expanded(judge: Judge, sample: Sample, call: Any, position: int) -> None:
         judge.tally.count(1)
         return
     raise judge.broken(Code.MUTATED, f"writes to {name} where it is expanded, need RuntimeError", path="forward")
+
+
+def _written_in_place(judge: Judge, sample: Sample, rng: Any) -> None:
+    """The values of a call that writes to arguments with strides, and the memory between and around what it writes."""
+    views: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def lay(t: Tensor) -> Tensor:
+        view, buffer = relaid(t, WRITTEN[int(rng.integers(len(WRITTEN)))])
+        views.append((view, buffer, buffer.clone()))
+        return view
+
+    function = judge.op.functional(judge.op.implementation(judge.subject_name), lay)
+    judge.hold(sample, (), function=function, exactly=False)
+    for view, buffer, before in views:
+        # What the view itself holds was judged as an output. The rest of the buffer must be as it was.
+        view.fill_(0)
+        around = relaid_like(before, view, buffer)
+        around.fill_(0)
+        if not same_bits(buffer, before):
+            raise judge.broken(Code.MUTATED, "wrote around an argument that it writes to", path="forward")
+
+
+def relaid_like(other: Tensor, view: Tensor, buffer: Tensor) -> Tensor:
+    """The view of another buffer that is what `view` is of `buffer`."""
+    return other.as_strided(view.shape, view.stride(), view.storage_offset() - buffer.storage_offset())
 
 
 def _repeated(args: tuple[Any, ...]) -> tuple[Any, ...]:

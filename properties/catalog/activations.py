@@ -12,6 +12,7 @@ from ...oracles.op import Draft, Op, Slices
 from ...reference import activations as formulas
 from ...reference.formats import Format
 from .. import strategies
+from ..choices import choose
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
@@ -40,12 +41,10 @@ def _of_one_shape(fill: Callable[[Callable[[str], Tensor], str, str], Named]) ->
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str) -> Draft:
-        outer, inner = draw(strategies.shapes(kind, 1, draw(st.sampled_from((1, 0, 2)))))
-        # One sample in twenty has no axes. The largest number stands for that, because Hypothesis shrinks towards 0,
-        # and so towards a tensor with rows.
-        shape = () if kind == "ordinary" and draw(st.integers(0, 19)) == 19 else (*outer, *inner)
+        outer, inner = draw(strategies.shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2)))))
+        shape = () if kind == "ordinary" and draw(drawing.without_axes()) else (*outer, *inner)
         regime = draw(drawing.regime(kind, WEIGHTED))
-        gradients = draw(st.sampled_from(GRADIENTS))
+        gradients = draw(choose("regime of gradients", GRADIENTS))
 
         def filled(rng: Any) -> Named:
             return fill(lambda name: drawing.rows(rng, name, shape, dtype, known=VALUES), regime, gradients)

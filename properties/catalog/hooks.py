@@ -11,6 +11,7 @@ from ... import impl
 from ...oracles.op import Draft, Op
 from ...reference import hooks as formulas
 from .. import strategies
+from ..choices import choose
 from ..declaring import drawing, laws
 from ..declaring.declare import declare
 
@@ -20,10 +21,11 @@ Tensors = tuple[torch.Tensor, ...]
 @st.composite
 def _some_tensors(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """One to three tensors, each of a shape of its own; with the half types, now and then one of float32."""
-    count = draw(st.sampled_from((2, 1, 3)))
-    shapes = [sum(draw(strategies.shapes(kind, 1, draw(st.sampled_from((1, 0, 2))), 24)), ()) for _ in range(count)]
+    count = draw(choose("tensors", (2, 1, 3)))
+    ranks = [draw(choose("axes of rows", (1, 0, 2))) for _ in range(count)]
+    shapes = [sum(draw(strategies.shapes(kind, 1, rank, 24)), ()) for rank in ranks]
     # The first tensor has the dtype of the cell, so that no sample is without it.
-    dtypes = [dtype, *(draw(st.sampled_from(drawing.dtypes_beside(dtype))) for _ in shapes[1:])]
+    dtypes = [dtype, *(draw(choose("dtypes", drawing.dtypes_beside(dtype))) for _ in shapes[1:])]
     regime = draw(drawing.regime(kind))
 
     def fill(rng: Any) -> Tensors:

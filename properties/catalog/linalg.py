@@ -13,6 +13,7 @@ from ... import impl
 from ...oracles.op import Draft, Op
 from ...reference import linalg as formulas
 from .. import strategies
+from ..choices import choose
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
@@ -27,10 +28,10 @@ def _matrices(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Wide, tall and square ones, of one row or one column, too."""
     outer, inner = draw(strategies.shapes(kind, 1, 1))
     shape = (*outer, *inner)
-    if kind in ("ordinary", "large") and draw(st.booleans()):
-        side = draw(st.sampled_from(range(1, 9) if kind == "ordinary" else _LARGE_SIDES))
+    if kind in ("ordinary", "large") and draw(choose("square", (False, True))):
+        side = draw(choose("side", range(1, 9) if kind == "ordinary" else _LARGE_SIDES))
         shape = (side, side)
-    shape = shape[::-1] if draw(st.booleans()) else shape
+    shape = shape[::-1] if draw(choose("transposed", (False, True))) else shape
     regime = draw(drawing.regime(kind))
     # A long diagonal takes a square, so its length counts as the number of the square's elements.
     sizes = {"diagonal": math.prod(shape)} if shape[0] == shape[1] else {"rows": shape[0], "columns": shape[1]}

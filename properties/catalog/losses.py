@@ -17,6 +17,7 @@ from ...oracles.verdict import Code
 from ...oracles.violation import Unsupported
 from ...reference import losses as formulas
 from .. import strategies
+from ..choices import choose
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
@@ -36,15 +37,15 @@ WEIGHTS = (None, None, "positive", "positive", "some zero", "any sign", "all zer
 @st.composite
 def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -> dict[str, Any]:
     """What samples have in common: the input's shape (C,) or (N, C, ...), targets, weight, reduction."""
-    rank = draw(st.sampled_from(ranks))
+    rank = draw(choose("dims of input", ranks))
     limit = strategies.LARGEST if kind == "large" else strategies.ORDINARY
     classes, *others = draw(strategies.extents(kind, rank, limit))
     shape = (others[0], classes, *others[1:]) if others else (classes,)
-    weight = draw(st.sampled_from(WEIGHTS if kind != "integers" else (None, "integers")))
+    weights = (None, "integers") if kind == "integers" else WEIGHTS[:-1] if kind == "large" else WEIGHTS
+    weight = draw(choose("weight", weights))
     # A mean over no target, or over weights of zero, is NaN. It is judged at ordinary sizes, because a large sample of
     # nothing but NaN would say nothing about sizes.
     telling = kind == "large"
-    weight = "positive" if telling and weight == "all zero" else weight
     some = telling and classes == 1
     ignores = ("outside", "below", "far") if some else ("outside", "outside", "inside", "below", "far", "above")
     return {
@@ -53,14 +54,15 @@ def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, 
         "extents": {"classes": classes, "batch": math.prod(others[:1])}
         | ({"positions": math.prod(others[1:])} if max(ranks) > 2 else {}),
         "weight": weight,
-        "weight dtype": draw(st.sampled_from(drawing.dtypes_beside(dtype))),
+        "weight dtype": draw(choose("dtype of weight", drawing.dtypes_beside(dtype))),
         "regime": draw(drawing.regime(kind)),
         # Of a large sample the last class is a target, because the gradient is zero at all classes that are none.
         "last class": telling,
-        "target": draw(st.sampled_from(("int64", "int64", "uint8"))) if 0 < classes < 256 else "int64",
-        "ignore": draw(st.sampled_from(ignores)),
-        "ignored": draw(st.sampled_from((0.0, 0.3, 0.0, 0.9, *(() if telling else (1.0,))))),
-        "reduction": draw(st.sampled_from(("mean", "mean", "sum", "none"))),
+        "target": draw(choose("dtype of target", ("int64", "int64", "uint8"))) if 0 < classes < 256 else "int64",
+        "ignore": draw(choose("ignore_index", ignores)),
+        "ignored": draw(choose("share ignored", (0.0, 0.3, 0.0, 0.9, *(() if telling else (1.0,))))),
+        # One sum of many losses hides what a few of them are.
+        "reduction": draw(choose("reduction", ("none",) * 4 * telling + ("mean", "mean", "sum", "none"))),
     }
 
 
@@ -135,7 +137,7 @@ def _loss_samples(names: Reductions, ranks: tuple[int, ...], **numbers: tuple[fl
     @st.composite
     def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         structure = draw(_class_structures(dtype, kind, ranks))
-        return structure | {"numbers": {name: draw(st.sampled_from(choices)) for name, choices in numbers.items()}}
+        return structure | {"numbers": {name: draw(choose(name, values)) for name, values in numbers.items()}}
 
     return drawing.samples_of(
         structures, lambda rng, structure, dtype: _arguments(rng, structure, dtype, names) | structure["numbers"]
@@ -152,7 +154,8 @@ def _gradient_samples(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy
     @st.composite
     def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         structure = draw(_class_structures(dtype, kind, ranks))
-        return structure | {"kind": kind, "total dtype": draw(st.sampled_from(drawing.dtypes_beside(dtype)))}
+        total = draw(choose("dtype of total_weight", drawing.dtypes_beside(dtype)))
+        return structure | {"kind": kind, "total dtype": total}
 
     def fill(rng: Any, structure: Named, dtype: str) -> Named:
         given = _arguments(rng, structure, dtype, NUMBERED)

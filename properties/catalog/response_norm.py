@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ...oracles.op import Draft, Op, Slices
 from ...reference import response_norm as formulas
 from .. import strategies
+from ..choices import choose
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
@@ -26,12 +27,12 @@ KS = (1, 1.0, 2.0, 0.01, 0.0)
 @st.composite
 def _numbers(draw: st.DrawFn, kind: str) -> Named:
     """For "integers" a polynomial: beta = -1 and coefficients that are powers of two."""
-    size = draw(st.sampled_from(SIZES))
-    choices = {"alpha": ALPHAS, "beta": BETAS, "k": KS}
+    size = draw(choose("size", SIZES))
+    numbers = {"alpha": ALPHAS, "beta": BETAS, "k": KS}
     if kind == "integers":
         # The formula divides alpha by the size, so multiples of the size leave a power of two.
-        choices = {"alpha": (0.0, 0.25 * size, 1.0 * size), "k": (0.0, 1.0, 2)}
-    return {"size": size, "beta": -1.0, **{name: draw(st.sampled_from(values)) for name, values in choices.items()}}
+        numbers = {"alpha": (0.0, 0.25 * size, 1.0 * size), "k": (0.0, 1.0, 2)}
+    return {"size": size, "beta": -1.0, **{name: draw(choose(name, values)) for name, values in numbers.items()}}
 
 
 @st.composite

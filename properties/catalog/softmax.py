@@ -15,6 +15,7 @@ from ...oracles.op import Draft, Op, Slices
 from ...reference import softmax as formulas
 from ...reference.formats import Format
 from .. import strategies
+from ..choices import choose
 from ..declaring import drawing, laws, refusals
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
@@ -90,19 +91,20 @@ def _logits(rng: Any, regime: str, structure: Named, dtype: str) -> Tensor:
 @st.composite
 def _row_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """Shape, dim, regime; rows of length 1, odd lengths, inner and outer dims."""
-    outer_rank = draw(st.sampled_from((1, 1, 0, 2)))
-    scalar = kind == "ordinary" and draw(st.integers(0, 19)) == 19
+    outer_rank = draw(choose("axes of rows", (1, 1, 0, 2)))
+    scalar = kind == "ordinary" and draw(drawing.without_axes())
     outer, inner = draw(strategies.shapes(kind, 1, outer_rank))
     shape = () if scalar else (*outer, *inner)
     ndim = max(len(shape), 1)
-    dim = draw(st.sampled_from((-1, -1, *range(ndim), -ndim)))
+    dim = draw(choose("dim", (-1, *drawing.all_dims(ndim))))
     row = shape[dim] if shape else 1
+    to = draw(choose("dtype", (None,) * 6 + RESULTS[dtype]))
     return {
         "shape": shape,
         "dim": dim,
         "extents": {"row": row, "rows": math.prod(shape) // max(row, 1)},
         "regime": draw(drawing.regime(kind, WEIGHTED)),
-        "dtype": getattr(torch, draw(st.sampled_from(RESULTS[dtype]))) if draw(st.integers(0, 3)) == 3 else None,
+        "dtype": to and getattr(torch, to),
     }
 
 
@@ -115,8 +117,8 @@ def _row_arguments(rng: Any, structure: Named, dtype: str) -> Named:
 def _gradient_structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
     structure, whole = draw(_row_structures(dtype, kind)), kind == "integers"
     # The input's dtype is that of the cotangent, or a half one where that is float32.
-    to = draw(st.sampled_from((dtype, dtype, dtype, "float16"))) if dtype == "float32" else dtype
-    gradients = "integers" if whole else draw(st.sampled_from(GRADIENTS))
+    to = draw(choose("input_dtype", (dtype, dtype, dtype, "float16"))) if dtype == "float32" else dtype
+    gradients = "integers" if whole else draw(choose("regime of gradients", GRADIENTS))
     return structure | {"whole": whole, "input dtype": getattr(torch, to), "gradients": gradients}
 
 

@@ -19,6 +19,7 @@ from ...oracles.verdict import Code
 from ...oracles.violation import Unsupported
 from ...reference.formats import FORMATS
 from .. import strategies
+from ..choices import choose
 from .arguments import Named
 
 Tensor = torch.Tensor
@@ -27,6 +28,8 @@ Regimes = dict[str, strategies.Rows]
 HALF = ("bfloat16", "float16")
 #: What norms add to a variance: the usual one, a large one, small ones, and none.
 EPS = (1e-5, 1e-5, 1e-5, 1e-3, 1e-8, 1e-12, 0.0)
+#: The same for backward ops, which take 1/√(σ² + ε) as an argument: that must be finite.
+POSITIVE_EPS = EPS[:-1]
 #: Which gradients of (input, weight, bias) a backward op is asked for; all of them most of the time.
 MASKS = ((True, True, True), (True, True, True), (True, False, True), (False, True, True))
 #: Kinds of samples.
@@ -61,8 +64,18 @@ def regime(draw: st.DrawFn, kind: str, weighted: Sequence[str] = strategies.WEIG
 def parameters(draw: st.DrawFn, dtype: str, names: Sequence[str]) -> dict[str, str | None]:
     """A dtype for each parameter, the same one for all, or None for one that is absent."""
     # The dtype stands twice in the choice below, so that a parameter is absent in a third of the samples.
-    kept = draw(st.sampled_from(dtypes_beside(dtype)))
-    return {name: draw(st.sampled_from((kept, kept, None))) for name in names}
+    kept = draw(choose("dtype of parameters", dtypes_beside(dtype)))
+    return {name: draw(choose(name, (kept, kept, None))) for name in names}
+
+
+def all_dims(ndim: int) -> tuple[int, ...]:
+    """All dims of a tensor with axes, each by both of its numbers."""
+    return (*range(ndim), *range(-ndim, 0))
+
+
+def without_axes() -> st.SearchStrategy[bool]:
+    """Whether a tensor has no axes, which one in twenty has."""
+    return choose("without axes", (False,) * 19 + (True,))
 
 
 # ---------------------------------------------------------------------------------------------- bulk data
@@ -145,14 +158,14 @@ def row_structures(
     Args:
         dtype, kind: of the samples. centres, numbers: as for `normalized_rows`.
     """
-    inner_rank, outer_rank = draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 1, 0, 2)))
+    inner_rank, outer_rank = draw(choose("axes of a row", (1, 1, 2))), draw(choose("axes of rows", (1, 1, 0, 2)))
     outer, inner = draw(strategies.shapes(kind, inner_rank, outer_rank))
     return {
         "outer": outer,
         "inner": inner,
         "parameters": draw(parameters(dtype, tuple(centres))),
         "regime": draw(regime(kind)),
-        "numbers": {name: draw(st.sampled_from(choices)) for name, choices in numbers.items()},
+        "numbers": {name: draw(choose(name, values)) for name, values in numbers.items()},
         "extents": strategies.rows_and_row(outer, inner),
     }
 

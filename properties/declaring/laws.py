@@ -238,8 +238,12 @@ def shifted(tensor: Tensor, dims: tuple[int, ...], rng: Any) -> tuple[Tensor, Te
 
 def plus_exactly(tensor: Tensor, number: float) -> Tensor | None:
     """The sum, or None where it is rounded."""
-    moved = tensor + number
-    return moved if torch.equal(moved.double(), tensor.double() + number) else None
+    moved, wide = tensor + number, tensor.double()
+    total = moved.double()
+    # The error of a sum in float64, by Knuth's TwoSum: a sum in float64 alone would always equal itself.
+    part = total - wide
+    error = (wide - (total - part)) + (number - part)
+    return moved if not torch.count_nonzero(error) else None
 
 
 # ------------------------------------------------------------------------------------------------- how they are built

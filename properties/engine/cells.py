@@ -13,33 +13,27 @@ is compared after every sample, and in full after the cell.
 from __future__ import annotations
 
 import contextlib
-import functools
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
 
 import hypothesis
 import torch
 
 from ...oracles import state
 from ...oracles.case import case_id, dump_case, load_case
-from ...oracles.checks import CHECKS
 from ...oracles.contract import contract
 from ...oracles.judge import Judge
-from ...oracles.op import INTERPRETED, Draft, Op, Sample, arithmetic_of
-from ...oracles.properties import PROPERTIES, Property, Where
+from ...oracles.op import INTERPRETED, Op, Sample, arithmetic_of
+from ...oracles.properties import PROPERTIES, Where
 from ...oracles.snippet import snippet
 from ...oracles.state import interrupt
 from ...oracles.tally import LARGE, PLANNED
 from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
-from ...oracles.violation import Unsupported, Violation, raised
+from ...oracles.violation import Unsupported, Violation
 from .. import worlds
-from . import declarations, draws, interlude, kinds, source_numbers
-from .contrast import Answer, Contrast, facts_of
-from .limits import limits_of, moved_to, seed_of
+from . import interlude, kinds, source_numbers
 from .plan import load_op
 from .profiles import PROFILES
+from .samples import Given, Opened, Picked, Samples, Settings, Tell, ask_watched, judge_one
 
 #: How often a failing sample is judged again before it is called a failure.
 REPETITIONS = 3
@@ -48,59 +42,6 @@ REPETITIONS = 3
 INTERPRETED_MOST = 20_000
 #: Added to the run's seed for the second draw of a cell whose errors lean to one side.
 _SECOND_DRAW = 1
-
-#: Takes the case file of a sample that is about to be judged: how ranks in other processes come to judge it too.
-Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How much to ask: the profile, the run's seed, and a cap on the examples per cell."""
-
-    profile: str = "commit"
-    seed: int = 0
-    max_examples: int | None = None
-
-    def examples(self, question: Property, judge: Judge | None = None) -> int:
-        """How many samples a cell of a question is asked of; of compiled code and of interpreted kernels, few."""
-        profile = PROFILES[self.profile]
-        wanted = max(1, round(profile.examples * question.effort))
-        if judge is not None and judge.compiled:
-            # Each path of each example is compiled anew, which takes seconds.
-            wanted = min(wanted, profile.compiled)
-        if judge is not None and judge.subject_name == INTERPRETED:
-            # Each program of each kernel takes milliseconds, so there are few examples; but of a question of little
-            # effort there would be too few to judge anything.
-            wanted = profile.interpreted
-        return wanted if self.max_examples is None else min(wanted, self.max_examples)
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A cell that can be asked here.
-
-    Attributes:
-        judge: asks the subject, and tells its tally what the samples show. question: what is asked of each.
-        tell: is told every sample before it is judged, where other processes judge it with this one.
-    """
-
-    cell: Cell
-    judge: Judge
-    question: Property
-    tell: Tell | None = None
-
-
-class _Samples(Protocol):
-    """The samples of a cell: drawn, or given by a case file."""
-
-    def judge(self) -> None:
-        """Judge all of them; Violation at the first that breaks a promise."""
-
-    def failing(self) -> tuple[Sample, Violation | None]:
-        """After a failure: the sample that it is told by, and what it broke, if that is known."""
-
-    def in_common(self) -> str:
-        """What failing samples have in common, in a line; empty if nothing is known of that."""
 
 
 def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None = None) -> Opened:
@@ -148,7 +89,7 @@ def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell 
     """
     light = not PROFILES[settings.profile].inductor
     opened = open_cell(cell, light, op, tell)
-    verdict = _closed(opened, _Drawn(opened, settings))
+    verdict = _closed(opened, Picked(opened, settings))
     # Only a cell that held can be charged with a bias, because one that failed has its reason already.
     biases = opened.judge.tally.biases() if verdict.outcome == Outcome.VERIFIED else {}
     if not biases:
@@ -157,7 +98,7 @@ def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell 
     # contract allows as the same error in every sample. What that is takes a second reading, made only here.
     fresh = open_cell(cell, light, op, tell)
     fresh.judge.weighs_bias = True
-    _closed(fresh, _Drawn(fresh, replace(settings, seed=settings.seed + _SECOND_DRAW)))
+    _closed(fresh, Picked(fresh, replace(settings, seed=settings.seed + _SECOND_DRAW)))
     # The product is positive only where the errors of both draws lean to the same side.
     again = {name: mean for name, mean in fresh.judge.tally.biases().items() if mean * biases.get(name, 0.0) > 0}
     if not again:
@@ -172,7 +113,7 @@ def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell 
 def judge_sample(cell: Cell, sample: Sample, tell: Tell | None = None) -> Verdict:
     """The verdict of a cell on one sample, that of a case file; arguments and errors are those of `judge_cell`."""
     opened = open_cell(cell, light=True, tell=tell)
-    return _closed(opened, _Given(opened, sample))
+    return _closed(opened, Given(opened, sample))
 
 
 def judge_case(text: str) -> None:
@@ -186,146 +127,15 @@ def judge_case(text: str) -> None:
     # A violation is dropped here: the process that drew the sample finds it, too, and says the verdict.
     with interrupt.heard(), state.pinned(), contextlib.suppress(Violation):
         try:
-            _ask_watched(opened, sample)
+            ask_watched(opened, sample)
         except kinds.DeclarationError as err:
             raise err.__cause__ or RuntimeError(str(err)) from None  # who drew the case says whose fault it is
-
-
-# ------------------------------------------------------------------------------------------------------- the samples
-
-
-@dataclass(frozen=True)
-class _Given:
-    """One sample."""
-
-    opened: Opened
-    sample: Sample
-
-    def judge(self) -> None:
-        _judge_one(self.opened, self.sample)
-
-    def failing(self) -> tuple[Sample, Violation | None]:
-        return self.sample, None
-
-    def in_common(self) -> str:
-        return ""
-
-
-@dataclass
-class _Drawn:
-    """Samples that Hypothesis draws, as many as the settings say."""
-
-    opened: Opened
-    settings: Settings
-    _last: tuple[Sample, Violation | None] | None = None
-    #: Violations that it is enough to see once: a setter may fire only once, so its sample need not fail again.
-    _changes: list[tuple[Sample, Violation | None]] = field(default_factory=list)
-    _contrast: Contrast = field(default_factory=Contrast)
-
-    def judge(self) -> None:
-        examples = self.settings.examples(self.opened.question, self.opened.judge)
-        draws.stages(self.opened.judge, self.opened.question, examples, self._draw)
-
-    def failing(self) -> tuple[Sample, Violation | None]:
-        assert self._last is not None
-        # If the last sample held, Hypothesis could not repeat a failure. Where an earlier sample broke what need be
-        # seen only once, as a change of the process is, that is the failure, and its sample is the one to tell it by.
-        return self._changes[0] if self._changes and self._last[1] is None else self._last
-
-    def in_common(self) -> str:
-        cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.kind
-        # Ranks in processes would have to be told of each further sample, and might wait for each other.
-        if self.opened.tell is None and self._contrast.needs_more and kind != "large":
-            ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
-            drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
-            self._contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"))
-        return self._contrast.told()
-
-    def _judged(self, opened: Opened, kind: str, draft: Draft, seed: int) -> Answer | None:
-        """A further sample and what it broke; None where nothing of it could be judged."""
-        sample, before = self._sample(kind, draft, seed), opened.judge.tally.judged
-        try:
-            _judge_one(opened, sample)
-        except Violation as violation:
-            return sample, violation
-        return (sample, None) if opened.judge.tally.judged > before else None
-
-    @property
-    def _steered(self) -> bool:
-        """Whether samples are drawn towards the worst input; else all are drawn alike."""
-        return not PROFILES[self.settings.profile].fixed
-
-    def _draw(self, kind: str, count: int, choice: draws.Every, label: str = "") -> None:
-        cell = self.opened.cell
-        drafts = kinds.drafts_of(self.opened.judge.op, cell.dtype, kind, self.opened.question.others)
-        # Ranks in processes wait for each other until a deadline; a sample that hangs would do so at every step.
-        # Samples with a label are there for their size or their regime; steering towards the largest error would draw
-        # away from both.
-        limits = limits_of(count, self._steered and not label, shrunk=self.opened.tell is None)
-        seconds = draws.SHRINKING if kind == "large" else math.inf
-        seed = seed_of(cell, self.settings.seed, label)
-        draws.run(drafts, functools.partial(self._ask, kind), choice, seed, limits, seconds)
-
-    def _sample(self, kind: str, draft: Draft, seed: int) -> Sample:
-        sample = moved_to(self.opened.cell.device, kinds.sample_of(draft, seed, self.opened.question.slices, kind))
-        declarations.require_arguments(self.opened.judge.op, sample)
-        return sample
-
-    def _ask(self, kind: str, draft: Draft, seed: int) -> Sample:
-        tally, question = self.opened.judge.tally, self.opened.question
-        with tally.clock("generate"):
-            sample, before = self._sample(kind, draft, seed), tally.judged
-        # This is noted first, so that the sample is known even if judging it ends with something else than a Violation.
-        self._last = (sample, None)
-        try:
-            _judge_one(self.opened, sample)
-        except Violation as violation:
-            self._last = (sample, violation)
-            self._contrast.note(facts_of(self.opened.judge.op, sample, draft), violation)
-            if violation.once:
-                self._changes.append(self._last)
-            raise
-        if tally.judged > before:
-            self._contrast.note(facts_of(self.opened.judge.op, sample, draft), None)
-        if self._steered and kind == question.kind != "large":
-            hypothesis.target(tally.ratio_of_sample, label="error / bound")
-        return sample
-
-
-def _judge_one(opened: Opened, sample: Sample) -> None:
-    if opened.tell is not None:
-        opened.tell(dump_case(opened.cell, sample))
-    with opened.judge.tally.sample(sample):
-        _ask_watched(opened, sample)
-
-
-def _ask_watched(opened: Opened, sample: Sample) -> None:
-    """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
-    interrupt.reraise()
-    with state.watched(state.SETTINGS):
-        try:
-            CHECKS[opened.question.code](opened.judge, sample)
-        except (Violation, Unsupported):
-            raise
-        except Exception as err:
-            wrong = declarations.fault_of(opened.judge.op, err)
-            if wrong:
-                raise kinds.DeclarationError(wrong) from err
-            raise
-        # This is no Exception, so the clause above lets it pass; the last clause must not take it for something that
-        # the subject raised.
-        except kinds.DeclarationError:
-            raise
-        except BaseException as err:
-            interrupt.reraise()
-            raise raised(opened.judge.op.name, err, "call") from err
-    interrupt.reraise()
 
 
 # ------------------------------------------------------------------------------------------------------- the verdict
 
 
-def _closed(opened: Opened, samples: _Samples) -> Verdict:
+def _closed(opened: Opened, samples: Samples) -> Verdict:
     """The verdict on samples, and the process's state compared in full once they are judged."""
     state.make_canonical()
     # Processes that are ranks open connections to each other when they first need them.
@@ -334,7 +144,7 @@ def _closed(opened: Opened, samples: _Samples) -> Verdict:
         return _answered(opened, samples)
 
 
-def _answered(opened: Opened, samples: _Samples) -> Verdict:
+def _answered(opened: Opened, samples: Samples) -> Verdict:
     cell, tally = opened.cell, opened.judge.tally
     try:
         with source_numbers.not_drawn():
@@ -358,7 +168,11 @@ def _answered(opened: Opened, samples: _Samples) -> Verdict:
     if starved:
         reason = f"no element could be judged of the regime{'s' * (len(starved) > 1)} {', '.join(starved)}"
         return Verdict(cell, Outcome.WEAK, Code.REGIME_NOT_JUDGED, reason, measure, timing=timing)
-    reason = "; ".join((f"held on {measure.samples} samples, {measure.judged} elements", *tally.notes))
+    covered = samples.covered()
+    if covered.lacking:
+        return Verdict(cell, Outcome.WEAK, Code.VALUE_NOT_MET, covered.lacking, measure, timing=timing)
+    counted = (f"held on {measure.samples} samples, {measure.judged} elements", *covered.told)
+    reason = "; ".join((*counted, *tally.notes))
     return Verdict(cell, Outcome.VERIFIED, Code.HELD, reason, measure, timing=timing)
 
 
@@ -373,7 +187,7 @@ def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: Ba
     again, seen = 0, violation is not None and violation.once
     for _ in range(REPETITIONS):
         try:
-            _judge_one(replace(opened, judge=judge.again()), sample)
+            judge_one(replace(opened, judge=judge.again()), sample)
         except Violation as repeated:
             violation, again = repeated, again + 1
     text = dump_case(cell, sample)

@@ -7,21 +7,24 @@ be judged are chosen by their regime.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import hypothesis
 from hypothesis import Phase
 from hypothesis import strategies as st
+from hypothesis.database import InMemoryExampleDatabase, choices_to_bytes
 
 from ...oracles.judge import Judge
 from ...oracles.op import Draft, Sample
 from ...oracles.properties import Property
-from ...oracles.tally import LARGE, MORE, PLANNED, regimes_of
+from ...oracles.tally import LARGE, MORE, PLANNED, Tally, regimes_of
 from ...oracles.violation import Unsupported, Violation, same_failure
 from .. import strategies
+from ..picking import edges
+from ..picking.drafting import Drawn
 from .kinds import DeclarationError, drafts_of, largest_of
 
 #: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.
@@ -32,19 +35,21 @@ LONG = 4096
 SHARED = 32_768
 #: How many drafts may be passed over in search of a large one with a new long axis, and of one of a starved regime.
 PATIENCE, STARVED_PATIENCE = 160, 900
+#: After how many drafts in a row that are passed over an axis that was never long is not waited for.
+SIZES_PATIENCE = 40
 #: How many drafts there are for each large sample that is to be judged.
 DRAFTS = 200
-#: How many drafts one Hypothesis test draws where most are passed over: fewer than 10, from which on the first ones are
-#: made as simple as can be. Each of these tests has a seed of its own, because with one seed for all of them they would
-#: all draw the same drafts.
-AT_ONCE = 9
 #: How many further samples are judged of a regime of which nothing could be judged, and of large ones where most could
 #: not.
 FURTHER = 12
+#: Of a profile that steers, at most so many samples of a cell are drawn alike before; the label of further ones.
+ALIKE_MOST, AGAIN = 300, "more"
+#: How often a cell of which no element was there to be judged is given as many samples again.
+MORE_OFTEN = 4
+#: Labels of samples whose data is chosen so that results lie next to a rounding boundary, and of which one is ample.
+EDGES, AMPLE = "edges", "ample"
 #: Elements of a draft that has few.
 FEW = 4
-#: Among how many drafts a simpler one is looked for that fails, too.
-SIMPLER = 60
 #: Seconds for which a failing large sample is made smaller: Hypothesis would go on for as long as it finds a way, and
 #: every step with a large sample takes seconds.
 SHRINKING = 20.0
@@ -57,21 +62,23 @@ class _Enough(BaseException):
     """
 
 
+class Found(Exception):
+    """A draft that failed, with the seed of its data; the violation is the cause."""
+
+    def __init__(self, drawn: Drawn, data: int) -> None:
+        super().__init__(drawn, data)
+        self.drawn, self.data = drawn, data
+
+
+#: (draft, seed of its data) -> the sample that was judged, or raises Violation.
+Ask = Callable[[Draft, int], Sample]
+
+
 # ------------------------------------------------------------------------------------------------- which are judged
 
 
 class Every:
-    """Which drafts are judged: every one. What is passed over costs next to nothing: its data is never drawn.
-
-    Attributes:
-        picky: whether most drafts are passed over. They are then drawn by many short Hypothesis tests, because of the
-            drafts of a long one many are variants of a few.
-    """
-
-    picky = False
-
-    def start(self) -> None:
-        """A Hypothesis test begins."""
+    """Which drafts are judged: every one. What is passed over costs next to nothing: its data is never drawn."""
 
     def wants(self, draft: Draft) -> bool:
         """Whether a draft is judged."""
@@ -85,9 +92,6 @@ class Every:
 class Large(Every):
     """Some large drafts: for each axis a benign one that is longer than 4096 there, then others, of other extents.
 
-    The first draft of a Hypothesis test is always the simplest one. It is passed over, because a cell with one large
-    sample would otherwise judge the same shape for ever.
-
     Attributes:
         largest: elements of the largest floating tensor that was judged.
 
@@ -97,26 +101,17 @@ class Large(Every):
             whether not every draft will do.
     """
 
-    picky = True
-
     def __init__(self, judge: Judge, count: int, most: int, shared: bool = False, choosy: bool = True) -> None:
         self._judge, self.count, self.most, self.shared = judge, count, most, shared
         self.largest = self.taken = self._passed = 0
-        self._first, self._choosy = True, choosy
+        self._choosy = choosy
         self._axes: set[str] = set()
         self._long: set[str] = set()
         self._bands: set[tuple[str, int]] = set()
 
-    def start(self) -> None:
-        self._first = True
-
     def wants(self, draft: Draft) -> bool:
         if not self._choosy:
             return True
-        # Every Hypothesis test begins with the simplest draft, which would be the same in every cell.
-        if self._first:
-            self._first = False
-            return False
         wanted = not draft.extents or self._suits(draft)
         self._passed = 0 if wanted else self._passed + 1
         return wanted
@@ -142,9 +137,11 @@ class Large(Every):
         self.largest = max(self.largest, largest_of(sample))
         if draft.extents:
             name, extent = _longest(draft)
-            self._bands.add((name, _band(extent)))
-            if extent > LONG:
-                self._long.add(name)
+            # A sample of which nothing could be judged says nothing about a long axis, so another one is looked for.
+            if self._judge.tally.last_share >= 0.5:
+                self._bands.add((name, _band(extent)))
+                if extent > LONG:
+                    self._long.add(name)
         self.taken += 1
         most = self.count + (0 if self._judge.tally.mostly_judged(LARGE) else FURTHER)
         return self.taken < most
@@ -161,47 +158,80 @@ def _band(extent: int) -> int:
     return sum(extent > block for block in (64, 72, 128, 1024, LONG, SHARED))
 
 
+class Sizes(Every):
+    """Drafts with one axis at a size where kernels change their ways: every axis, and one band of sizes after another.
+
+    Attributes:
+        count: how many. seen: the extents that were judged, by axis.
+    """
+
+    def __init__(self, judge: Judge, count: int) -> None:
+        self.count, self.seen = count, dict[str, set[int]]()
+        # What takes seconds is left to long profiles, and 65,536 of each dtype to them, too.
+        most = math.inf if not judge.light else 2**17 if judge.contract.stores.name == "float32" else 2**16 - 2
+        self._bands = [frozenset(band) for band in strategies.SIZE_BANDS if band[0] < most]
+        self._taken = self._passed = 0
+        self._never: set[str] = set()
+
+    def wants(self, draft: Draft) -> bool:
+        if not draft.extents:
+            return True
+        name, extent = _longest(draft)
+        for axis in draft.extents:
+            self.seen.setdefault(axis, set())
+        seen, band = self.seen[name], next((band for band in self._bands if extent in band), frozenset[int]())
+        # Axes take turns, and on each axis bands do. Some axes are never long, so the search has an end.
+        if self._passed >= SIZES_PATIENCE:
+            self._never |= {axis for axis, extents in self.seen.items() if not extents}
+        behind = len(seen) <= min((len(self.seen[axis]) for axis in self.seen.keys() - self._never), default=0)
+        rarest = min(len(seen & other) for other in self._bands)
+        wanted = extent in band - seen and ((behind and len(seen & band) == rarest) or self._passed >= PATIENCE)
+        self._passed = 0 if wanted else self._passed + 1
+        return wanted
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        if draft.extents:
+            name, extent = _longest(draft)
+            self.seen.setdefault(name, set()).add(extent)
+        self._taken += 1
+        return self._taken < self.count
+
+
 class Starved(Every):
-    """Drafts of the regimes of which nothing could be judged so far, up to a number of each.
+    """Drafts of the regimes, and with the values, of which nothing could be judged so far, up to a number of each.
 
     The second half of them are of few elements: an inner product, for one, is not judged if one element overflows.
     """
 
-    picky = True
-
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._left = dict.fromkeys(judge.tally.starved(), FURTHER)
+        self._left: dict[tuple[str, str], int] = {}
 
-    def _wanted(self) -> set[str]:
-        return {name for name in self._judge.tally.starved() if self._left.get(name, 0) > 0}
+    def _wanted(self) -> set[tuple[str, str]]:
+        return {pair for pair in starved(self._judge.tally) if self._left.setdefault(pair, FURTHER) > 0}
 
     def wants(self, draft: Draft) -> bool:
-        wanted = self._wanted().intersection(regimes_of(draft.regime))
         # The more elements a draft has, the likelier it is that one of them overflows and takes all others of its sum
         # with it.
         few = math.prod(draft.extents.values()) <= FEW
-        return any(few or self._left[name] > FURTHER // 2 for name in wanted)
+        return any(few or self._left[pair] > FURTHER // 2 for pair in self._wanted() & draft.values)
 
     def took(self, draft: Draft, sample: Sample) -> bool:
-        for name in regimes_of(draft.regime):
-            self._left[name] = self._left.get(name, 0) - 1
+        for pair in draft.values:
+            self._left[pair] = self._left.get(pair, FURTHER) - 1
         return bool(self._wanted())
 
 
 class Ample(Every):
     """So many drafts, of which the first is benign and has two elements or more along every axis, if one is found."""
 
-    picky = True
-
     def __init__(self, count: int) -> None:
         self._left, self._passed, self._found = count, 0, False
 
     def wants(self, draft: Draft) -> bool:
         self._passed += not self._found
-        # Every Hypothesis test begins with the simplest draft, so that one is passed over where there are no extents.
         ample = min(draft.extents.values(), default=2) > 1 and "benign" in regimes_of(draft.regime)
-        self._found |= self._passed > 1 and (ample or self._passed > PATIENCE)
+        self._found |= ample or self._passed > PATIENCE
         return self._found
 
     def took(self, draft: Draft, sample: Sample) -> bool:
@@ -209,63 +239,85 @@ class Ample(Every):
         return self._left > 0
 
 
-def run(
-    drafts: st.SearchStrategy[Draft], ask: Callable[[Draft, int], Sample], choice: Every, seed: int,
-    limits: hypothesis.settings, seconds: float = math.inf,
-) -> None:  # fmt: skip
-    """Ask of the drafts that are chosen, until one fails; then of simpler ones, for so many seconds.
+def starved(tally: Tally) -> set[tuple[str, str]]:
+    """The regimes and the other declared values of which nothing could be judged."""
+    return {*tally.starved_values(), *(("regime", name) for name in tally.starved())}
+
+
+def run(drawn: Iterable[Drawn], ask: Ask, choice: Every, seed_of: Callable[[Draft], int]) -> None:
+    """Ask of the drafts that are chosen, each with a seed of its own.
 
     Args:
-        ask: (draft, seed of its data) -> the sample that was judged, or raises Violation.
-        seed: of the drafts.
+        seed_of: (draft) -> the seed of its data.
+
+    Raises:
+        Found: a draft failed.
+    """
+    for one in drawn:
+        if not choice.wants(one.draft):
+            continue
+        data = seed_of(one.draft)
+        try:
+            sample = ask(one.draft, data)
+        except Violation as violation:
+            raise Found(one, data) from violation
+        if not choice.took(one.draft, sample):
+            return
+
+
+def steered(drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, limits: hypothesis.settings) -> None:
+    """Ask of drafts that Hypothesis draws towards the worst input, until one fails, and then of simpler ones.
 
     Raises:
         Violation: that of the simplest failing draft, of which `ask` was asked last.
     """
-    failed: list[tuple[Draft, int, Violation]] = []
-    until: list[float] = []
 
     def one(draft: Draft, data: int) -> None:
-        if not failed and not choice.wants(draft):
-            return
-        if failed and time.monotonic() > until[0]:
+        ask(draft, data)
+
+    hypothesis.settings(limits)(hypothesis.seed(seed)(hypothesis.given(drafts, strategies.seeds())(one)))()
+
+
+def simplest(
+    drafts: st.SearchStrategy[Draft], ask: Ask, found: Found, limits: hypothesis.settings, seconds: float
+) -> None:
+    """Make a failing draft simpler, for so many seconds.
+
+    Args:
+        found: what failed. limits: without the phase of shrinking the draft stays as it was found.
+
+    Raises:
+        Violation: that of the simplest failing draft, of which `ask` was asked last.
+    """
+    failing, until = (found.drawn.draft, found.data), time.monotonic() + seconds
+    first = found.__cause__
+    assert isinstance(first, Violation)
+
+    def one(draft: Draft, data: int) -> None:
+        nonlocal failing
+        if time.monotonic() > until:
             raise _Enough
         try:
-            sample = ask(draft, data)
+            ask(draft, data)
         except Violation as violation:
             # A simpler sample that fails in another way tells of another fault, so it does not stand for this one.
-            if failed and not same_failure(failed[0][2], violation):
+            if not same_failure(first, violation):
                 return
-            failed.append((draft, data, violation))
-            until.append(time.monotonic() + seconds)
+            failing = draft, data
             raise
-        if not failed and not choice.took(draft, sample):
-            raise _Enough
 
-    def search(number: int, **changes: Any) -> None:
-        test = hypothesis.seed(seed + number)(hypothesis.given(drafts, strategies.seeds())(one))
-        hypothesis.settings(limits, **changes)(test)()
-
-    try:
-        if not choice.picky:
-            search(0)
-            return
-        tests = -(-limits.max_examples // AT_ONCE)
-        for number in range(tests):
-            choice.start()
-            try:
-                search(number, phases=(Phase.generate,), max_examples=AT_ONCE)
-            except Violation:
-                # Simpler ones are looked for by a test of its own, in which nothing is passed over: this one would take
-                # what was passed over for drafts that held.
-                if Phase.shrink in limits.phases:
-                    search(tests, max_examples=SIMPLER)
-                raise _Enough from None
-    except _Enough:
-        if failed:
-            draft, data, violation = failed[-1]
-            ask(draft, data)
-            raise violation from None
+    if Phase.shrink in limits.phases:
+        # Hypothesis makes simpler what its database says has failed before: what stands under the second of its keys,
+        # because what stands under the first is taken to be as simple as can be.
+        test = hypothesis.given(drafts, strategies.seeds())(one)
+        database, key = InMemoryExampleDatabase(), b"failing"
+        database.save(key + b".secondary", choices_to_bytes((*found.drawn.choices, found.data)))
+        setattr(test, "_hypothesis_internal_database_key", key)  # noqa: B010 - not an attribute that types know
+        with contextlib.suppress(Violation, hypothesis.errors.Flaky, _Enough):
+            hypothesis.settings(limits, database=database, phases=(Phase.reuse, Phase.shrink))(test)()
+    ask(*failing)
+    # What failed once and no more is a failure too, one that is told as such.
+    raise first
 
 
 def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str, int, Every, str], None]) -> None:
@@ -279,6 +331,9 @@ def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str,
         DeclarationError: a sample is not of its kind.
         Violation: as `draw` raises it.
     """
+    if question.kind == "sizes":
+        _draw_sizes(judge, examples, draw)
+        return
     asks_large = question.kind == "large"
     count = examples if asks_large else question.large_of(examples)
     reason = _without_large(judge, examples, count) if count or question.large else ""
@@ -288,16 +343,23 @@ def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str,
     kind = "ordinary" if asks_large else question.kind
     # A property that is about large samples is asked of ordinary ones only where the op offers no large ones.
     if question.ample:
-        draw(kind, DRAFTS * examples, Ample(examples), "")
+        draw(kind, DRAFTS * examples, Ample(examples), AMPLE)
     elif not (asks_large and count):
         draw(kind, examples - count, Every(), "")
     # Where overflow has left most elements undecided, as many samples are drawn again. Compiled code gets none of
     # these, because each sample is compiled anew, which takes seconds.
     if not judge.tally.mostly_judged(PLANNED) and not judge.compiled:
-        draw(kind, examples, Every(), "more")
+        draw(kind, examples, Every(), AGAIN)
+    # Some questions do not apply to every sample: of few samples they may apply to none.
+    for _ in range(MORE_OFTEN if not judge.compiled else 0):
+        if judge.tally.judged or judge.tally.not_judged:
+            break
+        draw(kind, examples, Every(), AGAIN)
+    if question.edges_of(examples) and edges.rounds_once_more(judge):
+        draw(kind, question.edges_of(examples), Every(), EDGES)
     if count:
         _draw_large(judge, Large(judge, count, question.most, shared=asks_large), draw)
-    if judge.tally.starved() and not judge.compiled:
+    if starved(judge.tally) and not judge.compiled:
         judge.tally.begin(MORE)
         draw(kind, STARVED_PATIENCE, Starved(judge), "starved")
 
@@ -311,6 +373,15 @@ def _without_large(judge: Judge, examples: int, count: int) -> str:
     except Unsupported as answer:
         return str(answer)
     return ""
+
+
+def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str], None]) -> None:
+    """Judge samples of chosen sizes. No sample of them is read exactly, so the part is LARGE, and stays it."""
+    judge.tally.begin(LARGE)
+    choice = Sizes(judge, count)
+    draw("sizes", DRAFTS * count, choice, "sizes")
+    for axis, seen in sorted(choice.seen.items()):
+        judge.tally.note(f"{axis} of {', '.join(map(str, sorted(seen)))}" if seen else f"{axis} never long")
 
 
 def _draw_large(judge: Judge, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:

@@ -18,10 +18,14 @@ from hypothesis import strategies as st
 
 from ...oracles.checks.exact_data import lowest_bit
 from ...oracles.op import Draft, Op, Sample, is_float, to_array
+from ...oracles.tally import regimes_of
 from ...oracles.violation import Unsupported
+from .. import choices, strategies
 
 #: Integers of samples of kind "integers", as multiples of their tensor's power of two, are at most so large.
 LARGEST_INTEGER = 2.0**8
+#: The first extents of the classes that extents are sorted into: none, one, fewer than a vector, a vector and more.
+EXTENT_CLASSES = (0, 1, 2, 9)
 
 
 #: Modules of `reference` that hold readings; the others hold formulas.
@@ -43,6 +47,8 @@ class DeclarationError(BaseException):
 def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrategy[Draft]:
     """The op's drafts of a kind; whatever its declaration raises becomes a DeclarationError.
 
+    Those of kind "sizes" are the large ones, with an axis of a chosen extent.
+
     Args:
         others: how many drafts of other structures each draft has with it.
 
@@ -50,6 +56,7 @@ def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrate
         Unsupported: the op offers no samples of this kind.
         DeclarationError: the declaration raised, or gave no strategy.
     """
+    sizes, kind = kind == "sizes", "large" if kind == "sizes" else kind
     what = f"samples({dtype!r}, {kind!r})"
     given = declared(what, lambda: op.samples(dtype, kind), op.samples)
     if not isinstance(given, st.SearchStrategy):
@@ -57,14 +64,26 @@ def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrate
 
     @st.composite
     def drafts(draw: st.DrawFn) -> Draft:
-        first, *more = [declared(what, lambda: draw(given)) for _ in range(1 + others)]
-        for draft in (first, *more):
-            if not isinstance(draft, Draft):
-                raise DeclarationError(f"{what}: drew {type(draft).__name__}, need Draft")
-        drawn: Draft = first
-        return replace(drawn, others=tuple(more)) if more else drawn
+        with choices.recorded() as record, strategies.sizing(sizes):
+            first, *more = [declared(what, lambda: draw(given)) for _ in range(1 + others)]
+            for draft in (first, *more):
+                if not isinstance(draft, Draft):
+                    raise DeclarationError(f"{what}: drew {type(draft).__name__}, need Draft")
+            drawn: Draft = first
+            for name in regimes_of(drawn.regime):
+                record.note("regime", name, (name,))
+        for name, extent in drawn.extents.items():
+            record.note(f"{name} of", class_of(extent), (class_of(extent),))
+        return replace(drawn, values=frozenset(record.values), declared=record.declared, others=tuple(more))
 
     return drafts()
+
+
+def class_of(extent: int) -> str:
+    """Which of the classes an extent of an ordinary sample is in: "1", "2 to 8"."""
+    least = max(first for first in EXTENT_CLASSES if first <= extent)
+    above = [first for first in EXTENT_CLASSES if first > extent]
+    return str(least) if above and above[0] == least + 1 else f"{least} to {above[0] - 1}" if above else f"{least} up"
 
 
 def declared(what: str, give: Callable[[], Any], function: Any = None) -> Any:

@@ -14,6 +14,7 @@ from ...oracles.op import Draft
 from ...reference.formats import FORMATS
 from ...reference.functions import Term
 from .. import strategies
+from ..choices import choose
 from .spec import CONTAINERS, RULES, TOLD, Spec
 
 _REGIMES = ("benign", "benign", "ties", "small variance")  # exp of them overflows nowhere
@@ -26,13 +27,13 @@ _EXACT_NUMBERS = (1.0, -1.0, 2.0, 0.5)
 def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Arguments (text of a spec, *tensors): one to four tensors that broadcast together."""
     spec = draw(_specs(dtype, kind))
-    outer, inner = draw(strategies.shapes(kind, 1, draw(st.sampled_from((1, 0, 2))), 12))
+    outer, inner = draw(strategies.shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2))), 12))
     whole = (*outer, *inner)
     alike = spec.rule == "whole"
     shapes = [whole if alike else draw(_broadcastable(whole)) for _ in range(spec.arity)]
     if kind in ("empty", "large"):  # of a broadcast that none has as a whole, no tensor need be of the kind
         shapes[0] = whole
-    regime = "integers" if kind == "integers" else draw(st.sampled_from(_REGIMES))
+    regime = "integers" if kind == "integers" else draw(choose("regime", _REGIMES))
     values = strategies.integers if kind == "integers" else strategies.REGIMES[regime]
 
     def one(rng: Any, shape: tuple[int, ...]) -> torch.Tensor:
@@ -46,7 +47,7 @@ def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 @st.composite
 def _broadcastable(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape, or one that broadcasts to it."""
-    how = draw(st.sampled_from(("whole", "last", "ones", "scalar")))
+    how = draw(choose("shape of a tensor", ("whole", "last", "ones", "scalar")))
     if how == "last":
         return shape[-1:]
     if how == "ones":
@@ -58,8 +59,8 @@ def _broadcastable(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
     """A function; shrinks towards one tensor, one output, nothing special."""
     exact, half = kind == "integers", dtype in _HALF
-    arity = draw(st.integers(1, 4))
-    uses = [draw(st.sampled_from(("free",) * 6 + ("returned", "written", "step"))) for _ in range(arity)]
+    arity = draw(choose("tensors", (1, 2, 3, 4)))
+    uses = [draw(choose("use of a tensor", ("free",) * 6 + ("returned", "written", "step"))) for _ in range(arity)]
     # Every ordinary term is a product of free arguments, so there has to be one.
     if "free" not in uses:
         uses[0] = "free"
@@ -67,35 +68,35 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
     steps = [i for i, use in enumerate(uses) if use == "step"]
     written = [draw(_written(i, exact or half)) for i, use in enumerate(uses) if use == "written"]
     special = [(Term(((i, "same"),)), "identity") for i, use in enumerate(uses) if use == "returned"] + written
-    count = draw(st.sampled_from((1, 1, 2, 3)))
+    count = draw(choose("terms", (1, 1, 2, 3)))
     ordinary = [(draw(_terms(free, steps, exact)), "fresh") for _ in range(count)]
-    if draw(st.booleans()):
+    if draw(choose("marked", (False, True))):
         ordinary.append((Term(((draw(st.sampled_from(free)), "step"),)), "marked"))
     pairs = draw(st.permutations(ordinary + special))
     # What is returned has the slope 1, and what is written over no longer has the value that the derivative would
     # need; neither is saved.
     saved = [i for i, use in enumerate(uses) if use in ("free", "step")]
-    extras = draw(st.booleans())
+    extras = draw(choose("extras", (False, True)))
     return Spec(
         arity=arity,
         terms=tuple(term for term, _ in pairs),
         ways=tuple(way for _, way in pairs),
-        container=draw(st.sampled_from(CONTAINERS if len(pairs) == 1 and not extras else _several())),
+        container=draw(choose("container", CONTAINERS if len(pairs) == 1 and not extras else _several())),
         extras=extras,
         constants=frozenset(steps),
         backward_order=tuple(draw(st.permutations(saved))),
         forward_order=tuple(draw(st.permutations(saved))),
         # An output in a half type has been rounded to few bits, and a derivative that is taken from it would have
         # that error.
-        saves_outputs=not half and draw(st.booleans()),
-        broadcasts=draw(st.booleans()),
-        materializes=draw(st.booleans()),
-        frugal=draw(st.booleans()),
+        saves_outputs=not half and draw(choose("saves_outputs", (False, True))),
+        broadcasts=draw(choose("broadcasts", (False, True))),
+        materializes=draw(choose("materializes", (False, True))),
+        frugal=draw(choose("frugal", (False, True))),
         # A loop over slices rounds the gradient of a shared argument once per slice, and the sum once more.
-        rule=draw(st.sampled_from(("generated",) if half else _rules(pairs))),
-        number_at=draw(st.integers(0, arity)),
-        last_dim=draw(st.booleans()),
-        told=draw(st.sampled_from(TOLD)),
+        rule=draw(choose("rule", ("generated",) if half else _rules(pairs))),
+        number_at=draw(choose("number_at", range(arity + 1))),
+        last_dim=draw(choose("last_dim", (False, True))),
+        told=draw(choose("told", TOLD)),
     )
 
 

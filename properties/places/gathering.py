@@ -25,7 +25,7 @@ from ...oracles.op import Op, Sample
 from ...oracles.verdict import CHECKED, Cell, Code, Verdict
 from ...oracles.violation import Unsupported
 from .. import worlds
-from ..engine import cells
+from ..engine import cells, samples
 from ..worlds import World
 from .process import Process
 from .ranks import DEADLINE, Team, arrival
@@ -40,7 +40,7 @@ _RANKS = "ranks"
 class OnRanks:
     """The place of COMM: the world of this process, with the other ranks where they are processes."""
 
-    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+    def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
         """The verdict of a cell; its reason names the world."""
         world = worlds.here()
         # The cell is opened here only for its declaration and its refusals; the engine opens it once more to judge

@@ -6,13 +6,13 @@ from typing import Protocol
 
 from ...oracles.op import Op, Sample
 from ...oracles.verdict import Cell, Verdict
-from ..engine import cells
+from ..engine import cells, samples
 
 
 class Place(Protocol):
     """Where a cell is judged."""
 
-    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+    def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
         """The verdict of a cell on samples that are drawn there.
 
         Args:
@@ -29,7 +29,7 @@ class Place(Protocol):
 class Here:
     """This process."""
 
-    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+    def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
         return cells.judge_cell(cell, settings, op)
 
     def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:

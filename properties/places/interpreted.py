@@ -18,7 +18,7 @@ from ...oracles.properties import PROPERTIES
 from ...oracles.verdict import Cell, Code, Verdict
 from ...oracles.violation import Unsupported
 from .. import worlds
-from ..engine import cells
+from ..engine import cells, samples
 from .prepared import Worker
 
 #: Seconds that one question may take. An interpreted program takes milliseconds, and a cell has thousands.
@@ -33,7 +33,7 @@ class Interpreted:
     def __init__(self, worker: Worker | None = None) -> None:
         self._worker = worker or Worker(INSTALL, DEADLINE, "interpreted kernels")
 
-    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+    def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
         """The verdict of a cell.
 
         Raises:

@@ -109,7 +109,7 @@ class Terms:
     """How cells are judged.
 
     Attributes:
-        settings: of `cells.Settings`, as data. world: of `worlds.World`, as data.
+        settings: of `samples.Settings`, as data. world: of `worlds.World`, as data.
         workers: how many processes at once; 0: one that shares this process's terminal, for a debugger.
         timeout: seconds per cell. memory: bytes per worker; 0: as many as there are (see `fair_share`).
         command: the program of a worker; by default opassay's own.

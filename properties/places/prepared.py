@@ -22,7 +22,7 @@ from ...oracles.op import Op, Sample
 from ...oracles.verdict import Cell, Code, Outcome, Verdict
 from ...oracles.violation import Unsupported
 from .. import worlds
-from ..engine import cells
+from ..engine import cells, samples
 from .process import AnswerError, EndedError, Process
 from .verdicts import verdict_of
 
@@ -115,7 +115,7 @@ class Prepared:
     def __init__(self, before: Worker | None = None, after: Worker | None = None) -> None:
         self.before, self.after = before or Worker(), after or Worker(INSTALL)
 
-    def judge(self, cell: Cell, settings: cells.Settings, op: Op | None) -> Verdict:
+    def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
         """The verdict of a cell.
 
         Raises:

@@ -9,7 +9,7 @@ import torch
 
 from ...oracles.case import load_case
 from ...oracles.verdict import Cell, Verdict, as_data
-from ..engine import cells
+from ..engine import cells, samples
 from ..engine.guard import guarded
 from .serving import serve
 
@@ -33,7 +33,7 @@ def _verdict(question: dict[str, Any]) -> Verdict:
         cell, sample = load_case(question["case"])
         return guarded(cell, lambda: cells.judge_sample(cell, sample))
     cell = Cell(*question["cell"])
-    return guarded(cell, lambda: cells.judge_cell(cell, cells.Settings(**question["settings"])))
+    return guarded(cell, lambda: cells.judge_cell(cell, samples.Settings(**question["settings"])))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def test_a_property_without_a_check_and_a_check_of_no_property_are_refused() -> 
 
 def test_every_row_says_what_can_be_asked() -> None:
     for row in PROPERTIES.values():
-        assert row.kind in ("ordinary", "integers", "empty", "large"), row
+        assert row.kind in ("ordinary", "integers", "empty", "large", "sizes"), row
         assert row.effort > 0, row
         assert set(row.dtypes) <= set(DTYPES), row
         assert row.title, row

@@ -169,7 +169,7 @@ def test_a_long_profile_is_steered_towards_the_worst_input() -> None:
 def test_a_smaller_profile_asks_the_same_questions_of_fewer_samples() -> None:
     few = run_cell(cell("ADJ"), Settings("brief"), declared(layer_norm))
     assert few.outcome == Outcome.VERIFIED
-    assert few.measure.samples == PROFILES["brief"].examples < PROFILES["commit"].examples
+    assert PROFILES["brief"].examples <= few.measure.samples < PROFILES["commit"].examples
 
 
 def test_compiled_code_is_judged_where_torch_s_own_op_is_declared() -> None:

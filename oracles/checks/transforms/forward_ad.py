@@ -7,6 +7,9 @@ from ...op import Sample
 from ..purity import primal_with_tangents
 from .values import tangent
 
+#: Said of a cell where torch's own op refuses samples.
+REFUSED = "torch's op refuses some samples without a tangent, too; of these nothing was asked"
+
 
 def forward_ad(judge: Judge, sample: Sample) -> None:
     """FWAD: tangents in their accept sets; values, dtypes and missing outputs as without a tangent.
@@ -16,7 +19,8 @@ def forward_ad(judge: Judge, sample: Sample) -> None:
     try:
         judge.subject(*sample.args)
     except (RuntimeError, TypeError, ValueError):
-        judge.tally.count(not_judged=1)
+        if REFUSED not in judge.tally.notes:
+            judge.tally.note(REFUSED)
         return
     primal_with_tangents(judge, sample)
     tangent(judge, sample)

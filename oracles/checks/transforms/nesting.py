@@ -76,7 +76,7 @@ def words(judge: Judge, sample: Sample) -> None:
 
 def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     """jacrev, jacfwd and hessian in the first input, where that has at most `limit` elements."""
-    problem = Problem(judge.op, sample.args)
+    problem = Problem(judge.op, sample.args, sample.kept)
     # The formula's jacobian takes a pass per element of this input, and its hessian takes passes of second order.
     if problem.inputs[0].numel() > limit or problem.inputs[0].numel() == 0:
         return
@@ -84,6 +84,11 @@ def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     f = problem.subject(judge.subject)
     with torch.no_grad():
         primal = judge.primal(sample)
+    # A jacobian takes cotangents of zeros and a one, and in reverse mode zero times the slope of a NaN is NaN, although
+    # the other outputs do not depend on what made it.
+    if not bool(torch.isfinite(primal[0]).all()):
+        judge.tally.count(not_judged=primal[0].numel())
+        return
     # The cotangent of the first output: it weighs the rows of the hessian.
     weights = judge.path(sample, ("vjp",), primal[:1]).directions[0]
     formula, operands, at = problem.formula((), len(primal)), problem.arrays(), len(problem.fixed)

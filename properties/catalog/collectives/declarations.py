@@ -21,9 +21,11 @@ from ....impl.comm.ranks import collective
 from ....oracles.op import Devices, Draft, Homes, Op, Ranks
 from ....reference import collectives as formulas
 from ... import strategies, worlds
+from ...choices import choose
 from ...declaring import drawing
 from ...declaring.arguments import Args, Named, Signature
 from ...declaring.declare import declare
+from ...declaring.drawing import all_dims
 from .laws import LAWS, REFUSALS
 from .torch_own import OnGpus, nowhere, parts_of_own, peers
 
@@ -127,13 +129,13 @@ def _ranks_scatter(over: Any, comm: Any, chunk_sizes: tuple[int, ...], dim: int,
 def _shape(draw: st.DrawFn, kind: str, places: int, dims: tuple[int, ...] = (1, 0, 2)) -> tuple[int, ...]:
     limit = strategies.LARGEST if kind == "large" else 48
     # A tensor without axes has one element, so it can be neither empty nor large.
-    rank = draw(st.sampled_from(tuple(d for d in dims if d or kind not in ("empty", "large"))))
+    rank = draw(choose("axes", tuple(d for d in dims if d or kind not in ("empty", "large"))))
     return tuple(draw(strategies.extents(kind, rank, max(limit // places, 2))))
 
 
 def _tensor(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    """A tensor of a shape; for one without axes, of a single element."""
-    return drawing.rows(rng, regime, shape or (1,), dtype)
+    """A tensor of a shape."""
+    return drawing.rows(rng, regime, shape, dtype)
 
 
 def _sizes(shape: tuple[int, ...]) -> dict[str, int]:
@@ -144,11 +146,11 @@ def _sizes(shape: tuple[int, ...]) -> dict[str, int]:
 @st.composite
 def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool) -> Draft:
     """Some tensors, of shapes of their own: once for a broadcast, at every place for a sum."""
-    places, count = draw(st.sampled_from(worlds.places())), draw(st.sampled_from((2, 1, 3)))
+    places, count = draw(choose("places", worlds.places())), draw(choose("tensors", (2, 1, 3)))
     shapes = [draw(_shape(kind, places * count)) for _ in range(count)]
     regime = draw(drawing.regime(kind))
     # With the half types some tensors are float32, because the parameters of one module may have either dtype.
-    columns = [(shape, draw(st.sampled_from(drawing.dtypes_beside(dtype)))) for shape in shapes]
+    columns = [(shape, draw(choose("dtypes", drawing.dtypes_beside(dtype)))) for shape in shapes]
     number = {"num_inputs": count} if reduced else {"places": places}
     wanted = columns * places if reduced else columns
 
@@ -161,13 +163,13 @@ def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool)
 @st.composite
 def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Parts of their own lengths, of none too; now and then 0-dim."""
-    places = draw(st.sampled_from(worlds.places()))
+    places = draw(choose("places", worlds.places()))
     shape = draw(_shape(kind, places))
     regime = draw(drawing.regime(kind))
     if not shape:
-        dim, shapes = draw(st.sampled_from((0, -1))), [shape] * places
+        dim, shapes = draw(choose("dim", (0, -1))), [shape] * places
     else:
-        dim = draw(st.integers(-len(shape), len(shape) - 1))
+        dim = draw(choose("dim", all_dims(len(shape))))
         lengths = [draw(st.integers(0, shape[dim])) for _ in range(places)]
         if kind == "large":
             # At least one part is of the full length, or no tensor of a large sample might be large.
@@ -184,10 +186,10 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 @st.composite
 def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Any sizes, of none too."""
-    places = draw(st.sampled_from(worlds.places()))
+    places = draw(choose("places", worlds.places()))
     shape = draw(_shape(kind, 1, (1, 2)))
     regime = draw(drawing.regime(kind))
-    dim = draw(st.integers(-len(shape), len(shape) - 1))
+    dim = draw(choose("dim", all_dims(len(shape))))
     cuts = sorted(draw(st.integers(0, shape[dim])) for _ in range(places - 1))
     sizes = tuple(b - a for a, b in itertools.pairwise((0, *cuts, shape[dim])))
 

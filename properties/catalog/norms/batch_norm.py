@@ -17,7 +17,8 @@ from ....oracles.op import Draft, Op, Ranks, Slices
 from ....oracles.verdict import Code
 from ....oracles.violation import Unsupported
 from ....reference.norms import batch_norm as formulas
-from ... import strategies, worlds
+from ... import choices, strategies, worlds
+from ...choices import choose
 from ...declaring import drawing, refusals
 from ...declaring.arguments import Named, Signature
 from ...declaring.declare import declare
@@ -29,29 +30,31 @@ from .batch_norm_laws import laws_of
 Tensor = torch.Tensor
 MOMENTA = (0.1, 0.1, 0.1, 0.3, 0.0, 1.0)
 RUNNING = ("running_mean", "running_var")
+#: Under which name a part of the structure is chosen, where that is another one.
+_CHOSEN = {"running": "running statistics"}
 
 # ---------------------------------------------------------------------------------------------- samples
 
 
 @st.composite
-def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
+def structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, ...] = drawing.EPS) -> dict[str, Any]:
     """What batch norm samples have in common: shapes, dtypes of parameters and running statistics, regime, numbers."""
-    rank = draw(st.sampled_from((1, 1, 0, 2, 3)))
+    rank = draw(choose("axes of positions", (1, 1, 0, 2, 3)))
     (channels,), (n, *positions) = draw(strategies.shapes(kind, 1 + rank, 1))
     beside = drawing.dtypes_beside(dtype)
-    kept = draw(st.sampled_from(beside))
-    training = draw(st.sampled_from((True, True, False)))
+    kept = draw(choose("dtype of parameters", beside))
+    training = draw(choose("training", (True, True, False)))
     return {
         "n": n,
         "channels": channels,
         "positions": tuple(positions),
-        "weight": draw(st.sampled_from((kept, kept, None))),
-        "bias": draw(st.sampled_from((kept, kept, None))),
+        "weight": draw(choose("weight", (kept, kept, None))),
+        "bias": draw(choose("bias", (kept, kept, None))),
         # Evaluation needs running statistics; in training a quarter of the samples go without them.
-        "running": None if training and draw(st.integers(0, 3)) == 3 else draw(st.sampled_from(beside)),
+        "running": draw(choose("running statistics", (*(beside * 3), *((None,) if training else ())))),
         "regime": draw(drawing.regime(kind)),
-        "eps": draw(st.sampled_from(drawing.EPS)),
-        "momentum": draw(st.sampled_from(MOMENTA)),
+        "eps": draw(choose("eps", eps)),
+        "momentum": draw(choose("momentum", MOMENTA)),
         "training": training,
         "extents": {"n": n, "channels": channels, "positions": math.prod(positions)},
     }
@@ -91,6 +94,8 @@ def _forward_samples(
     @st.composite
     def adjusted(draw: st.DrawFn, dtype: str, kind: str) -> Named:
         structure = draw(structures(dtype, kind)) | fixed
+        for name, value in fixed.items():
+            choices.settle(_CHOSEN.get(name, name), value, always=True)
         # One element per channel is refused in training: by torch's function always, there `least` is 2, and by the
         # ops of aten where there are running statistics, into which they would write its unbiased variance, NaN.
         if structure["training"] and structure["n"] * math.prod(structure["positions"]) == 1:
@@ -99,7 +104,11 @@ def _forward_samples(
         # The same functions refuse an eps of zero in training, because the deviation of a constant channel is zero.
         if structure["training"] and least > 1:
             structure["eps"] = structure["eps"] or 1e-5
-        return structure | {name: structure[name] or dtype for name in needs}
+            choices.settle("eps", structure["eps"])
+        for name in needs:
+            structure[name] = structure[name] or dtype
+            choices.settle(_CHOSEN.get(name, name), structure[name], always=True)
+        return structure
 
     return drawing.samples_of(adjusted, lambda rng, structure, dtype: signature.of_these(filled(rng, structure, dtype)))
 

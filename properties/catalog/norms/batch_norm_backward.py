@@ -11,7 +11,8 @@ from torch._decomp import decompositions
 
 from ....oracles.op import Draft, Op
 from ....reference.norms import batch_norm as formulas
-from ... import strategies
+from ... import choices, strategies
+from ...choices import choose
 from ...declaring import drawing, laws, refusals
 from ...declaring.arguments import Named, Signature
 from ...declaring.declare import declare
@@ -28,14 +29,17 @@ MASKS = (ALL,) * 3 + ((True, False, True), (False, True, True), (True, False, Fa
 def _saved_and_cotangents(signature: Signature, needs_weight: bool) -> Callable[..., st.SearchStrategy[Draft]]:
     @st.composite
     def adjusted(draw: st.DrawFn, dtype: str, kind: str) -> Named:
-        structure = draw(structures(dtype, kind)) | {"gradients": "integers" if kind == "integers" else "benign"}
-        # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
-        structure["eps"] = structure["eps"] or 1e-5
+        gradients = "integers" if kind == "integers" else "benign"
+        structure = draw(structures(dtype, kind, drawing.POSITIVE_EPS)) | {"gradients": gradients}
+        # These ops take no momentum.
+        choices.settle("momentum", None, always=True)
         if needs_weight:
             structure["weight"] = structure["weight"] or dtype
+            choices.settle("weight", structure["weight"], always=True)
         if "training" not in signature:
             structure["training"] = True
-        return structure | {"mask": draw(st.sampled_from(MASKS)) if "output_mask" in signature else ALL}
+            choices.settle("training", True, always=True)
+        return structure | {"mask": draw(choose("output_mask", MASKS)) if "output_mask" in signature else ALL}
 
     def fill(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
         named = filled(rng, structure, dtype)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ....oracles.op import Op, Slices
 from ....reference import norms as formulas
 from ... import strategies
+from ...choices import choose
 from ...declaring import drawing, laws, refusals
 from ...declaring.arguments import Named
 from ...declaring.declare import declare
@@ -22,9 +23,9 @@ Tensor = torch.Tensor
 
 
 @st.composite
-def _group_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
+def _group_structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, ...] = drawing.EPS) -> dict[str, Any]:
     """What group_norm samples have in common: shapes, affine dtypes, regime, eps; input of 2 to 5 dims."""
-    rank = draw(st.sampled_from((1, 1, 2, 0, 3)))
+    rank = draw(choose("axes of positions", (1, 1, 2, 0, 3)))
     (n, groups), (per_group, *positions) = draw(strategies.shapes(kind, 1 + rank, 2))
     # The op refuses a number of groups of zero, but takes channels that are none: a drawn zero means the latter.
     if groups == 0:
@@ -34,7 +35,7 @@ def _group_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
         "shape": (n, groups * per_group, *positions),
         "parameters": draw(drawing.parameters(dtype, ("weight", "bias"))),
         "regime": draw(drawing.regime(kind)),
-        "eps": draw(st.sampled_from(drawing.EPS)),
+        "eps": draw(choose("eps", eps)),
         "extents": {"n": n, "groups": groups, "per_group": per_group, "positions": math.prod(positions)},
     }
 
@@ -65,7 +66,7 @@ def _several_per_group(draw: st.DrawFn, dtype: str, kind: str) -> Named:
 
 @st.composite
 def _flat_or_not(draw: st.DrawFn, dtype: str, kind: str) -> Named:
-    return draw(_group_structures(dtype, kind)) | {"flat": draw(st.sampled_from((False, False, False, True)))}
+    return draw(_group_structures(dtype, kind)) | {"flat": draw(choose("flat", (False, False, False, True)))}
 
 
 def _native(rng: Any, structure: Named, dtype: str) -> Named:
@@ -84,15 +85,15 @@ def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
 
 @st.composite
 def _group_structures_and_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
-    return draw(_group_structures(dtype, kind)) | {"kind": kind, "mask": draw(st.sampled_from(drawing.MASKS))}
+    structure = draw(_group_structures(dtype, kind, drawing.POSITIVE_EPS))
+    return structure | {"kind": kind, "mask": draw(choose("output_mask", drawing.MASKS))}
 
 
 def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
     given, mask = _arguments(rng, structure, dtype), structure["mask"]
     # The backward op takes no bias, because no gradient depends on it.
     del given["bias"]
-    # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
-    x, weight, eps = given["input"], given["weight"], given.pop("eps") or 1e-5
+    x, weight, eps = given["input"], given["weight"], given.pop("eps")
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
     own = {"grad_out": grad, "output_mask": (mask[0], mask[1] and weight is not None, mask[2])}
     return given | own | _statistics(x, structure["groups"], eps) | _sizes(x)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ....oracles.op import Op, Slices
 from ....reference import norms as formulas
+from ...choices import choose
 from ...declaring import drawing, laws, refusals
 from ...declaring.arguments import Named
 from ...declaring.declare import declare
@@ -20,18 +21,18 @@ from . import shared
 
 Tensor = torch.Tensor
 CENTRES, NUMBERS = {"weight": 1.0, "bias": 0.0}, {"eps": drawing.EPS}
+POSITIVE = {"eps": drawing.POSITIVE_EPS}
 
 
 @st.composite
 def _with_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
-    structure = draw(drawing.row_structures(dtype, kind, CENTRES, NUMBERS))
-    return structure | {"kind": kind, "mask": draw(st.sampled_from(drawing.MASKS))}
+    structure = draw(drawing.row_structures(dtype, kind, CENTRES, POSITIVE))
+    return structure | {"kind": kind, "mask": draw(choose("output_mask", drawing.MASKS))}
 
 
 def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
     given = drawing.row_arguments(rng, structure, dtype, CENTRES)
-    # The op takes 1/√(σ² + ε) as an argument, which must be finite; so ε is positive here.
-    x, eps = given["input"], given.pop("eps") or 1e-5
+    x, eps = given["input"], given.pop("eps")
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
     dims = tuple(range(-len(structure["inner"]), 0))
     mean, rstd = shared.statistics(x, x, dims, eps, keepdim=True)

@@ -47,7 +47,7 @@ def _backward_in_memory_order(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, 
 
 
 FAULTS: dict[str, tuple[Subject, set[str]]] = {
-    "writes into its input": (_writes_first, {"MUTATED"}),
+    "writes into its input": (_writes_first, {"MUTATED", "VALUE"}),
     "writes before its input": (_writes_before_its_input, {"MUTATED"}),
     "writes between the elements of its input": (_writes_between_strides, {"MUTATED"}),
     "ignores the input's strides": (lambda x, w: in_memory_order(x) * w, {"VALUE", "SPECIAL", "RAISED"}),

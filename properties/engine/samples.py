@@ -1,0 +1,267 @@
+"""The samples of one cell: which there are, and how the question is asked of one.
+
+What this is for: `cells` says what a verdict is made of; this module gets the samples judged, one after the other, and
+remembers the last one and every one that changed the process. Samples are those of drafts that are picked for the
+values that they have (`cover`), large ones and more of what could not be judged (`draws`), and in profiles that steer
+also what Hypothesis draws towards the worst input.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Protocol
+
+import hypothesis
+import torch
+
+from ...oracles import state
+from ...oracles.case import dump_case
+from ...oracles.checks import CHECKS
+from ...oracles.judge import Judge
+from ...oracles.op import INTERPRETED, TURNS, Draft, Sample
+from ...oracles.properties import Property
+from ...oracles.state import interrupt
+from ...oracles.verdict import Cell
+from ...oracles.violation import Unsupported, Violation, raised
+from ..picking import drafting, edges
+from ..picking.cover import Cover, Covered, coverage
+from . import declarations, draws, kinds
+from .contrast import Answer, Contrast, facts_of
+from .limits import limits_of, moved_to, seed_of
+from .profiles import PROFILES
+
+#: Every cell begins at one of so many places among the drafts of its op, so that not all of them judge the same ones.
+ELSEWHERE = 32
+
+#: Takes the case file of a sample that is about to be judged: how ranks in other processes come to judge it too.
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to ask: the profile, the run's seed, and a cap on the examples per cell."""
+
+    profile: str = "commit"
+    seed: int = 0
+    max_examples: int | None = None
+
+    def examples(self, question: Property, judge: Judge | None = None) -> int:
+        """How many samples a cell of a question is asked of; of compiled code and of interpreted kernels, few."""
+        profile = PROFILES[self.profile]
+        wanted = max(1, round(profile.examples * question.effort))
+        if judge is not None and judge.compiled:
+            # Each path of each example is compiled anew, which takes seconds.
+            wanted = min(wanted, profile.compiled)
+        if judge is not None and judge.subject_name == INTERPRETED:
+            # Each program of each kernel takes milliseconds, so there are few examples; but of a question of little
+            # effort there would be too few to judge anything.
+            wanted = profile.interpreted
+        return wanted if self.max_examples is None else min(wanted, self.max_examples)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A cell that can be asked here.
+
+    Attributes:
+        judge: asks the subject, and tells its tally what the samples show. question: what is asked of each.
+        tell: is told every sample before it is judged, where other processes judge it with this one.
+    """
+
+    cell: Cell
+    judge: Judge
+    question: Property
+    tell: Tell | None = None
+
+
+class Samples(Protocol):
+    """The samples of a cell: drawn, or given by a case file."""
+
+    def judge(self) -> None:
+        """Judge all of them; Violation at the first that breaks a promise."""
+
+    def failing(self) -> tuple[Sample, Violation | None]:
+        """After a failure: the sample that it is told by, and what it broke, if that is known."""
+
+    def covered(self) -> Covered:
+        """Which of the declared values they had."""
+
+    def in_common(self) -> str:
+        """What failing samples have in common, in a line; empty if nothing is known of that."""
+
+
+def judge_one(opened: Opened, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> None:
+    if opened.tell is not None:
+        opened.tell(dump_case(opened.cell, sample))
+    for i, argument in enumerate(sample.args):
+        if isinstance(argument, torch.Tensor):
+            opened.judge.tally.saw(opened.judge.op.label(i), tuple(argument.shape))
+    with opened.judge.tally.sample(sample, values):
+        ask_watched(opened, sample)
+
+
+def ask_watched(opened: Opened, sample: Sample) -> None:
+    """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
+    interrupt.reraise()
+    with state.watched(state.SETTINGS):
+        try:
+            CHECKS[opened.question.code](opened.judge, sample)
+        except (Violation, Unsupported):
+            raise
+        except Exception as err:
+            wrong = declarations.fault_of(opened.judge.op, err)
+            if wrong:
+                raise kinds.DeclarationError(wrong) from err
+            raise
+        # This is no Exception, so the clause above lets it pass; the last clause must not take it for something that
+        # the subject raised.
+        except kinds.DeclarationError:
+            raise
+        except BaseException as err:
+            interrupt.reraise()
+            raise raised(opened.judge.op.name, err, "call") from err
+    interrupt.reraise()
+
+
+@dataclass(frozen=True)
+class Given:
+    """One sample."""
+
+    opened: Opened
+    sample: Sample
+
+    def judge(self) -> None:
+        judge_one(self.opened, self.sample)
+
+    def failing(self) -> tuple[Sample, Violation | None]:
+        return self.sample, None
+
+    def covered(self) -> Covered:
+        return Covered()
+
+    def in_common(self) -> str:
+        return ""
+
+
+@dataclass
+class Picked:
+    """Samples of drafts that are picked, and in profiles that steer also drawn by Hypothesis, as the settings say."""
+
+    opened: Opened
+    settings: Settings
+    _last: tuple[Sample, Violation | None] | None = None
+    #: Violations that it is enough to see once: a setter may fire only once, so its sample need not fail again.
+    _changes: list[tuple[Sample, Violation | None]] = field(default_factory=list)
+    _cover: Cover | None = None
+    _contrast: Contrast = field(default_factory=Contrast)
+
+    def __post_init__(self) -> None:
+        self._data_seeds = _different(seed_of(self.opened.cell, self.settings.seed, "data"))
+
+    def judge(self) -> None:
+        question, judge = self.opened.question, self.opened.judge
+        draws.stages(judge, question, self.settings.examples(question, judge), self._draw)
+
+    def covered(self) -> Covered:
+        return Covered() if self._cover is None else coverage(self._cover, self.opened.judge.tally)
+
+    def failing(self) -> tuple[Sample, Violation | None]:
+        assert self._last is not None
+        # If the last sample held, Hypothesis could not repeat a failure. Where an earlier sample broke what need be
+        # seen only once, as a change of the process is, that is the failure, and its sample is the one to tell it by.
+        return self._changes[0] if self._changes and self._last[1] is None else self._last
+
+    def in_common(self) -> str:
+        cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.kind
+        # Ranks in processes would have to be told of each further sample, and might wait for each other.
+        if self.opened.tell is None and self._contrast.needs_more and kind not in ("large", "sizes"):
+            ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
+            drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
+            self._contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"))
+        return self._contrast.told()
+
+    def _judged(self, opened: Opened, kind: str, draft: Draft, seed: int) -> Answer | None:
+        """A further sample and what it broke; None where nothing of it could be judged."""
+        sample, before = self._sample(kind, draft, seed), opened.judge.tally.judged
+        try:
+            judge_one(opened, sample)
+        except Violation as violation:
+            return sample, violation
+        return (sample, None) if opened.judge.tally.judged > before else None
+
+    @property
+    def _steered(self) -> bool:
+        """Whether samples are drawn towards the worst input; else all are drawn alike."""
+        return not PROFILES[self.settings.profile].fixed
+
+    def _draw(self, kind: str, count: int, choice: draws.Every, label: str = "") -> None:
+        cell, op = self.opened.cell, self.opened.judge.op
+        pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.others)
+        ask = functools.partial(self._ask, kind)
+        seed = seed_of(cell, self.settings.seed, label)
+        # Ranks in processes wait for each other until a deadline; a sample that hangs would do so at every step.
+        limits = limits_of(count, self._steered, shrunk=self.opened.tell is None)
+        try:
+            if label not in ("", draws.AGAIN):
+                start = 0 if kind == "sizes" else seed % ELSEWHERE
+                drawn = itertools.islice(pool.after(start), count)
+                draws.run(drawn, ask, choice, self._on_the_edge if label == draws.EDGES else self._any)
+                return
+            # Of samples that are steered, half are drawn alike before, because steering leaves most values alone.
+            alike = min(count - count // 2, draws.ALIKE_MOST) if self._steered else count
+            if self._cover is None:
+                self._cover = Cover(pool, alike, seed)
+            draws.run(self._cover.picks(alike), ask, choice, self._any)
+            if count > alike:
+                draws.steered(pool.strategy, ask, seed, hypothesis.settings(limits, max_examples=count - alike))
+        except draws.Found as found:
+            seconds = draws.SHRINKING if kind == "large" else math.inf
+            draws.simplest(pool.strategy, ask, found, limits, seconds)
+
+    def _any(self, draft: Draft) -> int:
+        return next(self._data_seeds)
+
+    def _on_the_edge(self, draft: Draft) -> int:
+        """Of many seeds that with a result next to a rounding boundary."""
+        judge, seeds = self.opened.judge, list(itertools.islice(self._data_seeds, edges.FILLINGS))
+        return min(seeds, key=lambda seed: edges.closest(judge, draft.sample(seed)))
+
+    def _sample(self, kind: str, draft: Draft, seed: int) -> Sample:
+        sample = moved_to(self.opened.cell.device, kinds.sample_of(draft, seed, self.opened.question.slices, kind))
+        declarations.require_arguments(self.opened.judge.op, sample)
+        return sample
+
+    def _ask(self, kind: str, draft: Draft, seed: int) -> Sample:
+        tally, question = self.opened.judge.tally, self.opened.question
+        with tally.clock("generate"):
+            sample, before = self._sample(kind, draft, seed), tally.judged
+        # This is noted first, so that the sample is known even if judging it ends with something else than a Violation.
+        self._last = (sample, None)
+        try:
+            judge_one(self.opened, sample, draft.values)
+        except Violation as violation:
+            self._last = (sample, violation)
+            self._contrast.note(facts_of(self.opened.judge.op, sample, draft), violation)
+            if violation.once:
+                self._changes.append(self._last)
+            raise
+        if tally.judged > before:
+            self._contrast.note(facts_of(self.opened.judge.op, sample, draft), None)
+        if hypothesis.currently_in_test_context() and kind == question.kind != "large":
+            hypothesis.target(tally.ratio_of_sample, label="error / bound")
+        return sample
+
+
+def _different(seed: int) -> Iterator[int]:
+    """Seeds of data, all different, whose samples have their turns one after the other (`Sample.turn`)."""
+    drawn, given = Random(seed), set[int]()
+    while True:
+        number = drawn.randrange(2**32 // TURNS) * TURNS + len(given) % TURNS
+        if number not in given:
+            given.add(number)
+            yield number

@@ -1,0 +1,1 @@
+"""Which drafts become samples: drawn ahead of any data, and picked for the values that they have."""

@@ -1,0 +1,156 @@
+"""Which drafts become the samples of a cell: those that together have every declared value, and the most pairs of them.
+
+A cell has few samples, and what is rare among drafts would be in none of them; so drafts are drawn in greater number,
+which costs no data and no call, and picked greedily. First come declared values that no sample has had yet, those of
+names with many values before the others, because these take the most samples; then pairs of values; and where nothing
+new is left to be had, any draft.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...oracles.op import Draft
+from ...oracles.tally import Tally
+from .drafting import Drafts, Drawn
+
+Pair = tuple[str, str]
+#: How many drafts there are for each sample, and at least.
+DRAFTS_EACH, DRAFTS_LEAST = 4, 48
+#: Up to how many drafts are drawn in search of a declared value that none has.
+SEARCHED = 1200
+#: A declared value counts so many times a pair of values, and one that a cell is asked for so many times another one.
+_VALUE = 1e5
+#: A cell with so many samples for each value of a name is weak without one of them.
+SAMPLES_EACH = 2
+#: How many samples more than planned a cell has at most, where the planned ones lack a value that it is asked for.
+EXTRA = 6
+#: How many values a reason names.
+NAMED = 6
+
+
+class Cover:
+    """Picks drafts for the samples of one cell.
+
+    Attributes:
+        declared: by name, the values that a sample can have. picked: how many drafts were picked.
+    """
+
+    def __init__(self, drafts: Drafts, samples: int, seed: int) -> None:
+        """
+        Args:
+            drafts: to pick from. samples: how many the cell is to have. seed: decides between equals.
+        """
+        self._drawn, self.declared = _enough(drafts, max(DRAFTS_EACH * samples, DRAFTS_LEAST))
+        self._rng = np.random.default_rng(seed)
+        values = [sorted(one.draft.values) for one in self._drawn]
+        self._names = [name for name, _ in dict.fromkeys(itertools.chain.from_iterable(values))]
+        self._values = _table(values)
+        self._pairs = _table([list(itertools.combinations(of, 2)) for of in values])
+        self._new_values, self._new_pairs = np.ones(self._values.shape[1]), np.ones(self._pairs.shape[1])
+        self._left = np.ones(len(values))
+        # What a cell of so many samples is asked for comes before what it may have.
+        owed = {name: SAMPLES_EACH * len(values) <= samples for name, values in self.declared.items()}
+        self._owed = np.array([owed[name] for name in self._names], float)
+        self.picked = 0
+
+    def picks(self, count: int) -> Iterator[Drawn]:
+        """So many drafts, and a few more if they lack a value that is asked for; none twice while there are others."""
+        for number in range(count + EXTRA if self._drawn else 0):
+            if number >= count and not self._owed @ self._new_values:
+                return
+            if not self._left.any():
+                self._left[:] = 1
+            at = int(np.argmax(np.where(self._left > 0, self._gain(), -1.0)))
+            self._left[at] = 0
+            self._new_values[self._values[at] > 0] = 0
+            self._new_pairs[self._pairs[at] > 0] = 0
+            self.picked += 1
+            yield self._drawn[at]
+
+    def _gain(self) -> npt.NDArray[np.float64]:
+        """What is new in each draft."""
+        missing: dict[str, float] = {}
+        for name, new in zip(self._names, self._new_values, strict=True):
+            missing[name] = missing.get(name, 0.0) + float(new)
+        weights = self._new_values * np.array([missing[name] for name in self._names]) * (1.0 + _VALUE * self._owed)
+        gain: npt.NDArray[np.float64] = _VALUE * (self._values @ weights) + self._pairs @ self._new_pairs
+        return gain + self._rng.random(len(gain))
+
+    def pairs(self) -> tuple[int, int]:
+        """How many pairs of values the picked drafts have, and how many all drafts."""
+        return int(np.count_nonzero(self._new_pairs == 0)), len(self._new_pairs)
+
+    def unmet(self, met: frozenset[Pair]) -> list[Pair]:
+        """The declared values that are not among these."""
+        return [(name, value) for name, values in self.declared.items() for value in values if (name, value) not in met]
+
+
+def _enough(drafts: Drafts, count: int) -> tuple[Sequence[Drawn], dict[str, tuple[str, ...]]]:
+    """So many drafts, and more while there is a declared value that none has; and all declared values."""
+    drawn = drafts.first(count)
+    while True:
+        found = {pair for one in drawn for pair in one.draft.values}
+        declared = _declared([one.draft for one in drawn])
+        lacking = any((name, value) not in found for name, values in declared.items() for value in values)
+        if not lacking or len(drawn) >= SEARCHED or len(drawn) < count:
+            return drawn, declared
+        count += count // 2
+        drawn = drafts.first(count)
+
+
+def _declared(drafts: Sequence[Draft]) -> dict[str, tuple[str, ...]]:
+    declared: dict[str, dict[str, None]] = {}
+    for draft in drafts:
+        for name, values in draft.declared.items():
+            declared.setdefault(name, {}).update(dict.fromkeys(values))
+    return {name: tuple(values) for name, values in declared.items()}
+
+
+def _table(rows: Sequence[Sequence[Hashable]]) -> npt.NDArray[np.float32]:
+    """Which row has which of the things that are in any of them: ones and zeros, the things as they first come."""
+    columns = {x: i for i, x in enumerate(dict.fromkeys(itertools.chain.from_iterable(rows)))}
+    table = np.zeros((len(rows), len(columns)), np.float32)
+    for i, of in enumerate(rows):
+        table[i, [columns[x] for x in of]] = 1
+    return table
+
+
+@dataclass(frozen=True)
+class Covered:
+    """Which of the declared values the samples of a cell had.
+
+    Attributes:
+        told: for the reason of a verdict. lacking: why the cell is weak; empty if it is not.
+    """
+
+    told: tuple[str, ...] = ()
+    lacking: str = ""
+
+
+def coverage(cover: Cover, tally: Tally) -> Covered:
+    """What the samples of a cell had of what was declared.
+
+    A cell of few samples cannot have every value. So a value that is missing makes a cell weak where there were twice
+    as many samples as there are values of its name, and is only named otherwise.
+    """
+    unmet = cover.unmet(tally.met())
+    unjudged = sorted(tally.starved_values())
+    missing = [pair for pair in unmet if SAMPLES_EACH * len(cover.declared[pair[0]]) <= cover.picked]
+    found = [(f"no element could be judged with {_listed(unjudged)}", unjudged)]
+    found += [(f"no sample had {_listed(missing)}", missing)]
+    lacking = "; ".join(text for text, pairs in found if pairs)
+    declared = sum(len(values) for values in cover.declared.values())
+    met, pairs = cover.pairs()
+    told = f"{declared - len(unmet)} of {declared} declared values and {met} of {pairs} pairs of them"
+    return Covered((told + (f" (not {_listed(unmet)})" if unmet else ""),), lacking)
+
+
+def _listed(pairs: Sequence[Pair]) -> str:
+    named = ", ".join(f"{name} {value}" for name, value in pairs[:NAMED])
+    return named + (f" and {len(pairs) - NAMED} more" if len(pairs) > NAMED else "")
