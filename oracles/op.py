@@ -61,8 +61,7 @@ class Sample:
         regime: name of the input regime.
         slices: further arguments of the same structure, one per slice of a batch.
         others: further arguments of other structures: of other shapes, dtypes and numbers.
-        kept: copies of the arguments that no subject is given. The formula is read at these, because a subject that
-            writes to its input would otherwise write what it is judged by.
+        kept: copies of the arguments, for the formula: a subject that writes to its input must not write these.
     """
 
     args: tuple[Any, ...]
@@ -347,11 +346,7 @@ class Op:
         return name == COMPILED and name not in self.subjects
 
     def functional(self, subject: Subject, copy: Callable[[Tensor], Tensor] = torch.clone) -> Subject:
-        """A subject as a function that writes none of its arguments: what it would have written comes as outputs.
-
-        Args:
-            copy: makes what the subject writes to of an argument.
-        """
+        """A subject as a function that writes copies of arguments, made by `copy`; these come after its outputs."""
         if not self.mutates:
             return subject
         written = [i for i, name in enumerate(self.arguments) if name in self.mutates]
