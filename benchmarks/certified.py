@@ -12,7 +12,7 @@ from measurement import Row, at_least, fastest, line
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import balls
 from opassay.reference.derivative import vjp
-from opassay.reference.norms import layer_norm
+from opassay.reference.norms.layer_norm import layer_norm
 
 SHAPES = ((64, 64), (512, 768), (2048, 1024))
 #: Millions of input elements per second, values and three gradients each.

@@ -16,7 +16,7 @@ from measurement import Row, at_least, at_most, fastest, line
 
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, exact, precision
-from opassay.reference.norms import layer_norm
+from opassay.reference.norms.layer_norm import layer_norm
 
 #: Shape -> how many times faster than gradcheck one evaluation must be.
 AGAINST_GRADCHECK = {(8, 32): 5.0, (16, 64): 20.0}

@@ -18,20 +18,20 @@ import numpy as np
 
 from ..algorithms import Inapplicable
 from ..array import constant
-from . import (
+from .moments import (
     FOLDED,
     OTHER,
     SHIFTED,
     USUAL,
     Array,
     Grads,
-    _folded_by_one_scale,
-    _in_other_ways,
-    _input_gradient,
-    _saved_statistics,
-    _shifted_moments,
-    _wanted,
-    _weighted,
+    folded_by_one_scale,
+    in_other_ways,
+    input_gradient,
+    saved_statistics,
+    shifted_moments,
+    those_wanted,
+    weighted,
 )
 
 
@@ -53,7 +53,7 @@ def _batch(input: Array, eps: float, way: str) -> tuple[Array, Array, Array]:
     """(μ, 1/√(σ² + ε), Σ(x − μ)²) per channel."""
     axes, count = _axes(input), _elements(input)
     if way == SHIFTED:
-        _, mean, invstd = _shifted_moments(input, axes, eps)
+        _, mean, invstd = shifted_moments(input, axes, eps)
         channels = np.shape(input)[1]
         mean, invstd = np.reshape(mean, (channels,)), np.reshape(invstd, (channels,))
         return mean, invstd, np.sum(np.square(input - _spread(mean, input)), axis=axes)
@@ -78,10 +78,10 @@ def _empty(like: Array) -> Array:
 
 
 def _affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
-    return _weighted(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
+    return weighted(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
 
 
-@_in_other_ways
+@in_other_ways
 def native_batch_norm(
     input: Array, weight: Array | None, bias: Array | None, running_mean: Array | None, running_var: Array | None,
     training: bool, momentum: float, eps: float, *, way: str = USUAL,
@@ -106,7 +106,7 @@ def native_batch_norm(
         out = _folded_channels(input, weight, bias, mean, invstd)
     elif way == FOLDED:
         w, b = (None if t is None else _spread(t, input) for t in (weight, bias))
-        out = _folded_by_one_scale(input, _spread(mean, input), _spread(invstd, input), w, b)
+        out = folded_by_one_scale(input, _spread(mean, input), _spread(invstd, input), w, b)
     else:
         out = _affine((input - _spread(mean, input)) * _spread(invstd, input), weight, bias)
     # A batch of no elements has no statistics, and its NaNs would stay in the running ones for good.
@@ -146,7 +146,7 @@ def _folded_channels(input: Array, weight: Array | None, bias: Array | None, mea
     return input * _spread(scale, input) + _spread(shift, input)
 
 
-@_in_other_ways
+@in_other_ways
 def batch_norm(
     input: Array, running_mean: Array | None, running_var: Array | None, weight: Array | None = None,
     bias: Array | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
@@ -167,7 +167,7 @@ def batch_norm(
     return (out, *running)
 
 
-@_in_other_ways
+@in_other_ways
 def sync_batch_norm(
     input: Array, running_mean: Array | None, running_var: Array | None, weight: Array | None = None,
     bias: Array | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5, comm: Any = None,
@@ -182,7 +182,7 @@ def sync_batch_norm(
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, way=way)
 
 
-@_in_other_ways
+@in_other_ways
 def native_batch_norm_legit(
     input: Array, weight: Array | None, bias: Array | None, running_mean: Array, running_var: Array,
     training: bool, momentum: float, eps: float, *, way: str = USUAL,
@@ -195,7 +195,7 @@ def native_batch_norm_legit(
     return native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, way=way)
 
 
-@_in_other_ways
+@in_other_ways
 def native_batch_norm_legit_no_stats(
     input: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float,
     *, way: str = USUAL,
@@ -208,7 +208,7 @@ def native_batch_norm_legit_no_stats(
     return native_batch_norm(input, weight, bias, None, None, training, momentum, eps, way=way)[:3]
 
 
-@_in_other_ways
+@in_other_ways
 def cudnn_batch_norm(
     input: Array, weight: Array, bias: Array | None, running_mean: Array | None, running_var: Array | None,
     training: bool, exponential_average_factor: float, epsilon: float, *, way: str = USUAL,
@@ -223,7 +223,7 @@ def cudnn_batch_norm(
     return (out, mean, invstd, None, *running)
 
 
-@_in_other_ways
+@in_other_ways
 def miopen_batch_norm(
     input: Array, weight: Array, bias: Array | None, running_mean: Array | None, running_var: Array | None,
     training: bool, exponential_average_factor: float, epsilon: float, *, way: str = USUAL,
@@ -252,22 +252,22 @@ def native_batch_norm_backward(
             the running ones without.
         train: whether the output came from the statistics of the batch.
         eps: ε, used without `train`.
-        output_mask: which of the three are wanted.
+        output_mask: which of the three are those_wanted.
     """
     axes = _axes(input)
     g = grad_out if weight is None else grad_out * _spread(weight, grad_out)
     # In training the statistics depend on every input, which subtracts the means of g and of g x̂; running statistics
     # are constants.
     if train:
-        normalized, r = _saved_statistics(input, _spread(save_mean, input), _spread(save_invstd, input), axes)
-        d_input = _input_gradient(g, normalized, r, axes)
+        normalized, r = saved_statistics(input, _spread(save_mean, input), _spread(save_invstd, input), axes)
+        d_input = input_gradient(g, normalized, r, axes)
     else:
         assert running_var is not None
         r = _spread(1.0 / np.sqrt(running_var + eps), input)
         normalized = (input - _spread(running_mean, input)) * r
         d_input = g * r
     grads = (d_input, np.sum(grad_out * normalized, axis=axes), np.sum(grad_out, axis=axes))
-    return _wanted(grads, output_mask)
+    return those_wanted(grads, output_mask)
 
 
 def batch_norm_backward(

@@ -14,7 +14,7 @@ from opassay.oracles.rounding import Ball, balls
 from opassay.reference.exact import Exact, evaluate
 from opassay.reference.exact import exact as exact_array
 from opassay.reference.formats import BINARY16, BINARY32, FORMATS, Format, round_array, round_to, ulp_array
-from opassay.reference.norms import layer_norm
+from opassay.reference.norms.layer_norm import layer_norm
 
 from ..reference.bit_patterns import neighbours
 

@@ -22,8 +22,9 @@ from opassay.oracles.rounding import balls
 from opassay.properties.engine.plan import load_op
 from opassay.reference.algorithms import algorithm_of, algorithms, declared
 from opassay.reference.formats import BINARY32
-from opassay.reference.norms import FOLDED, SHIFTED, layer_norm, native_layer_norm_backward
 from opassay.reference.norms.batch_norm import batch_norm
+from opassay.reference.norms.layer_norm import layer_norm, native_layer_norm_backward
+from opassay.reference.norms.moments import FOLDED, SHIFTED
 from opassay.reference.softmax import softmax
 
 from .planted_ops import declared as declared_op

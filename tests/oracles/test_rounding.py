@@ -15,7 +15,7 @@ from opassay.reference.array import PRIMITIVES, Array, Operands, Params, attach,
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
-from opassay.reference.norms import native_layer_norm
+from opassay.reference.norms.layer_norm import native_layer_norm
 
 
 class Simulated(Array):

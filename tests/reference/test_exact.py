@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from mpmath import libmp, mp
 
-from opassay.reference import norms
 from opassay.reference.exact import (
     Exact,
     PrecisionError,
@@ -19,6 +18,7 @@ from opassay.reference.exact import (
     precision,
     to_float_pair,
 )
+from opassay.reference.norms import layer_norm as norms
 
 
 def test_precision_doubles_until_cancellation_is_resolved() -> None:

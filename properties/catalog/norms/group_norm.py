@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from ....oracles.op import Op, Slices
-from ....reference import norms as formulas
+from ....reference.norms import group_norm as formulas
 from ... import strategies
 from ...choices import choose
 from ...declaring import drawing, laws, refusals

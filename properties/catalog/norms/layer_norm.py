@@ -11,7 +11,7 @@ import torch._refs.nn.functional
 from hypothesis import strategies as st
 
 from ....oracles.op import Op, Slices
-from ....reference import norms as formulas
+from ....reference.norms import layer_norm as formulas
 from ...choices import choose
 from ...declaring import drawing, laws, refusals
 from ...declaring.arguments import Named

@@ -1,0 +1,128 @@
+"""What the formulas of the norms share: moments, the line through them, and the gradients of both.
+
+What is hard here are the backward ops. They are given statistics that a forward op has saved, rounded, and are judged
+by the value that follows from these very numbers. But their derivatives are taken as if the statistics were computed
+from the input again, for so they are differentiated in a training step. `attach` says both: the saved value, and the
+slope of the expression that it was the value of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..algorithms import Inapplicable, also
+from ..array import attach, constant
+
+Array = Any
+Grads = tuple[Array | None, Array | None, Array | None]
+
+
+#: Ways to evaluate a norm. USUAL is how the formula reads, and OTHER is what counts besides without being named.
+#: FOLDED, one factor and one term per element, and SHIFTED, moments about the first one, count where an op allows them.
+USUAL, OTHER, FOLDED, SHIFTED = "usual", "other", "folded", "shifted"
+_Formula = TypeVar("_Formula", bound=Callable[..., Any])
+
+
+def in_other_ways(formula: _Formula) -> _Formula:
+    """Declare the other ways of a formula, whose keyword-only parameter is `way`, as algorithms of it."""
+    for name in ("", FOLDED, SHIFTED):
+        formula = also(name, way=name or OTHER)(formula)
+    return formula
+
+
+def moments_of(x: Array, axes: tuple[int, ...], eps: float, way: str = USUAL) -> tuple[Array, Array, Array]:
+    """(x − μ, μ, 1/√(σ² + ε)); the statistics have length 1 along the axes that share them."""
+    if way == SHIFTED:
+        return shifted_moments(x, axes, eps)
+    mean = np.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
+    return centred, mean, 1.0 / np.sqrt(np.mean(np.square(centred), axis=axes, keepdims=True) + eps)
+
+
+def shifted_moments(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
+    """`moments` of data that are shifted by their first element: E[(x − x₀)²] − E[x − x₀]².
+
+    T. F. Chan, G. H. Golub, R. J. LeVeque, Algorithms for computing the sample variance, Amer. Statist. 37, 1983.
+    """
+    if not np.size(x):
+        raise Inapplicable
+    along = {axis % np.ndim(x) for axis in axes}
+    first = constant(x[tuple(slice(0, 1) if axis in along else slice(None) for axis in range(np.ndim(x)))])
+    shifted = x - first
+    mean = np.mean(shifted, axis=axes, keepdims=True)
+    variance = np.mean(np.square(shifted), axis=axes, keepdims=True) - np.square(mean)
+    return x - (first + mean), first + mean, 1.0 / np.sqrt(variance + eps)
+
+
+def on_line(x: Array, mean: Array, scale: Array, bias: Array | None) -> Array:
+    """x s + (b − μ s): one multiplication and one addition per element."""
+    return x * scale + (-mean * scale if bias is None else bias - mean * scale)
+
+
+def folded_by_one_scale(x: Array, mean: Array, rstd: Array, weight: Array | None, bias: Array | None) -> Array:
+    """Values of `folded`, where the error of s is the same in both products and cancels with what they have in common.
+
+    Both products, the shift and the result are rounded: (x s (1 + δ1) + (b − μ s (1 + δ2)) (1 + δ3)) (1 + δ4), and that
+    is s (x (1 + δ1) − μ (1 + δ2) (1 + δ3)) + b (1 + δ3) but for the last rounding. A sum with zero reads as one
+    rounding. Derivatives are those of the usual way.
+
+    Args:
+        x: the input. mean, rstd: its statistics. weight, bias: as they broadcast against x.
+    """
+    centred = (x + 0.0) - (mean + 0.0 + 0.0)
+    return weighted(centred * rstd, weight, None if bias is None else bias + 0.0)
+
+
+def weighted(y: Array, weight: Array | None, bias: Array | None) -> Array:
+    """y · w + b, as far as there are a weight and a bias; both broadcast against y."""
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def those_wanted(grads: Sequence[Array | None], output_mask: Sequence[bool]) -> Grads:
+    """The three gradients with None for those that are not asked for."""
+    d_input, d_weight, d_bias = (g if asked else None for g, asked in zip(grads, output_mask, strict=True))
+    return d_input, d_weight, d_bias
+
+
+def saved_statistics(x: Array, mean: Array, rstd: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """(x̂, 1/√(σ² + ε)) of saved statistics: their values, with the derivatives of the statistics of x along the axes.
+
+    Args:
+        x: the input. mean, rstd: its saved statistics, of length 1 along the axes. axes: those that share statistics.
+    """
+    mu = np.mean(x, axis=axes, keepdims=True)
+    variance = np.mean(np.square(x - mu), axis=axes, keepdims=True)
+    # The op is not told ε, but what was saved implies it. Held constant, it makes the slope of r that of 1/√(σ² + ε) at
+    # the very r that is given.
+    eps = constant(1.0 / np.square(rstd) - variance)
+    r = attach(rstd, 1.0 / np.sqrt(variance + eps))
+    return (x - attach(mean, mu)) * r, r
+
+
+def input_gradient(g: Array, normalized: Array, r: Array, axes: tuple[int, ...], rstd_first: bool = False) -> Array:
+    """d_x = r (g − mean(g) − x̂ mean(g x̂)), for g = ḡ w and the normalised input x̂.
+
+    The factor r may be multiplied in first or last. The rounding errors differ, so where an implementation may do
+    either, both are declared as algorithms of the formula.
+
+    Args:
+        g, normalized, r: see above. axes: those that share statistics. rstd_first: whether r is multiplied in first.
+    """
+    g = g * r if rstd_first else g
+    slope = np.mean(g * normalized, axis=axes, keepdims=True)
+    projected = g - np.mean(g, axis=axes, keepdims=True) - normalized * slope
+    return projected if rstd_first else r * projected
+
+
+def gradient_as_line(g: Array, x: Array, mean: Array, r: Array) -> Array:
+    """`input_gradient` of a row of one element as r g + b x + c, all of which cancels.
+
+    There b = (g μ − g x) r³ and c = −b μ − g r. The usual way gives exactly zero; this one is off on the scale of its
+    terms, which is all that can be asked of it.
+    """
+    slope = (g * mean - g * x) * r * r * r
+    return r * g + slope * x + (-slope * mean - g * r)
