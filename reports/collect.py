@@ -102,7 +102,7 @@ class Account:
 
         Args:
             reasons: why the session was not a whole one, if so. seconds: how long it took.
-            exit_zero, incomplete: as `exit_codes.choose`.
+            exit_zero, incomplete: as `exit_codes.most_urgent`.
 
         Raises:
             RecordError: the events have no beginning, or its plan is not the cells that follow it.
@@ -128,7 +128,7 @@ class Account:
             environment=self.environment,
             seconds=seconds,
             notes=tuple(notes),
-            exit_code=exit_codes.choose(reasons, exit_zero=exit_zero, allow_incomplete=incomplete),
+            exit_code=exit_codes.most_urgent(reasons, exit_zero=exit_zero, allow_incomplete=incomplete),
             exit_reasons=tuple(text for _, text in reasons),
         )
 

@@ -53,7 +53,7 @@ def is_declared_wrong(verdict: Verdict) -> bool:
     return verdict.outcome is Outcome.ERROR and verdict.code is Code.DECLARATION
 
 
-def choose(reasons: Iterable[Reason], *, exit_zero: bool = False, allow_incomplete: bool = False) -> int:
+def most_urgent(reasons: Iterable[Reason], *, exit_zero: bool = False, allow_incomplete: bool = False) -> int:
     """The exit code: the most urgent reason; `exit_zero` forgives 1 and 4, `allow_incomplete` 4.
 
     That nothing was checked is never forgiven: a job that asks nothing must not be green.

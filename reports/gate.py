@@ -70,7 +70,7 @@ def judge(run: Run, files: Files, *, partial: bool = False) -> list[Finding]:
 
 def exit_code(findings: Iterable[Finding], *, exit_zero: bool = False, allow_incomplete: bool = False) -> int:
     reasons = [(finding.code, finding.text) for finding in findings if finding.code]
-    return exit_codes.choose(reasons, exit_zero=exit_zero, allow_incomplete=allow_incomplete)
+    return exit_codes.most_urgent(reasons, exit_zero=exit_zero, allow_incomplete=allow_incomplete)
 
 
 def finding_line(finding: Finding) -> str:

@@ -73,7 +73,7 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
         environment=next((run.environment for run in runs if _ran(run)), first.environment),
         settings=settings,
         notes=tuple(notes),
-        exit_code=exit_codes.choose(reasons),
+        exit_code=exit_codes.most_urgent(reasons),
         exit_reasons=tuple(text for _, text in reasons),
     )
 

@@ -142,15 +142,15 @@ def coverage(cover: Cover, tally: Tally) -> Covered:
     unmet = cover.unmet(tally.met())
     unjudged = sorted(tally.starved_values())
     missing = [pair for pair in unmet if SAMPLES_EACH * len(cover.declared[pair[0]]) <= cover.picked]
-    found = [(f"no element could be judged with {_listed(unjudged)}", unjudged)]
-    found += [(f"no sample had {_listed(missing)}", missing)]
+    found = [(f"no element could be judged with {_in_words(unjudged)}", unjudged)]
+    found += [(f"no sample had {_in_words(missing)}", missing)]
     lacking = "; ".join(text for text, pairs in found if pairs)
     declared = sum(len(values) for values in cover.declared.values())
     met, pairs = cover.pairs()
     told = f"{declared - len(unmet)} of {declared} declared values and {met} of {pairs} pairs of them"
-    return Covered((told + (f" (not {_listed(unmet)})" if unmet else ""),), lacking)
+    return Covered((told + (f" (not {_in_words(unmet)})" if unmet else ""),), lacking)
 
 
-def _listed(pairs: Sequence[Pair]) -> str:
+def _in_words(pairs: Sequence[Pair]) -> str:
     named = ", ".join(f"{name} {value}" for name, value in pairs[:NAMED])
     return named + (f" and {len(pairs) - NAMED} more" if len(pairs) > NAMED else "")

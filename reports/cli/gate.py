@@ -43,7 +43,7 @@ def gate_command(
     Args:
         record: run.json of the run. partial: the run was of a selection, so cells that it does not plan are no loss.
         report: whether the page beside the record is written again.
-        exit_zero, allow_incomplete: what is forgiven, as in `exit_codes.choose`.
+        exit_zero, allow_incomplete: what is forgiven, as in `exit_codes.most_urgent`.
         paths: `known`, `budget` and `base`; None for a file that was not named.
 
     Raises:

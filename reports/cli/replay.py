@@ -51,7 +51,7 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     bad = verdict.outcome not in HELD
     click.echo(failure_text(verdict) if bad else verdict_line(verdict))
     # The same table as for a run, so that a script need not know which of the two commands it called.
-    return exit_codes.choose(exit_codes.run_reasons([verdict]))
+    return exit_codes.most_urgent(exit_codes.run_reasons([verdict]))
 
 
 def _case_file(case: str, report_dir: Path) -> Path:

@@ -155,7 +155,7 @@ def test_junit_holds_any_text() -> None:
     [([], 0), ([5], 5), ([5, 4], 4), ([4, 1], 1), ([1, 2], 2), ([2, 3], 3), ([3, 130, 1], 130)],
 )
 def test_the_most_urgent_reason_is_the_exit_code(codes: list[int], chosen: int) -> None:
-    assert exit_codes.choose((code, "") for code in codes) == chosen
+    assert exit_codes.most_urgent((code, "") for code in codes) == chosen
 
 
 def test_reasons_of_a_run() -> None:
@@ -169,7 +169,7 @@ def test_reasons_of_a_run() -> None:
     assert codes() == [5]
     assert codes(Outcome.NOT_RUN, Outcome.VERIFIED) == [4]
     assert codes(Outcome.NOT_RUN, Outcome.UNSUPPORTED) == [4, 5]
-    assert exit_codes.choose([(1, ""), (4, "")], exit_zero=True) == 0
+    assert exit_codes.most_urgent([(1, ""), (4, "")], exit_zero=True) == 0
 
 
 def test_merge_takes_the_worse_verdict_and_what_ran() -> None:

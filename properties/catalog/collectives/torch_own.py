@@ -47,7 +47,7 @@ def _padded(part: Any, length: int) -> Any:
     return torch.cat([part, part.new_zeros((missing, *part.shape[1:]))]) if missing else part
 
 
-def _broadcast(comm: Any, places: int, *args: Any) -> Any:
+def _broadcast_by_torch(comm: Any, places: int, *args: Any) -> Any:
     own = [distributed.broadcast(x, 0) for x in args]
     return tuple(y if p == comm.rank else torch.zeros_like(y) for p in range(places) for y in own)
 
@@ -72,7 +72,7 @@ def _scatter(comm: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> A
 
 
 _CALLS: dict[str, Any] = {
-    "broadcast": _broadcast, "reduce_add_coalesced": _reduce, "gather": _gather,
+    "broadcast": _broadcast_by_torch, "reduce_add_coalesced": _reduce, "gather": _gather,
     "scatter": _scatter,
 }  # fmt: skip
 
