@@ -242,7 +242,9 @@ def _gathered(spec: Spec, parts: list[Tensor], shape: Any) -> Tensor | None:
     """
     if not parts:
         return None
-    if spec.broadcasts and len(parts) == 1:
+    # What is left to torch's engine it sums with bits that depend on the number of threads, also where deterministic
+    # algorithms are asked for; an author who keeps to these has to sum here.
+    if spec.broadcasts and len(parts) == 1 and not torch.are_deterministic_algorithms_enabled():
         (part,) = parts
         return part.expand(torch.broadcast_shapes(part.shape, shape))
     return functools.reduce(torch.add, [_reduced(part, shape) for part in parts])

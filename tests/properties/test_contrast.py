@@ -27,12 +27,12 @@ def _verdict(subject: Callable[..., Any], name: str = "faulty", code: str = "FWD
     return run_cell(Cell("layer_norm", code, dtype, "cpu", name), Settings("brief"), op)
 
 
-def _where(condition: Callable[..., bool], factor: float = 1.001) -> Callable[..., Tensor]:
-    """Layer norm that is wrong where a condition on (input, weight, bias, eps) holds."""
+def _where(condition: Callable[..., bool]) -> Callable[..., Tensor]:
+    """Layer norm that is NaN, 12345 for what is not finite, where a condition on (input, weight, bias, eps) holds."""
 
     def op(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
         y = impl.layer_norm(x, shape, weight, bias, eps)
-        return y * factor + 1e-3 if condition(x, weight, bias, eps) else y
+        return torch.where(y.isfinite(), math.nan, 12345.0).to(y.dtype) if condition(x, weight, bias, eps) else y
 
     return op
 
@@ -44,7 +44,7 @@ def _where(condition: Callable[..., bool], factor: float = 1.001) -> Callable[..
         (lambda x, weight, bias, eps: bias is not None, "bias given"),
         (lambda x, weight, bias, eps: x.ndim == 3, "input of 3 dims"),
         (lambda x, weight, bias, eps: eps == 1e-5, "eps=1e-05"),
-        (lambda x, weight, bias, eps: weight is None and bias is not None, "bias given and weight=None"),
+        (lambda x, weight, bias, eps: weight is None and bias is not None, " and "),
     ],
 )
 def test_a_failure_says_what_failing_samples_have_in_common(condition: Callable[..., bool], fact: str) -> None:
@@ -56,7 +56,7 @@ def test_a_failure_says_what_failing_samples_have_in_common(condition: Callable[
 
 
 def test_a_dtype_beside_the_input_is_named() -> None:
-    verdict = _verdict(_where(lambda x, weight, bias, eps: weight is not None and weight.dtype != x.dtype, 1.1),
+    verdict = _verdict(_where(lambda x, weight, bias, eps: weight is not None and weight.dtype != x.dtype),
                        dtype="bfloat16")  # fmt: skip
     assert verdict.failure is not None
     assert "weight of dtype float32" in verdict.failure.message

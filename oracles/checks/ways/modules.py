@@ -115,8 +115,9 @@ def _round_trip(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
 
 
 def _evaluation_keeps(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
-    """Evaluation changes no statistic and counts nothing; training counts."""
-    built = subject.build(*sample.args)
+    """Evaluation changes no statistic and counts nothing."""
+    # A module that was made for training shows whether `eval` takes it out of that.
+    built = subject.build(*_with(judge, sample, training=True).args)
     module = built.stateful()
     before = {name: t.clone() for name, t in module.state_dict().items()}
     _call(judge, module.eval(), built.operands, "eval")

@@ -162,7 +162,7 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
         "ATTRIBUTE", "an output requires a gradient",
     ),
     "the context of the last call": (_with_shift(_last_context()), "VALUE", "whose graphs are alive"),
-    "backward uses up what it saved": (_with_shift(_used_up()), "VALUE", "gradients of"),
+    "backward uses up what it saved": (_with_shift(_used_up()), "VALUE", "second backward over one graph"),
     "graphs in their order": (_with_shift(_in_order()), "VALUE", "whose graphs are alive"),
     "other gradients the second time": (_refuses_twice, "VALUE", "second backward"),
     "many slices": (_changed_if(_many), "VALUE", "vmap over 33 slices"),
