@@ -309,7 +309,7 @@ def simplest(
     if Phase.shrink in limits.phases:
         # Hypothesis makes simpler what its database says has failed before: what stands under the second of its keys,
         # because what stands under the first is taken to be as simple as can be.
-        test = hypothesis.given(drafts, strategies.seeds())(one)
+        test = hypothesis.seed(found.data)(hypothesis.given(drafts, strategies.seeds())(one))
         database, key = InMemoryExampleDatabase(), b"failing"
         database.save(key + b".secondary", choices_to_bytes((*found.drawn.choices, found.data)))
         setattr(test, "_hypothesis_internal_database_key", key)  # noqa: B010 - not an attribute that types know

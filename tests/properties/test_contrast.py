@@ -44,7 +44,7 @@ def _where(condition: Callable[..., bool]) -> Callable[..., Tensor]:
         (lambda x, weight, bias, eps: bias is not None, "bias given"),
         (lambda x, weight, bias, eps: x.ndim == 3, "input of 3 dims"),
         (lambda x, weight, bias, eps: eps == 1e-5, "eps=1e-05"),
-        (lambda x, weight, bias, eps: weight is None and bias is not None, " and "),
+        (lambda x, weight, bias, eps: weight is None and bias is not None, "weight=None"),
     ],
 )
 def test_a_failure_says_what_failing_samples_have_in_common(condition: Callable[..., bool], fact: str) -> None:
