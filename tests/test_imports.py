@@ -192,7 +192,17 @@ preload, absent, names = json.loads(sys.argv[1])
 for name in preload:
     importlib.import_module(name)
 loaded = set(sys.modules)
+running = {}
+
+def ended():
+    child, status = os.wait()
+    name = running.pop(child)
+    if status:
+        print(name)
+
 for name in names:
+    if len(running) == len(os.sched_getaffinity(0)):
+        ended()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
@@ -206,8 +216,9 @@ for name in names:
             sys.stderr.flush()
             os._exit(1)
         os._exit(0)
-    if os.waitpid(child, 0)[1]:
-        print(name)
+    running[child] = name
+while running:
+    ended()
 """
 
 
