@@ -274,7 +274,8 @@ def _scattered(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
     # Slices and integers reach every element at most once, so that assigning is adding. An index array may name an
     # element twice; NumPy would keep the last value alone, so the elements are added one by one.
     if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
-        out[index] = values
+        # A place of its own takes the number itself: NumPy would put the array into it that holds the number.
+        out[index] = values if isinstance(out[index], np.ndarray) else values[()]
         return out
     places = np.arange(out.size).reshape(shape)[index]
     flat = out.reshape(-1)

@@ -258,6 +258,11 @@ def test_impl_loads_nothing_of_the_verification(tmp_path: Path) -> None:
     assert _failures(["torch"], absent, ["opassay", *_names("impl")], tmp_path) == ""
 
 
+def test_a_process_that_judges_starts_without_compilers(tmp_path: Path) -> None:
+    # Whether Triton interprets kernels or compiles them is decided when it is imported, and Dynamo imports it.
+    assert _failures(["torch"], ["triton"], ["opassay.properties.places.prepared_program"], tmp_path) == ""
+
+
 def test_a_module_that_warns_or_brings_too_much_is_found(tmp_path: Path) -> None:
     (tmp_path / "warns.py").write_text("import warnings\nwarnings.warn('old', DeprecationWarning)\n")
     (tmp_path / "brings.py").write_text("import colorsys\n")

@@ -1,4 +1,8 @@
-"""Functions as torch.compile makes them, which count what was compiled and where a graph broke."""
+"""Functions as torch.compile makes them, which count what was compiled and where a graph broke.
+
+Dynamo is imported where it is used: it takes more than a second, and brings Triton, which a process that is to
+interpret kernels must not have imported before it is told to.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._dynamo import guards
-from torch._dynamo.backends.registry import lookup_backend
-from torch._dynamo.utils import counters
 
 from ...op import Subject
 
@@ -31,6 +32,8 @@ class Compiled:
         self, function: Subject, backend: str, whole: bool, dynamic: bool | None = None,
         marks: Mapping[int, Sequence[int]] = types.MappingProxyType({}),
     ) -> None:  # fmt: skip
+        from torch._dynamo.backends.registry import lookup_backend
+
         self.graphs = self.breaks = 0
         self._marks = marks
         compile_graph: Callable[..., Any] = lookup_backend(backend)
@@ -65,12 +68,16 @@ class Compiled:
 
 
 def _broken_so_far() -> int:
+    from torch._dynamo.utils import counters
+
     return sum(counters["graph_break"].values())
 
 
 @contextlib.contextmanager
 def _without_measuring_guards() -> Iterator[None]:
     """Dynamo flushes the processor's caches to measure each guard for its log, which takes a third of a compilation."""
+    from torch._dynamo import guards
+
     name = "profile_guard_manager"
     measure = getattr(guards, name, None)
     if measure is None:
