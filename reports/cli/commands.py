@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recover": (".recover", "Make the record of a run that was killed."),
     "replay": (".replay", "Run a case file again."),
     "kernels": (".gpu.kernels", "Judge the CUDA kernels without a GPU."),
-    "sweep": (".sweep", "Measure elementary functions on every argument."),
+    "sweep": (".sweeps.sweep", "Measure elementary functions on every argument."),
     "explain": (".tools", "Say what a reason code means."),
     "doctor": (".tools", "Show the environment and what it lacks."),
     "plugins": (".tools", "List installed plugins without loading them."),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...properties.sweeps.tables import Swept
-from .gpu import kernel_tables
+from ....properties.sweeps.tables import Swept
+from ..gpu import kernel_tables
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The command about elementary functions, and how its table is written."""
