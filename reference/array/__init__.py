@@ -1,0 +1,20 @@
+"""What a formula may say, and how one text of it is read in several ways: see `kind`.
+
+The modules beside `kind` are the words: what each NumPy function means in primitives.
+"""
+
+from . import products as products  # The modules of words enter themselves into the table of words.
+from .elementwise import choose as choose
+from .elementwise import sigmoid as sigmoid
+from .kind import ELEMENTWISE as ELEMENTWISE
+from .kind import PRIMITIVES as PRIMITIVES
+from .kind import Array as Array
+from .kind import Operands as Operands
+from .kind import Params as Params
+from .kind import attach as attach
+from .kind import bind as bind
+from .kind import constant as constant
+from .kind import scatter as scatter
+from .kind import store as store
+from .reductions import amax as amax
+from .shapes import normalize_axes as normalize_axes

@@ -1,0 +1,69 @@
+"""The words of a formula that are elementwise: functions, comparisons, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..condition import Condition
+from ..missing import NoReadingError
+from .kind import WORDS, Array, bind, constant
+
+
+def _elementwise(primitive: str) -> Callable[..., Array]:
+    def rule(*operands: Any) -> Array:
+        return bind(primitive, operands, {})
+
+    return rule
+
+
+def _comparison(ufunc: np.ufunc) -> Callable[..., Any]:
+    def rule(a: Any, b: Any) -> Any:
+        # A comparison chooses a branch, and a choice has no derivative: it is made on the values under all levels, and
+        # gives no array of the reading but a NumPy array of truth values.
+        reading = constant(a) if isinstance(a, Array) else constant(b)
+        left, right = (constant(x) if isinstance(x, Array) else reading.lift(x) for x in (a, b))
+        return left.compare(ufunc, right)
+
+    return rule
+
+
+def _constant_power(x: Any, exponent: Any) -> Array:
+    if isinstance(exponent, Array):
+        raise NoReadingError("power: got an array exponent, need a constant one; write numpy.exp(y * numpy.log(x))")
+    if exponent in (0.0, 1.0):  # x^0 is the constant 1 and x^1 is x: no rounding, and no singularity of a derivative
+        power: Array = x if exponent else x.lift(np.ones(x.shape))
+        return power
+    return bind("power", (x,), {"exponent": float(exponent)})
+
+
+def choose(condition: Any, a: Any, b: Any, share: Any = 0.5) -> Array:
+    """`a` where the condition holds, else `b`.
+
+    Where the condition is open, an evaluation may give anything from `a` to `b`, and the exact reading gives `share` of
+    `a` and the rest of `b`. That is how a slope at a kink is stated.
+    """
+    known = condition if isinstance(condition, Condition) else np.asarray(condition, dtype=bool)
+    return bind("where", (a, b), {"condition": known, "share": share})
+
+
+def _where(condition: Any, a: Any, b: Any) -> Array:
+    return choose(condition, a, b)
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(−x)), whose slope is evaluated from the result y as y (1 − y)."""
+    return bind("sigmoid", (x,), {}) if isinstance(x, Array) else 1.0 / (1.0 + np.exp(-np.asarray(x)))
+
+
+_UFUNCS = (
+    *(np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.sqrt),
+    *(np.exp, np.expm1, np.log, np.log1p, np.tanh, np.maximum, np.minimum),
+)
+_COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+
+WORDS.update({ufunc: _elementwise(ufunc.__name__) for ufunc in _UFUNCS})
+WORDS.update({ufunc: _comparison(ufunc) for ufunc in _COMPARISONS})
+WORDS.update({np.power: _constant_power, np.where: _where})

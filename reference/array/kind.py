@@ -1,0 +1,164 @@
+"""The array protocol that gives one formula several readings.
+
+What this is for. A formula is ordinary NumPy, and it is written once. Its exact values, its derivatives of every order
+and the bound of its rounding errors must all come from that one text, for three texts could disagree. So the formula is
+run on an `Array` instead of on numbers: every NumPy call in it arrives here (NEP 13, NEP 18), is reduced to a short
+list of primitives, and is handed to the operand of the highest level: a derivative level (`derivative.py`) or the
+reading itself (`exact.py`, the rounding reading). A reading is complete when it can `apply` the primitives of this
+page.
+
+What is hard here. Levels nest: in a jvp of a vjp an operand may be a `Tangent` around a `Node` around exact numbers,
+beside others that have fewer layers. Each primitive is served by the outermost layer alone, which asks for the same
+primitive on what it wraps. A NumPy function without a rule is refused by its name, since there is no general way to say
+what its derivatives and its roundings are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from ..missing import NoReadingError, instead_of
+
+Params = dict[str, Any]
+Operands = tuple[Any, ...]
+
+#: Elementwise primitives, named as NumPy names them; operands broadcast.
+ELEMENTWISE = frozenset(
+    {"add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "expm1"}
+    | {"log", "log1p", "tanh", "sigmoid", "power", "maximum", "minimum", "where", "attach"}
+)
+#: Linear primitives that move elements: what they return is exact in every reading.
+#: `scatter` (the adjoint of `getitem`) adds where an index repeats.
+STRUCTURAL = frozenset(("reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate"))
+#: Reductions; `store` is a rounding to the format of a stored intermediate.
+OTHER = frozenset(("sum", "max", "store"))
+PRIMITIVES = ELEMENTWISE | STRUCTURAL | OTHER
+
+
+#: What every NumPy function that a formula may call means, by the function. The modules of words fill it.
+WORDS: dict[Any, Callable[..., Any]] = {}
+
+
+class Array(NDArrayOperatorsMixin):
+    """Base of all array kinds: shape, NumPy's protocols, and one method to implement.
+
+    `level` is 0 for a reading and grows with each derivative wrapped around it.
+    """
+
+    level: int = 0
+    __array_priority__: ClassVar[float] = 100.0
+    # The mixin defines an elementwise `==`, and Python takes the hash away from a class that does. An array is still
+    # to be hashed by its identity, as any object that is not compared by value.
+    __hash__ = object.__hash__
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]: ...
+
+    @abstractmethod
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
+        """Evaluate a primitive whose highest-level operand is `self`."""
+
+    @abstractmethod
+    def base(self) -> Array:
+        """The reading under all derivative levels."""
+
+    @abstractmethod
+    def comparable(self) -> Any:
+        """The values as a NumPy array that compares elementwise (on the exact value)."""
+
+    @abstractmethod
+    def lift(self, value: Any) -> Array:
+        """A constant in the same reading."""
+
+    def compare(self, ufunc: np.ufunc, other: Array) -> Any:
+        """A comparison with an array of the same reading: booleans, or a `Condition` where that leaves it open."""
+        return ufunc(self.comparable(), other.comparable()).astype(bool)
+
+    def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
+        """Where elements surely, and possibly, equal the largest along the axes, of a reading; a NaN is the largest."""
+        values = self.comparable()
+        equal = (values == np.max(values, axis=axes, keepdims=True)).astype(bool)
+        equal |= (values != values).astype(bool)
+        return equal, equal
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __getitem__(self, index: Any) -> Array:
+        return bind("getitem", (self,), {"index": index})
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        # `np.add.reduce(x)`, `out=` and `where=` ask for what no primitive offers. NotImplemented makes NumPy raise a
+        # TypeError that names the ufunc, where any other answer would leave part of the request out.
+        if method != "__call__" or kwargs:
+            return NotImplemented
+        return _by_rule(ufunc, inputs, {})
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return _by_rule(func, args, kwargs)
+
+
+def bind(primitive: str, operands: Operands, params: Params) -> Array:
+    """Evaluate a primitive at the highest level among its operands."""
+    top: Array | None = None
+    for operand in operands:
+        if isinstance(operand, Array) and (top is None or operand.level > top.level):
+            top = operand
+    if top is None:
+        raise TypeError(f"{primitive}: got no opassay array among the operands")
+    return top.apply(primitive, operands, params)
+
+
+def constant(x: Any) -> Any:
+    """`x` with all derivative levels removed: a value through which no derivative flows."""
+    return x.base() if isinstance(x, Array) else x
+
+
+def attach(value: Any, slope: Any, *, kept: bool = False) -> Any:
+    """The value of `value` with the derivatives of `slope`: a result that was saved, as a function of its inputs.
+
+    An evaluation may use the value, or compute it again as `slope` says; unless it is `kept`: then it uses the value.
+    """
+    fixed = constant(value)
+    return bind("attach", (fixed, slope), {"kept": kept}) if isinstance(slope, Array) else fixed
+
+
+def store(x: Any) -> Any:
+    """`x` as a later step reads it back from memory: rounded to the contract's storage format."""
+    return bind("store", (x,), {}) if isinstance(x, Array) else x
+
+
+def scatter(x: Any, index: Any, shape: Sequence[int]) -> Any:
+    """Zeros of `shape` with `x` added at `index`: the adjoint of `getitem`."""
+    return bind("scatter", (x,), {"index": index, "shape": tuple(shape)})
+
+
+def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
+    name = getattr(func, "__name__", str(func))
+    rule = WORDS.get(func)
+    if rule is None:
+        raise NoReadingError(f"numpy.{name} has no reading; write {instead_of(name, WORDS)}")
+    try:
+        return rule(*args, **kwargs)
+    except TypeError as err:
+        try:
+            inspect.signature(rule).bind(*args, **kwargs)
+        except TypeError as unbound:
+            said = f"numpy.{name} has no reading with these arguments ({unbound})"
+            raise NoReadingError(f"{said}; write it as {name}{inspect.signature(rule)}") from err
+        raise

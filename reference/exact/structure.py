@@ -1,0 +1,94 @@
+"""Primitives of the exact reading that move elements, choose them or add them up."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpmath import libmp
+
+from ..condition import Condition, possibly, surely
+from .numbers import Raw, bits_in_use, larger, primitives_at
+
+
+def raw_array(values: Any) -> Any:
+    """float64 values (or Python numbers) as an object array of raw numbers, exactly."""
+    array = np.asarray(values)
+    if array.dtype == object:
+        return array
+    flat = [libmp.from_float(x) for x in array.astype(np.float64, copy=False).ravel().tolist()]
+    return objects(flat, array.shape)
+
+
+def objects(flat: Sequence[Raw], shape: tuple[int, ...]) -> Any:
+    return np.fromiter(flat, dtype=object, count=len(flat)).reshape(shape)
+
+
+def boxed(value: Any) -> Any:
+    """NumPy unwraps 0-dimensional object arrays; wrap again."""
+    if isinstance(value, np.ndarray):
+        return value
+    box = np.empty((), dtype=object)
+    box[()] = value
+    return box
+
+
+def _reduce_rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Raw]], Raw]) -> Any:
+    rest = [i for i in range(values.ndim) if i not in axes]
+    kept = tuple(1 if i in axes else n for i, n in enumerate(values.shape))
+    # The number of rows is computed, since of an array without elements `reshape` can derive only one length, and the
+    # length of a row is 0 there.
+    count = int(np.prod([values.shape[i] for i in rest], dtype=np.int64))
+    rows = np.transpose(values, (*rest, *axes)).reshape(count, -1 if values.size else 0)
+    return objects([function(list(row)) for row in rows], kept)
+
+
+def _sum_rows(values: Any, axes: tuple[int, ...]) -> Any:
+    bits = bits_in_use()
+    return _reduce_rows(values, axes, lambda row: libmp.mpf_sum(row, bits, "n"))
+
+
+def _max_rows(values: Any, axes: tuple[int, ...], shared: bool = False) -> Any:
+    return _reduce_rows(values, axes, lambda row: functools.reduce(larger, row))
+
+
+def _chosen(a: Any, b: Any, condition: Any, share: Any) -> Any:
+    picked = np.where(possibly(condition), a, b)
+    if not isinstance(condition, Condition):
+        return picked
+    # The middle of what a slope at a kink may be: `share` of one and the rest of the other.
+    table = primitives_at(bits_in_use())
+    parts = [boxed(table["multiply"](raw_array(weight), x)) for weight, x in ((share, a), (1.0 - np.asarray(share), b))]
+    mixed = boxed(table["add"](*parts))
+    return np.where(possibly(condition) & ~surely(condition), mixed, picked)
+
+
+def _scattered(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
+    out = raw_array(np.zeros(shape))
+    # Slices and integers reach every element at most once, so that assigning is adding. An index array may name an
+    # element twice; NumPy would keep the last value alone, so the elements are added one by one.
+    if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
+        # A place of its own takes the number itself: NumPy would put the array into it that holds the number.
+        out[index] = values if isinstance(out[index], np.ndarray) else values[()]
+        return out
+    places = np.arange(out.size).reshape(shape)[index]
+    flat = out.reshape(-1)
+    for place, value in zip(np.ravel(places), np.broadcast_to(values, np.shape(places)).ravel(), strict=True):
+        flat[place] = libmp.mpf_add(flat[place], value, bits_in_use(), "n")
+    return flat.reshape(shape)
+
+
+STRUCTURE: dict[str, Callable[..., Any]] = {
+    "sum": _sum_rows,
+    "max": _max_rows,
+    "store": lambda x: x,
+    "where": _chosen,
+    "reshape": lambda x, shape: np.reshape(x, shape),
+    "transpose": lambda x, axes: np.transpose(x, axes),
+    "broadcast": lambda x, shape: np.broadcast_to(x, shape),
+    "getitem": lambda x, index: x[index],
+    "scatter": _scattered,
+    "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
+}
