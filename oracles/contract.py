@@ -46,6 +46,11 @@ class Contract:
         accumulate: format of every intermediate.
         stores: format of stored intermediates (`reference.array.store`).
         functions: largest error of each elementary function, in ulps.
+        intermediates: whether an evaluation of a spec may store every intermediate in the dtype that the spec has
+            there, and not only those that the spec casts.
+        factors: relative error of each factor of a product of matrices, on top of the accumulate format's: 2^-11 where
+            factors are rounded to TF32.
+        partials: format in which partial sums of a product of matrices may be stored; None for that of accumulation.
         flush: whether subnormal operands and results may become zero.
         algorithms: names of further algorithms of elementary functions that an evaluation may use: EXP2.
         systematic: whether errors count that may be the same in every sample: the roundings of constants and of their
@@ -62,6 +67,9 @@ class Contract:
     accumulate: Format
     stores: Format
     functions: Mapping[str, float] = field(default_factory=lambda: CPU_FUNCTIONS)
+    intermediates: bool = False
+    factors: float = 0.0
+    partials: Format | None = None
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
     systematic: bool = True
@@ -134,4 +142,4 @@ def contract(
     accumulate = stores if stores.precision >= BINARY32.precision else BINARY32
     functions = CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS
     roundings = 2.0 ** max(order - 1, 0)
-    return Contract(accumulate, stores, functions, flush, algorithms, roundings=roundings)
+    return Contract(accumulate, stores, functions, flush=flush, algorithms=algorithms, roundings=roundings)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...reference.condition import Condition, possibly, surely
+from ...reference.formats import FORMATS
 from ..contract import EXP2, Contract
 from . import spread
 from .ball import RULES, Ball
@@ -221,11 +222,14 @@ def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = Fals
     return Ball(np.max(a.centre, axis=axes, keepdims=True), radius, contract)
 
 
-def _store(contract: Contract, a: Ball) -> Ball:
-    fmt = contract.stores
-    if fmt == contract.accumulate:
+def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> Ball:
+    fmt = FORMATS[dtype] if dtype else contract.stores
+    if not (asked or contract.intermediates) or fmt.precision >= contract.accumulate.precision:
         return a
-    added = fmt.unit_roundoff * (np.abs(a.centre) + a.radii()) + fmt.eta
+    size = magnitude_of(a.centre) + a.radii()
+    added = fmt.unit_roundoff * size + fmt.eta
+    if dtype:  # What the narrower format does not hold becomes an infinity there.
+        added = np.where(size <= fmt.max, added, np.inf)
     return Ball(a.centre, a.radii() + added, contract)
 
 

@@ -14,10 +14,10 @@ from torch.utils import _pytree as pytree
 
 from ...oracles.checks.transforms.agree import Opaque
 from ...oracles.op import Draft, Op, Promises, Sample, is_float
+from ...oracles.specs import UntraceableError, formula_of
 from ...oracles.verdict import Code
 from ...oracles.violation import Unsupported
 from ...reference.algorithms import declared
-from .traced import UntraceableError, formula_of
 
 Args = tuple[Any, ...]
 Samples = Sequence[Args] | Callable[[Any], Args]

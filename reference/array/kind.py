@@ -138,9 +138,14 @@ def attach(value: Any, slope: Any, *, kept: bool = False) -> Any:
     return bind("attach", (fixed, slope), {"kept": kept}) if isinstance(slope, Array) else fixed
 
 
-def store(x: Any) -> Any:
-    """`x` as a later step reads it back from memory: rounded to the contract's storage format."""
-    return bind("store", (x,), {}) if isinstance(x, Array) else x
+def store(x: Any, dtype: str = "", asked: bool = True) -> Any:
+    """`x` as a later step reads it back from memory: rounded to a format.
+
+    Args:
+        dtype: torch's name of the format; by default it is the contract's storage format.
+        asked: whether the formula asks for the rounding; else the contract says whether an evaluation may make it.
+    """
+    return bind("store", (x,), {"dtype": dtype, "asked": asked}) if isinstance(x, Array) else x
 
 
 def scatter(x: Any, index: Any, shape: Sequence[int]) -> Any:

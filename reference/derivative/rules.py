@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..array import ELEMENTWISE, Array, Operands, Params, bind, choose, constant, scatter
+from ..array import ELEMENTWISE, Array, Operands, Params, bind, choose, constant, scatter, store
 from ..condition import condition, possibly, surely
 
 Function = Callable[..., Any]
@@ -89,8 +89,9 @@ DIAGONAL: dict[str, tuple[Function, ...]] = {
     # `attach` has the value of its first operand and the derivatives of its second, so the first contributes zeros.
     "attach": (lambda g, y, xs, _: g * 0.0, _first),
     # Rounding to a format is a step function with slope 0 almost everywhere. An implementation differentiates the
-    # function that it means, so the slope is that of the number before it is rounded: 1.
-    "store": (_first,),
+    # function that it means, so the slope is that of the number before it is rounded: 1. What is stored in a dtype has
+    # tangents and cotangents of that dtype.
+    "store": (lambda g, y, xs, params: store(g, **params) if params["dtype"] else g,),
 }
 
 

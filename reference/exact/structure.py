@@ -83,7 +83,7 @@ def _scattered(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
 STRUCTURE: dict[str, Callable[..., Any]] = {
     "sum": _sum_rows,
     "max": _max_rows,
-    "store": lambda x: x,
+    "store": lambda x, dtype, asked: x,
     "where": _chosen,
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),

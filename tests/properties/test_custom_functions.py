@@ -14,8 +14,8 @@ from torch import Tensor
 from opassay import Cell, Code, Outcome, Settings, Verdict, custom_function, replay_case, run_cell, verify_function
 from opassay.impl import Function
 from opassay.oracles.checks.transforms.agree import AGREEMENT
+from opassay.oracles.specs import RULES, UntraceableError, formula_of
 from opassay.properties.engine.plan import Selection, load_op, plan
-from opassay.properties.functions.traced import RULES, UntraceableError, formula_of
 from opassay.properties.names import SelectionError
 
 FEW = Settings("brief")
@@ -176,7 +176,7 @@ OPAQUE_MISTAKES = [
 def test_without_a_formula_the_ways_to_a_result_must_agree() -> None:
     found = verify_function(changed(forward=_strange), samples, dtypes=("float64",))
     reasons = {v.cell.property: v.reason for v in found}
-    assert reasons["VJP"] == "no formula: forward uses aten.special_erfcx.default, which has no rule; give a reference"
+    assert reasons["VJP"].startswith("no formula: it uses aten.special_erfcx.default"), reasons["VJP"]
     assert outcomes(found)["AGREE"] == "verified"
 
 

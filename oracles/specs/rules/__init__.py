@@ -1,0 +1,8 @@
+"""What each aten operation means in NumPy's words, on arrays of any reading."""
+
+from . import elementwise as elementwise  # The modules enter their rules into the table.
+from . import products as products
+from . import reductions as reductions
+from . import structure as structure
+from .table import RULES as RULES
+from .table import Rule as Rule

@@ -1,0 +1,51 @@
+"""Aten operations that reduce dims, or normalise along one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ....reference.array import amax, constant
+from ....reference.softmax import log_softmax, softmax
+from .table import RULES, Rule, axes_of, enter
+
+aten = torch.ops.aten
+
+
+def _over_dims(f: Rule) -> Rule:
+    return lambda x, dim=None, keepdim=False, dtype=None: f(x, axis=axes_of(dim), keepdims=keepdim)
+
+
+def _amax(x: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    return amax(x, axes_of(dim), keepdim)
+
+
+def _amin(x: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    return -_amax(-x, dim, keepdim)
+
+
+def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
+    axes = axes_of(dim)
+    largest = constant(np.max(x, axis=axes, keepdims=True))
+    total = np.log(np.sum(np.exp(x - largest), axis=axes, keepdims=True)) + largest
+    return total if keepdim else np.squeeze(total, axis=axes)
+
+
+def _softmax_along(formula: Rule) -> Rule:
+    return lambda x, dim, half_to_float=False: formula(x, dim)
+
+
+enter(_over_dims(np.sum), aten.sum.default, aten.sum.dim_IntList)
+enter(_over_dims(np.mean), aten.mean.default, aten.mean.dim)
+RULES.update(
+    {
+        aten.amax.default: _amax,
+        aten.max.default: _amax,
+        aten.amin.default: _amin,
+        aten.logsumexp.default: _logsumexp,
+        aten._softmax.default: _softmax_along(softmax),
+        aten._log_softmax.default: _softmax_along(log_softmax),
+    }
+)
