@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...reference.array import Array, Operands, Params
+from ...reference.array import BILINEAR, Array, Operands, Params
 from ...reference.condition import EITHER, Condition, condition
-from ...reference.formats import Format, ulp_array
+from ...reference.formats import BINARY32, Format, ulp_array
 from ..contract import Contract
 from .spread import SLACK
 
@@ -121,6 +122,8 @@ def _flushed(centre: Any, contract: Contract) -> Any:
 
 def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
     """The radii of a result, where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
+    if primitive in BILINEAR:
+        return _settled_product(primitive, out, operands, params)
     if primitive not in _COMPUTED:
         return out.radius
     axes = params.get("axes", ())
@@ -137,6 +140,29 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
             maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
             sure = sure & ~(np.isinf(x.centre) & maybe_zero)
     return np.where(given | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
+
+
+def _settled_product(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
+    """`_settled` where elements are sums of products: a factor that is not finite reaches all that it is a term of."""
+    plain = replace(out.contract, accumulate=BINARY32, factors=0.0, partials=None)  # float64 counts whatever is counted
+
+    def met(left: Any, right: Any) -> Any:
+        """Where a term has a left factor and a right factor of those kinds."""
+        return (
+            RULES[primitive](plain, *(Ball(x.astype(np.float64), None, plain) for x in (left, right)), **params).centre
+            > 0
+        )
+
+    a, b = operands
+    any_a, any_b = (np.ones(x.shape) for x in operands)
+    strange = [~np.isfinite(x.centre) for x in operands]
+    open_ = [np.where(bad, x.radii() != 0, ~np.isfinite(x.radii())) for x, bad in zip(operands, strange, strict=True)]
+    # ∞ times what may be zero, and is not surely zero, is NaN in one evaluation and infinite in another.
+    maybe_zero = [(np.abs(x.centre) <= x.radii()) & (x.radii() > 0) for x in operands]
+    given = met(strange[0], any_b) | met(any_a, strange[1])
+    unsure = met(open_[0], any_b) | met(any_a, open_[1])
+    unsure |= met(np.isinf(a.centre), maybe_zero[1]) | met(maybe_zero[0], np.isinf(b.centre))
+    return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
 
 
 @functools.lru_cache(maxsize=512)
@@ -166,7 +192,7 @@ def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
 _NEVER_NEGATIVE = frozenset({"square", "absolute", "sqrt", "exp", "sigmoid"})
 _KEEP_SIGN = frozenset(
     {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "max", "store"}
-    | {"reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate"}
+    | {"reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate", *BILINEAR}
 )
 
 #: Primitives that compute: the others move or choose elements, and the radii with them.

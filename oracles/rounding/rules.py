@@ -250,7 +250,16 @@ def _concatenate(contract: Contract, *balls: Ball, axis: int) -> Ball:
     return Ball(centre, np.concatenate([b.radii() for b in balls], axis=axis), contract)
 
 
+def _put(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros with values at an index that reaches every element once."""
+    out = np.zeros(shape, dtype=values.dtype)
+    out[index] = values
+    return out
+
+
 def _scatter_add(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...]) -> Ball:
+    if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
+        return Ball(_put(a.centre, index, shape), None if a.radius is None else _put(a.radii(), index, shape), contract)
     centre = np.zeros(shape, dtype=a.centre.dtype)
     np.add.at(centre, index, a.centre)
     hits = np.zeros(shape)

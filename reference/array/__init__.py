@@ -6,6 +6,7 @@ The modules beside `kind` are the words: what each NumPy function means in primi
 from . import products as products  # The modules of words enter themselves into the table of words.
 from .elementwise import choose as choose
 from .elementwise import sigmoid as sigmoid
+from .kind import BILINEAR as BILINEAR
 from .kind import ELEMENTWISE as ELEMENTWISE
 from .kind import PRIMITIVES as PRIMITIVES
 from .kind import Array as Array
@@ -16,5 +17,6 @@ from .kind import bind as bind
 from .kind import constant as constant
 from .kind import scatter as scatter
 from .kind import store as store
+from .products import contract_pair as contract_pair
 from .reductions import amax as amax
 from .shapes import normalize_axes as normalize_axes

@@ -36,9 +36,11 @@ ELEMENTWISE = frozenset(
 #: Linear primitives that move elements: what they return is exact in every reading.
 #: `scatter` (the adjoint of `getitem`) adds where an index repeats.
 STRUCTURAL = frozenset(("reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate"))
+#: Products of two operands and sums of them: of matrices, and of an array with windows of another.
+BILINEAR = frozenset(("matmul", "correlate"))
 #: Reductions; `store` is a rounding to the format of a stored intermediate.
 OTHER = frozenset(("sum", "max", "store"))
-PRIMITIVES = ELEMENTWISE | STRUCTURAL | OTHER
+PRIMITIVES = ELEMENTWISE | STRUCTURAL | BILINEAR | OTHER
 
 
 #: What every NumPy function that a formula may call means, by the function. The modules of words fill it.

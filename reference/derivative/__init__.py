@@ -1,5 +1,6 @@
 """The derivative reading: jvp and vjp of any formula over any reading. See `levels`."""
 
+from .broadcasting import unbroadcast as unbroadcast
 from .levels import Arrays as Arrays
 from .levels import Function as Function
 from .levels import Node as Node
@@ -7,4 +8,3 @@ from .levels import Tangent as Tangent
 from .levels import jvp as jvp
 from .levels import vjp as vjp
 from .rules import DIAGONAL as DIAGONAL
-from .rules import unbroadcast as unbroadcast

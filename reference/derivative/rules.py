@@ -10,6 +10,8 @@ import numpy as np
 
 from ..array import ELEMENTWISE, Array, Operands, Params, bind, choose, constant, scatter, store
 from ..condition import condition, possibly, surely
+from .broadcasting import unbroadcast
+from .products import COTANGENTS, TANGENTS
 
 Function = Callable[..., Any]
 
@@ -143,6 +145,8 @@ def _index_of(chosen: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
 
 def moved_tangent(primitive: str, ts: list[Any], xs: Operands, params: Params) -> Any:
     """Forward mode of the structural primitives and reductions: the same map on the tangents."""
+    if primitive in TANGENTS:
+        return TANGENTS[primitive](ts, xs, params)
     if primitive == "max":
         (x,), (t,) = xs, ts
         largest = _largest(x, params)
@@ -178,20 +182,11 @@ def _transposed(primitive: str, position: int, g: Any, xs: Operands, params: Par
             return g[(slice(None),) * axis + (slice(start, start + shape[axis]),)]
 
 
-def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
-    """Sum of `g` over the axes along which `shape` was broadcast to `g`'s shape: the adjoint of broadcasting."""
-    have = np.shape(g)
-    if have == shape:
-        return g
-    extra = len(have) - len(shape)
-    axes = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(shape) if n == 1 and have[i + extra] != 1)
-    total = np.sum(g, axis=axes, keepdims=True) if axes else g
-    return np.reshape(total, shape)
-
-
 def pulled(primitive: str, position: int, g: Any, y: Any, xs: Operands, params: Params) -> Any:
     if primitive in DIAGONAL:
         return unbroadcast(DIAGONAL[primitive][position](g, y, xs, params), np.shape(xs[position]))
+    if primitive in COTANGENTS:
+        return COTANGENTS[primitive](position, g, xs, params)
     return _transposed(primitive, position, g, xs, params)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from mpmath import libmp
 
 from ..condition import Condition, possibly, surely
+from ..windows import windows_of
 from .numbers import Raw, bits_in_use, larger, primitives_at
 
 
@@ -80,9 +82,37 @@ def _scattered(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
     return flat.reshape(shape)
 
 
+def _multiplied(a: Any, b: Any) -> Any:
+    """Products of matrices: every sum of exact products is rounded once."""
+    bits = bits_in_use()
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lefts = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:]).tolist()
+    rights = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:]).swapaxes(1, 2).tolist()
+    sums = [
+        libmp.mpf_sum([libmp.mpf_mul(x, y) for x, y in zip(row, column, strict=True)], bits, "n")
+        for rows, columns in zip(lefts, rights, strict=True)
+        for row in rows
+        for column in columns
+    ]
+    return objects(sums, (*batch, a.shape[-2], b.shape[-1]))
+
+
+def _correlated(x: Any, w: Any, stride: tuple[int, ...], dilation: tuple[int, ...]) -> Any:
+    batch, groups, channels = x.shape[:3]
+    view = windows_of(x, w.shape[3:], stride, dilation)
+    positions = view.shape[3 : x.ndim]
+    order = (0, 1, *range(3, x.ndim), 2, *range(x.ndim, view.ndim))
+    terms = channels * math.prod(w.shape[3:])
+    rows = view.transpose(order).reshape(batch, groups, math.prod(positions), terms)
+    sums = _multiplied(rows, w.reshape(groups, -1, terms).swapaxes(1, 2))
+    return sums.swapaxes(2, 3).reshape(batch, groups, w.shape[1], *positions)
+
+
 STRUCTURE: dict[str, Callable[..., Any]] = {
     "sum": _sum_rows,
     "max": _max_rows,
+    "matmul": _multiplied,
+    "correlate": _correlated,
     "store": lambda x, dtype, asked: x,
     "where": _chosen,
     "reshape": lambda x, shape: np.reshape(x, shape),

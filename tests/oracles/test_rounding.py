@@ -11,11 +11,12 @@ import pytest
 
 from opassay.oracles.contract import Contract, contract
 from opassay.oracles.rounding import Ball, ball, balls
-from opassay.reference.array import PRIMITIVES, Array, Operands, Params, attach, store
+from opassay.reference.array import PRIMITIVES, Array, Operands, Params, attach, bind, store
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
 from opassay.reference.norms.layer_norm import native_layer_norm
+from opassay.reference.windows import windows_of
 
 
 class Simulated(Array):
@@ -47,6 +48,10 @@ class Simulated(Array):
         with np.errstate(all="ignore"):
             if primitive == "sum":
                 return Simulated(_tree_sum(xs[0], params["axes"], self.rng), self.rng)
+            if primitive in _PRODUCTS:
+                terms, axis = _PRODUCTS[primitive](*xs, **params)
+                summed = _tree_sum(round_array(BINARY32, terms), (axis,), self.rng)
+                return Simulated(np.squeeze(summed, axis), self.rng)
             if primitive == "max":
                 return Simulated(np.max(xs[0], axis=params["axes"], keepdims=True), self.rng)
             if primitive in _MOVES:
@@ -58,6 +63,12 @@ class Simulated(Array):
             return self._rounded(getattr(np, primitive)(*xs))
 
 
+def _put(x: Any, index: Any, shape: Any) -> Any:
+    out = np.zeros(shape)
+    np.add.at(out, index, x)
+    return out
+
+
 _MOVES: dict[str, Callable[..., Any]] = {
     "store": lambda x: x,
     "where": lambda a, b, condition: np.where(condition, a, b),
@@ -65,7 +76,21 @@ _MOVES: dict[str, Callable[..., Any]] = {
     "transpose": lambda x, axes: np.transpose(x, axes),
     "broadcast": lambda x, shape: np.broadcast_to(x, shape),
     "getitem": lambda x, index: x[index],
+    "scatter": _put,
     "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
+}
+
+
+def _windows(x: Any, w: Any, stride: Any, dilation: Any) -> tuple[Any, int]:
+    view = windows_of(x, w.shape[3:], stride, dilation)  # (N, G, C, P, K)
+    products = np.einsum("ngcpk,gock->ngopck", view, w)
+    return products.reshape(*products.shape[:4], -1), 4
+
+
+#: The products that a bilinear primitive sums up, and along which axis.
+_PRODUCTS: dict[str, Callable[..., tuple[Any, int]]] = {
+    "matmul": lambda a, b: (a[..., :, :, None] * b[..., None, :, :], a.ndim - 1),
+    "correlate": _windows,
 }
 
 
@@ -91,6 +116,14 @@ def _norm_and_gradient(x: Any, w: Any, g: Any) -> tuple[Any, ...]:
     return (*outputs, *pull(g, np.mean(g, -1, keepdims=True), np.mean(g, -1, keepdims=True)))
 
 
+def _convolution_and_gradient(x: Any, w: Any, g: Any) -> tuple[Any, ...]:
+    def convolved(a: Any, b: Any) -> Any:
+        return bind("correlate", (a, b), {"stride": (2,), "dilation": (2,)})
+
+    outputs, pull = vjp(convolved, (x, w))
+    return (*outputs, *pull(g))
+
+
 ATTACKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]] = {
     "elementary": (lambda a: np.log1p(np.exp(-np.absolute(a))) + np.tanh(a), ((4, 3),), False),
     "expm1 of log": (lambda a: np.expm1(np.log(a) * 0.1), ((4, 3),), True),
@@ -100,6 +133,8 @@ ATTACKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]
                 ((3, 7),), False),
     "moves": (lambda a: np.concatenate([np.transpose(a)[1:], np.maximum(np.transpose(a)[:1], 0.5)], 0) @ a,
               ((3, 4),), False),
+    "products of matrices": (lambda a, b: np.einsum("bij,bjk->bki", a, b), ((2, 3, 5), (2, 5, 4)), False),
+    "convolution and its gradient": (_convolution_and_gradient, ((2, 1, 2, 7), (1, 3, 2, 2), (2, 1, 3, 3)), False),
     "layer norm and its gradient": (_norm_and_gradient, ((3, 9), (9,), (3, 9)), False),
 }  # fmt: skip
 

@@ -71,6 +71,13 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "expand and squeeze": (lambda a: np.squeeze(np.expand_dims(a, 0), 0) * a, ((3,),), _any),
     "matmul": (lambda a, b: a @ b, ((2, 3), (3, 4)), _any),
     "einsum": (lambda a, b: np.einsum("ij,kj->ki", a, b), ((2, 3), (4, 3)), _any),
+    "batched matmul": (lambda a, b: np.matmul(a, b), ((2, 1, 2, 3), (2, 3, 2)), _any),
+    "einsum of three": (lambda a, b, c: np.einsum("ij,jk,...k->...i", a, b, c), ((2, 3), (3, 2), (2, 2)), _any),
+    "correlate": (
+        lambda x, w: array.bind("correlate", (x, w), {"stride": (2, 1), "dilation": (1, 2)}),
+        ((1, 2, 1, 4, 4), (2, 2, 1, 2, 2)),
+        _any,
+    ),
     "trace": (lambda a: np.trace(a), ((3, 4),), _any),
     "attach": (lambda a, b: array.attach(a, a) * b, ((3,), (3,)), _any),
     "attach, kept": (lambda a, b: array.attach(a, a, kept=True) * b, ((3,), (3,)), _any),

@@ -1,6 +1,7 @@
 """What each aten operation means in NumPy's words, on arrays of any reading."""
 
-from . import elementwise as elementwise  # The modules enter their rules into the table.
+from . import convolution as convolution  # The modules enter their rules into the table.
+from . import elementwise as elementwise
 from . import products as products
 from . import reductions as reductions
 from . import structure as structure

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
-from .table import RULES, enter
+from .table import RULES, Rule, enter
 
 aten = torch.ops.aten
 
-enter(np.matmul, aten.mm.default, aten.mv.default, aten.dot.default)
-RULES[aten.addmm.default] = lambda c, a, b: np.matmul(a, b) + c
+
+def _added(product: Rule) -> Rule:
+    """β c + α (a b). With β = 0, c is not used at all: a NaN in it is none of the result."""
+
+    def rule(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+        scaled = product(a, b) if alpha == 1 else product(a, b) * alpha
+        return scaled if beta == 0 else scaled + (c if beta == 1 else c * beta)
+
+    return rule
+
+
+def _trilinear(a: Any, b: Any, c: Any, of_a: Any, of_b: Any, of_c: Any, summed: Any, unroll_dim: int = 1) -> Any:
+    """Σ a b c over some axes, where each factor has length 1 along the axes that are named after it."""
+    expanded = []
+    for x, axes in ((a, of_a), (b, of_b), (c, of_c)):
+        for axis in axes:
+            x = np.expand_dims(x, axis)
+        expanded.append(x)
+    left, middle, right = expanded
+    return np.sum(left * middle * right, axis=tuple(summed))
+
+
+enter(np.matmul, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default)
+enter(_added(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
+RULES[aten.addbmm.default] = _added(lambda a, b: np.einsum("bij,bjk->ik", a, b))
+RULES[aten._trilinear.default] = _trilinear
+RULES[aten.addr.default] = _added(lambda a, b: np.einsum("i,j->ij", a, b))
