@@ -11,7 +11,7 @@ import numpy as np
 from ...reference.algorithms import Inapplicable, algorithms
 from ..contract import Contract
 from .ball import Ball, ball
-from .rules import magnitude_of
+from .rules import joined, magnitude_of
 
 
 def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
@@ -22,7 +22,7 @@ def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tupl
             read = _of_one_algorithm(other, values, contract)
         except Inapplicable:
             continue
-        first = tuple(_hull(a, b) for a, b in zip(first, read, strict=True))
+        first = tuple(joined(a, b) for a, b in zip(first, read, strict=True))
     return first
 
 
@@ -43,11 +43,3 @@ def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contr
     with np.errstate(all="ignore"):
         outputs = function(*(ball(v, contract) for v in values))
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
-
-
-def _hull(a: Ball, b: Ball) -> Ball:
-    """A ball around a's centre that holds both."""
-    with np.errstate(all="ignore"):
-        same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
-        reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
-    return Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...reference.algorithms import Algorithm, Inapplicable
 from ...reference.condition import Condition, possibly, surely
 from ...reference.formats import FORMATS
 from ..contract import EXP2, Contract
@@ -233,6 +234,27 @@ def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> 
     return Ball(a.centre, a.radii() + added, contract)
 
 
+def joined(a: Ball, b: Ball) -> Ball:
+    """A ball around a's centre that holds both."""
+    with np.errstate(all="ignore"):
+        same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
+        reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
+    return Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
+
+
+def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
+    """A ball that holds what every way gives that the contract allows."""
+    read: Ball = ways[0].formula(*balls)
+    for way in ways[1:]:
+        if way.name and way.name not in contract.algorithms:
+            continue
+        try:
+            read = joined(read, way.formula(*balls))
+        except Inapplicable:
+            continue
+    return read
+
+
 def _moved(move: Callable[..., Any]) -> Callable[..., Ball]:
     """A structural primitive: centres and radii move alike, exactly."""
 
@@ -300,6 +322,7 @@ _TABLE: dict[str, Callable[..., Ball]] = {
     "sum": _sum_over,
     "max": _max,
     "store": _store,
+    "among": _among,
     "reshape": _moved(lambda x, shape: np.reshape(x, shape)),
     "transpose": _moved(lambda x, axes: np.transpose(x, axes)),
     "broadcast": _moved(lambda x, shape: np.broadcast_to(x, shape)),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ...reference.array import Array, constant, store
-from .rules import RULES
+from ...reference.condition import Condition
+from ...reference.missing import NoReadingError
+from .lines import line_of
+from .rules import MOVES, RULES
 
 #: Arguments of aten operations that say nothing of values.
 _OF_MEMORY = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")
@@ -24,8 +28,13 @@ class Reader(torch.fx.Interpreter):
     """Evaluates a graph by the rules.
 
     Floating tensors are arrays of the reading of the inputs. Integers and truth values are NumPy arrays, and what is
-    computed of them alone is left to torch; they are no outputs that are judged.
+    computed of them alone is left to torch, whose integer arithmetic is exact.
     """
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.extra_traceback = False  # An error is to be told in one sentence, which names the line of the spec.
+        self.reading: Any = None
 
     def run(self, *arrays: Any, **kwargs: Any) -> Any:
         # Constants of the graph are lifted into the reading of the inputs, because they are rounded by an evaluation.
@@ -33,56 +42,92 @@ class Reader(torch.fx.Interpreter):
         return super().run(*arrays, enable_io_processing=False, **kwargs)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self._lifted(super().get_attr(target, args, kwargs))
+        return self._of_tensor(super().get_attr(target, args, kwargs))
 
-    def run_node(self, node: torch.fx.Node) -> Any:
-        if node.op != "call_function" or node.target is operator.getitem:
-            return super().run_node(node)
-        with self._set_current_node(node):
-            args, kwargs = self.fetch_args_kwargs_from_env(node)
-            rule = RULES.get(node.target)
-            if rule is None:
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op != "call_function":
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if n.target is operator.getitem:
+            # One of several results. Those of an operation that only moves elements are stored already.
+            picked = super().run_node(n)
+            source = n.args[0]
+            assert isinstance(source, torch.fx.Node)
+            return picked if source.target in MOVES else self._stored(picked, n)
+        try:
+            read = self._by_rule(n, args, kwargs)
+        except NoReadingError as err:
+            raise UntraceableError(f"it uses {_named(n)}, which cannot be read there: {err}") from err
+        return read if n.target in MOVES or isinstance(read, Sequence) else self._stored(read, n)
+
+    def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        leaves = pytree.tree_leaves((args, kwargs))
+        rule = RULES.get(node.target)
+        if not any(_is_floating(leaf) for leaf in leaves):
+            if rule is None or not _gives_floating(node):
                 return self._by_torch(node, args, kwargs)
-            read = rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
-            return _rounded(read, node)
+            # Integers that become floating numbers here are lifted first, so that the arithmetic counts as rounded.
+            args, kwargs = pytree.tree_map(self._lifted_integers, (args, dict(kwargs)))
+        if rule is None:
+            random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+            raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS if random else _NO_RULE}")
+        return rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
 
-    def output(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        floating = [isinstance(v, Array) or (isinstance(v, np.ndarray) and v.dtype.kind == "f") for v in args[0]]
-        return tuple(value if ok else None for value, ok in zip(args[0], floating, strict=True))
+    def _by_torch(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """An operation of integers, truth values and constants alone: torch computes it."""
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS}")
+        given, named = pytree.tree_map(_tensor, (args, dict(kwargs)))
+        if "device" in named:
+            named["device"] = torch.device("cpu")
+        return pytree.tree_map(self._of_tensor, node.target(*given, **named))  # type: ignore[operator]
 
-    def _lifted(self, value: Any) -> Any:
+    def _of_tensor(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if not value.dtype.is_floating_point:
             return value.numpy(force=True)
-        array = value.detach().to("cpu", torch.float64).numpy()
-        return array if self.reading is None else self.reading.lift(array)
+        return self._lifted(value.detach().to("cpu", torch.float64).numpy())
 
-    def _by_torch(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """An operation without a rule, of constants alone: torch computes it."""
-        leaves = torch.utils._pytree.tree_leaves((args, kwargs))
-        if any(isinstance(leaf, Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f") for leaf in leaves):
-            raise UntraceableError(f"it uses {node.target}{_line(node)}, which has no rule; give a formula in NumPy")
-        given, named = torch.utils._pytree.tree_map(_tensor, (args, dict(kwargs)))
-        target: Callable[..., Any] = node.target  # type: ignore[assignment]
-        return torch.utils._pytree.tree_map(self._lifted, target(*given, **named))
+    def _lifted(self, value: Any) -> Any:
+        return value if self.reading is None else self.reading.lift(value)
+
+    def _lifted_integers(self, value: Any) -> Any:
+        return self._lifted(value.astype(np.float64)) if _is_integers(value) else value
+
+    def _stored(self, read: Any, node: torch.fx.Node) -> Any:
+        """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+            return read
+        read = read if isinstance(read, Array) else self._lifted(np.asarray(read))
+        # A cast that stands in the spec is asked for; one that an operation makes inside itself is its own business.
+        within = node.meta.get("original_aten") not in (None, node.target)
+        asked = node.target is torch.ops.aten._to_copy.default and not within
+        return store(read, str(value.dtype).removeprefix("torch."), asked) if isinstance(read, Array) else read
+
+
+_NO_RULE = "has no rule; give a formula in NumPy"
+_DRAWS = "draws random numbers, so the spec has no one answer; put it in evaluation, or give a formula in NumPy"
+
+
+def _named(node: torch.fx.Node) -> str:
+    return f"{node.target}{line_of(node)}"
+
+
+def _is_floating(value: Any) -> bool:
+    """Whether a value is, or hangs on, floating numbers."""
+    return isinstance(value, (Array, Condition)) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
+
+
+def _is_integers(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "iu"
+
+
+def _gives_floating(node: torch.fx.Node) -> bool:
+    leaves = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point for leaf in leaves)
 
 
 def _tensor(value: Any) -> Any:
-    return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
-
-
-def _rounded(read: Any, node: torch.fx.Node) -> Any:
-    """The result of an operation, marked as one that an evaluation may store in the dtype that the spec has there."""
-    value = node.meta.get("val")
-    asked = node.target is torch.ops.aten._to_copy.default
-    if isinstance(read, Array) and isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
-        return store(read, str(value.dtype).removeprefix("torch."), asked)
-    return read
-
-
-def _line(node: torch.fx.Node) -> str:
-    """Where in the spec the operation stands, as far as torch kept it."""
-    trace = node.meta.get("stack_trace") or node.stack_trace
-    lines = [line.strip() for line in (trace or "").splitlines() if line.strip()]
-    return f" in {lines[-1]!r}" if lines else ""
+    return torch.from_numpy(np.array(value)) if isinstance(value, (np.ndarray, np.generic)) else value

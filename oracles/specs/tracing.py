@@ -11,21 +11,33 @@ whether an evaluation may make them. A cast that the spec asks for by itself may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch._decomp import core_aten_decompositions
+import torch.fx.traceback
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...reference.array import Array
+from .calls import RESULT, Call, Operand
+from .lines import Lines
 from .reader import Reader, UntraceableError
-from .rules import RULES
+from .rules import DECOMPOSED, RULES
 
 #: torch's decompositions of operations that have no rule of their own.
-_DECOMPOSED = {op: rule for op, rule in core_aten_decompositions().items() if op not in RULES}
+_DECOMPOSITIONS = {
+    op: rule for op, rule in {**core_aten_decompositions(), **get_decompositions(DECOMPOSED)}.items() if op not in RULES
+}
 
 
 @dataclass(frozen=True)
@@ -33,54 +45,134 @@ class Traced:
     """A spec for the shapes and dtypes that it was traced with.
 
     Attributes:
-        graph: aten operations; its inputs are the tensors, its outputs the tensors among the leaves of the result.
-        dtypes: of the outputs.
+        graph: aten operations.
+        inputs: what it takes: tensors among the arguments, then parameters and buffers of a module.
+        outputs: what it gives: the tensors among the leaves of the result, then inputs that the spec wrote, as they
+            are after it.
+        written: of those outputs that are inputs, which inputs.
     """
 
     graph: torch.fx.GraphModule
-    dtypes: tuple[torch.dtype, ...]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    written: tuple[int, ...] = ()
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """Of the outputs."""
+        return tuple(output.dtype for output in self.outputs)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        """The outputs for arrays of any reading, or of NumPy, in place of the tensors."""
+        """The outputs for arrays of any reading, or of NumPy, in place of the inputs.
+
+        Integers and truth values come as NumPy arrays, unless they hang on floating numbers.
+
+        Raises:
+            UntraceableError: an operation of the spec has no rule.
+        """
+        if len(arrays) != len(self.inputs):
+            raise TypeError(f"arrays: got {len(arrays)}, need {len(self.inputs)}: {[x.name for x in self.inputs]}")
         return Reader(self.graph).run(*arrays)  # type: ignore[no-any-return]
 
 
-def traced(function: Callable[..., Any], *tensors: torch.Tensor) -> Traced:
-    """The spec `function` at tensors like these.
+def traced(spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
+    """The spec at tensors like those among these arguments.
 
     Args:
-        function: of tensors alone; its result is a tensor, or a tree of which the tensors are taken in order.
-        tensors: whose shapes, dtypes and devices it is traced for. A number that the function reads off a tensor, or a
-            branch that it takes by one, cannot be traced.
+        spec: a function or a module; its result is a tensor, or a tree of which the tensors are taken in order.
+        args, kwargs: of one call; shapes, dtypes and devices of the tensors are those it is traced for, and other
+            arguments keep their values. A number that the spec reads off a tensor, or a branch that it takes by one,
+            cannot be traced.
 
     Raises:
-        UntraceableError: the function cannot be traced. What has no rule is told when it is read.
+        UntraceableError: the spec cannot be traced. What has no rule is told when it is read.
     """
+    return trace(Call.of(spec, *args, **kwargs))
 
-    def flat(*given: Any) -> list[torch.Tensor]:
-        leaves = torch.utils._pytree.tree_leaves(function(*given))
-        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+def trace(call: Call) -> Traced:
+    """The spec of a call, for tensors like those of the call. Raises as `traced` does."""
+    places: list[str] = []
+    lines = Lines()
+
+    def flat(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        with lines:
+            # A copy that nobody writes stays a copy in the graph; so what the spec wrote is known.
+            copies = [t.clone() for t in tensors]
+            found = call.results(copies)
+            places[:] = [place for place, _ in found]
+            return [leaf for _, leaf in found], copies
 
     try:
-        with torch.no_grad():
+        with _tracing():
             # A function may write into tensors; that is traced as operations with results of their own, because arrays
             # are never written here.
-            graph = make_fx(torch.func.functionalize(flat), decomposition_table=_DECOMPOSED, tracing_mode="fake")(
-                *tensors
+            function = make_fx(
+                torch.func.functionalize(flat), decomposition_table=_DECOMPOSITIONS, _allow_non_fake_inputs=True
             )
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                graph = function(*(mode.from_tensor(t, static_shapes=True) for t in call.tensors))
     except Exception as err:
-        raise UntraceableError(f"cannot be traced: {type(err).__name__}: {err}") from err
-    (outputs,) = (node for node in graph.graph.nodes if node.op == "output")
-    return Traced(graph, tuple(node.meta["val"].dtype for node in outputs.args[0]))
+        raise UntraceableError(f"cannot be traced{_at(lines)}: {_why(err)}") from err
+    return _of_graph(graph, call, places)
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    """The state of torch in which a spec is traced."""
+    # Attention is an operation of its own only for the sake of speed; as products and a softmax it has rules.
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), torch.fx.traceback.preserve_node_meta():
+        yield
+
+
+def _at(lines: Lines) -> str:
+    return f" in {lines.last}" if lines.last else ""
+
+
+def _why(err: Exception) -> str:
+    if isinstance(err, DataDependentOutputException):
+        return "a number or a branch is read off a tensor there, and a spec is read without values"
+    if isinstance(err, DynamicOutputShapeException):
+        return "the shape of the result hangs on values there, and a spec is read without values"
+    return f"{type(err).__name__}: {str(err).splitlines()[0] if str(err) else ''}"
+
+
+def _of_graph(graph: torch.fx.GraphModule, call: Call, places: Sequence[str]) -> Traced:
+    (output,) = (node for node in graph.graph.nodes if node.op == "output")
+    results, after = output.args[0]
+    written = tuple(i for i, node in enumerate(after) if not _is_copied_input(node))
+    kept = [*results, *(after[i] for i in written)]
+    output.args = (tuple(kept),)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    named = [(place, RESULT) for place in places] + [(call.operands[i].name, call.operands[i].role) for i in written]
+    found = (_meta_of(node) for node in kept)
+    outputs = tuple(Operand(name, role, t.dtype, tuple(t.shape)) for (name, role), t in zip(named, found, strict=True))
+    return Traced(graph, call.operands, outputs, written)
+
+
+def _meta_of(node: torch.fx.Node) -> torch.Tensor:
+    value: torch.Tensor = node.meta["val"]
+    return value
+
+
+def _is_copied_input(node: torch.fx.Node) -> bool:
+    copied = node.args[0] if node.target is torch.ops.aten.clone.default else node
+    return isinstance(copied, torch.fx.Node) and copied.op == "placeholder"
 
 
 def formula_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` as a formula of NumPy arrays; tensors among its arguments come as arrays, and are traced in float64.
 
+    Its outputs are those of the spec; None stands for those that are not floating.
+
     Raises (when called):
         UntraceableError: an operation of the function has no rule.
     """
     graphs: dict[Any, Traced] = {}
+
+    def floating(outputs: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(y if isinstance(y, Array) or y.dtype.kind == "f" else None for y in outputs)
 
     def formula(*args: Any) -> Any:
         shapes = [(np.shape(a), _dtype(a)) if _is_array(a) else a for a in args]
@@ -89,7 +181,7 @@ def formula_of(function: Callable[..., Any]) -> Callable[..., Any]:
         key = repr(shapes)
         if key not in graphs:
             graphs[key] = _of_arrays(function, args)
-        return graphs[key](*(a for a in args if _is_array(a)))
+        return floating(graphs[key](*(a for a in args if _is_array(a))))
 
     return formula
 

@@ -12,6 +12,7 @@ from .kind import PRIMITIVES as PRIMITIVES
 from .kind import Array as Array
 from .kind import Operands as Operands
 from .kind import Params as Params
+from .kind import among as among
 from .kind import attach as attach
 from .kind import bind as bind
 from .kind import constant as constant

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from ..algorithms import Algorithm
 from ..missing import NoReadingError, instead_of
 
 Params = dict[str, Any]
@@ -38,8 +39,8 @@ ELEMENTWISE = frozenset(
 STRUCTURAL = frozenset(("reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate"))
 #: Products of two operands and sums of them: of matrices, and of an array with windows of another.
 BILINEAR = frozenset(("matmul", "correlate"))
-#: Reductions; `store` is a rounding to the format of a stored intermediate.
-OTHER = frozenset(("sum", "max", "store"))
+#: Reductions; `store` is a rounding to the format of a stored intermediate; `among` a choice of algorithms.
+OTHER = frozenset(("sum", "max", "store", "among"))
 PRIMITIVES = ELEMENTWISE | STRUCTURAL | BILINEAR | OTHER
 
 
@@ -148,6 +149,19 @@ def store(x: Any, dtype: str = "", asked: bool = True) -> Any:
         asked: whether the formula asks for the rounding; else the contract says whether an evaluation may make it.
     """
     return bind("store", (x,), {"dtype": dtype, "asked": asked}) if isinstance(x, Array) else x
+
+
+def among(ways: Sequence[Algorithm], *arrays: Any) -> Any:
+    """What the first of several ways gives, which are equal in exact arithmetic; an evaluation may go any of them.
+
+    Args:
+        ways: functions of the arrays with one array as result. One that has a name counts only where the contract
+            allows that name, and one that raises `Inapplicable` does not count.
+        arrays: at least one of a reading, or all of NumPy.
+    """
+    if not any(isinstance(x, Array) for x in arrays):
+        return ways[0].formula(*arrays)
+    return bind("among", arrays, {"ways": tuple(ways)})
 
 
 def scatter(x: Any, index: Any, shape: Sequence[int]) -> Any:

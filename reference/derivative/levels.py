@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, Operands, Params, bind
+from ..algorithms import Algorithm
+from ..array import Array, Operands, Params, among, bind
 from .rules import DIAGONAL, moved_tangent, pulled
 
 Function = Callable[..., Any]
@@ -78,7 +79,11 @@ class Tangent(_Level):
         xs = self._primals(operands)
         y = bind(primitive, xs, params)
         ts = [x.tangent if isinstance(x, Tangent) and x.level == self.level else None for x in operands]
-        if primitive in DIAGONAL:
+        if primitive == "among":
+            moving = [i for i, t in enumerate(ts) if t is not None]
+            ways = _each(params, lambda way: _tangent_of(way, len(xs), moving))
+            tangent = among(ways, *xs, *(ts[i] for i in moving))
+        elif primitive in DIAGONAL:
             # At most two operands can carry a tangent, since no elementwise primitive has more.
             parts = [rule(t, y, xs, params) for rule, t in zip(DIAGONAL[primitive], ts, strict=True) if t is not None]
             tangent = parts[0] if len(parts) == 1 else parts[0] + parts[1]
@@ -152,11 +157,48 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
             if g is None:
                 continue
             for position, parent in parents:
-                grads.setdefault(id(parent), []).append(pulled(primitive, position, g, y, xs, params))
+                if primitive == "among":
+                    ways = _each(params, functools.partial(_cotangent_of, position=position))
+                    part = among(ways, *xs, g)
+                else:
+                    part = pulled(primitive, position, g, y, xs, params)
+                grads.setdefault(id(parent), []).append(part)
         found = (_total(grads.get(id(node), ())) for node in inputs)
         return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(found, primals, strict=True))
 
     return values, pullback
+
+
+def _each(params: Params, change: Callable[[Function], Function]) -> list[Algorithm]:
+    """What a change makes of each of several ways to one result."""
+    return [Algorithm(change(way.formula), way.name) for way in params["ways"]]
+
+
+def _tangent_of(way: Function, count: int, moving: Sequence[int]) -> Function:
+    """The tangent of a way, as a function of its `count` operands and of the tangents of those that move."""
+
+    def tangent(*given: Any) -> Any:
+        xs, ts = given[:count], given[count:]
+        return jvp(lambda *moved: way(*_replaced(xs, moving, moved)), [xs[i] for i in moving], ts)[1][0]
+
+    return tangent
+
+
+def _cotangent_of(way: Function, position: int) -> Function:
+    """The cotangent of one operand of a way, as a function of all operands and of the cotangent of its result."""
+
+    def cotangent(*given: Any) -> Any:
+        *xs, g = given
+        return vjp(lambda x: way(*_replaced(xs, (position,), (x,))), (xs[position],))[1](g)[0]
+
+    return cotangent
+
+
+def _replaced(xs: Sequence[Any], positions: Sequence[int], new: Sequence[Any]) -> list[Any]:
+    replaced = list(xs)
+    for position, x in zip(positions, new, strict=True):
+        replaced[position] = x
+    return replaced
 
 
 def _total(contributions: Sequence[Any]) -> Any:

@@ -56,6 +56,9 @@ class Exact(Array):
         return exact(value)
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Exact:
+        if primitive == "among":
+            value: Exact = params["ways"][0].formula(*operands)
+            return value
         xs = [x.values if isinstance(x, Exact) else _constant(x) for x in operands]
         rule = STRUCTURE.get(primitive)
         if rule is not None:

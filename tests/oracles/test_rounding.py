@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from opassay.oracles.contract import Contract, contract
 from opassay.oracles.rounding import Ball, ball, balls
-from opassay.reference.array import PRIMITIVES, Array, Operands, Params, attach, bind, store
+from opassay.reference.algorithms import Algorithm, Inapplicable
+from opassay.reference.array import PRIMITIVES, Array, Operands, Params, among, attach, bind, store
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
@@ -252,6 +254,27 @@ def test_the_reading_has_every_primitive() -> None:
     from opassay.oracles.rounding.ball import RULES
 
     assert set(RULES) == PRIMITIVES
+
+
+def test_ways_that_count_widen_a_ball_to_the_largest_error_among_them() -> None:
+    def of(*named: tuple[Any, str], allowed: frozenset[str] = frozenset()) -> Any:
+        ways = [Algorithm(lambda x: x * 3.0, ""), *(Algorithm(formula, name) for formula, name in named)]
+        terms = dataclasses.replace(contract("float32"), algorithms=allowed)
+        return among(ways, _one(1.1, terms)).radii(), vjp(lambda x: among(ways, x), [_one(1.1, terms)])[1](
+            _one(1.0, terms)
+        )[0].radii()
+
+    def worse(x: Any) -> Any:
+        return (x * 3.0 + 1e3 * x) - 1e3 * x
+
+    def inapplicable(x: Any) -> Any:
+        raise Inapplicable
+
+    (alone, slope), (wider, wider_slope) = of(), of((worse, ""))
+    assert wider > 100 * alone
+    assert wider_slope > 100 * slope
+    assert of((worse, "named"), (inapplicable, "")) == (alone, slope)
+    assert of((worse, "named"), allowed=frozenset({"named"})) == (wider, wider_slope)
 
 
 def test_exp_far_below_underflow_is_judged() -> None:

@@ -12,6 +12,7 @@ from mpmath import libmp
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import balls
 from opassay.reference import activations, array, derivative, losses, softmax
+from opassay.reference.algorithms import Algorithm
 from opassay.reference.exact import Exact, exact, precision
 from opassay.reference.norms import layer_norm as norms
 
@@ -27,6 +28,8 @@ def _positive(rng: Any, shape: tuple[int, ...]) -> Any:
 def _any(rng: Any, shape: tuple[int, ...]) -> Any:
     return rng.standard_normal(shape)
 
+
+WAYS = (Algorithm(lambda a, b: np.exp(a) * b, ""), Algorithm(lambda a, b: b / np.exp(-a), "by a quotient"))
 
 #: name -> (formula, shapes of its operands, how to draw them)
 FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]] = {
@@ -81,6 +84,7 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "trace": (lambda a: np.trace(a), ((3, 4),), _any),
     "attach": (lambda a, b: array.attach(a, a) * b, ((3,), (3,)), _any),
     "attach, kept": (lambda a, b: array.attach(a, a, kept=True) * b, ((3,), (3,)), _any),
+    "among": (lambda a, b: array.among(WAYS, a, a * b) * b, ((3,), (3,)), _any),
     "store": (lambda a: array.store(a) * a, ((3,),), _any),
     "layer_norm": (lambda x, w, b: norms.layer_norm(x, (4,), w, b), ((3, 4), (4,), (4,)), _any),
     "softmax": (lambda x: softmax.softmax(x, 0), ((4, 2),), _any),

@@ -5,5 +5,7 @@ from . import elementwise as elementwise
 from . import products as products
 from . import reductions as reductions
 from . import structure as structure
+from .table import DECOMPOSED as DECOMPOSED
+from .table import MOVES as MOVES
 from .table import RULES as RULES
 from .table import Rule as Rule

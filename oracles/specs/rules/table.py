@@ -11,9 +11,22 @@ Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}
 
 
+#: Operations that only move elements: what they return is stored already as it is.
+MOVES: set[Any] = set()
+
+#: Operations without a rule that torch decomposes, beyond those that it always does.
+DECOMPOSED: list[Any] = []
+
+
 def enter(rule: Rule, *operations: Any) -> None:
     """One rule for several operations."""
     RULES.update(dict.fromkeys(operations, rule))
+
+
+def enter_move(rule: Rule, *operations: Any) -> None:
+    """One rule for several operations that only move elements."""
+    enter(rule, *operations)
+    MOVES.update(operations)
 
 
 def axes_of(dim: Any) -> Any:

@@ -1,0 +1,90 @@
+"""One call of a spec, as a function of tensors alone: arguments, and of a module its parameters and buffers too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+ARGUMENT, PARAMETER, BUFFER, RESULT = "argument", "parameter", "buffer", "result"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that goes into a spec or comes out of it.
+
+    Attributes:
+        name: of an argument as Python writes it ("x", "args[1]", "mask"), of a parameter or buffer its path in the
+            module, of a result its place in what the spec returns ("", "[0]", "['loss']").
+        role: ARGUMENT, PARAMETER, BUFFER or RESULT; an output that is no RESULT is an input after the spec wrote it.
+        dtype, shape: of the tensor.
+    """
+
+    name: str
+    role: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A spec, a function or a module, and the arguments of one call of it.
+
+    Attributes:
+        spec: the function or module.
+        operands: what goes in: tensors among the arguments, then the module's parameters, then its buffers.
+        tensors: their values.
+    """
+
+    spec: Callable[..., Any]
+    operands: tuple[Operand, ...]
+    tensors: tuple[torch.Tensor, ...]
+    _given: Sequence[Any]
+    _structure: Any
+
+    @classmethod
+    def of(cls, spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
+        """The call spec(*args, **kwargs); tensors may stand anywhere in trees of tuples, lists and dicts."""
+        paths, structure = pytree.tree_flatten_with_path((args, kwargs))
+        found = [(_argument(path), ARGUMENT, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
+        if isinstance(spec, torch.nn.Module):
+            found += [(name, PARAMETER, tensor) for name, tensor in spec.named_parameters()]
+            found += [(name, BUFFER, tensor) for name, tensor in spec.named_buffers()]
+        operands = tuple(Operand(name, role, t.dtype, tuple(t.shape)) for name, role, t in found)
+        return cls(spec, operands, tuple(t for *_, t in found), [leaf for _, leaf in paths], structure)
+
+    def outputs(self, *tensors: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """What the spec returns for these tensors, and the tensors as they are after it.
+
+        The tensors that are given are not written: the spec works on copies.
+        """
+        copies = [t.clone() for t in tensors]
+        return [leaf for _, leaf in self.results(copies)], copies
+
+    def results(self, tensors: Sequence[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
+        """The tensors that the spec returns for these, each with its place among the results. It may write these."""
+        of_arguments = iter(tensors)
+        leaves = [next(of_arguments) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._given]
+        args, kwargs = pytree.tree_unflatten(leaves, self._structure)
+        state = dict(zip(self._state_names(), of_arguments, strict=True))
+        paths, _ = pytree.tree_flatten_with_path(self._called(state, args, kwargs))
+        return [(pytree.keystr(path), leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
+
+    def _state_names(self) -> list[str]:
+        return [operand.name for operand in self.operands if operand.role != ARGUMENT]
+
+    def _called(self, state: Mapping[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+        if isinstance(self.spec, torch.nn.Module):
+            return torch.func.functional_call(self.spec, dict(state), args, kwargs)
+        return self.spec(*args, **kwargs)
+
+
+def _argument(path: Any) -> str:
+    """A path into (args, kwargs) as Python writes it: args[0][1], mask["left"]."""
+    (_, *inner), keyword = path, path[0] == pytree.SequenceKey(1)
+    if keyword:
+        return f"{inner[0].key}{pytree.keystr(tuple(inner[1:]))}"
+    return f"args{pytree.keystr(tuple(inner))}"
