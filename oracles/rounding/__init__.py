@@ -13,7 +13,8 @@ format, although the centre does not; such an element is not judged. At a centre
 every evaluation gives just that, and NaN where one may not, as of ∞ times what may be zero (`_settled`).
 """
 
-from . import products as products  # A module of rules enters them into the table.
+from . import functions as functions  # The modules of rules enter themselves into the table of rules.
+from . import products as products
 from .ball import Ball as Ball
 from .ball import ball as ball
 from .reading import balls as balls

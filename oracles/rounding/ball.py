@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...reference.array import BILINEAR, Array, Operands, Params
+from ...reference.array import BILINEAR, Array, Irrational, Operands, Params
 from ...reference.condition import EITHER, Condition, condition
 from ...reference.formats import BINARY32, Format, ulp_array
 from ..contract import Contract
@@ -171,6 +171,8 @@ def _scalar(value: float, contract: Contract) -> Ball:
 
 
 def _constant(value: Any, contract: Contract) -> Ball:
+    if isinstance(value, Irrational):
+        return _irrational(value, contract)
     if isinstance(value, (int, float)):
         return _scalar(float(value), contract)
     if isinstance(value, Condition):  # as a number: 0, 1, or anything between
@@ -181,6 +183,13 @@ def _constant(value: Any, contract: Contract) -> Ball:
     return _constant_array(value, contract, False)
 
 
+def _irrational(value: Irrational, contract: Contract) -> Ball:
+    """No format holds it, so that an evaluation has it rounded; the centre is as close as its type allows."""
+    centre = np.asarray(contract.centre_type(float(value)) + contract.centre_type(value.low))
+    unit = contract.accumulate.unit_roundoff if contract.systematic else contract.centre_roundoff
+    return Ball(centre, np.abs(centre).astype(np.float64) * unit, contract, nonnegative=value >= 0)
+
+
 def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
     """Constants of the formula; those that the format lacks are rounded, once and for all samples."""
     centre = np.asarray(value, dtype=contract.centre_type)
@@ -189,14 +198,19 @@ def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
 
 
 #: Primitives whose results are never negative; and those that give none from operands that are not.
-_NEVER_NEGATIVE = frozenset({"square", "absolute", "sqrt", "exp", "sigmoid"})
+_NEVER_NEGATIVE = frozenset(
+    {"square", "absolute", "sqrt", "exp", "sigmoid", "exp2", "cosh", "arccosh", "arccos", "erfc", "hypot"}
+)
 _KEEP_SIGN = frozenset(
     {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "max", "store"}
     | {"reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate", *BILINEAR}
+    | {"sinh", "arctan", "arcsinh", "cbrt", "floor", "ceil", "rint", "trunc", "sign", "fmod"}
 )
 
 #: Primitives that compute: the others move or choose elements, and the radii with them.
 _COMPUTED = frozenset(
     {"add", "subtract", "multiply", "divide", "square", "sqrt", "exp", "expm1", "log", "log1p", "tanh", "sigmoid"}
-    | {"power", "sum"}
+    | {"sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"}
+    | {"exp2", "log2", "log10", "cbrt", "erf", "erfc", "arctan2", "hypot", "logaddexp", "fmod"}
+    | {"floor", "ceil", "rint", "trunc", "sign", "power", "sum"}
 )

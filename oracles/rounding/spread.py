@@ -18,6 +18,11 @@ Spread = Callable[[Any, Any, Any], Any]
 SLACK = 2.0**-50
 
 
+def nearest(c: Any, r: Any) -> Any:
+    """The smallest magnitude in the ball, where an even function that falls away from zero is largest."""
+    return np.maximum(np.abs(c) - r, 0.0)
+
+
 def of_exp(c: Any, r: Any, y: Any) -> Any:
     # e^(c + r) - e^c; for a large r, where e^r may overflow, at most e^(c + r), its exponent rounded up
     return np.where(r < 1.0, y * np.expm1(r), np.exp(c + r + (np.abs(c) + r) * SLACK))
@@ -48,12 +53,11 @@ def of_log1p(c: Any, r: Any, y: Any) -> Any:
 
 
 def of_tanh(c: Any, r: Any, y: Any) -> Any:
-    nearest = np.maximum(np.abs(c) - r, 0.0)  # the slope 1 - tanh² is largest there
-    return r * (1.0 - np.square(np.tanh(nearest)))
+    return r * (1.0 - np.square(np.tanh(nearest(c, r))))  # the slope is 1 - tanh²
 
 
 def of_sigmoid(c: Any, r: Any, y: Any) -> Any:
-    decay = np.exp(-np.maximum(np.abs(c) - r, 0.0))  # the slope is even, and largest nearest to zero
+    decay = np.exp(-nearest(c, r))  # the slope is even, and largest nearest to zero
     return r * (decay / np.square(1.0 + decay))
 
 

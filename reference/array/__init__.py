@@ -4,7 +4,13 @@ The modules beside `kind` are the words: what each NumPy function means in primi
 """
 
 from . import products as products  # The modules of words enter themselves into the table of words.
+from .constants import LOG_2 as LOG_2
+from .constants import LOG_10 as LOG_10
+from .constants import TWO_OVER_ROOT_PI as TWO_OVER_ROOT_PI
+from .constants import Irrational as Irrational
 from .elementwise import choose as choose
+from .elementwise import erf as erf
+from .elementwise import erfc as erfc
 from .elementwise import sigmoid as sigmoid
 from .kind import BILINEAR as BILINEAR
 from .kind import ELEMENTWISE as ELEMENTWISE

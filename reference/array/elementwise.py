@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -58,9 +59,32 @@ def sigmoid(x: Any) -> Any:
     return bind("sigmoid", (x,), {}) if isinstance(x, Array) else 1.0 / (1.0 + np.exp(-np.asarray(x)))
 
 
+def _of_floats(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    return np.vectorize(function, otypes=[np.float64])
+
+
+def erf(x: Any, absolute: bool = False) -> Any:
+    """The error function 2/√π ∫₀ˣ exp(−t²) dt.
+
+    Args:
+        x: an array.
+        absolute: whether an evaluation may use an approximation that is good to an absolute error alone, which suits
+            1 + erf(x) and nothing that needs the digits of a small erf(x).
+    """
+    return bind("erf", (x,), {"absolute": absolute}) if isinstance(x, Array) else _of_floats(math.erf)(x)
+
+
+def erfc(x: Any) -> Any:
+    """1 − erf(x), without cancellation for large x."""
+    return bind("erfc", (x,), {}) if isinstance(x, Array) else _of_floats(math.erfc)(x)
+
+
 _UFUNCS = (
     *(np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.sqrt),
     *(np.exp, np.expm1, np.log, np.log1p, np.tanh, np.maximum, np.minimum),
+    *(np.sin, np.cos, np.tan, np.arcsin, np.arccos, np.arctan, np.sinh, np.cosh),
+    *(np.arcsinh, np.arccosh, np.arctanh, np.exp2, np.log2, np.log10, np.cbrt),
+    *(np.arctan2, np.hypot, np.logaddexp, np.fmod, np.floor, np.ceil, np.rint, np.trunc, np.sign),
 )
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 

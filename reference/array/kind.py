@@ -33,6 +33,9 @@ Operands = tuple[Any, ...]
 ELEMENTWISE = frozenset(
     {"add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "expm1"}
     | {"log", "log1p", "tanh", "sigmoid", "power", "maximum", "minimum", "where", "attach"}
+    | {"sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"}
+    | {"exp2", "log2", "log10", "cbrt", "erf", "erfc", "arctan2", "hypot", "logaddexp", "fmod"}
+    | {"floor", "ceil", "rint", "trunc", "sign"}
 )
 #: Linear primitives that move elements: what they return is exact in every reading.
 #: `scatter` (the adjoint of `getitem`) adds where an index repeats.

@@ -8,7 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ..array import ELEMENTWISE, Array, Operands, Params, bind, choose, constant, scatter, store
+from ..array import (
+    ELEMENTWISE,
+    LOG_2,
+    LOG_10,
+    TWO_OVER_ROOT_PI,
+    Array,
+    Operands,
+    Params,
+    bind,
+    choose,
+    constant,
+    scatter,
+    sigmoid,
+    store,
+)
 from ..condition import condition, possibly, surely
 from .broadcasting import unbroadcast
 from .products import COTANGENTS, TANGENTS
@@ -66,6 +80,21 @@ def _power_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     return g * (exponent * np.power(xs[0], exponent - 1.0))
 
 
+def _step_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    """Slope 0, at the steps too; not 0 times the tangent, which an infinite tangent would make NaN."""
+    return np.zeros_like(g)
+
+
+def _angle_rules() -> tuple[Function, Function]:
+    def squared(xs: Operands) -> Any:
+        return np.square(xs[0]) + np.square(xs[1])
+
+    return (
+        lambda g, y, xs, _: g * (xs[1] / squared(xs)),
+        lambda g, y, xs, _: g * (-xs[0] / squared(xs)),
+    )
+
+
 #: primitive -> one linear map per operand: (g, y, xs, params) -> g dy/dx_i
 DIAGONAL: dict[str, tuple[Function, ...]] = {
     "add": (_first, _first),
@@ -85,6 +114,31 @@ DIAGONAL: dict[str, tuple[Function, ...]] = {
     # Of the result that was saved, as it is evaluated everywhere, although 1 − y has lost what y rounds off near 1.
     "sigmoid": (lambda g, y, xs, _: g * (y * (1.0 - y)),),
     "power": (_power_rule,),
+    "sin": (lambda g, y, xs, _: g * np.cos(xs[0]),),
+    "cos": (lambda g, y, xs, _: g * -np.sin(xs[0]),),
+    "tan": (lambda g, y, xs, _: g * (1.0 + np.square(y)),),
+    "arcsin": (lambda g, y, xs, _: g / np.sqrt(1.0 - np.square(xs[0])),),
+    "arccos": (lambda g, y, xs, _: -g / np.sqrt(1.0 - np.square(xs[0])),),
+    "arctan": (lambda g, y, xs, _: g / (1.0 + np.square(xs[0])),),
+    "sinh": (lambda g, y, xs, _: g * np.cosh(xs[0]),),
+    "cosh": (lambda g, y, xs, _: g * np.sinh(xs[0]),),
+    "arcsinh": (lambda g, y, xs, _: g / np.sqrt(1.0 + np.square(xs[0])),),
+    "arccosh": (lambda g, y, xs, _: g / np.sqrt(np.square(xs[0]) - 1.0),),
+    "arctanh": (lambda g, y, xs, _: g / (1.0 - np.square(xs[0])),),
+    "exp2": (lambda g, y, xs, _: g * (y * LOG_2),),
+    "log2": (lambda g, y, xs, _: g / (xs[0] * LOG_2),),
+    "log10": (lambda g, y, xs, _: g / (xs[0] * LOG_10),),
+    "cbrt": (lambda g, y, xs, _: g / (3.0 * np.square(y)),),
+    "erf": (lambda g, y, xs, _: g * (TWO_OVER_ROOT_PI * np.exp(-np.square(xs[0]))),),
+    "erfc": (lambda g, y, xs, _: -g * (TWO_OVER_ROOT_PI * np.exp(-np.square(xs[0]))),),
+    "arctan2": _angle_rules(),
+    "hypot": (lambda g, y, xs, _: g * (xs[0] / y), lambda g, y, xs, _: g * (xs[1] / y)),
+    "logaddexp": (
+        lambda g, y, xs, _: g * sigmoid(xs[0] - xs[1]),
+        lambda g, y, xs, _: g * sigmoid(xs[1] - xs[0]),
+    ),
+    "fmod": (_first, lambda g, y, xs, _: -g * np.trunc(xs[0] / xs[1])),
+    **dict.fromkeys(("floor", "ceil", "rint", "trunc", "sign"), (_step_rule,)),
     "maximum": _select(np.less),
     "minimum": _select(np.greater),
     "where": (_where_rule(0), _where_rule(1)),

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from mpmath import libmp
 
+from . import functions
+
 #: mpmath's raw number, `formats.Raw`; mpmath itself is untyped.
 Raw: TypeAlias = Any
 
@@ -117,8 +119,9 @@ def primitives_at(bits: int) -> dict[str, Any]:
         "maximum": larger,
         "minimum": _smaller,
     }
-    table = {name: np.frompyfunc(f, 1, 1) for name, f in unary.items()}
-    return table | {name: np.frompyfunc(f, 2, 1) for name, f in binary.items()}
+    table = {name: np.frompyfunc(f, 1, 1) for name, f in (unary | functions.unary(bits)).items()}
+    both = binary | functions.binary(bits, _log1p)
+    return table | {name: np.frompyfunc(f, 2, 1) for name, f in both.items()}
 
 
 def bits_in_use() -> int:

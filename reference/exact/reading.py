@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from mpmath import libmp
 
-from ..array import Array, Operands, Params
+from ..array import Array, Irrational, Operands, Params
+from .functions import irrational
 from .numbers import DEFAULT_PRECISION, Raw, bits_in_use, precision, primitives_at
 from .structure import STRUCTURE, boxed, objects, raw_array
 
@@ -65,6 +66,7 @@ class Exact(Array):
             return Exact(boxed(rule(*xs, **params)))
         if primitive == "power":
             xs.append(_constant(params["exponent"]))
+        # What other parameters say is how an evaluation may approximate the function, which has one exact value.
         return Exact(boxed(primitives_at(bits_in_use())[primitive](*xs)))
 
 
@@ -101,6 +103,8 @@ def _scalar(value: float) -> Any:
 
 
 def _constant(value: Any) -> Any:
+    if isinstance(value, Irrational):
+        return boxed(irrational(value.name, bits_in_use()))
     return _scalar(float(value)) if isinstance(value, (int, float)) else raw_array(value)
 
 

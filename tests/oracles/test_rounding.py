@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 
 from opassay.oracles.contract import Contract, contract
 from opassay.oracles.rounding import Ball, ball, balls
+from opassay.oracles.rounding.ball import RULES
+from opassay.oracles.rounding.functions import erf_centre, erfc_centre
 from opassay.reference.algorithms import Algorithm, Inapplicable
-from opassay.reference.array import PRIMITIVES, Array, Operands, Params, among, attach, bind, store
+from opassay.reference.array import PRIMITIVES, Array, Operands, Params, among, attach, bind, erf, erfc, store
 from opassay.reference.derivative import vjp
-from opassay.reference.exact import evaluate, to_float_pair
+from opassay.reference.exact import evaluate, exact, precision, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
 from opassay.reference.norms.layer_norm import native_layer_norm
 from opassay.reference.windows import windows_of
@@ -62,7 +65,11 @@ class Simulated(Array):
                 return self._rounded(np.power(xs[0], params["exponent"]))
             if primitive == "divide" and np.ndim(xs[1]) == 0 and self.rng.random() < 0.5:
                 return self._rounded(xs[0] * round_array(BINARY32, 1.0 / xs[1]))  # by the reciprocal
-            return self._rounded(getattr(np, primitive)(*xs))
+            value = _SPECIAL[primitive] if primitive in _SPECIAL else getattr(np, primitive)
+            return self._rounded(value(*xs))
+
+
+_SPECIAL = {name: np.vectorize(getattr(math, name), otypes=[np.float64]) for name in ("erf", "erfc")}
 
 
 def _put(x: Any, index: Any, shape: Any) -> Any:
@@ -129,6 +136,20 @@ def _convolution_and_gradient(x: Any, w: Any, g: Any) -> tuple[Any, ...]:
 ATTACKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]] = {
     "elementary": (lambda a: np.log1p(np.exp(-np.absolute(a))) + np.tanh(a), ((4, 3),), False),
     "expm1 of log": (lambda a: np.expm1(np.log(a) * 0.1), ((4, 3),), True),
+    "circular": (lambda a: np.sin(a * 3.0) + np.cos(a / 3.0) * np.tan(a * 0.1), ((4, 3),), False),
+    "inverse": (lambda a: np.arctan(a * 3.0) + np.arcsin(np.sin(a) * 0.9) * np.arccos(np.cos(a / 3.0) * 0.9),
+                ((4, 3),), False),
+    "hyperbolic": (lambda a: np.sinh(a * 0.1) + np.cosh(a * 0.3) + np.arcsinh(a * 3.0), ((4, 3),), False),
+    "inverse hyperbolic": (lambda a: np.arccosh(1.0 + a / 3.0) + np.arctanh(np.tanh(a * 0.1) * 0.9), ((4, 3),), True),
+    "bases": (lambda a: np.log2(a * 3.0) + np.log10(a / 3.0) * np.exp2(a * 0.1), ((4, 3),), True),
+    "cube roots": (lambda a: np.cbrt(a * 3.0 - a) + np.cbrt(a / 7.0), ((4, 3),), False),
+    "error functions": (lambda a: erf(a * 0.3) * a + erfc(a / 3.0), ((4, 3),), False),
+    "angles": (lambda a, b: np.arctan2(a * 3.0, b / 3.0) + np.hypot(a / 7.0, b * 3.0), ((4, 3), (3,)), False),
+    "logaddexp": (lambda a, b: np.logaddexp(a / 3.0, b * 0.1) + np.logaddexp(a, a - 0.7), ((4, 3), (3,)), False),
+    "remainders": (lambda a, b: np.fmod(a * 3.0, b / 3.0), ((4, 3), (3,)), False),
+    "steps": (lambda a: (np.floor(a * 3.0) + np.ceil(a / 3.0) * np.rint(a * 0.1) + np.trunc(a / 7.0)) * 0.3
+              - np.sign(a - 0.3) / 3.0, ((4, 3),), False),
+    "steps at their edges": (lambda a: np.floor((a / 3.0) * 3.0 / a) + np.sign(a * 0.1 - a / 10.0), ((4, 3),), False),
     "power": (lambda a: np.power(1.0 + a * a, -0.75) * a, ((4, 3),), False),
     "quotients": (lambda a, b: (a - b) / (np.square(b) + 0.5), ((4, 3), (3,)), False),
     "softmax": (lambda a: (lambda e: e / np.sum(e, -1, keepdims=True))(np.exp(a - np.max(a, -1, keepdims=True))),
@@ -162,6 +183,56 @@ def test_no_random_evaluation_leaves_the_ball(name: str) -> None:
     assert largest > 0.02, f"largest error/bound {largest}: the bound is too loose to see a fault"
 
 
+@pytest.mark.parametrize(
+    ("primitive", "word"),
+    [("sin", np.sin), ("tan", np.tan), ("exp2", np.exp2), ("sinh", np.sinh), ("log2", np.log2), ("erfc", erfc)],
+)  # fmt: skip
+def test_a_planted_rule_without_reach_is_seen(monkeypatch: pytest.MonkeyPatch, primitive: str, word: Any) -> None:
+    right = RULES[primitive]
+    monkeypatch.setitem(ATTACKED, "planted", (lambda a: word(a / 3.0 * 1.1 * 0.7 / 0.3), ((20, 5),), True))
+    test_no_random_evaluation_leaves_the_ball("planted")
+    monkeypatch.setitem(RULES, primitive, lambda terms, a: right(terms, Ball(a.centre, None, terms)))
+    with pytest.raises(AssertionError, match="seed="):
+        test_no_random_evaluation_leaves_the_ball("planted")
+
+
+def test_the_error_function_of_wide_centres_has_their_digits() -> None:
+    arguments = np.array([0.0, 1e-300, -1e-10, 0.3, 0.9999, -1.5, 2.9999, 3.0, 5.5, -26.0, np.inf, np.nan])
+    for word, centre in ((erf, erf_centre), (erfc, erfc_centre)):
+        with np.errstate(all="ignore"), precision(200):
+            wide = centre(arguments.astype(np.longdouble))
+            high, low = to_float_pair(word(exact(arguments)))
+        known = np.isfinite(arguments)
+        apart = np.abs((wide.astype(np.float64) - high) + ((wide - wide.astype(np.float64)).astype(np.float64) - low))
+        assert np.all(apart[known] <= 2.0**-58 * np.abs(high[known])), "a wide centre is no better than a float64"
+        assert np.array_equal(wide[~known].astype(np.float64), high[~known], equal_nan=True)
+
+
+def test_a_cheap_error_function_is_allowed_where_a_spec_uses_one() -> None:
+    x = np.array([1e-20, -3.0])
+    terms = contract("float32")
+    plain, cheap = (balls(lambda x, a=absolute: erf(x, a), [x], terms)[0].radii() for absolute in (False, True))
+    assert np.all(cheap - plain >= 11 * 2.0**-24)
+    assert plain[0] < 1e-25
+    assert np.array_equal(
+        *(balls(lambda x, a=a: erf(x, a), [x], contract("float64"))[0].radii() for a in (False, True))
+    )
+
+
+def test_steps_and_angles_near_their_edges_hold_both_sides() -> None:
+    terms = contract("float32")
+    third = _one(1.0, terms) / 3.0
+    three, nothing = third * 9.0, third - third * 1.0
+    with np.errstate(all="ignore"):
+        assert np.floor(three).radii() == 1.0
+        assert np.floor(third).radii() == 0.0
+        assert np.sign(nothing).radii() == 1.0
+        assert np.arctan2(_one(-0.0, terms), _one(-1.0, terms)).radii() >= 2 * np.pi
+        assert np.fmod(three, _one(1.5, terms)).radii() >= 1.5
+        assert np.fmod(_one(7.0, terms), _one(1.5, terms)).radii() == 0.0
+        assert np.isinf(np.tan(_one(np.pi / 2, terms) * (1.0 + third - third)).radii())
+
+
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("name", ATTACKED)
 def test_the_exact_value_is_in_the_ball(name: str, dtype: str) -> None:
@@ -169,8 +240,8 @@ def test_the_exact_value_is_in_the_ball(name: str, dtype: str) -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
         values = [_random(rng, s, positive) for s in shapes]
-        exact = evaluate(formula, *values)[0]
-        for got, need in zip(exact, balls(formula, values, contract(dtype)), strict=True):
+        true = evaluate(formula, *values)[0]
+        for got, need in zip(true, balls(formula, values, contract(dtype)), strict=True):
             high, low = to_float_pair(got)
             assert (np.abs((need.centre - high) - low) <= need.radii()).all(), f"seed={seed}"
 
@@ -251,8 +322,6 @@ def test_repeated_scatter_counts_as_a_sum() -> None:
 
 
 def test_the_reading_has_every_primitive() -> None:
-    from opassay.oracles.rounding.ball import RULES
-
     assert set(RULES) == PRIMITIVES
 
 

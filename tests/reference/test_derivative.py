@@ -31,6 +31,11 @@ def _any(rng: Any, shape: tuple[int, ...]) -> Any:
 
 WAYS = (Algorithm(lambda a, b: np.exp(a) * b, ""), Algorithm(lambda a, b: b / np.exp(-a), "by a quotient"))
 
+
+def _below_one(rng: Any, shape: tuple[int, ...]) -> Any:
+    return rng.uniform(-0.9, 0.9, shape)
+
+
 #: name -> (formula, shapes of its operands, how to draw them)
 FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]] = {
     "add": (lambda a, b: a + b, ((2, 3), (3,)), _any),
@@ -48,6 +53,32 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "log1p": (lambda a: np.log1p(a), ((3,),), _positive),
     "tanh": (lambda a: np.tanh(a), ((3,),), _any),
     "sigmoid": (lambda a: array.sigmoid(a), ((3,),), _any),
+    "sin": (lambda a: np.sin(a), ((3,),), _any),
+    "cos": (lambda a: np.cos(a), ((3,),), _any),
+    "tan": (lambda a: np.tan(a), ((3,),), _any),
+    "arcsin": (lambda a: np.arcsin(a), ((3,),), _below_one),
+    "arccos": (lambda a: np.arccos(a), ((3,),), _below_one),
+    "arctan": (lambda a: np.arctan(a), ((3,),), _any),
+    "sinh": (lambda a: np.sinh(a), ((3,),), _any),
+    "cosh": (lambda a: np.cosh(a), ((3,),), _any),
+    "arcsinh": (lambda a: np.arcsinh(a), ((3,),), _any),
+    "arccosh": (lambda a: np.arccosh(1.0 + a), ((3,),), _positive),
+    "arctanh": (lambda a: np.arctanh(a), ((3,),), _below_one),
+    "exp2": (lambda a: np.exp2(a), ((3,),), _any),
+    "log2": (lambda a: np.log2(a), ((3,),), _positive),
+    "log10": (lambda a: np.log10(a), ((3,),), _positive),
+    "cbrt": (lambda a: np.cbrt(a), ((5,),), _any),
+    "erf": (lambda a: array.erf(a), ((3,),), _any),
+    "erfc": (lambda a: array.erfc(a), ((3,),), _any),
+    "arctan2": (lambda a, b: np.arctan2(a, b), ((2, 3), (3,)), _any),
+    "hypot": (lambda a, b: np.hypot(a, b), ((2, 3), (3,)), _any),
+    "logaddexp": (lambda a, b: np.logaddexp(a, b), ((2, 3), (3,)), _any),
+    "fmod": (lambda a, b: np.fmod(a * 5.0, b), ((2, 3), (3,)), _any),
+    "steps": (
+        lambda a: a * (np.floor(3.0 * a) + np.ceil(a) + np.rint(5.0 * a) + np.trunc(2.0 * a) + np.sign(a)),
+        ((5,),),
+        _any,
+    ),
     "power": (lambda a: np.power(a, -0.75), ((3,),), _positive),
     "cube": (lambda a: a**3, ((3,),), _any),
     "maximum": (lambda a, b: np.maximum(a, b), ((2, 3), (3,)), _any),
@@ -183,10 +214,18 @@ def test_every_primitive_is_among_the_formulas() -> None:
     assert seen == array.PRIMITIVES
 
 
-def test_a_planted_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(derivative.DIAGONAL, "sqrt", (lambda g, y, xs, _: g / (2.0 * y) * (1.0 + 2.0**-50),))
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("sqrt", lambda g, y, xs, _: g / (2.0 * y) * (1.0 + 2.0**-50)),
+        ("log2", lambda g, y, xs, _: g / (xs[0] * float(array.LOG_2))),  # of the float, not of the number
+        ("erf", lambda g, y, xs, _: g * (float(array.TWO_OVER_ROOT_PI) * np.exp(-np.square(xs[0])))),
+    ],
+)
+def test_a_planted_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch, name: str, wrong: Any) -> None:
+    monkeypatch.setitem(derivative.DIAGONAL, name, (wrong,))
     with precision(BITS):
-        f, xs, ts = _drawn("sqrt", 7)
+        f, xs, ts = _drawn(name, 7)
         tangents = derivative.jvp(f, xs, ts)[1]
         assert not all(map(_close, _flat(tangents), _difference(f, xs, ts)))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mpmath import libmp, mp
 
+from opassay.reference import array
 from opassay.reference.exact import (
     Exact,
     PrecisionError,
@@ -98,6 +99,35 @@ SPECIAL = [
     (lambda x: np.max(x), math.nan, math.nan),
     (lambda x: np.sum(x), -math.inf, -math.inf),
     (lambda x: np.tanh(x), math.inf, 1.0),
+    (lambda x: np.sin(x), math.inf, math.nan),
+    (lambda x: np.arcsin(x), 1.5, math.nan),
+    (lambda x: np.arccosh(x), 0.5, math.nan),
+    (lambda x: np.arctanh(x), -1.0, -math.inf),
+    (lambda x: np.arctanh(x), math.nan, math.nan),
+    (lambda x: np.exp2(x), -math.inf, 0.0),
+    (lambda x: np.exp2(x), 10.0, 1024.0),
+    (lambda x: np.log2(x), 2.0**-1074, -1074.0),
+    (lambda x: np.log2(x), 0.0, -math.inf),
+    (lambda x: np.log10(x), -1.0, math.nan),
+    (lambda x: np.log10(x), math.inf, math.inf),
+    (lambda x: np.cbrt(x), -27.0, -3.0),
+    (lambda x: np.cbrt(x), -math.inf, -math.inf),
+    (lambda x: np.cosh(x), -math.inf, math.inf),
+    (lambda x: array.erf(x), -math.inf, -1.0),
+    (lambda x: array.erfc(x), math.inf, 0.0),
+    (lambda x: np.arctan2(x, x), -math.inf, math.atan2(-math.inf, -math.inf)),
+    (lambda x: np.arctan2(x, -1.0), 0.0, math.pi),
+    (lambda x: np.hypot(x, math.nan), -math.inf, math.inf),
+    (lambda x: np.logaddexp(x, x), -math.inf, -math.inf),
+    (lambda x: np.logaddexp(x, 0.0), math.inf, math.inf),
+    (lambda x: np.fmod(x, 3.0), -7.5, -1.5),
+    (lambda x: np.fmod(x, math.inf), -7.5, -7.5),
+    (lambda x: np.fmod(x, 0.0), 1.0, math.nan),
+    (lambda x: np.rint(x), 2.5, 2.0),
+    (lambda x: np.trunc(x), -2.5, -2.0),
+    (lambda x: np.floor(x), math.inf, math.inf),
+    (lambda x: np.sign(x), math.nan, math.nan),
+    (lambda x: np.sign(x), -math.inf, -1.0),
 ]
 
 

@@ -1,0 +1,88 @@
+"""`python -m opassay.properties.sweeps.sampling`: torch's functions on a sample of arguments, as a table.
+
+What this is for: the contract needs a figure for every function, and a sweep of all float32 numbers takes an hour for
+each. A sample says how far a function is off at least, which is enough to see a contract that is too tight, and no
+proof that it holds. The truth is NumPy's, in the next wider format.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...oracles.contract import CPU_FUNCTIONS
+from ...oracles.rounding.functions import erf_centre, erfc_centre
+from ...reference.formats import FORMATS, Format, ulp_array
+from .tables import promised
+
+#: Of float32 every so many bit patterns, and of float64 so many arguments, drawn with a seed.
+EVERY, DRAWN, SEED = 1021, 200_000, 0
+_CENTRES: dict[str, Callable[[Any], Any]] = {"erf": erf_centre, "erfc": erfc_centre}
+#: What has no counterpart in torch, or more arguments than one.
+_NUMPY_ALONE = frozenset({"cbrt"})
+_OTHERS = frozenset({"power", "sigmoid", "arctan2", "hypot"})
+SAMPLED = tuple(sorted(set(CPU_FUNCTIONS) - _OTHERS))
+
+
+def arguments(dtype: str, every: int = EVERY) -> Any:
+    """Finite arguments, as float64: every bit pattern of a half format, a sample of the others."""
+    import torch
+
+    if dtype == "float64":
+        rng = np.random.default_rng(SEED)
+        return np.concatenate(
+            [rng.uniform(-s, s, DRAWN) for s in (1.0, 30.0)] + [np.exp2(rng.uniform(-1022, 1023, DRAWN))]
+        )
+    bits = FORMATS[dtype].bits
+    patterns = np.arange(0, 2**bits, every if bits == 32 else 1).astype(f"u{bits // 8}").view(f"i{bits // 8}")
+    values = torch.from_numpy(patterns).view(getattr(torch, dtype)).double().numpy()
+    return values[np.isfinite(values)]
+
+
+def worst_of(name: str, dtype: str, given: Any) -> tuple[float, float]:
+    """The largest error in ulps among the results in the normal range of the dtype, and its argument."""
+    wide = given.astype(np.longdouble) if dtype == "float64" else given
+    fmt = FORMATS[dtype]
+    with np.errstate(all="ignore"):
+        true = _CENTRES.get(name, getattr(np, name, None))(wide)  # type: ignore[misc]
+        size = np.abs(true).astype(np.float64)
+        judged = np.isfinite(true) & (size >= fmt.smallest_normal) & (size <= fmt.max / 2)
+        worst = (-1.0, math.nan)
+        for found in _computed(name, fmt, given):
+            errors = np.where(judged, np.abs(found - true) / ulp_array(fmt, size), -1.0).astype(np.float64)
+            place = int(np.argmax(errors))
+            worst = max(worst, (float(errors[place]), float(given[place])))
+    return worst
+
+
+def _computed(name: str, fmt: Format, given: Any) -> Iterator[Any]:
+    import torch
+
+    if name in _NUMPY_ALONE:
+        yield getattr(np, name)(given.astype(np.float32 if fmt.bits == 32 else np.float64)).astype(np.float64)
+        return
+    tensor = torch.from_numpy(given).to(getattr(torch, fmt.name))
+    for each in (tensor, torch.stack([tensor, tensor], 1)[:, 0]):  # code for whole vectors, and for single elements
+        yield getattr(torch, name)(each).double().numpy()
+
+
+def table() -> Iterator[str]:
+    """The rows of the sampled table of docs/functions.md."""
+    yield "| function | dtype | arguments | worst (ulp) | at | contract (ulp) |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for dtype in ("bfloat16", "float16", "float32", "float64"):
+        given = arguments(dtype)
+        for name in SAMPLED:
+            if name in _NUMPY_ALONE and FORMATS[dtype].bits < 32:
+                continue
+            worst, place = worst_of(name, dtype, given)
+            allowed = promised(name, dtype, CPU_FUNCTIONS)
+            yield f"| {name} | {dtype} | {given.size:,} | {worst:.6g} | {place.hex()} | {allowed:.6g} |"
+
+
+if __name__ == "__main__":
+    for line in table():
+        print(line, flush=True)
