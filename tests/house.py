@@ -8,6 +8,7 @@ it. `Any` and "product" mean the six folders that are installed; tests and bench
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import itertools
 import sys
@@ -15,7 +16,6 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 FOLDERS = ("api", "reference", "impl", "oracles", "properties", "reports")
@@ -46,19 +46,19 @@ class Module:
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
 
-    @cached_property
+    @functools.cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text, str(self.path))
 
-    @cached_property
+    @functools.cached_property
     def tokens(self) -> list[tokenize.TokenInfo]:
         return list(tokenize.generate_tokens(io.StringIO(self.text).readline))
 
-    @cached_property
+    @functools.cached_property
     def functions(self) -> list[Function]:
         return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
 
-    @cached_property
+    @functools.cached_property
     def docstring_lines(self) -> set[int]:
         """Lines of the docstrings of the module, its classes and its functions."""
         owners = [node for node in ast.walk(self.tree) if isinstance(node, ast.Module | ast.ClassDef | Function)]
@@ -68,14 +68,14 @@ class Module:
                 found |= set(range(owner.body[0].lineno, (owner.body[0].end_lineno or 0) + 1))
         return found
 
-    @cached_property
+    @functools.cached_property
     def code_lines(self) -> set[int]:
         """Lines that hold a token which is neither a comment nor part of a docstring."""
         layout = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
         held = (token for token in self.tokens if token.type not in {tokenize.COMMENT, *layout})
         return {line for token in held for line in range(token.start[0], token.end[0] + 1)} - self.docstring_lines
 
-    @cached_property
+    @functools.cached_property
     def comments(self) -> list[tokenize.TokenInfo]:
         return [token for token in self.tokens if token.type == tokenize.COMMENT]
 
@@ -83,7 +83,13 @@ class Module:
 def modules(root: Path, *folders: str) -> list[Module]:
     """Every module below the given folders of a repository, by default below all that are installed."""
     paths = (path for folder in folders or FOLDERS for path in sorted((root / folder).rglob("*.py")))
-    return [Module(_dotted(path.relative_to(root)), path, path.read_text()) for path in paths]
+    return [_read(_dotted(path.relative_to(root)), path, path.read_text()) for path in paths]
+
+
+@functools.cache
+def _read(name: str, path: Path, text: str) -> Module:
+    """One module, whose tree and tokens are read once, however many figures are counted in it."""
+    return Module(name, path, text)
 
 
 def _dotted(path: Path) -> str:

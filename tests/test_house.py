@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -111,13 +112,29 @@ def test_the_fullest_folder_is_counted_without_its_init() -> None:
     assert house.largest_folder([Module(name, Path(name), "") for name in names]) == (2, "impl")
 
 
-def test_the_table_is_printed_and_the_places_of_a_figure() -> None:
-    command = [sys.executable, "-m", "tests.house"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
+def test_the_table_is_printed_and_the_places_of_a_figure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(house, "places", functools.cache(house.places))
+    monkeypatch.setattr(sys, "argv", ["house"])
+    house.main()
+    lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(house.figures(REPOSITORY))
     for name in house.places(REPOSITORY):
         assert any(line.startswith(name) for line in lines)
     figure = "type: ignore, product"
-    done = subprocess.run([*command, ".", figure], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == house.places(REPOSITORY)[figure]
+    monkeypatch.setattr(sys, "argv", ["house", str(REPOSITORY), figure])
+    house.main()
+    assert capsys.readouterr().out.splitlines() == house.places(REPOSITORY)[figure]
+
+
+def test_the_program_counts_in_the_root_that_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    for folder in house.FOLDERS:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "only.py").write_text("from typing import Any\n\n\ndef f(x: Any): ...\n")
+    command = [sys.executable, "-m", "tests.house", str(tmp_path)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert any(line.split() == ["Any,", "impl", "2"] for line in done.stdout.splitlines())
+    done = subprocess.run([*command, "Any, impl"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout == "impl.only:1: Any\nimpl.only:4: Any\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.import_graph import FOLDERS, PACKAGE, Edge, cycle, edges, modules
+from tests.import_graph import FOLDERS, PACKAGE, Edge, cycle, edges, modules, nested
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -185,47 +185,56 @@ def test_words_about_modules_are_no_imports(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- modules, imported
 
 #: Imports each named module in a child process of its own, warnings being errors, and prints what went wrong.
-#: Forked after the heavy packages are loaded: a fresh start of torch per module would take a minute.
+#: Forked after the heavy packages are loaded: a fresh start of torch per module would take a minute. A module whose
+#: import begins with that of another one, which is named with it, is imported in a child of that one's process.
 _IMPORT_EACH = """
-import importlib, json, os, sys, traceback, warnings
+import gc, importlib, json, os, sys, traceback, warnings
 preload, absent, names = json.loads(sys.argv[1])
 for name in preload:
     importlib.import_module(name)
 loaded = set(sys.modules)
-running = {}
+gc.disable()
 
-def ended():
-    child, status = os.wait()
-    name = running.pop(child)
-    if status:
-        print(name)
-
-for name in names:
-    if len(running) == len(os.sched_getaffinity(0)):
-        ended()
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        warnings.simplefilter("error")
-        try:
-            importlib.import_module(name)
-            new = {module.partition(".")[0] for module in set(sys.modules) - loaded}
-            assert not new & set(absent), f"{name} brings {sorted(new & set(absent))}"
-        except BaseException:
-            traceback.print_exc()
+def within(outer):
+    for name in [name for name, first in names.items() if first == outer]:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            warnings.simplefilter("error")
+            try:
+                importlib.import_module(name)
+                new = {module.partition(".")[0] for module in set(sys.modules) - loaded}
+                assert not new & set(absent), f"{name} brings {sorted(new & set(absent))}"
+            except BaseException:
+                traceback.print_exc()
+                print(name)
+            else:
+                within(name)
+            sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(1)
-        os._exit(0)
-    running[child] = name
-while running:
-    ended()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0, name
+
+within("")
 """
 
 
-def _failures(preload: list[str], absent: list[str], names: list[str], folder: Path) -> str:
-    """What the children printed, by name of module and traceback; empty when all is well."""
+def _failures(preload: list[str], absent: list[str], names: list[str] | dict[str, str], folder: Path) -> str:
+    """What the children printed, by name of module and traceback; empty when all is well.
+
+    Args:
+        preload, absent: packages that are there before, and those that no import may bring.
+        names: the modules, each with the one in whose process it is imported; "", or a list, for a fresh process.
+        folder: where the process runs.
+    """
+    within = names if isinstance(names, dict) else dict.fromkeys(names, "")
+    reached = {""}
+    while more := {name for name, first in within.items() if first in reached} - reached:
+        reached |= more
+    assert not set(within) - reached, "in no process"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _IMPORT_EACH, json.dumps([preload, absent, names])],
+        [sys.executable, "-W", "ignore", "-c", _IMPORT_EACH, json.dumps([preload, absent, within])],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -234,28 +243,32 @@ def _failures(preload: list[str], absent: list[str], names: list[str], folder: P
     return done.stdout + done.stderr if done.stdout else ""
 
 
-def _names(*folders: str) -> list[str]:
-    return [
-        f"{PACKAGE}.{name}".replace(f"{PACKAGE}.api", PACKAGE)
-        for name in modules(REPOSITORY)
-        if name.partition(".")[0] in folders and not name.endswith("__main__")
-    ]
+def _names(*folders: str) -> dict[str, str]:
+    """The modules of some folders, each with that one of them which its import begins with."""
+    outer = {name: first for name, first in nested(REPOSITORY).items() if name.partition(".")[0] in folders}
+    return {
+        _full(name): _full(first if first in outer else "") for name, first in outer.items() if "__main__" not in name
+    }
 
 
-@pytest.mark.parametrize("folder", MAY_IMPORT)
-def test_every_module_imports_alone_and_warns_of_nothing(tmp_path: Path, folder: str) -> None:
-    names = _names(folder)
-    assert names
+def _full(name: str) -> str:
+    return f"{PACKAGE}.{name}".replace(f"{PACKAGE}.api", PACKAGE) if name else ""
+
+
+def test_every_module_imports_alone_and_warns_of_nothing(tmp_path: Path) -> None:
+    names = _names(*MAY_IMPORT)
+    assert {name.split(".")[1] for name in names if "." in name} == set(MAY_IMPORT) - {"api"}
     assert _failures(["torch", "mpmath", "pytest", "hypothesis"], [], names, tmp_path) == ""
 
 
 def test_reference_and_reports_never_load_torch(tmp_path: Path) -> None:
-    assert _failures([], ["torch"], [*_names("reference", "reports"), "opassay.oracles.verdict"], tmp_path) == ""
+    names = {**_names("reference", "reports"), "opassay.oracles.verdict": ""}
+    assert _failures([], ["torch"], names, tmp_path) == ""
 
 
 def test_impl_loads_nothing_of_the_verification(tmp_path: Path) -> None:
     absent = ["mpmath", "sympy", "pytest", "_pytest", "hypothesis", "click", "rich", "jinja2", "msgspec"]
-    assert _failures(["torch"], absent, ["opassay", *_names("impl")], tmp_path) == ""
+    assert _failures(["torch"], absent, {"opassay": "", **_names("impl")}, tmp_path) == ""
 
 
 def test_a_process_that_judges_starts_without_compilers(tmp_path: Path) -> None:
@@ -269,3 +282,21 @@ def test_a_module_that_warns_or_brings_too_much_is_found(tmp_path: Path) -> None
     assert "DeprecationWarning: old" in _failures([], [], ["warns"], tmp_path)
     assert "brings ['colorsys']" in _failures([], ["colorsys"], ["brings"], tmp_path)
     assert _failures([], [], ["brings"], tmp_path) == ""
+
+
+def test_a_module_that_another_one_must_have_imported_is_found(tmp_path: Path) -> None:
+    texts = {"__init__": "", "first": "", "second": "import one\none.first", "third": "import one.first"}
+    (tmp_path / "one").mkdir()
+    for name, text in texts.items():
+        (tmp_path / "one" / f"{name}.py").write_text(text)
+    found = _failures([], [], {"one": "", "one.first": "one", "one.third": "one.first", "one.second": "one"}, tmp_path)
+    assert found.splitlines()[0] == "one.second"
+    assert "has no attribute 'first'" in found
+
+
+def test_a_process_has_imported_only_what_the_next_module_imports_at_its_top(tmp_path: Path) -> None:
+    late = "from . import formats\n\ndef f():\n    from . import exact"
+    root = _plant(tmp_path, reference__formats="", reference__exact="from . import formats", reference__late=late)
+    within = nested(root)
+    assert (within["reference.formats"], within["reference"]) == ("reference", "")
+    assert (within["reference.exact"], within["reference.late"]) == ("reference.formats", "reference.formats")

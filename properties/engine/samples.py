@@ -44,11 +44,18 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """How much to ask: the profile, the run's seed, and a cap on the examples per cell."""
+    """How much to ask.
+
+    Attributes:
+        profile: its name. seed: of the run. max_examples: a cap on the examples per cell.
+        simpler: whether a failing sample is made simpler and compared with samples that pass, which takes seconds. The
+            outcome and its code do not depend on it.
+    """
 
     profile: str = "commit"
     seed: int = 0
     max_examples: int | None = None
+    simpler: bool = True
 
     def examples(self, question: Property, judge: Judge | None = None) -> int:
         """How many samples a cell of a question is asked of; of compiled code and of interpreted kernels, few."""
@@ -178,8 +185,7 @@ class Picked:
 
     def in_common(self) -> str:
         cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.kind
-        # Ranks in processes would have to be told of each further sample, and might wait for each other.
-        if self.opened.tell is None and self._contrast.needs_more and kind not in ("large", "sizes"):
+        if self._told_simply and self._contrast.needs_more and kind not in ("large", "sizes"):
             ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
             drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
             self._contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"))
@@ -199,13 +205,19 @@ class Picked:
         """Whether samples are drawn towards the worst input; else all are drawn alike."""
         return not PROFILES[self.settings.profile].fixed
 
+    @property
+    def _told_simply(self) -> bool:
+        """Whether further samples are judged after a failure, so that it can be told in simple terms."""
+        # Ranks in processes would have to be told of each further sample. They wait for each other until a deadline,
+        # and a sample that hangs would do so at every step.
+        return self.settings.simpler and self.opened.tell is None
+
     def _draw(self, kind: str, count: int, choice: draws.Every, label: str = "") -> None:
         cell, op = self.opened.cell, self.opened.judge.op
         pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.others)
         ask = functools.partial(self._ask, kind)
         seed = seed_of(cell, self.settings.seed, label)
-        # Ranks in processes wait for each other until a deadline; a sample that hangs would do so at every step.
-        limits = limits_of(count, self._steered, shrunk=self.opened.tell is None)
+        limits = limits_of(count, self._steered, shrunk=self._told_simply)
         try:
             if label not in ("", draws.AGAIN):
                 start = 0 if kind == "sizes" else seed % ELSEWHERE

@@ -22,9 +22,11 @@ from opassay.properties.engine.plan import load_op
 VALUE = Violation(Code.VALUE, "wrong", path="forward")
 
 
-def _verdict(subject: Callable[..., Any], name: str = "faulty", code: str = "FWD", dtype: str = "float32") -> Verdict:
+def _verdict(
+    subject: Callable[..., Any], name: str = "faulty", code: str = "FWD", dtype: str = "float32", simpler: bool = True
+) -> Verdict:
     op = dataclasses.replace(load_op("layer_norm"), subjects={name: subject})
-    return run_cell(Cell("layer_norm", code, dtype, "cpu", name), Settings("brief"), op)
+    return run_cell(Cell("layer_norm", code, dtype, "cpu", name), Settings("brief", simpler=simpler), op)
 
 
 def _where(condition: Callable[..., bool]) -> Callable[..., Tensor]:
@@ -53,6 +55,15 @@ def test_a_failure_says_what_failing_samples_have_in_common(condition: Callable[
     assert verdict.failure is not None
     assert "in common all " in verdict.failure.message
     assert fact in verdict.failure.message.split("in common")[1]
+
+
+def test_a_failure_that_is_not_to_be_simpler_is_the_same_of_the_sample_as_it_was_found() -> None:
+    found, simplest = (_verdict(_where(lambda x, *rest: x.ndim == 3), simpler=simpler) for simpler in (False, True))
+    assert (found.outcome, found.code, found.reason) == (Outcome.FAIL, simplest.code, simplest.reason)
+    assert found.failure is not None
+    assert simplest.failure is not None
+    assert "in common" not in found.failure.message
+    assert len(found.failure.case) > len(simplest.failure.case)
 
 
 def test_a_dtype_beside_the_input_is_named() -> None:

@@ -18,7 +18,7 @@ from opassay.oracles.specs import RULES, UntraceableError, formula_of
 from opassay.properties.engine.plan import Selection, load_op, plan
 from opassay.properties.names import SelectionError
 
-FEW = Settings("brief")
+FEW = Settings("brief", simpler=False)
 HERE = "tests.properties.test_custom_functions"
 
 

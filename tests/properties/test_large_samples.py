@@ -48,7 +48,7 @@ def large_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def caught_by(op: Op, code: str, dtype: str = "float32") -> str:
     """How a cell of the faulty subject ends, in short."""
-    verdict = run_cell(Cell(op.name, code, dtype, "cpu", "faulty"), Settings("commit"), op)
+    verdict = run_cell(Cell(op.name, code, dtype, "cpu", "faulty"), Settings("commit", simpler=False), op)
     if verdict.outcome != Outcome.FAIL:
         return f"{verdict.outcome}: {verdict.reason}"
     assert verdict.code in (Code.VALUE, Code.SPECIAL), verdict.reason
@@ -106,7 +106,7 @@ def test_a_failure_of_the_largest_sample_is_told_without_an_exact_reading(monkey
     right = load_op("native_layer_norm_backward")
     subjects = {"faulty": lambda *args: tuple(y if y is None else 2 * y for y in right.subjects["opassay"](*args))}
     op = dataclasses.replace(right, subjects=subjects)
-    verdict = run_cell(Cell(op.name, "FWD", "float64", "cpu", "faulty"), Settings("commit"), op)
+    verdict = run_cell(Cell(op.name, "FWD", "float64", "cpu", "faulty"), Settings("commit", simpler=False), op)
     assert verdict.outcome == Outcome.FAIL, verdict.reason
     assert verdict.failure is not None
     _, sample = load_case(verdict.failure.case)

@@ -127,7 +127,9 @@ def _verdict(kind: type[torch.nn.BatchNorm1d], code: str = "WAYS") -> Verdict:
         return Built(module, {"running_mean": mean, "running_var": var, "weight": weight, "bias": bias}, (x,))
 
     op = dataclasses.replace(load_op("batch_norm"), subjects={"faulty": ModuleSubject(build)})
-    return run_cell(Cell("batch_norm", code, "float32", "cpu", "faulty"), Settings("brief", max_examples=6), op)
+    return run_cell(
+        Cell("batch_norm", code, "float32", "cpu", "faulty"), Settings("brief", max_examples=6, simpler=False), op
+    )
 
 
 @pytest.mark.parametrize("name", FAULTS)

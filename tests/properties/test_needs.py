@@ -16,7 +16,7 @@ from .planted_state import needs
 
 def _judged(subject: Callable[..., Any]) -> Verdict:
     op = dataclasses.replace(load_op("layer_norm"), subjects={"planted": subject})
-    return run_cell(Cell("layer_norm", "NEEDS", "float32", "cpu", "planted"), Settings("brief"), op)
+    return run_cell(Cell("layer_norm", "NEEDS", "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
 @pytest.mark.parametrize("name", needs.FAULTS)

@@ -46,7 +46,7 @@ def test_fault_is_caught(fault: Fault) -> None:
 @pytest.mark.parametrize(("op", "code", "dtype"), sorted({(f.op, f.property, f.dtype) for f in EVERY}))
 def test_the_correct_op_passes_the_same_cell(op: str, code: str, dtype: str) -> None:
     declared = load_op(op)
-    verdict = judged(op, declared if code == "COMM" else declared.subjects["opassay"], code, dtype)
+    verdict = judged(op, declared if code == "COMM" else declared.subjects["opassay"], code, dtype, Settings("commit"))
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
 
 

@@ -100,7 +100,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Faulty], str, str, str]] = {
 def test_a_fault_of_a_regime_is_refused(name: str) -> None:
     op_name, fault, code, dtype, profile = FAULTS[name]
     op = planted(op_name, fault)
-    verdict = run_cell(Cell(op_name, code, dtype, "cpu", "faulty"), Settings(profile), op)
+    verdict = run_cell(Cell(op_name, code, dtype, "cpu", "faulty"), Settings(profile, simpler=False), op)
     assert verdict.outcome == Outcome.FAIL, verdict.reason
     right = run_cell(Cell(op_name, code, dtype, "cpu", "right"), Settings("brief"), op)
     assert right.outcome == Outcome.VERIFIED, right.reason

@@ -78,7 +78,7 @@ FAULTS: dict[str, tuple[str, str, Callable[..., bool]]] = {
 def test_a_fault_that_begins_at_a_size_or_an_address_is_refused(name: str) -> None:
     op_name, profile, when = FAULTS[name]
     for op in (off_where(op_name, when), with_slopes_off_where(op_name, when)):
-        verdict = run_cell(cell(op), Settings(profile), op)
+        verdict = run_cell(cell(op), Settings(profile, simpler=False), op)
         assert verdict.outcome == Outcome.FAIL, verdict.reason
     right = run_cell(cell(op, "right"), Settings("brief"), op)
     assert right.outcome == Outcome.VERIFIED, right.reason
@@ -94,7 +94,7 @@ def test_memory_around_an_operand_is_neither_read_nor_written() -> None:
         return declared.subjects["opassay"](x, *rest)
 
     op = dataclasses.replace(declared, subjects={"faulty": writes})
-    verdict = run_cell(cell(op), Settings("brief"), op)
+    verdict = run_cell(cell(op), Settings("brief", simpler=False), op)
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.MUTATED), verdict.reason
 
 

@@ -26,7 +26,7 @@ from opassay.properties.engine import cells
 from ..oracles.planted_changes import CHANGES, LEFT, release
 from ..oracles.planted_ops import declared, scaled
 
-FEW = Settings("commit", max_examples=3)
+FEW = Settings("commit", max_examples=3, simpler=False)
 #: Properties that a product has an answer to, with and without derivatives, through every way subjects are called.
 ASKED = ("FWD", "VJP", "JVP", "ADJ", "VMAP", "DUAL", "LAYOUT", "PURE", "FAKE", "DET", "SAVE", "SPECIAL")
 

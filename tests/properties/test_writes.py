@@ -16,7 +16,7 @@ from .planted_state import writes
 
 def _judged(name: str, code: str, subject: object) -> Verdict:
     op = dataclasses.replace(load_op(name), subjects={"planted": subject})
-    return run_cell(Cell(name, code, "float32", "cpu", "planted"), Settings("brief"), op)
+    return run_cell(Cell(name, code, "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
 @pytest.mark.parametrize("name", writes.FAULTS)
