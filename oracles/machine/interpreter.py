@@ -14,8 +14,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-import types
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ import torch
 from ..op import Tensor
 from ..verdict import Code
 from ..violation import Violation
+from . import types
 from .memory import Book, Memory
 
 #: The order of a launch's programs comes from this and from the number of the launch.
@@ -59,6 +60,7 @@ class Machine:
         interpreter.interpreter_builder = self._builder
         interpreter.interpreter_semantic = interpreter.TritonSemantic(self._builder)
         self._patch_for_good()
+        types.remember(interpreter)
 
     @property
     def memory(self) -> Memory:
@@ -114,7 +116,7 @@ class Machine:
         # A function's globals say which parts of the language it uses: kernels use `triton.language`, and the functions
         # of its standard library `triton.language.core`.
         for named in ({"tl": interpreter.tl}, {"core": interpreter.tl.core}):
-            interpreter._patch_lang(types.SimpleNamespace(__globals__=named))
+            interpreter._patch_lang(SimpleNamespace(__globals__=named))
         interpreter._patch_lang = lambda _: _Unpatched()
 
     def _operand(self, value: object) -> object:

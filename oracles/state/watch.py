@@ -78,7 +78,8 @@ class Pin:
 
 #: Modules that torch imports at the first transform or compilation. Importing them adds a warnings filter, sets an
 #: environment variable and replaces `torch.manual_seed`: that must happen before the state is pinned, and is no change.
-_MACHINERY = ("torch._dynamo", "torch._inductor.compile_fx", "torch._subclasses.schema_check_mode")
+#: Inductor changes nothing when it is imported, and takes most of a second, so it comes with the first compilation.
+_MACHINERY = ("torch._dynamo", "torch._subclasses.schema_check_mode")
 
 _PINS: list[Pin] = []
 #: Lines about changes that `undisturbed` saw, and put back, since the present sample began.

@@ -133,3 +133,15 @@ def test_a_process_that_a_sample_forked_ends_at_the_end_of_the_sample() -> None:
 def test_a_change_by_torch_s_compiler_is_not_the_subject_s() -> None:
     compiled = torch.compile(lambda x, w: x * w, backend="aot_eager")
     assert violation(pure, declared(compiled), sample(1)) is None
+
+
+def test_the_import_of_inductor_is_no_change() -> None:
+    code = (
+        "import sys, torch\nfrom opassay.oracles import state\n"
+        "with state.pinned(), state.watched(state.SETTINGS, state.DEEP, state.LEFTOVERS) as seen:\n"
+        "    before = 'torch._inductor.compile_fx' in sys.modules\n"
+        "    import torch._inductor.compile_fx\n"
+        "print(before, seen)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "[]"]
