@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from opassay import Cell, Settings, run_cell
 from opassay.oracles.verdict import Code, Outcome, Verdict, as_data
 from tests.faults.runs import HERE, command, environment, load
 
@@ -27,23 +31,30 @@ SAMPLES = 4
 
 
 def _run(folder: Path, *ops: str) -> tuple[Verdict, ...]:
-    """The verdicts, without what a clock says; foreign ops stand before and after those of the catalog."""
-    folder.mkdir()
+    """The verdicts of a run in worker processes."""
     words = ["--property=FWD", "--property=SPECIAL", "--property=PURE", "--dtype=float32", "-n", "2"]
     done = subprocess.run(
         command("run", *ops, *words, "--profile=brief", f"--max-examples={SAMPLES}", "--timeout=120", stub=False),
         cwd=folder, env=environment(PYTHONPATH=str(HERE)), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    return tuple(replace(verdict, seconds=0.0, timing=()) for verdict in load(folder).verdicts)
+    return load(folder).verdicts
 
 
-def test_neighbours_are_unharmed_and_who_harms_is_named(tmp_path: Path) -> None:
-    alone = _run(tmp_path / "alone", *NEIGHBOURS)
+def _as_data(verdicts: Iterable[Verdict]) -> dict[str, object]:
+    """The verdicts of the neighbours, without what a clock says; floats are hexadecimal text, so NaNs are compared."""
+    neighbours = (verdict for verdict in verdicts if verdict.cell.op in NEIGHBOURS)
+    return {verdict.cell.key: as_data(replace(verdict, seconds=0.0, timing=())) for verdict in neighbours}
+
+
+def test_neighbours_are_unharmed_and_who_harms_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Foreign ops stand before and after those of the catalog.
     names = [f"contaminating:{name}" for name in HARMS]
-    among = _run(tmp_path / "among", *names[:5], *NEIGHBOURS, *names[5:])
-    # As data, floats are hexadecimal text, so that NaNs are compared too.
-    assert [as_data(v) for v in among if v.cell.op in NEIGHBOURS] == [as_data(v) for v in alone]
+    among = _run(tmp_path, *names[:5], *NEIGHBOURS, *names[5:])
+    monkeypatch.syspath_prepend(str(HERE))
+    cells = [Cell(op, code, "float32", "cpu", "opassay") for op in NEIGHBOURS for code in ("FWD", "SPECIAL", "PURE")]
+    alone = [run_cell(cell, Settings("brief", max_examples=SAMPLES)) for cell in cells]
+    assert _as_data(among) == _as_data(alone)
     assert {v.outcome for v in alone} == {Outcome.VERIFIED}
     for name, said in HARMS.items():
         own = {v.cell.property: v for v in among if v.cell.op == f"contaminating:{name}"}
