@@ -135,6 +135,11 @@ def constant(x: Any) -> Any:
     return x.base() if isinstance(x, Array) else x
 
 
+def is_differentiated(x: Any) -> bool:
+    """Whether `x` carries a derivative level."""
+    return isinstance(x, Array) and x.level > 0
+
+
 def attach(value: Any, slope: Any, *, kept: bool = False) -> Any:
     """The value of `value` with the derivatives of `slope`: a result that was saved, as a function of its inputs.
 

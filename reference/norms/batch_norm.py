@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms import Inapplicable
-from ..array import constant
+from ..algorithms import Inapplicable, also
+from ..array import constant, is_differentiated
 from .moments import (
     FOLDED,
     OTHER,
@@ -237,9 +237,11 @@ def miopen_batch_norm(
     return native_batch_norm(*given, way=way)
 
 
+@also(rstd_last=True)
 def native_batch_norm_backward(
     grad_out: Array, input: Array, weight: Array | None, running_mean: Array | None, running_var: Array | None,
     save_mean: Array | None, save_invstd: Array | None, train: bool, eps: float, output_mask: Sequence[bool],
+    *, rstd_last: bool = False,
 ) -> Grads:  # fmt: skip
     """(d_input, d_weight, d_bias) of `batch_norm` for the cotangent `grad_out`; masked ones are None.
 
@@ -253,6 +255,7 @@ def native_batch_norm_backward(
         train: whether the output came from the statistics of the batch.
         eps: ε, used without `train`.
         output_mask: which of the three are those_wanted.
+        rstd_last: whether sums of g (x − μ) are multiplied by 1/√(σ² + ε) at the end; of values alone.
     """
     axes = _axes(input)
     g = grad_out if weight is None else grad_out * _spread(weight, grad_out)
@@ -266,46 +269,61 @@ def native_batch_norm_backward(
         r = _spread(1.0 / np.sqrt(running_var + eps), input)
         normalized = (input - _spread(running_mean, input)) * r
         d_input = g * r
-    grads = (d_input, np.sum(grad_out * normalized, axis=axes), np.sum(grad_out, axis=axes))
-    return those_wanted(grads, output_mask)
+    d_weight = np.sum(grad_out * normalized, axis=axes)
+    if rstd_last:
+        if any(map(is_differentiated, (grad_out, input, weight))):
+            raise Inapplicable  # Its derivatives are those of the usual way.
+        centred = input - _spread(save_mean if train else running_mean, input)
+        d_weight = np.sum(grad_out * centred, axis=axes) * np.reshape(r, (-1,))
+        if train:
+            slope = _spread(np.sum(g * centred, axis=axes), input) * r * r / _elements(input)
+            d_input = (g - np.mean(g, axis=axes, keepdims=True) - centred * slope) * r
+    return those_wanted((d_input, d_weight, np.sum(grad_out, axis=axes)), output_mask)
 
 
+@also(rstd_last=True)
 def batch_norm_backward(
     grad_out: Array, input: Array, weight: Array, running_mean: Array | None, running_var: Array | None,
     save_mean: Array | None, save_var: Array | None, update: bool, eps: float, output_mask: Sequence[bool],
     reserve: Any,
+    *, rstd_last: bool = False,
 ) -> Grads:  # fmt: skip
     """As `native_batch_norm_backward`; `save_var` is 1/√(σ² + ε).
 
     Args:
         grad_out, ..., output_mask: in the order of `native_batch_norm_backward`. reserve: bytes, of no value.
+        rstd_last: as there.
     """
-    statistics = (running_mean, running_var, save_mean, save_var)
-    return native_batch_norm_backward(grad_out, input, weight, *statistics, update, eps, output_mask)
+    given = (running_mean, running_var, save_mean, save_var, update, eps, output_mask)
+    return native_batch_norm_backward(grad_out, input, weight, *given, rstd_last=rstd_last)
 
 
+@also(rstd_last=True)
 def cudnn_batch_norm_backward(
     input: Array, grad_output: Array, weight: Array, running_mean: Array | None, running_var: Array | None,
     save_mean: Array | None, save_var: Array | None, epsilon: float, reserveSpace: Any,
+    *, rstd_last: bool = False,
 ) -> Grads:  # fmt: skip
     """As `native_batch_norm_backward` in training; `save_var` is 1/√(σ² + ε).
 
     Args:
         input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon: as there, in another order.
-        reserveSpace: bytes, of no value.
+        reserveSpace: bytes, of no value. rstd_last: as there.
     """
-    saved = (running_mean, running_var, save_mean, save_var)
-    return native_batch_norm_backward(grad_output, input, weight, *saved, True, epsilon, (True, True, True))
+    given = (running_mean, running_var, save_mean, save_var, True, epsilon, (True, True, True))
+    return native_batch_norm_backward(grad_output, input, weight, *given, rstd_last=rstd_last)
 
 
+@also(rstd_last=True)
 def miopen_batch_norm_backward(
     input: Array, grad_output: Array, weight: Array, running_mean: Array | None, running_var: Array | None,
     save_mean: Array | None, save_var: Array | None, epsilon: float,
+    *, rstd_last: bool = False,
 ) -> Grads:  # fmt: skip
     """As `cudnn_batch_norm_backward`, without a reserve.
 
     Args:
-        input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon: as there.
+        input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon, rstd_last: as there.
     """
     given = (input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon)
-    return cudnn_batch_norm_backward(*given, None)
+    return cudnn_batch_norm_backward(*given, None, rstd_last=rstd_last)

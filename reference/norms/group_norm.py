@@ -11,7 +11,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..algorithms import also
-from .moments import Array, Grads, input_gradient, moments_of, on_line, saved_statistics, those_wanted, weighted
+from .moments import (
+    Array,
+    Grads,
+    gradient_of_sums,
+    input_gradient,
+    moments_of,
+    on_line,
+    saved_statistics,
+    those_wanted,
+    weighted,
+)
 
 
 @also(folded=True)
@@ -63,9 +73,10 @@ def native_group_norm(
 
 
 @also(rstd_first=True)
+@also(line=True)
 def native_group_norm_backward(
     grad_out: Array, input: Array, mean: Array, rstd: Array, weight: Array | None, N: int, C: int, HxW: int,
-    group: int, output_mask: Sequence[bool], *, rstd_first: bool = False,
+    group: int, output_mask: Sequence[bool], *, rstd_first: bool = False, line: bool = False,
 ) -> Grads:  # fmt: skip
     """(d_input, d_weight, d_bias) of `group_norm` for the cotangent `grad_out`; masked ones are None.
 
@@ -78,12 +89,19 @@ def native_group_norm_backward(
         mean, rstd: (N, group), as `native_group_norm` returns them.
         output_mask: which of the three are those_wanted.
         rstd_first: see `input_gradient`.
+        line: whether gradients are made of Σ g and Σ g x per channel; of values alone.
     """
     x, dy = (np.reshape(t, (N, group, C // group, HxW)) for t in (input, grad_out))
     mean, rstd = (np.reshape(t, (N, group, 1, 1)) for t in (mean, rstd))
     normalized, r = saved_statistics(x, mean, rstd, (2, 3))
     g = dy if weight is None else dy * np.reshape(weight, (1, group, C // group, 1))
-    d_input = np.reshape(input_gradient(g, normalized, r, (2, 3), rstd_first), np.shape(input))
-    d_weight = np.reshape(np.sum(dy * normalized, axis=(0, 3)), (C,))
+    if line:
+        d_input = gradient_of_sums(g, x, mean, r, (2, 3))
+        along = np.sum(dy * x, axis=3) - np.sum(dy, axis=3) * np.reshape(mean, (N, group, 1))
+        d_weight = np.sum(along * np.reshape(r, (N, group, 1)), axis=0)
+    else:
+        d_input = input_gradient(g, normalized, r, (2, 3), rstd_first)
+        d_weight = np.sum(dy * normalized, axis=(0, 3))
+    d_input, d_weight = np.reshape(d_input, np.shape(input)), np.reshape(d_weight, (C,))
     d_bias = np.reshape(np.sum(dy, axis=(0, 3)), (C,))
     return those_wanted((d_input, d_weight if weight is not None else None, d_bias), output_mask)

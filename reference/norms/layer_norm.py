@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..algorithms import Inapplicable, also
-from ..array import attach
 from .moments import (
     FOLDED,
     OTHER,
@@ -20,11 +19,14 @@ from .moments import (
     Array,
     Grads,
     folded_by_one_scale,
+    given_statistic,
     gradient_as_line,
+    gradient_of_sums,
     in_other_ways,
     input_gradient,
     moments_of,
     on_line,
+    on_line_by_one_scale,
     saved_statistics,
     those_wanted,
     weighted,
@@ -90,15 +92,16 @@ def native_layer_norm_backward(
         input, normalized_shape, weight, bias: as in `layer_norm`; the values of `bias` are not used.
         mean, rstd: as `native_layer_norm` returns them.
         output_mask: which of the three are those_wanted.
-        rstd_first: see `input_gradient`. line: for rows of one element, whether their gradient is evaluated as a line.
+        rstd_first: see `input_gradient`.
+        line: whether x̂ and d_input are evaluated as lines in x, of which values alone are for rows of several elements.
     """
     axes = _row_axes(normalized_shape)
-    if line and math.prod(normalized_shape) != 1:
-        raise Inapplicable
     normalized, r = saved_statistics(input, mean, rstd, axes)
     g = grad_out if weight is None else grad_out * weight
-    if line:
-        mu = attach(mean, np.mean(input, axis=axes, keepdims=True))
+    if line and math.prod(normalized_shape) != 1:
+        normalized, d_input = on_line_by_one_scale(input, mean) * r, gradient_of_sums(g, input, mean, r, axes)
+    elif line:
+        mu = given_statistic(mean, np.mean(input, axis=axes, keepdims=True))
         normalized, d_input = input * r - mu * r, gradient_as_line(g, input, mu, r)
     else:
         d_input = input_gradient(g, normalized, r, axes, rstd_first)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..algorithms import Inapplicable, also
-from ..array import attach, constant
+from ..array import attach, constant, is_differentiated
 
 Array = Any
 Grads = tuple[Array | None, Array | None, Array | None]
@@ -99,8 +99,17 @@ def saved_statistics(x: Array, mean: Array, rstd: Array, axes: tuple[int, ...]) 
     # The op is not told ε, but what was saved implies it. Held constant, it makes the slope of r that of 1/√(σ² + ε) at
     # the very r that is given.
     eps = constant(1.0 / np.square(rstd) - variance)
-    r = attach(rstd, 1.0 / np.sqrt(variance + eps))
-    return (x - attach(mean, mu)) * r, r
+    r = given_statistic(rstd, 1.0 / np.sqrt(variance + eps))
+    return (x - given_statistic(mean, mu)) * r, r
+
+
+def given_statistic(statistic: Array, slope: Array) -> Array:
+    """A saved statistic with the derivatives of the expression that it was the value of.
+
+    The op itself is evaluated from the statistic that it was given, so that one has no error. An evaluation of its
+    derivatives needs the statistic as a function of x, and may compute it again.
+    """
+    return attach(statistic, slope, kept=not is_differentiated(slope))
 
 
 def input_gradient(g: Array, normalized: Array, r: Array, axes: tuple[int, ...], rstd_first: bool = False) -> Array:
@@ -126,3 +135,30 @@ def gradient_as_line(g: Array, x: Array, mean: Array, r: Array) -> Array:
     """
     slope = (g * mean - g * x) * r * r * r
     return r * g + slope * x + (-slope * mean - g * r)
+
+
+def on_line_by_one_scale(x: Array, mean: Array) -> Array:
+    """x − μ as it stands in x s − μ s, of which both products are rounded: a sum with zero reads as one rounding."""
+    return (x + 0.0) - (mean + 0.0)
+
+
+def gradient_of_sums(g: Array, x: Array, mean: Array, r: Array, axes: tuple[int, ...]) -> Array:
+    """Values of `input_gradient` as r g + b x + c, with b = (μ Σg − Σ g x) r³ / n, c = −b μ − t and t = r Σg / n.
+
+    So ATen evaluates it for layer and group norm. The sums are of g and of g x, because μ is not subtracted before; so
+    their errors are on the scale of x, and not of x − μ. What comes after them is, for errors |δ| ≤ u,
+
+        ((r g + b x (1 + δ1)) (1 + δ2) + (−b μ (1 + δ3) − t) (1 + δ4)) (1 + δ5)
+            = (r g (1 + δ2) + b (x (1 + δ1) (1 + δ2) − μ (1 + δ3) (1 + δ4)) − t (1 + δ4)) (1 + δ5),
+
+    with the very b in both places, so its error acts on x − μ alone. A sum with zero reads as one rounding.
+
+    Args:
+        g, x, mean, r: as in `input_gradient`, and the input. axes: those that share statistics.
+    """
+    if any(map(is_differentiated, (g, x, mean, r))):
+        raise Inapplicable  # Its derivatives are those of the usual way.
+    count = int(np.prod([np.shape(x)[axis] for axis in axes]))
+    total = np.sum(g, axis=axes, keepdims=True)
+    slope = (total * mean - np.sum(g * x, axis=axes, keepdims=True)) * r * r * r / count
+    return (r * g + 0.0) + slope * ((x + 0.0 + 0.0) - (mean + 0.0 + 0.0)) - (total * r / count + 0.0)

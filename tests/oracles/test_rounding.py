@@ -80,6 +80,7 @@ def _put(x: Any, index: Any, shape: Any) -> Any:
 
 _MOVES: dict[str, Callable[..., Any]] = {
     "store": lambda x: x,
+    "attach": lambda value, slope, kept: np.broadcast_to(value, np.shape(slope)),
     "where": lambda a, b, condition: np.where(condition, a, b),
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -70,9 +71,20 @@ def _of_wanted_gradients(
 # ---------------------------------------------------------------------------------------------- laws
 
 
-def _sums_to_zero(input: Tensor, training: bool = True, output_mask: tuple[bool, ...] = ALL) -> bool:
-    """In training d_input sums to zero per channel: a constant added to the channel changes nothing."""
-    return training and output_mask[0] and input.numel() > 0
+def _in_training(input: Tensor, training: bool = True, output_mask: tuple[bool, ...] = ALL) -> Sequence[Named] | None:
+    return ({},) if training and output_mask[0] and output_mask[1] and input.numel() else None
+
+
+def _summed(
+    outputs: Any, *, input: Tensor, weight: Tensor | None, save_mean: Tensor, save_invstd: Tensor
+) -> tuple[Any, Any]:
+    """Σ d_input = −Σ(x − μ) r² w d_weight / n: zero, but for what rounding has made of the mean that was given."""
+    rows = input.detach().double().transpose(0, 1).flatten(1).tolist()
+    mean, scale = save_mean.detach().double(), save_invstd.detach().double().square()
+    # What is left of x − μ is a small difference of large numbers, so it is summed without any error.
+    left = [math.fsum((*row, *[-mu] * len(row))) / len(row) for row, mu in zip(rows, mean.tolist(), strict=True)]
+    factor = scale if weight is None else scale * weight.detach().double()
+    return (outputs[0].sum(dims_of(input)),), (-torch.tensor(left, dtype=torch.float64) * factor * outputs[1],)
 
 
 def _mirrored(input: Tensor, save_mean: Tensor | None, running_mean: Tensor | None) -> Named:
@@ -87,7 +99,7 @@ def _mirror(gradients: Any, *, output_mask: tuple[bool, ...] = ALL) -> Any:
 
 
 LAWS = (
-    laws.sums("d_input sums to zero", 0.0, lambda input: dims_of(input), when=_sums_to_zero),
+    laws.law("the sum of d_input", _in_training, _summed),
     laws.pair("mirror x and its mean", _mirrored, _mirror, exact=True),
 )
 REFUSALS = (
