@@ -14,16 +14,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from mpmath import libmp
 
+from ..reference.algorithms import names_of
 from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
 from . import accept, state
-from .contract import Contract, contract
+from .contract import EXP2, Contract, contract
 from .op import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from .paths import Expected, Path, Problem
 from .rounding import Ball, balls, balls_with_systematic
@@ -189,6 +191,8 @@ class Judge:
             self.against(expected, computed, exactly)
         except Violation as violation:
             violation.sample = sample
+            if violation.fault is not None:
+                violation.allowance = functools.partial(self._allowance, path, computed, violation.fault)
             raise
         return tuple(computed)
 
@@ -204,6 +208,34 @@ class Judge:
         if function is None:
             self._likes = sample, tuple(torch.empty_like(y, device="meta") for y in primal)
         return primal
+
+    def _allowance(self, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
+        """What a declaration would have to allow so that the outputs of a path were accepted; "" if nothing it names.
+
+        Args:
+            path, computed: what was judged, and its outputs. fault: the worst of the elements that were not accepted.
+        """
+        promises = self.op.promises
+        wider = {
+            f"algorithms={{{name!r}}}": replace(promises, algorithms=promises.algorithms | {name})
+            for name in (*names_of(self.op.reference), EXP2)
+            if name not in promises.algorithms
+        }
+        if not promises.flush:
+            wider["flush=True"] = replace(promises, flush=True)
+        for what, allowed in wider.items():
+            other = path.allowing(allowed)
+            judge = Judge(other.problem.op, self.subject_name, self.contract, self.device)
+            expected = other.expected()
+            read = judge.read(expected)
+            found = [
+                accept.judge(to_array(y), FORMATS[dtype_name(y.dtype)], ball, None, expected.finite)
+                for y, ball in zip(computed, read, strict=True)
+            ]
+            # An element that is not judged any more has not been accepted.
+            if found[fault.output].judged[fault.index] and all(np.all(each.accepted) for each in found):
+                return f"it would be accepted if the declaration allowed {what}"
+        return ""
 
     def _require_dtypes(self, path: Path, computed: Sequence[Tensor]) -> None:
         """Violation unless the outputs have the dtypes promised, and each cotangent that of its primal.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
-import inspect
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from ..reference.algorithms import parameters_of, require_names
+from .contract import EXP2
 
 Tensor = torch.Tensor
 Subject = Callable[..., Any]
@@ -81,8 +82,7 @@ class Sample:
 
     def generator(self, stream: Stream) -> Any:
         """A NumPy generator that depends on the seed and on the arguments: Hypothesis repeats seeds, not samples."""
-        # A checksum is used because Python's own hash of text differs from process to process, and a case must be
-        # repeatable.
+        # A checksum, because Python's own hash of text differs from process to process, and cases are repeated.
         return np.random.default_rng([self.seed, stream, zlib.crc32(repr(self.args).encode())])
 
     def seeded(self, stream: Stream, *more: int) -> Any:
@@ -117,7 +117,7 @@ class Draft:
 
     def sample(self, seed: int, slices: int = 0) -> Sample:
         """The sample of a seed; slice i is filled from (seed, i + 1)."""
-        # Each slice has a generator of its own, so a check that asks for more slices gets the same first ones.
+        # Each slice has a generator of its own, so more slices begin with the same ones.
         args, *rest = (self.fill(np.random.default_rng([seed, i])) for i in range(slices + 1))
         others = tuple(draft.fill(np.random.default_rng([seed, 0, i])) for i, draft in enumerate(self.others))
         return Sample(args, seed, self.regime, tuple(rest), others)
@@ -204,7 +204,7 @@ class Promises:
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
         flush: whether an implementation may read subnormal numbers as zero, and return zero for them.
         algorithms: names of algorithms that an implementation may use besides those that always count: names that the
-            formula declares, and `contract.EXP2`. Each makes the bound wider where its error is larger.
+            formula declares, and `contract.EXP2`; an op refuses others. Each makes the bound wider where its error is.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
@@ -278,8 +278,7 @@ class Op:
         reference: the formula; its signature is the op's, in NumPy arrays.
         subjects: implementations by name; "opassay" is the production op. Where there is a "torch", there is also
             "compiled": what torch.compile with inductor makes of it.
-        kernels: whether the production op has Triton kernels. Then there is also a subject "triton": the production op
-            in a process that interprets them.
+        kernels: whether the production op has Triton kernels; they are judged, interpreted, as subject "triton".
         samples: (dtype name, kind) -> strategy of `Draft`s. Kinds are "ordinary"; "empty", where some tensor has no
             elements; "integers", where some tensor holds small integers times one power of two; and "large", where
             some tensor has more than 72 elements, and one axis is mostly the long one (`strategies.shapes`). A kind
@@ -304,19 +303,22 @@ class Op:
     devices: Devices | None = None
     kernels: bool = False
 
+    def __post_init__(self) -> None:
+        require_names(self.promises.algorithms, self.reference, (EXP2,))
+
     @property
     def arguments(self) -> tuple[str, ...]:
         """Names of the arguments, in order; that of `*args`, any number of arguments, is the last."""
-        return _parameters(self.reference)[0]
+        return parameters_of(self.reference)[0]
 
     def argument(self, position: int) -> str:
         """The declared name of the argument at a position: "args" for each of `*args`."""
-        names, variadic = _parameters(self.reference)
+        names, variadic = parameters_of(self.reference)
         return names[min(position, len(names) - 1)] if variadic else names[position]
 
     def label(self, position: int) -> str:
         """The name of the argument at a position, for messages: "args[1]" for the second of `*args`."""
-        names, variadic = _parameters(self.reference)
+        names, variadic = parameters_of(self.reference)
         first = len(names) - 1
         return f"{names[-1]}[{position - first}]" if variadic and position >= first else names[position]
 
@@ -360,13 +362,6 @@ class Op:
             return (*outputs, *(given[i] for i in written))
 
         return call
-
-
-@functools.lru_cache(maxsize=256)
-def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
-    """Names of a function's parameters, and whether the last one is `*args`."""
-    parameters = inspect.signature(function).parameters
-    return tuple(parameters), any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
 
 
 def copied(value: Any) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from ..reference.algorithms import algorithm_of, algorithms
-from .op import Op, Sample, Stream, Tensor, copied, flat_outputs, is_float, to_array
+from .op import Op, Promises, Sample, Stream, Tensor, copied, flat_outputs, is_float, to_array
 from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
 
 
@@ -232,6 +232,11 @@ class Path:
         own = _batched(problem, (sample.args, *sample.slices), likes[:count])
         kept = _batched(problem, (sample.kept, *sample.slices), likes[:count])
         return cls(problem, word, engine, tuple(primal), tuple(own), tuple(directions), tuple(kept))
+
+    def allowing(self, promises: Promises) -> Path:
+        """The same path of an op that promises something else."""
+        problem = self.problem
+        return replace(self, problem=Problem(replace(problem.op, promises=promises), problem.args, problem.kept))
 
     def along(self, word: Word, directions: Sequence[Tensor]) -> Path:
         """The path of another word, without vmap, at the same operands and with given directions."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import state
@@ -40,10 +40,13 @@ class Violation(AssertionError):
         fault: the wrong element, where one element tells what is wrong. worst: the same, as the report says it.
         sample: the input that showed it, where that is not the one that the check was given.
         once: whether it is enough to be seen once: what depends on earlier calls need not come again.
+        allowance: says what a declaration would have to allow so that this were accepted, "" if there is nothing. It is
+            a function because that takes further readings, which only the failure that is told is worth.
     """
 
     sample: Sample | None = None
     once = False
+    allowance: Callable[[], str] | None = None
 
     def __init__(
         self, code: Code, title: str, lines: Sequence[str] = (), path: str = "",

@@ -86,6 +86,8 @@ def verify_function(
     *,
     constant: Iterable[str] = (),
     specials: bool = False,
+    flush: bool = False,
+    algorithms: Iterable[str] = (),
     properties: Sequence[str] = (),
     dtypes: Sequence[str] = ("float64", "float32"),
     settings: Settings | None = None,
@@ -93,7 +95,7 @@ def verify_function(
     """Verdicts on a custom function: one per property and dtype, as `verify` gives them.
 
     Args:
-        function, samples, reference, constant, specials: as for `custom_function`.
+        function, samples, reference, constant, specials, flush, algorithms: as for `custom_function`.
         properties, dtypes: codes of properties, all by default, and torch dtype names. In the half types a function is
             held to one rounding per output, accumulating in float32.
         settings: profile, seed and examples; profile "brief" by default.
@@ -102,5 +104,7 @@ def verify_function(
         TypeError, ValueError: as `custom_function`.
     """
     # The declaration is made once for all cells, because making it calls the function and traces it.
-    op = custom_function(function, samples, reference, constant=constant, specials=specials)
+    op = custom_function(
+        function, samples, reference, constant=constant, specials=specials, flush=flush, algorithms=algorithms
+    )
     return verify(op, properties=properties, dtypes=dtypes, settings=settings or Settings("brief"))

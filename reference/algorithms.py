@@ -7,6 +7,7 @@ implementations do, but its error is larger somewhere, so an op that does not us
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection
@@ -65,3 +66,30 @@ def declared(formula: Formula) -> tuple[Algorithm, ...]:
 def algorithms(formula: Formula, allowed: Collection[str] = ()) -> tuple[Formula, ...]:
     """The other algorithms of a formula that count where those names are allowed."""
     return tuple(each.formula for each in declared(formula) if not each.name or each.name in allowed)
+
+
+def names_of(formula: Formula) -> tuple[str, ...]:
+    """The names of a formula's algorithms, each once."""
+    return tuple(dict.fromkeys(each.name for each in declared(formula) if each.name))
+
+
+def require_names(names: Collection[str], formula: Formula, others: Collection[str] = ()) -> None:
+    """ValueError unless each is the name of an algorithm of the formula, or one of the `others`.
+
+    Args:
+        names: those that a declaration allows.
+    """
+    known = (*names_of(formula), *others)
+    if isinstance(names, str):
+        raise ValueError(f"algorithms={names!r}: need a set of names of {', '.join(known)}")
+    for name in sorted(set(names) - set(known)):
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"algorithms: got {name!r}, need names of {', '.join(known)}{hint}")
+
+
+@functools.lru_cache(maxsize=256)
+def parameters_of(formula: Formula) -> tuple[tuple[str, ...], bool]:
+    """Names of a formula's arguments, and whether the last one is `*args`."""
+    parameters = inspect.signature(formula).parameters
+    return tuple(parameters), any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())

@@ -52,11 +52,14 @@ def declare(
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
         invariant: (arguments by name, device) -> where slices are treated one by one, or None.
         kernels: whether the production op has Triton kernels.
-        promised: what else `Promises` has: order, nesting, without, specials, one_graph.
+        promised: what else `Promises` has: order, nesting, without, specials, one_graph; flush, whether subnormal
+            numbers may be read and returned as zero; algorithms, a set of names of less accurate algorithms that an
+            implementation may use, which the formula declares (`algorithm_of`), or "exp2".
 
     Raises:
         ValueError: a name in the declaration is that of no argument. Where a law or a refusal changes what is no
-            argument, that shows when it is asked, and is an error of the declaration as well (OA505).
+            argument, that shows when it is asked, and is an error of the declaration as well (OA505). Or a name in
+            `algorithms` is that of no algorithm.
         TypeError: `promised` has what `Promises` has not.
     """
     title = name or reference.__name__

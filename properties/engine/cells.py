@@ -198,7 +198,8 @@ def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: Ba
         # A program of its own has no process prepared for it.
         if question.where is not Where.PREPARED and cell.subject != INTERPRETED:
             lines = _program(judge, cell, violation.sample or sample, violation, case_id(cell, text), lines)
-        message = f"{violation.message}\n  {in_common}".rstrip()
+        allowance = "" if violation.allowance is None else violation.allowance()
+        message = "\n  ".join(line for line in (violation.message, allowance, in_common) if line)
         failure = Failure(violation.code, violation.title, message, case_id(cell, text), text, lines)
     # A setter that fires once has changed the process all the same, and a call that once gave other bits has done so.
     outcome = Outcome.FAIL if again == REPETITIONS or seen else Outcome.UNSTABLE

@@ -31,6 +31,8 @@ def custom_function(
     *,
     constant: Iterable[str] = (),
     specials: bool = False,
+    flush: bool = False,
+    algorithms: Iterable[str] = (),
     name: str = "",
 ) -> Op:
     """The declaration of a custom function, for `verify`, for a plugin, or for `opassay run --op MODULE:NAME`.
@@ -46,11 +48,13 @@ def custom_function(
         constant: names of the floating arguments that gradients are not promised for.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument: what the
             formula gives there is then asked for, bit for bit where it is special itself.
+        flush: whether the function may read subnormal numbers as zero, and return zero for them.
+        algorithms: names of less accurate algorithms that it may use: names that `reference` declares, and "exp2".
         name: of the op; by default that of the class.
 
     Raises:
         TypeError: `function` is no custom function, or a sample does not go with its `forward`.
-        ValueError: there are no samples, or `constant` names no argument.
+        ValueError: there are no samples, `constant` names no argument, or `algorithms` no algorithm.
     """
     forward = _checked(function)
     draw = _drawer(forward, samples)
@@ -65,7 +69,8 @@ def custom_function(
     differentiable = tuple(n for n in signature.parameters if n not in set(constant))
     promises = Promises(
         dtypes=functools.partial(_dtypes_when_called, forward), aliases=lambda args: aliases, nesting=3,
-        without=_not_offered(function), specials=specials, one_graph=False,
+        without=_not_offered(function), specials=specials, one_graph=False, flush=flush,
+        algorithms=frozenset((algorithms,) if isinstance(algorithms, str) else algorithms),
     )  # fmt: skip
     subject = functools.partial(_applied, function, written)
     return Op(

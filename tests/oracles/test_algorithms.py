@@ -5,6 +5,7 @@ Each is evaluated in float32 on data that show its error, and held against the a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -227,19 +228,52 @@ def test_an_op_may_promise_to_flush_what_is_below_the_normal_range() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_an_op_may_promise_an_algorithm_by_its_name(dtype: str) -> None:
     """The names that a declaration allows reach the formula's algorithms through every path."""
-
-    def folded(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
-        mean = x.mean(-1, keepdim=True)
-        r = 1 / ((x - mean).square().mean(-1, keepdim=True) + eps).sqrt()
-        return x * r - mean * r
-
     native = load_op("layer_norm")
     rows = tensor((3,), (3000, 2), dtype) + 30
     for allowed, refused in ((frozenset[str](), True), (frozenset((FOLDED,)), False)):
         promises = replace(native.promises, algorithms=allowed)
-        op = replace(native, subjects={"opassay": folded}, promises=promises)
+        op = replace(native, subjects={"opassay": _folded_layer_norm}, promises=promises)
         given = Sample((rows, (2,), None, None, 1e-5))
         assert (violation(forward, op, given, dtype) is not None) == refused
+
+
+def _folded_layer_norm(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+    mean = x.mean(-1, keepdim=True)
+    r = 1 / ((x - mean).square().mean(-1, keepdim=True) + eps).sqrt()
+    return x * r - mean * r
+
+
+def test_a_failure_names_the_algorithm_that_would_have_to_be_allowed() -> None:
+    native = load_op("layer_norm")
+    given = Sample((tensor((3,), (3000, 2)) + 30, (2,), None, None, 1e-5))
+    refused = violation(forward, replace(native, subjects={"opassay": _folded_layer_norm}), given)
+    assert refused is not None
+    assert refused.allowance is not None
+    assert refused.allowance() == "it would be accepted if the declaration allowed algorithms={'folded'}"
+    wrong = replace(native, subjects={"opassay": lambda *args: _folded_layer_norm(*args) * (1 + 2.0**-10)})
+    refused = violation(forward, wrong, given)
+    assert refused is not None
+    assert refused.allowance is not None
+    assert refused.allowance() == ""
+
+
+def test_a_failure_says_that_flushing_would_have_to_be_allowed() -> None:
+    small = Sample((tensor((1,), (4, 5)) * 2.0**-100, tensor((2,), (5,)) * 2.0**-30))
+    refused = violation(forward, declared_op(_flushed), small)
+    assert refused is not None
+    assert refused.allowance is not None
+    assert refused.allowance() == "it would be accepted if the declaration allowed flush=True"
+
+
+def test_a_name_of_no_algorithm_is_refused_when_the_declaration_is_made() -> None:
+    native = load_op("layer_norm")
+    need = "got 'foldd', need names of folded, shifted, exp2; did you mean 'folded'?"
+    with pytest.raises(ValueError, match=re.escape(need)):
+        replace(native, promises=replace(native.promises, algorithms=frozenset(("foldd",))))
+    with pytest.raises(ValueError, match="got 'folded', need names of exp2"):
+        declared_op(scaled, promises=Promises(lambda args: (args[0].dtype,), algorithms=frozenset((FOLDED,))))
+    with pytest.raises(ValueError, match="need a set of names of exp2"):
+        declared_op(scaled, promises=Promises(lambda args: (args[0].dtype,), algorithms=EXP2))  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------ torch on this machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from opassay import Cell, Code, Outcome, Settings, Verdict, custom_function, replay_case, run_cell, verify_function
 from opassay.impl import Function
 from opassay.oracles.checks.transforms.agree import AGREEMENT
+from opassay.oracles.contract import EXP2
 from opassay.oracles.specs import RULES, UntraceableError, formula_of
 from opassay.properties.engine.plan import Selection, load_op, plan
 from opassay.properties.names import SelectionError
@@ -299,3 +301,36 @@ def test_a_failure_is_replayed_by_name(tmp_path: Path) -> None:
     again = replay_case(verdict.failure.case)
     assert (again.outcome, again.code) == (Outcome.FAIL, Code.VALUE)
     assert dataclasses.replace(again.cell) == cell
+
+
+def _by_exp2(x: Any, scale: float = 1.0) -> Any:
+    return torch.exp2(x * math.log2(math.e))
+
+
+def _flushed(x: Any, scale: float = 1.0) -> Any:
+    return torch.where(x.exp() < 2.0**-126, 0.0, x.exp())
+
+
+def _nothing_kept(ctx: Any, inputs: Any, output: Any) -> None:
+    pass
+
+
+def _exponential(x: Any, scale: float = 1.0) -> Any:
+    return np.exp(x)
+
+
+def test_what_a_declaration_may_allow_is_named_by_a_failure_and_taken_by_verify_function() -> None:
+    """exp(x) as 2^(x log2 e) is off by 2u |x|: refused, but for the declarations that allow it by its name."""
+    few, single = ("FWD",), ("float32",)
+    rows, function = [(torch.linspace(-60.0, 60.0, 64),)], changed(forward=_by_exp2, setup_context=_nothing_kept)
+    (refused,) = verify_function(function, rows, _exponential, properties=few, dtypes=single)
+    assert refused.failure is not None
+    assert "accepted if the declaration allowed algorithms={'exp2'}" in refused.failure.message
+    (held,) = verify_function(function, rows, _exponential, algorithms=(EXP2,), properties=few, dtypes=single)
+    assert held.outcome == Outcome.VERIFIED
+    with pytest.raises(ValueError, match="did you mean 'exp2'"):
+        verify_function(function, rows, _exponential, algorithms=("exp",))
+    rows, function = [(torch.linspace(-90.0, -87.5, 64),)], changed(forward=_flushed, setup_context=_nothing_kept)
+    for allowed, outcome in ((False, Outcome.FAIL), (True, Outcome.VERIFIED)):
+        (verdict,) = verify_function(function, rows, _exponential, flush=allowed, properties=few, dtypes=single)
+        assert verdict.outcome == outcome
