@@ -24,7 +24,7 @@ from opassay.properties.verification import Settings, run_cell
 PROPERTIES = ("FWD", "VJP", "JVP")
 #: The largest median that is meant to be, in ulp.
 TARGET = 100.0
-EXAMPLES = 40
+EXAMPLES = 80
 
 
 def rows(ops: list[str], dtype: str, examples: int) -> Iterator[Row]:

@@ -81,11 +81,15 @@ class Judge:
         fresh.between = self.between
         return fresh
 
-    def contract_of(self, order: int) -> Contract:
-        """The contract of a path with `order` derivative steps, on top of those that the op itself is."""
+    def contract_of(self, order: int, wide: bool = False) -> Contract:
+        """The contract of a path with `order` derivative steps, on top of those that the op itself is.
+
+        `wide` says that everything is computed in float64, whatever the input is.
+        """
         promises = self.op.promises
         allowed = {"flush": promises.flush, "algorithms": promises.algorithms}
-        return contract(self.contract.stores.name, self.arithmetic, order + promises.order, **allowed)
+        dtype = "float64" if wide else self.contract.stores.name
+        return contract(dtype, self.arithmetic, order + promises.order, **allowed)
 
     def offered(self, words: Sequence[Word]) -> list[Word]:
         """The words all of whose steps the op offers; Unsupported where there is none."""
@@ -148,11 +152,12 @@ class Judge:
         outputs: tuple[Tensor, ...] = self.call(transformed, *path.operands, what=what or path.name)
         return outputs
 
-    def read(self, expected: Expected) -> tuple[Ball, ...]:
-        """The rounding reading of what is expected."""
+    def read(self, expected: Expected, outputs: Sequence[Tensor] = ()) -> tuple[Ball, ...]:
+        """The rounding reading of what is expected, for outputs whose dtype may say that all is computed in float64."""
+        wide = expected.wide and bool(outputs) and all(y.dtype is torch.float64 for y in outputs)
         with self.tally.clock("reference"):
             read = balls_with_systematic if self.weighs_bias else balls
-            return tuple(read(expected.formula, expected.operands, self.contract_of(expected.order)))
+            return tuple(read(expected.formula, expected.operands, self.contract_of(expected.order, wide)))
 
     # -------------------------------------------------------------------------------------------------- comparing
 
@@ -210,10 +215,9 @@ class Judge:
         return primal
 
     def _allowance(self, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
-        """What a declaration would have to allow so that the outputs of a path were accepted; "" if nothing it names.
+        """What a declaration would have to allow so that the outputs of a path were accepted, "" if nothing of a name.
 
-        Args:
-            path, computed: what was judged, and its outputs. fault: the worst of the elements that were not accepted.
+        `fault` is the worst of the elements that were not.
         """
         promises = self.op.promises
         wider = {
@@ -227,7 +231,7 @@ class Judge:
             other = path.allowing(allowed)
             judge = Judge(other.problem.op, self.subject_name, self.contract, self.device)
             expected = other.expected()
-            read = judge.read(expected)
+            read = judge.read(expected, computed)
             found = [
                 accept.judge(to_array(y), FORMATS[dtype_name(y.dtype)], ball, None, expected.finite)
                 for y, ball in zip(computed, read, strict=True)
@@ -259,7 +263,7 @@ class Judge:
 
     def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
         """Judge computed outputs against a formula, by the ball and, where it can be made in time, the exact value."""
-        rounded = self.read(expected)
+        rounded = self.read(expected, computed)
         with self.tally.clock("reference"):
             exactly = exactly and self.tally.part != LARGE and expected.cost(_elements(computed)) <= EXACT_BUDGET
             exact = evaluate(expected.formula, *expected.operands)[0] if exactly else None

@@ -159,6 +159,7 @@ class Expected:
         names: of the outputs. path: the name of the path.
         order: how many steps of the path differentiate; the contract allows more roundings for more of them.
         word: the path as a word of the subject itself; None where it is more than that.
+        wide: whether an argument asks for float64; outputs of that dtype are then computed in it from the start.
     """
 
     formula: Callable[..., Any]
@@ -167,6 +168,7 @@ class Expected:
     path: str
     order: int = 0
     word: Word | None = None
+    wide: bool = False
 
     @functools.cached_property
     def finite(self) -> bool:
@@ -291,7 +293,8 @@ class Path:
                 lines can repeat them.
         """
         word = self.word if by_word else None
-        return Expected(self.formula(), self.arrays(), self.names(), name or self.name, self.order, word)
+        wide = any(argument is torch.float64 for argument in self.problem.args)
+        return Expected(self.formula(), self.arrays(), self.names(), name or self.name, self.order, word, wide)
 
 
 def _batched(problem: Problem, rows: Sequence[Sequence[Any]], likes: Sequence[Like]) -> list[Tensor]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .array import attach, constant, store
+from .array import attach, constant, order_of, store
 
 Array = Any
 
@@ -32,6 +32,16 @@ def _as_stored(output: Array, dtype: Any) -> Array:
 
 def _sum_along(x: Array, axis: int) -> Array:
     return np.sum(x, axis=axis, keepdims=True)
+
+
+def _one(total: Array) -> Array:
+    """A sum that is 1: of probabilities that were normalised before. It is 1 exactly, with the derivatives of the sum.
+
+    A sum of saved probabilities is not taken again where first derivatives are evaluated, so their errors are none of
+    it. What was divided by in the first place has its errors in the probabilities themselves. Second derivatives may be
+    those of an expression that normalises again.
+    """
+    return attach(np.ones(np.shape(total)), total, kept=order_of(total) <= 1)
 
 
 def _is_row(x: Array) -> bool:
@@ -51,7 +61,7 @@ def softmax(input: Array, dim: int, dtype: Any = None) -> Array:
     p = weights / _sum_along(weights, dim)
     # exp(shift) is 1 with the derivatives of exp(x): the saved p, moved as x moves, and normalised again.
     moved = _as_stored(p, dtype) * np.exp(_shift(input))
-    return attach(p, moved / _sum_along(moved, dim), kept=True)
+    return attach(p, moved / _one(_sum_along(moved, dim)), kept=True)
 
 
 def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
@@ -66,7 +76,7 @@ def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
     # The same for logarithms: the saved z, moved as x moves, and normalised again. Its sum of exponentials is about 1,
     # so nothing overflows although no maximum is subtracted.
     moved = _as_stored(z, dtype) + _shift(input)
-    return attach(z, moved - np.log(_sum_along(np.exp(moved), dim)), kept=True)
+    return attach(z, moved - np.log(_one(_sum_along(np.exp(moved), dim))), kept=True)
 
 
 def softmax_backward_data(grad_output: Array, output: Array, dim: int, input_dtype: Any) -> Array:

@@ -13,6 +13,7 @@ from ...reference.array import BILINEAR, Array, Irrational, Operands, Params
 from ...reference.condition import EITHER, Condition, condition
 from ...reference.formats import BINARY32, Format, ulp_array
 from ..contract import Contract
+from .common_errors import Common, follow
 from .spread import SLACK
 
 #: The rule of every primitive, by name. It is filled by `rules.py`: a rule makes balls, and a ball asks for rules.
@@ -26,10 +27,12 @@ class Ball(Array):
         special: whether some element, or one that it came from, is not finite.
         nonnegative: whether no evaluation gives a negative element, however far below zero the radius reaches: squares,
             and what is made of them by sums and products.
+        common: errors that elements have in common, of which the radius is the sum and more.
+        origin: the ball that this one repeats along some axes; None for any other.
         systematic: of a result, how much of every radius may be the same error in every sample; None if nobody asked.
     """
 
-    __slots__ = ("centre", "contract", "nonnegative", "radius", "special", "systematic")
+    __slots__ = ("centre", "common", "contract", "nonnegative", "origin", "radius", "special", "systematic")
 
     def __init__(
         self, centre: Any, radius: Any, contract: Contract, special: bool = False, nonnegative: bool = False
@@ -39,6 +42,8 @@ class Ball(Array):
         self.contract = contract
         self.special = special
         self.nonnegative = nonnegative
+        self.common: tuple[Common, ...] = ()
+        self.origin: Ball | None = None
         self.systematic: Any = None
 
     @property
@@ -64,6 +69,8 @@ class Ball(Array):
             nonnegative = nonnegative and x.nonnegative
         if special or not np.isfinite(out.centre).all():
             out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
+        elif contract.roundings == 1.0:
+            follow(primitive, out, balls, params)
         # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
         out.nonnegative = (nonnegative and primitive in _KEEP_SIGN) or primitive in _NEVER_NEGATIVE
         if primitive == "multiply" and not nonnegative:

@@ -22,7 +22,7 @@ from .kind import among as among
 from .kind import attach as attach
 from .kind import bind as bind
 from .kind import constant as constant
-from .kind import is_differentiated as is_differentiated
+from .kind import order_of as order_of
 from .kind import scatter as scatter
 from .kind import store as store
 from .products import contract_pair as contract_pair

@@ -95,6 +95,11 @@ class Array(NDArrayOperatorsMixin):
         return equal, equal
 
     @property
+    def order(self) -> int:
+        """How many derivative levels there are around the reading."""
+        return 0
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -135,9 +140,9 @@ def constant(x: Any) -> Any:
     return x.base() if isinstance(x, Array) else x
 
 
-def is_differentiated(x: Any) -> bool:
-    """Whether `x` carries a derivative level."""
-    return isinstance(x, Array) and x.level > 0
+def order_of(x: Any) -> int:
+    """How many derivative levels are around a value."""
+    return x.order if isinstance(x, Array) else 0
 
 
 def attach(value: Any, slope: Any, *, kept: bool = False) -> Any:

@@ -53,6 +53,10 @@ class _Level(Array):
     def shape(self) -> tuple[int, ...]:
         return self.primal.shape
 
+    @property
+    def order(self) -> int:
+        return self.primal.order + 1
+
     def base(self) -> Array:
         return self.primal.base()
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import Inapplicable, also
-from ..array import constant, is_differentiated
+from ..array import constant, order_of
 from .moments import (
     FOLDED,
     OTHER,
@@ -271,7 +271,7 @@ def native_batch_norm_backward(
         d_input = g * r
     d_weight = np.sum(grad_out * normalized, axis=axes)
     if rstd_last:
-        if any(map(is_differentiated, (grad_out, input, weight))):
+        if any(map(order_of, (grad_out, input, weight))):
             raise Inapplicable  # Its derivatives are those of the usual way.
         centred = input - _spread(save_mean if train else running_mean, input)
         d_weight = np.sum(grad_out * centred, axis=axes) * np.reshape(r, (-1,))

@@ -14,6 +14,7 @@ from ..algorithms import also
 from .moments import (
     Array,
     Grads,
+    derived_on_lines,
     gradient_of_sums,
     input_gradient,
     moments_of,
@@ -25,9 +26,10 @@ from .moments import (
 
 
 @also(folded=True)
+@also(lines=True)
 def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5,
-    *, folded: bool = False,
+    *, folded: bool = False, lines: bool = False,
 ) -> Array:  # fmt: skip
     """out = (x − μ) / √(σ² + ε) · w + b; μ, σ² over the channels of a group and all positions, w, b per channel.
 
@@ -37,9 +39,9 @@ def group_norm(
         input: (N, C, ...).
         num_groups: into how many groups of consecutive channels C is divided; a divisor of C.
         weight, bias: (C,) or None.
-        eps: ε. folded: see `native_group_norm`.
+        eps: ε. folded, lines: see `native_group_norm`.
     """
-    return native_group_norm(input, weight, bias, *_lengths(input), num_groups, eps, folded=folded)[0]
+    return native_group_norm(input, weight, bias, *_lengths(input), num_groups, eps, folded=folded, lines=lines)[0]
 
 
 def _lengths(x: Array) -> tuple[int, int, int]:
@@ -49,9 +51,10 @@ def _lengths(x: Array) -> tuple[int, int, int]:
 
 
 @also(folded=True)
+@also(lines=True)
 def native_group_norm(
     input: Array, weight: Array | None, bias: Array | None, N: int, C: int, HxW: int, group: int, eps: float,
-    *, folded: bool = False,
+    *, folded: bool = False, lines: bool = False,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """(out, μ, 1/√(σ² + ε)) of `input` read as (N, C, HxW); the statistics are (N, group).
 
@@ -61,6 +64,7 @@ def native_group_norm(
         N, C, HxW: the lengths, as torch names them.
         group: the number of groups. eps: ε.
         folded: x scale + shift with scale = w/√(σ² + ε) and shift = b − μ scale, one each per sample and channel.
+        lines: see `derived_on_lines`.
     """
     x = np.reshape(input, (N, group, C // group, HxW))
     w, b = (None if t is None else np.reshape(t, (1, group, C // group, 1)) for t in (weight, bias))
@@ -69,6 +73,8 @@ def native_group_norm(
     # another order: where b and μ scale nearly cancel in the shift, its error is larger.
     scale = rstd if w is None else rstd * w
     out = on_line(x, mean, scale, b) if folded else weighted(centred * rstd, w, b)
+    if lines:
+        out = derived_on_lines(x, mean, rstd, (2, 3), eps, out, (w, b))
     return np.reshape(out, np.shape(input)), np.reshape(mean, (N, group)), np.reshape(rstd, (N, group))
 
 

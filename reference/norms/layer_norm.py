@@ -11,13 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..algorithms import Inapplicable, also
+from ..algorithms import also
 from .moments import (
     FOLDED,
     OTHER,
     USUAL,
     Array,
     Grads,
+    derived_on_lines,
     folded_by_one_scale,
     given_statistic,
     gradient_as_line,
@@ -64,16 +65,18 @@ def native_layer_norm(
         input, normalized_shape, weight, bias, eps: as in `layer_norm`.
         way: how it is evaluated.
     """
+    axes = _row_axes(normalized_shape)
+    centred, mean, rstd = moments_of(input, axes, eps, way)
+    out = weighted(centred * rstd, weight, bias)
     # In a row of one element x − μ is exactly zero, but not its folded form: there it is judged on the scale of what
-    # cancels. Of longer rows the folded form counts by its name alone.
+    # cancels. Of longer rows the folded form of values counts by its name alone.
     if way == OTHER and math.prod(normalized_shape) != 1:
-        raise Inapplicable
-    centred, mean, rstd = moments_of(input, _row_axes(normalized_shape), eps, way)
+        return derived_on_lines(input, mean, rstd, axes, eps, out, (weight, bias)), mean, rstd
     if way == OTHER:
         return on_line(input, mean, rstd if weight is None else rstd * weight, bias), mean, rstd
     if way == FOLDED:
         return folded_by_one_scale(input, mean, rstd, weight, bias), mean, rstd
-    return weighted(centred * rstd, weight, bias), mean, rstd
+    return out, mean, rstd
 
 
 @also(rstd_first=True)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..algorithms import Inapplicable, also
-from ..array import attach, constant, is_differentiated
+from ..array import attach, constant, order_of
 
 Array = Any
 Grads = tuple[Array | None, Array | None, Array | None]
@@ -76,6 +76,28 @@ def folded_by_one_scale(x: Array, mean: Array, rstd: Array, weight: Array | None
     return weighted(centred * rstd, weight, None if bias is None else bias + 0.0)
 
 
+def derived_on_lines(
+    x: Array, mean: Array, rstd: Array, axes: tuple[int, ...], eps: float, out: Array, affine: tuple[Array | None, ...]
+) -> Array:
+    """The values of `out` with first derivatives as of x r − μ r, from which the mean is never subtracted.
+
+    So ATen evaluates them: r's cotangent is Σ g x − μ Σ g, from sums on the scale of x, and that of x is r g + b x + c
+    with c = −b μ − …, as in `gradient_of_sums`: x and μ are rounded twice in it. What else they are made of has the
+    values of the usual way.
+
+    Args:
+        x, mean, rstd: the input and its statistics. axes: those that share statistics. eps: ε.
+        out: the result of the usual way. affine: weight and bias, as they broadcast against x.
+    """
+    if order_of(out) != 1:
+        raise Inapplicable
+    # The variance has no slope in the mean, because x − μ sums to zero, and an evaluation on lines leaves it out.
+    moved = (x + 0.0 + 0.0) - (constant(mean) + 0.0 + 0.0)
+    r = attach(rstd, 1.0 / np.sqrt(np.mean(np.square(moved), axis=axes, keepdims=True) + eps), kept=True)
+    normalized = attach(on_line_by_one_scale(x, mean) * r, x * r - mean * r, kept=True)
+    return attach(out, weighted(normalized, *affine), kept=True)
+
+
 def weighted(y: Array, weight: Array | None, bias: Array | None) -> Array:
     """y · w + b, as far as there are a weight and a bias; both broadcast against y."""
     y = y if weight is None else y * weight
@@ -109,7 +131,7 @@ def given_statistic(statistic: Array, slope: Array) -> Array:
     The op itself is evaluated from the statistic that it was given, so that one has no error. An evaluation of its
     derivatives needs the statistic as a function of x, and may compute it again.
     """
-    return attach(statistic, slope, kept=not is_differentiated(slope))
+    return attach(statistic, slope, kept=order_of(slope) == 0)
 
 
 def input_gradient(g: Array, normalized: Array, r: Array, axes: tuple[int, ...], rstd_first: bool = False) -> Array:
@@ -156,7 +178,7 @@ def gradient_of_sums(g: Array, x: Array, mean: Array, r: Array, axes: tuple[int,
     Args:
         g, x, mean, r: as in `input_gradient`, and the input. axes: those that share statistics.
     """
-    if any(map(is_differentiated, (g, x, mean, r))):
+    if any(map(order_of, (g, x, mean, r))):
         raise Inapplicable  # Its derivatives are those of the usual way.
     count = int(np.prod([np.shape(x)[axis] for axis in axes]))
     total = np.sum(g, axis=axes, keepdims=True)

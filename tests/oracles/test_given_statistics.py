@@ -36,7 +36,13 @@ def _with_given_statistics(seed: int, offset: float) -> list[Any]:
     x = round_array(BINARY32, rng.standard_normal((3, 4, 5)) + offset)
     mean = round_array(BINARY32, x.mean(-1, keepdims=True))
     r = round_array(BINARY32, 1.0 / np.sqrt(x.var(-1, keepdims=True) + 1e-5))
-    return [round_array(BINARY32, rng.standard_normal((3, 4, 5))), x, mean, r, round_array(BINARY32, rng.standard_normal(5))]
+    return [
+        round_array(BINARY32, rng.standard_normal((3, 4, 5))),
+        x,
+        mean,
+        r,
+        round_array(BINARY32, rng.standard_normal(5)),
+    ]
 
 
 @pytest.mark.parametrize("op", BACKWARD)

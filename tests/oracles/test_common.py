@@ -1,0 +1,179 @@
+"""Errors that the elements of a row have in common: what they leave is smaller, and holds every evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from opassay.oracles import accept
+from opassay.oracles.contract import contract
+from opassay.oracles.rounding import Ball, ball, balls
+from opassay.reference.algorithms import algorithm_of, algorithms
+from opassay.reference.derivative import vjp
+from opassay.reference.formats import BINARY32
+from opassay.reference.norms.group_norm import group_norm
+from opassay.reference.norms.layer_norm import layer_norm
+from opassay.reference.softmax import log_softmax, softmax
+
+ONE_BY_ONE = 1e-3
+
+
+def _inexact(values: Any, radius: float) -> Ball:
+    return Ball(np.asarray(values, dtype=np.float64), np.full(np.shape(values), radius), contract("float32"))
+
+
+def test_an_error_of_a_factor_leaves_nothing_in_the_sum_of_a_centred_row() -> None:
+    row = ball(np.array([[1.0, -3.0, 2.0]]), contract("float32"))
+    slope = _inexact([[5.0]], ONE_BY_ONE)
+    total: Any = np.sum(row * slope, axis=-1, keepdims=True)
+    apart: Any = np.sum(row * _inexact([[5.0, 5.0, 5.0]], ONE_BY_ONE), axis=-1, keepdims=True)
+    assert total.radii() < 1e-4
+    assert apart.radii() > 6 * ONE_BY_ONE
+
+
+def test_errors_of_two_factors_do_not_cancel() -> None:
+    row = ball(np.array([[1.0, 2.0, 4.0]]), contract("float32"))
+    one, other = (_inexact([[5.0]], ONE_BY_ONE) for _ in range(2))
+    assert ((row * one - row * one).radii() < 1e-4).all()
+    assert ((row * one - row * other).radii() > 2 * ONE_BY_ONE * np.array([1, 2, 4])).all()
+    assert ((row / one - row / one).radii() < 1e-4).all()
+    assert ((row / one - row / other).radii() > 2 * ONE_BY_ONE / 25.1 * np.array([1, 2, 4])).all()
+
+
+def test_a_factor_of_each_row_is_no_common_error_along_the_rows() -> None:
+    rows = ball(np.array([[1.0, 2.0], [-1.0, -2.0]]), contract("float32"))
+    total: Any = np.sum(rows * _inexact([[5.0], [5.0]], ONE_BY_ONE), axis=0)
+    assert (total.radii() > 2 * ONE_BY_ONE * np.array([1, 2])).all()
+
+
+def test_a_term_of_a_row_is_no_common_error() -> None:
+    """x − μ may be evaluated in ways that never subtract a rounded μ."""
+    rows = ball(np.array([[1.0, 2.0, 4.0]]), contract("float32")) - _inexact([[2.0]], ONE_BY_ONE)
+    total: Any = np.sum(rows * np.array([1.0, 1.0, -2.0]), axis=-1)
+    assert (total.radii() > 4 * ONE_BY_ONE).all()
+
+
+# --------------------------------------------------------------------- gradients, evaluated as people evaluate them
+
+
+def _sum(x: Tensor, rng: Any) -> Tensor:
+    """Along the last axis, one element after the other in a random order, or as torch sums."""
+    if rng.random() < 0.3:
+        return x.sum(-1, keepdim=True)
+    first, *rest = rng.permutation(x.shape[-1])
+    total = x[..., first : first + 1]
+    for i in rest:
+        total = total + x[..., i : i + 1]
+    return total
+
+
+def _mean(x: Tensor, rng: Any) -> Tensor:
+    return _sum(x, rng) / x.shape[-1]
+
+
+def _norm(x: Tensor, rng: Any) -> Tensor:
+    centred = x - _mean(x, rng)
+    return centred * (1 / (_mean(centred * centred, rng) + 1e-5).sqrt())
+
+
+def _norm_closed(x: Tensor, g: Tensor, rng: Any) -> Tensor:
+    """r (g − mean(g) − x̂ mean(g x̂)), with the moments of Welford."""
+    mean, moment = torch.zeros_like(x[..., :1]), torch.zeros_like(x[..., :1])
+    for i in range(x.shape[-1]):
+        new = x[..., i : i + 1]
+        before, mean = new - mean, mean + (new - mean) / (i + 1)
+        moment = moment + before * (new - mean)
+    r = 1 / (moment / x.shape[-1] + 1e-5).sqrt()
+    normalized = (x - mean) * r
+    return r * (g - _mean(g, rng) - normalized * _mean(g * normalized, rng))
+
+
+def _weights(x: Tensor) -> Tensor:
+    return (x - x.amax(-1, keepdim=True).detach()).exp()
+
+
+def _softmax_closed(x: Tensor, g: Tensor, rng: Any) -> Tensor:
+    p = _weights(x) * (1 / _sum(_weights(x), rng))
+    return p * (g - _sum(p * g, rng))
+
+
+def _log_softmax(x: Tensor, rng: Any) -> Tensor:
+    centred = x - x.amax(-1, keepdim=True).detach()
+    return centred - _sum(centred.exp(), rng).log()
+
+
+def _by_autograd(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def gradient(x: Tensor, g: Tensor, rng: Any) -> Tensor:
+        leaf = x.clone().requires_grad_()
+        return torch.autograd.grad(function(leaf, rng), leaf, g)[0]
+
+    return gradient
+
+
+def _group(x: Tensor, rng: Any) -> Tensor:
+    return torch.nn.functional.group_norm(x.reshape(len(x), -1, 1), 1).reshape(x.shape)
+
+
+#: Formula of a row, its other arguments, and right evaluations of its gradient.
+GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]], tuple[Callable[..., Tensor], ...]]] = {
+    "layer norm": (layer_norm, lambda n: ((n,),), (
+        _by_autograd(_norm), _norm_closed,
+        _by_autograd(lambda x, rng: torch.nn.functional.layer_norm(x, x.shape[-1:])),
+    )),
+    "group norm": (group_norm, lambda n: (1,), (_by_autograd(_norm), _norm_closed, _by_autograd(_group))),
+    "softmax": (softmax, lambda n: (1,), (
+        _by_autograd(lambda x, rng: _weights(x) / _sum(_weights(x), rng)), _softmax_closed,
+        _by_autograd(lambda x, rng: x.softmax(-1)),
+    )),
+    "log softmax": (log_softmax, lambda n: (1,), (
+        _by_autograd(_log_softmax), _by_autograd(lambda x, rng: x.log_softmax(-1)),
+    )),
+}  # fmt: skip
+
+
+def _gradient(op: Callable[..., Any], given: tuple[Any, ...]) -> Callable[..., Any]:
+    """The gradient of an op in its first argument, with its algorithms."""
+
+    def of(one: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, g: vjp(lambda leaf: one(leaf, *given), (x,))[1](g)
+
+    formula = of(op)
+    for other in algorithms(op):
+        algorithm_of(formula)(of(other))
+    return formula
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_right_evaluations_of_a_gradient_stay_in_their_accept_sets(name: str) -> None:
+    op, others, evaluations = GRADIENTS[name]
+    largest = 0.0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n = (2, 3, 4, 7, 9, 16, 33)[seed % 7]
+        offset = (0.0, 1.0, 30.0, 3000.0)[seed % 4] if "norm" in name else 0.0
+        x = torch.from_numpy(rng.standard_normal((64, n)) * 3 + offset).float()
+        g = torch.from_numpy(rng.standard_normal((64, n)) + 10 * (seed % 3 == 0)).float()
+        values = [x.double().numpy(), g.double().numpy()]
+        (read,) = balls(_gradient(op, others(n)), values, contract("float32", "cpu", 1))
+        for evaluation in evaluations:
+            found = accept.judge(evaluation(x, g, rng).double().numpy(), BINARY32, read, None)
+            assert found.accepted.all(), f"seed={seed}: {found.ratio.max():.3g} bounds"
+            largest = max(largest, float(found.ratio.max()))
+    assert largest > 0.05, f"largest error/bound {largest}: the bound is too loose to see a fault"
+
+
+def test_a_slope_that_is_off_by_a_millionth_is_seen() -> None:
+    """The bound of a short row's gradient is small enough for that, which it is not without common errors."""
+    rng = np.random.default_rng(3)
+    x, g = (torch.from_numpy(rng.standard_normal((64, 8))).float() for _ in range(2))
+    right = _norm_closed(x, g, rng)
+    centred = (x - x.mean(-1, keepdim=True)).double()
+    wrong = (right.double() + 8e-6 * centred).float()
+    read, *_ = balls(_gradient(layer_norm, ((8,),)), [x.double().numpy(), g.double().numpy()], contract("float32"))
+    assert accept.judge(right.double().numpy(), BINARY32, read, None).accepted.all()
+    assert not accept.judge(wrong.double().numpy(), BINARY32, read, None).accepted.all()
