@@ -31,10 +31,11 @@ PUBLIC_OPS = {*(n for n, v in vars(opassay.impl).items() if inspect.isfunction(v
 
 def _formulas() -> set[str]:
     names: set[str] = set()
-    skipped = {"algorithms", "array", "condition", "derivative", "exact", "formats", "missing", "norms.moments"}
+    no_formulas = {"algorithms", "array", "choice", "condition", "derivative", "exact", "formats", "missing", "windows"}
     prefix = f"{opassay.reference.__name__}."
     for info in pkgutil.walk_packages(opassay.reference.__path__, prefix):
-        if info.name.removeprefix(prefix) not in skipped:
+        place = info.name.removeprefix(prefix)
+        if place.partition(".")[0] not in no_formulas and place != "norms.moments":
             module = importlib.import_module(info.name)
             own = {n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__}
             names |= {n for n in own if not n.startswith("_")}
