@@ -202,9 +202,10 @@ def gradients(
         if wanted[0]:
             d_input = row.normalize(dy if weight is None else dy * row.along(layout.spread(raised(weight), ndim)))
             # This is the term r ds / N in the bracket of d_x. It stands apart because there is mostly no
-            # cotangent of rstd, and -r xh (r ds / N) is all that it adds.
+            # cotangent of rstd, and -r xh (r ds / N) is all that it adds. It is centred for its own derivatives: they
+            # are sums of directions times xh, whose rows sum to zero only nearly.
             if grad_rstd is not None:
-                d_input = d_input - row.xh * row.along(row.r * (row.r * grad_rstd / row.n))
+                d_input = d_input - row.centre(row.xh * row.along(row.r * (row.r * grad_rstd / row.n)))
             if grad_mean is not None:
                 d_input = d_input + row.along(grad_mean / row.n)
         if wanted[1]:

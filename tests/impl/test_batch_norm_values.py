@@ -193,3 +193,18 @@ def test_constant_statistics_take_no_gradient() -> None:
     x, weight, bias, mean, var, *_ = _args(_randn(4, 3, 5))
     out = impl.batch_norm(x.requires_grad_(), mean.requires_grad_(), var, weight, bias)
     assert torch.autograd.grad(out.sum(), (x, mean), allow_unused=True)[1] is None
+
+
+@pytest.mark.parametrize("norm", ["layer", "group", "batch"])
+def test_the_inverse_deviation_moves_with_no_shift_of_a_row_whose_mean_is_rounded(norm: str) -> None:
+    """d rstd along a shift is zero, also where it is a second derivative; the mean is off by a third of x - mean."""
+    x = torch.tensor([[[1000.0, 1000.0 + 3 * 2.0**-14]]], requires_grad=True)
+    rstd = {
+        "layer": lambda: impl.native_layer_norm(x, (2,), None, None, 1e-5)[2],
+        "group": lambda: impl.native_group_norm(x, None, None, 1, 1, 2, 1, 1e-5)[2],
+        "batch": lambda: impl.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[2],
+    }[norm]()
+    cotangent = torch.ones_like(rstd).requires_grad_()
+    (gradient,) = torch.autograd.grad(rstd, x, cotangent, create_graph=True)
+    (slope,) = torch.autograd.grad(gradient, cotangent, torch.ones_like(x))
+    assert slope.item() == 0.0
