@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import algorithm_of
+from .algorithms import Inapplicable, algorithm_of
 
 Array = Any
 
@@ -28,6 +28,9 @@ def cross_map_lrn2d(input: Array, size: int, alpha: float = 1e-4, beta: float = 
 
 @algorithm_of(cross_map_lrn2d)
 def _quotient(input: Array, size: int, alpha: float, beta: float, k: float) -> Array:
+    """The usual exponents divide; a negative one multiplies, and to divide by its reciprocal would round twice."""
+    if beta < 0:
+        raise Inapplicable
     return input / np.power(_base(input, size, alpha, k), beta)
 
 
@@ -35,7 +38,7 @@ def _quotient(input: Array, size: int, alpha: float, beta: float, k: float) -> A
 def _roots(input: Array, size: int, alpha: float, beta: float, k: float) -> Array:
     """The usual exponent without a power: s^(3/4) = √s √√s."""
     if beta != 0.75:
-        return cross_map_lrn2d(input, size, alpha, beta, k)
+        raise Inapplicable
     root = np.sqrt(_base(input, size, alpha, k))
     return input / (root * np.sqrt(root))
 

@@ -23,7 +23,7 @@ from ..judge import Judge, gradients
 from ..op import Sample, Stream, Tensor
 from ..paths import Path, Problem
 from ..verdict import Code
-from ..violation import Unsupported
+from ..violation import Unsupported, Violation
 
 #: Of so many inputs every set is asked for; of more, all, none, each alone, all but each, and some that are drawn.
 EVERY = 4
@@ -205,14 +205,30 @@ class _Asked:
             if got is None or must is None:
                 rest = must if got is None else got
                 if rest is not None and bool((rest != 0).any()):
-                    names = path.names()
-                    wrong = (
-                        f"{names[i]} is {'missing' if got is None else 'there'}, need {'it' if got is None else 'none'}"
-                    )
-                    raise self._broken(wanted, wrong, what)
+                    self._zero(path, i, None if got is None else got.detach(), rest, wanted, what)
             elif not same_bits(got.detach(), must.detach()):
-                expected = path.expected(f"{what} where {self._names(wanted)} need a gradient")
-                self.judge.output(expected, i, got.detach(), self._read(path)[i])
+                self._judged(path, i, got.detach(), wanted, what)
+
+    def _zero(
+        self, path: Path, i: int, got: Tensor | None, rest: Tensor, wanted: frozenset[int], what: str
+    ) -> None:  # fmt: skip
+        """Violation unless a derivative that is missing may be zero, and one that should be missing may be what it is.
+
+        The other one may be NaN, where a direction of zero met an overflow; so the formula decides.
+
+        Args:
+            path, wanted, what: as for `_same`. i: which of the outputs. got: what there is of it, None for nothing.
+            rest: what there was the other time.
+        """
+        try:
+            self._judged(path, i, torch.zeros_like(rest) if got is None else got, wanted, what)
+        except Violation as violation:
+            wrong = "missing, need it" if got is None else "there, need none"
+            raise self._broken(wanted, f"{path.names()[i]} is {wrong}", what) from violation
+
+    def _judged(self, path: Path, i: int, got: Tensor, wanted: frozenset[int], what: str) -> None:
+        expected = path.expected(f"{what} where {self._names(wanted)} need a gradient")
+        self.judge.output(expected, i, got, self._read(path)[i])
 
     def _read(self, path: Path) -> Any:
         return self.judge.read(path.expected())

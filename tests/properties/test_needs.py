@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from opassay import Cell, Outcome, Settings, Verdict, run_cell
+from opassay.oracles.op import Sample
+from opassay.properties.engine.cells import judge_sample
 from opassay.properties.engine.plan import load_op
 
 from .planted_state import needs
@@ -29,4 +32,14 @@ def test_gradients_that_depend_on_others_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", needs.RIGHT)
 def test_gradients_that_do_not_are_verified(name: str) -> None:
     verdict = _judged(needs.RIGHT[name])
+    assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+
+
+def test_a_tangent_that_is_missing_beside_one_that_overflows_is_verified() -> None:
+    """The weight's gradient does not depend on the weight; a tangent of zero of the input makes NaN of it here."""
+    mean, invstd = torch.tensor([-6.0438e19]), torch.tensor([1.5094e-20])
+    x = torch.tensor([[3.1653e19], [-1.2143e20], [-9.1534e19]])
+    grad_out = torch.tensor([[-0.1933], [0.7826], [-1.3553]])
+    args = (x, grad_out, torch.tensor([1.2151]), mean, torch.tensor([1e30]), mean, invstd, 1e-5, torch.empty(0).byte())
+    verdict = judge_sample(Cell("cudnn_batch_norm_backward", "NEEDS", "float32", "cpu", "opassay"), Sample(args))
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason

@@ -12,6 +12,7 @@ from torch import Tensor
 from opassay.oracles.checks.exact_data import ExactBall, exact_data, lowest_bit
 from opassay.oracles.contract import contract
 from opassay.oracles.op import Op, Sample
+from opassay.reference.algorithms import algorithm_of
 from opassay.reference.formats import FORMATS
 
 from ..planted_ops import Subject, declared, judged, violation
@@ -224,6 +225,27 @@ def test_the_order_of_a_sum_does_not_matter(order: str) -> None:
 
     for seed in range(4):
         assert judged(exact_data, _total(op), _integers(seed)).judged == 6 + 6 * 9 + 9
+
+
+def _scaled(x: Any, scale: Any) -> Any:
+    return (x - 12.0) * scale
+
+
+@algorithm_of(_scaled)
+def _folded(x: Any, scale: Any) -> Any:
+    return x * scale + -(12.0 * scale)
+
+
+def test_what_rounds_in_an_algorithm_that_counts_need_not_be_exact() -> None:
+    """12 a - 12 a is zero or not, by whether the product is rounded before it is subtracted."""
+    x, scale = torch.full((4,), 12.0), torch.tensor([0.0, 1.0, 3.0, 0.1])
+    fused = lambda x, scale: (x.double() * scale - (12.0 * scale)).float()  # noqa: E731
+    op = declared(fused, name="scaled", reference=_scaled)
+    assert violation(exact_data, op, Sample((x, scale))) is None
+    alone = declared(fused, name="scaled", reference=lambda x, scale: (x - 12.0) * scale)
+    found = violation(exact_data, alone, Sample((x, scale)))
+    assert found is not None
+    assert "out is not exact on exact data" in found.title
 
 
 def test_a_missing_output_is_a_finding() -> None:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from opassay.oracles.checks.layout import LAYOUTS, layouts, relaid
 
-from ..planted_ops import ALL, Subject, custom, declared, right_backward, sample, scaled, violations
+from ..planted_ops import (
+    ALL,
+    Subject,
+    accumulating,
+    accumulating_sample,
+    custom,
+    declared,
+    right_backward,
+    sample,
+    scaled,
+    violations,
+)
 
 SEEDS = range(12)
 
@@ -93,3 +107,18 @@ def test_the_layouts_are_what_their_names_say(layout: str) -> None:
     assert (view.stride(0) == 0) is (layout == "expanded")
     assert view.is_contiguous(memory_format=torch.channels_last) is (layout == "channels_last")
     assert (view.stride(-1) == 2) is (layout == "stepped")
+
+
+def test_a_nan_that_is_written_may_have_another_sign_in_a_view() -> None:
+    """IEEE 754 leaves the sign of a NaN to the instruction, and other strides may take another one."""
+    signs = set()
+
+    def writes(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+        whole = total.untyped_storage().nbytes() == total.element_size()
+        signs.add(whole)
+        total.detach().fill_(math.copysign(math.nan, 1.0 if whole else -1.0))
+        return x * w
+
+    op = replace(accumulating(writes), reference=lambda x, w, total: (x * w, total + np.nan))
+    assert violations(layouts, op, [accumulating_sample(seed) for seed in range(2)]) == ["-", "-"]
+    assert signs == {True, False}
