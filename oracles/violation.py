@@ -12,6 +12,9 @@ from .op import Sample
 from .transforms import Word
 from .verdict import Code, Worst
 
+#: The exceptions by which functions of torch and NumPy refuse arguments; NotImplementedError is a RuntimeError. Another
+#: one, of an assertion or of a missing attribute, is a fault of the function.
+REFUSALS = (TypeError, ValueError, IndexError, RuntimeError)
 #: Of an exception's text: characters that are looked at, lines that are kept, and characters of each.
 MAX_TEXT, MAX_LINES, MAX_LINE = 20_000, 6, 1_000
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 
-from .. import state
 from ..bits import same_bits
 from ..judge import Judge
 from ..op import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
 from ..paths import Path
 from ..verdict import Code
-from ..violation import Violation
+from ..violation import REFUSALS, Unsupported, Violation, error_name, said
 
 #: The arguments of one call.
 Args = tuple[Any, ...]
@@ -27,14 +26,30 @@ def outputs_of(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
     """The outputs of the production op, or of the subject where there is none; None where it refuses the arguments.
 
     The production op is asked because it checks its arguments, as others need not.
+
+    Raises:
+        Violation: it raises what is no refusal.
     """
     op = judge.op
-    function = op.subject(OWN) if OWN in op.subjects else judge.subject
+    return unless_refused(judge, op.subject(OWN) if OWN in op.subjects else judge.subject, args)
+
+
+def unless_refused(judge: Judge, function: Subject, args: Args) -> tuple[Tensor, ...] | None:
+    """The outputs of a function without derivatives, None where it raises one of `REFUSALS`; see `outputs_of`."""
     try:
         with torch.no_grad():
-            return flat_outputs(state.undisturbed(function, args))
-    except Exception:
+            return flat_outputs(judge.call(function, *args))
+    except Unsupported:  # A subject that is made for each call, a module say, may not exist for this one.
         return None
+    except Violation as violation:
+        err = violation.__cause__
+        if err is None:
+            raise
+        if isinstance(err, REFUSALS):
+            return None
+        need = ", ".join(kind.__name__ for kind in REFUSALS)
+        wrong = f"raised {error_name(err)}, need outputs or a refusal, which is one of {need}"
+        raise judge.broken(Code.RAISED, wrong, said(err), where="arguments that it may refuse") from err
 
 
 def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: str, *, backward: bool = True) -> None:

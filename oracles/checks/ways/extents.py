@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from ... import state
 from ...bits import same_bits
 from ...judge import Judge
 from ...op import Sample, Tensor
 from ...paths import in_arguments
 from ...verdict import Code
-from ..agreement import Args, outputs_of, require_equal
+from ..agreement import Args, outputs_of, require_equal, unless_refused
 
 #: So many slices: more than two vectors of any kernel, and odd; and how many are taken at once. Three are left over.
 SLICES, CHUNK = 33, 5
@@ -76,22 +75,13 @@ def more_dims(judge: Judge, sample: Sample) -> None:
     for dims in range(max(most + 1, MOST_DIMS - 1), MOST_DIMS + 1):
         for said, args in _with_dims(judge, sample.args, most, dims - most):
             # Torch's own ops take what they then read past the end of; the production op checks its arguments.
-            if outputs_of(judge, args) is None or not _takes(judge, args):
+            if outputs_of(judge, args) is None or unless_refused(judge, judge.subject, args) is None:
                 continue
             larger = sample.with_args(args)
             with torch.no_grad():
                 got = judge.primal(larger, what=said)
             judge.against(judge.path(larger, (), got, "eager").expected(said), got, exactly=False)
             break
-
-
-def _takes(judge: Judge, args: Args) -> bool:
-    try:
-        with torch.no_grad():
-            state.undisturbed(judge.subject, args)
-    except Exception:
-        return False
-    return True
 
 
 def _with_dims(judge: Judge, args: Args, most: int, more: int) -> Iterator[tuple[str, Args]]:

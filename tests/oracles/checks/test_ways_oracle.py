@@ -142,6 +142,13 @@ def _refuses_twice(x: Tensor, w: Tensor, shape: Any, shift: float = 0.5) -> Tens
     return found
 
 
+def _raising(error: type[BaseException]) -> Subject:
+    def op(*args: Any) -> Any:
+        raise error("of the op")
+
+    return op
+
+
 FAULTS: dict[str, tuple[Subject, str, str]] = {
     "another default": (_other_default, "VALUE", "shift left out"),
     "a list is another thing": (_tuples_alone, "VALUE", "a list for shape"),
@@ -168,6 +175,15 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
     "many slices": (_changed_if(_many), "VALUE", "vmap over 33 slices"),
     "five dims": (_changed_if(lambda x, w: x.ndim == 5), "VALUE", "5 dims"),
     "six dims": (_changed_if(lambda x, w: x.ndim == 6), "VALUE", "6 dims"),
+    "an assertion fails at six dims": (
+        _changed_if(lambda x, w: x.ndim == 6, _raising(AssertionError)), "RAISED", "raised AssertionError",
+    ),
+    "an attribute is missing at five dims": (
+        _changed_if(lambda x, w: x.ndim == 5, lambda x, *rest: x.of_four_dims), "RAISED", "raised AttributeError",
+    ),
+    "the process is to end at five dims": (
+        _changed_if(lambda x, w: x.ndim == 5, _raising(SystemExit)), "RAISED", "raised SystemExit",
+    ),
 }  # fmt: skip
 
 
@@ -190,6 +206,12 @@ def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("product", [custom(), functools.partial(scaled)])
 def test_the_right_op_as_a_function_of_its_own_passes(product: Subject) -> None:
     assert judged(called_in_other_ways, declared(product), sample(3, slices=3)).judged > 100
+
+
+@pytest.mark.parametrize("error", [TypeError, ValueError, IndexError, RuntimeError, NotImplementedError])
+def test_a_refusal_of_more_dims_passes(error: type[Exception]) -> None:
+    op = _op(_changed_if(lambda x, w: x.ndim > 4, _raising(error)))
+    assert violation(called_in_other_ways, op, _sample()) is None
 
 
 def test_an_op_that_writes_passes() -> None:
