@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -10,9 +12,11 @@ from ...reference.formats import FORMATS
 from ..judge import Judge
 from ..op import Sample, Stream, Tensor, dtype_name
 from ..paths import Problem
+from ..transforms import Word
 from ..verdict import Code
 from ..violation import Unsupported
 
+_MODES: tuple[Word, ...] = (("vjp",), ("jvp",))
 #: So many of the special values are planted in each operand of a sample, and in each argument that the op writes.
 VALUES = 3
 
@@ -28,20 +32,54 @@ def special_values(tensor: Tensor) -> tuple[float, ...]:
 
 
 def specials(judge: Judge, sample: Sample) -> None:
-    """SPECIAL: forward, and reverse mode, with special values planted in each operand."""
+    """SPECIAL: forward and reverse mode with special values planted in each operand, and both modes with directions."""
     if not judge.op.promises.specials:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} does not promise special values to be in its domain")
     rng = sample.seeded(Stream.SPECIAL)
     for i in (*Problem(judge.op, sample.args).wrt, *judge.op.written(sample.args)):
-        tensor = sample.args[i]
-        if not tensor.numel():
-            continue
         # Three samples one after the other have all values in each of their arguments. Other arguments begin with
         # others, so that a sample has more than three of them.
-        every = special_values(tensor)
-        for value in (every[(VALUES * (sample.turn + i) + j) % len(every)] for j in range(VALUES)):
-            planted = tensor.clone()
-            planted.view(-1)[int(rng.integers(planted.numel()))] = torch.tensor(value, dtype=tensor.dtype)
+        for planted in _planted(sample.args[i], VALUES * (sample.turn + i), VALUES, rng):
             laced = sample.with_args([*sample.args[:i], planted, *sample.args[i + 1 :]])
             judge.hold(laced, ())
             judge.hold(laced, ("vjp",), "eager")
+    _in_directions(judge, sample, rng)
+
+
+def _in_directions(judge: Judge, sample: Sample, rng: Any) -> None:
+    """Special values in every cotangent of reverse mode, and in every tangent of forward mode.
+
+    A derivative is linear in its direction. So an infinity or a NaN in it must not be lost, nor reach a result that
+    does not depend on it.
+    """
+    with torch.no_grad():
+        primal = judge.primal(sample)
+    count = 1 if judge.light else VALUES
+    for word in _MODES if "jvp" not in judge.op.promises.without else _MODES[:1]:
+        path = judge.path(sample, word, primal, "eager")
+        # The first directions are those of the word; each has another value than its neighbour, and over nine samples
+        # one after the other every value.
+        for i, direction in enumerate(path.directions):
+            for planted in _planted(direction, 4 * sample.turn + 2 * i, count, rng):
+                laced = path.along(word, [*path.directions[:i], planted, *path.directions[i + 1 :]])
+                computed = judge.run(laced)
+                expected = laced.expected(f"{path.name} with a special value in direction {i}")
+                # The ball knows what a finite direction gives; the exact reading alone, what NaN and infinities do.
+                judge.against(expected, computed, exactly=not (judge.light and expected.finite))
+
+
+def _planted(tensor: Tensor, first: int, count: int, rng: Any) -> Iterator[Tensor]:
+    """Copies of a tensor with one special value each, at one site each; none of a tensor without elements.
+
+    Args:
+        tensor: what is copied. first, count: which of the special values are planted. rng: draws the sites.
+    """
+    if not tensor.numel():
+        return
+    every = special_values(tensor)
+    for number in range(first, first + count):
+        planted = tensor.clone()
+        planted.view(-1)[int(rng.integers(planted.numel()))] = torch.tensor(
+            every[number % len(every)], dtype=tensor.dtype
+        )
+        yield planted

@@ -55,8 +55,10 @@ def _log(x: Raw, bits: int) -> Raw:
 def _log1p(x: Raw, bits: int) -> Raw:
     if x[1] and x[2] + x[3] < -3 * bits:  # x - x²/2, where 1 + x would have as many bits as x's exponent says
         return libmp.mpf_sub(x, libmp.mpf_shift(libmp.mpf_mul(x, x), -1), bits, "n")
-    # 1 + x is exact here, so nothing cancels.
-    return _log(libmp.mpf_add(libmp.fone, x), bits)
+    # 1 + x is exact here, so nothing cancels. Where x is large it need not be, and would have as many bits as its
+    # exponent says.
+    large = x[1] and x[2] + x[3] > bits
+    return _log(libmp.mpf_add(libmp.fone, x, bits + 4, "n") if large else libmp.mpf_add(libmp.fone, x), bits)
 
 
 def _expm1(x: Raw, bits: int) -> Raw:
@@ -65,7 +67,9 @@ def _expm1(x: Raw, bits: int) -> Raw:
 
 
 def _sigmoid(x: Raw, bits: int) -> Raw:
-    return _quotient(libmp.fone, libmp.mpf_add(libmp.fone, libmp.mpf_exp(libmp.mpf_neg(x), bits + 4, "n")), bits)
+    # The sum is rounded, because an exact one would have as many bits as the exponent of e^-x says.
+    power = libmp.mpf_exp(libmp.mpf_neg(x), bits + 4, "n")
+    return _quotient(libmp.fone, libmp.mpf_add(libmp.fone, power, bits + 4, "n"), bits)
 
 
 def _raised(x: Raw, exponent: Raw, bits: int) -> Raw:

@@ -80,6 +80,16 @@ def test_log1p_of_the_tiny(x: float) -> None:
     assert not difference[1] or difference[2] + difference[3] <= computed.values[0][2] + computed.values[0][3] - 199
 
 
+@pytest.mark.parametrize("x", [1e300, 3e38, 1e5, 300.0])
+def test_log1p_and_sigmoid_of_powers_that_are_huge(x: float) -> None:
+    """1 + e^x has as many bits as its exponent says, more than memory holds; log1p and sigmoid round it."""
+    with precision(200):
+        given = exact(np.array([x]))
+        (whole, small), needs = (np.log1p(np.exp(given)), array.sigmoid(-given)), (given, np.exp(-given))
+    for got, need in ((whole, needs[0]), (small, needs[1])):
+        assert agree(got.values[0], need.values[0], 200, 1)
+
+
 SPECIAL = [
     (lambda x: 1.0 / x, 0.0, math.inf),
     (lambda x: -1.0 / x, 0.0, -math.inf),
