@@ -55,6 +55,10 @@ class Elements:
     bound: Any
     value: Any
 
+    def worst(self) -> tuple[Any, ...]:
+        """The index of the worst of the elements that are not accepted."""
+        return np.unravel_index(int(np.argmax(np.where(self.accepted, -1.0, self.ratio))), self.ratio.shape)
+
 
 def judge(
     computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool = True, order: int = 0

@@ -6,7 +6,8 @@ what stays the same for a whole cell (op, subject, contract, device), and one `T
 What is hard here: which reading decides. The ball of the rounding reading is rigorous and cheap, so it judges every
 output. The exact reading is slow, but it alone knows what NaN and infinities must give, and it checks the balls
 themselves; so it is made where an operand is not finite, for one sample in a few otherwise, and for a failure, so
-that the report can tell the exact value. Large samples are never read exactly.
+that the report can tell the exact value. Large samples are never read exactly as a whole: of a failure, the worst
+elements are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from .contract import EXP2, Contract, contract
 from .op import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from .paths import Expected, Path, Problem
 from .rounding import Ball, balls, balls_with_systematic
+from .rounding.one_element import exact_element
 from .state import interrupt
 from .tally import LARGE, Tally
 from .transforms import Word, derivative_order, path_name
@@ -41,6 +43,8 @@ EXACT_BUDGET = 3000
 #: so what the exact reading adds there is a check of the balls. Samples with a NaN or an infinity are all read exactly,
 #: because the exact reading alone knows everywhere what those must give.
 EXACT_SHARE = 5
+#: So many elements that are outside by a ball are read exactly one by one, where a whole output is too large for that.
+ALONE = 4
 #: The same as EXACT_BUDGET for a failure, which is told in exact values where that takes seconds at most.
 FAILURE_BUDGET = 14_000
 
@@ -298,10 +302,39 @@ class Judge:
             if exact is None and self._tells(expected, tensor):
                 exact = evaluate(expected.formula, *expected.operands)[0][index]
                 found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
+            one = None if exact is not None else self._worst_alone(expected, index, tensor, ball, found)
             if not np.all(found.accepted):
-                raise self._violation(expected, index, tensor, found, exact)
+                raise self._violation(expected, index, tensor, found, exact, one)
         worst = functools.partial(_worst, tensor, found, exact, name, expected.path)
         self.tally.output(found, name, expected.path, worst, ball.systematic)
+
+    def _worst_alone(
+        self, expected: Expected, index: int, tensor: Tensor, ball: Ball, found: accept.Elements
+    ) -> _Alone | None:
+        """The worst of the elements that are outside, by its exact value; None where there is no such value in seconds.
+
+        Elements that are inside by their exact values are entered in `found`, up to `ALONE` of them.
+
+        Args:
+            expected, index: what the outputs are judged against, and which of them this one is.
+            tensor, ball, found: the output, its reading, and where its elements stand.
+        """
+        fmt, order = FORMATS[dtype_name(tensor.dtype)], expected.order + self.op.promises.order
+        for _ in range(ALONE):
+            if np.all(found.accepted):
+                break
+            at = found.worst()
+            with self.tally.clock("reference"):
+                contract_ = self.contract_of(expected.order)
+                exact = exact_element(expected.formula, expected.operands, contract_, index, at)
+            if exact is None:
+                break
+            here = Ball(np.asarray(ball.centre[at]), np.asarray(ball.radii()[at]), ball.contract)
+            alone = accept.judge(np.asarray(to_array(tensor)[at]), fmt, here, exact, expected.finite, order)
+            if not np.all(alone.accepted):
+                return _Alone(at, exact, alone)
+            found.accepted[at] = True
+        return None
 
     def require_outputs(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
         """Violation unless the outputs of a path are as many, and shaped, as the formula's."""
@@ -319,21 +352,26 @@ class Judge:
         return Violation(Code.ATTRIBUTE, f"{self.op.name} {path}: shape of {name}", lines, path)
 
     def _tells(self, expected: Expected, tensor: Tensor) -> bool:
-        """Whether a failure of an output is told in exact values; the ball proves it without them."""
+        """Whether all of a failing output is told in exact values; the ball proves a failure without them."""
         return self.tally.part != LARGE and expected.cost(tensor.numel()) <= FAILURE_BUDGET
 
     def _violation(
-        self, expected: Expected, index: int, tensor: Tensor, found: accept.Elements, exact: Exact | None
-    ) -> Violation:
+        self, expected: Expected, index: int, tensor: Tensor, found: accept.Elements, exact: Exact | None,
+        alone: _Alone | None = None,
+    ) -> Violation:  # fmt: skip
         """What is wrong with the worst of the elements that are outside their accept sets.
 
         Args:
             expected, index: what the outputs are judged against, and which of them this one is.
             tensor, found: the output, and where its elements stand. exact: its exact reading, if one was made.
+            alone: the worst element by itself, if that alone was read exactly.
         """
         outside, name = ~found.accepted, expected.names[index]
-        at = np.unravel_index(int(np.argmax(np.where(outside, found.ratio, -1.0))), outside.shape)
+        at = found.worst() if alone is None else alone.at
         worst = _worst(tensor, found, exact, name, expected.path, at)
+        if alone is not None:
+            value = libmp.to_str(alone.exact.values[()], 25)
+            worst = replace(worst, exact=value, ulp=float(alone.found.ulp), ratio=float(alone.found.ratio))
         code = Code.SPECIAL if found.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
         lines = [
             f"worst     {worst.where} = {worst.computed}, exact {worst.exact}",
@@ -349,6 +387,15 @@ class Judge:
         element = tuple(int(i) for i in at)
         fault = Fault(expected.word, index, element, worst.exact, float(found.bound[at]))
         return Violation(code, title, lines, expected.path, fault=fault, worst=worst)
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """One element that was read exactly by itself: where it is in its output, its exact value, and where it stands."""
+
+    at: tuple[Any, ...]
+    exact: Exact
+    found: accept.Elements
 
 
 def _elements(tensors: Sequence[Tensor]) -> int:
