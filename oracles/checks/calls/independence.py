@@ -28,8 +28,9 @@ from .memory import require_no_growth, require_nothing_kept, set_aside
 from .threads import in_other_threads
 from .truth import Truth, held, observed
 
-#: Calls without gradients in a row, whose every result is compared.
-MANY = 200
+#: Calls without gradients in a row, whose every result is compared: of most samples; of the first of a cell, whose
+#: calls are the cheapest; and of that one in long profiles.
+MANY, THOUSAND, THOUSANDS = 200, 1000, 5000
 #: Of the samples of a cell, one in so many is asked for many calls, the first among them: so a failure is repeated.
 MANY_SHARE = 2
 #: At most so many functions of torch are made to fail, one in a call.
@@ -212,17 +213,18 @@ def _after_errors(judge: Judge, truth: Truth) -> None:
 def _many(judge: Judge, truth: Truth) -> None:
     """Many calls: every result is the first one, and memory does not grow with their number."""
     given, leaves = truth.copies(grad=False), truth.copies()
+    count = MANY if judge.tally.samples else THOUSAND if judge.light else THOUSANDS
 
     def in_a_row() -> None:
         with torch.no_grad():
-            for number in range(MANY):
+            for number in range(count):
                 outputs = flat_outputs(judge.subject(*given))
                 if not all(map(same_bits, outputs, truth.outputs)):
                     truth.forward(judge, given, f"at call {number + 1} in a row")
                     raise judge.broken(Code.BITS, "differs at one call and not at the next", where=f"call {number + 1}")
 
     judge.call(in_a_row, what="many calls in a row")
-    judge.tally.count(MANY)
+    judge.tally.count(count)
     call = functools.partial(_forward_and_backward, judge, truth, leaves)
     judge.call(lambda: require_no_growth(judge, call, "calls in a row"), what="many calls in a row")
     truth.asked(judge, truth.copies(), "after many calls")

@@ -306,6 +306,7 @@ FAULTS: dict[str, Callable[[], Subject]] = {
     "one buffer for all results": one_buffer_for_all_results,
     "twice from call 200 on": later_by(200, lambda y: y * 2),
     "raises from call 300 on": later_by(300, lambda y: y.reshape(-1, 7, 11, 13)),
+    "twice from call 1100 on": later_by(1100, lambda y: y * 2),
     "a tensor kept of every call": leaking(lambda kept, y: kept.append(torch.ones(3))),
     "a pointer kept of every call": leaking(lambda kept, y: kept.append(None)),
     "a graph that grows": a_growing_graph,
