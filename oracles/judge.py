@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,14 +26,14 @@ from ..reference.algorithms import names_of
 from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
 from . import accept, state
+from .alone import Alone, worst_alone
 from .contract import EXP2, Contract, contract
 from .op import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from .paths import Expected, Path, Problem
 from .rounding import Ball, balls, balls_with_systematic
-from .rounding.one_element import exact_element
 from .state import interrupt
 from .tally import LARGE, Tally
-from .transforms import Word, derivative_order, path_name
+from .transforms import Word, compiled, derivative_order, path_name
 from .verdict import Code, Worst
 from .violation import Fault, Unsupported, Violation, raised
 
@@ -43,8 +43,6 @@ EXACT_BUDGET = 3000
 #: so what the exact reading adds there is a check of the balls. Samples with a NaN or an infinity are all read exactly,
 #: because the exact reading alone knows everywhere what those must give.
 EXACT_SHARE = 5
-#: So many elements that are outside by a ball are read exactly one by one, where a whole output is too large for that.
-ALONE = 4
 #: The same as EXACT_BUDGET for a failure, which is told in exact values where that takes seconds at most.
 FAILURE_BUDGET = 14_000
 
@@ -302,39 +300,14 @@ class Judge:
             if exact is None and self._tells(expected, tensor):
                 exact = evaluate(expected.formula, *expected.operands)[0][index]
                 found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
-            one = None if exact is not None else self._worst_alone(expected, index, tensor, ball, found)
+            one = None
+            if exact is None:
+                with self.tally.clock("reference"):
+                    one = worst_alone(expected, index, computed, fmt, ball, found, order)
             if not np.all(found.accepted):
                 raise self._violation(expected, index, tensor, found, exact, one)
         worst = functools.partial(_worst, tensor, found, exact, name, expected.path)
         self.tally.output(found, name, expected.path, worst, ball.systematic)
-
-    def _worst_alone(
-        self, expected: Expected, index: int, tensor: Tensor, ball: Ball, found: accept.Elements
-    ) -> _Alone | None:
-        """The worst of the elements that are outside, by its exact value; None where there is no such value in seconds.
-
-        Elements that are inside by their exact values are entered in `found`, up to `ALONE` of them.
-
-        Args:
-            expected, index: what the outputs are judged against, and which of them this one is.
-            tensor, ball, found: the output, its reading, and where its elements stand.
-        """
-        fmt, order = FORMATS[dtype_name(tensor.dtype)], expected.order + self.op.promises.order
-        for _ in range(ALONE):
-            if np.all(found.accepted):
-                break
-            at = found.worst()
-            with self.tally.clock("reference"):
-                contract_ = self.contract_of(expected.order)
-                exact = exact_element(expected.formula, expected.operands, contract_, index, at)
-            if exact is None:
-                break
-            here = Ball(np.asarray(ball.centre[at]), np.asarray(ball.radii()[at]), ball.contract)
-            alone = accept.judge(np.asarray(to_array(tensor)[at]), fmt, here, exact, expected.finite, order)
-            if not np.all(alone.accepted):
-                return _Alone(at, exact, alone)
-            found.accepted[at] = True
-        return None
 
     def require_outputs(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
         """Violation unless the outputs of a path are as many, and shaped, as the formula's."""
@@ -357,7 +330,7 @@ class Judge:
 
     def _violation(
         self, expected: Expected, index: int, tensor: Tensor, found: accept.Elements, exact: Exact | None,
-        alone: _Alone | None = None,
+        alone: Alone | None = None,
     ) -> Violation:  # fmt: skip
         """What is wrong with the worst of the elements that are outside their accept sets.
 
@@ -389,15 +362,6 @@ class Judge:
         return Violation(code, title, lines, expected.path, fault=fault, worst=worst)
 
 
-@dataclass(frozen=True)
-class _Alone:
-    """One element that was read exactly by itself: where it is in its output, its exact value, and where it stands."""
-
-    at: tuple[Any, ...]
-    exact: Exact
-    found: accept.Elements
-
-
 def _elements(tensors: Sequence[Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors)
 
@@ -421,15 +385,6 @@ def gradients(
     targets, given = [y for y, _ in pairs], [g for _, g in pairs]
     options = {"allow_unused": True, "retain_graph": retained}
     return list(judge.call(lambda: torch.autograd.grad(targets, leaves, given, **options), what=what))
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as inductor compiles it, for the shapes of its next call; a graph break is an error."""
-    # Dynamo stores what it compiles with the code of a function, and all paths are closures of the same code. So what
-    # was compiled for an earlier path is dropped, lest it answers for this one.
-    torch._dynamo.reset()
-    compile_: Callable[..., Callable[..., Any]] = torch.compile
-    return compile_(function, fullgraph=True, dynamic=False)
 
 
 def _worst(tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str, at: Any) -> Worst:

@@ -154,3 +154,12 @@ def _split(take: Step, f: Callable[..., Any], inputs: int, passive: int, *args: 
     # Passive operands are bound here, so that no derivative is taken in them. They remain operands of the result, so
     # that a vmap step further out can still batch them.
     return take(functools.partial(f, *args[:passive]), args[passive:end], args[end:])
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as inductor compiles it, for the shapes of its next call; a graph break is an error."""
+    # Dynamo stores what it compiles with the code of a function, and all paths are closures of the same code. So what
+    # was compiled for an earlier path is dropped, lest it answers for this one.
+    torch._dynamo.reset()
+    compile_: Callable[..., Callable[..., Any]] = torch.compile
+    return compile_(function, fullgraph=True, dynamic=False)
