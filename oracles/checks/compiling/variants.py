@@ -19,6 +19,7 @@ import torch
 from ...bits import same_bits
 from ...judge import Judge
 from ...op import Sample, Tensor
+from ...violation import Violation
 from ..agreement import Args, outputs_of
 
 #: How many times as long an axis is in the other sizes.
@@ -164,11 +165,22 @@ def _changed(args: Args, changes: Sequence[Change]) -> Args:
 def _visible(judge: Judge, args: Args, position: int, before: Sequence[Tensor]) -> Any:
     """Another value of an argument that the op takes and that changes its outputs; None where there is none."""
     for value in _candidates(args[position]):
-        after = outputs_of(judge, _changed(args, [Change(position, value)]))
+        after = _guessed(judge, _changed(args, [Change(position, value)]))
         # Without outputs there would be nothing to compare.
         if after and not _same(before, after):
             return value
     return None
+
+
+def _guessed(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
+    """The outputs at arguments that are a guess: another type than an argument had may be none that the op knows of.
+
+    So an error of any kind says that the guess was wrong, and nothing about the op.
+    """
+    try:
+        return outputs_of(judge, args)
+    except Violation:
+        return None
 
 
 def _all_seen(judge: Judge, args: Args, changes: Sequence[Change]) -> bool:
