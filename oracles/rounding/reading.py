@@ -41,5 +41,10 @@ def balls_with_systematic(function: Callable[..., Any], values: Any, contract: C
 
 def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     with np.errstate(all="ignore"):
-        outputs = function(*(ball(v, contract) for v in values))
+        outputs = function(*(_held(v, contract) for v in values))
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+
+
+def _held(values: Any, contract: Contract) -> Any:
+    """Balls of floating values; integers and truth values are what they are."""
+    return values if isinstance(values, np.ndarray) and values.dtype.kind in "iub" else ball(values, contract)

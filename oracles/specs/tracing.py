@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.fx.traceback
-from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._decomp import core_aten_decompositions
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -35,9 +35,7 @@ from .reader import Reader, UntraceableError
 from .rules import DECOMPOSED, RULES
 
 #: torch's decompositions of operations that have no rule of their own.
-_DECOMPOSITIONS = {
-    op: rule for op, rule in {**core_aten_decompositions(), **get_decompositions(DECOMPOSED)}.items() if op not in RULES
-}
+_DECOMPOSITIONS = {op: rule for op, rule in {**core_aten_decompositions(), **DECOMPOSED}.items() if op not in RULES}
 
 
 @dataclass(frozen=True)
@@ -90,39 +88,68 @@ def traced(spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
     return trace(Call.of(spec, *args, **kwargs))
 
 
-def trace(call: Call) -> Traced:
-    """The spec of a call, for tensors like those of the call. Raises as `traced` does."""
+def trace(call: Call, of_values: bool = False) -> Traced:
+    """The spec of a call, for tensors like those of the call.
+
+    Args:
+        call: the spec and its arguments.
+        of_values: whether a spec may be traced that reads numbers, branches or shapes off the values of tensors. It
+            then holds for those very values.
+
+    Raises:
+        UntraceableError: as `traced` does.
+    """
     places: list[str] = []
     lines = Lines()
 
     def flat(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        # A copy that nobody writes stays a copy in the graph; so what the spec wrote is known.
+        copies = [t.clone() for t in tensors]
         with lines:
-            # A copy that nobody writes stays a copy in the graph; so what the spec wrote is known.
-            copies = [t.clone() for t in tensors]
             found = call.results(copies)
-            places[:] = [place for place, _ in found]
-            return [leaf for _, leaf in found], copies
+        places[:] = [place for place, _ in found]
+        return [leaf for _, leaf in found], copies
 
     try:
         with _tracing():
-            # A function may write into tensors; that is traced as operations with results of their own, because arrays
-            # are never written here.
-            function = make_fx(
-                torch.func.functionalize(flat), decomposition_table=_DECOMPOSITIONS, _allow_non_fake_inputs=True
-            )
-            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-                graph = function(*(mode.from_tensor(t, static_shapes=True) for t in call.tensors))
+            graph = _functional(flat, call.tensors, _DECOMPOSITIONS, of_values)
+            if any(_writes(node) for node in graph.graph.nodes):
+                graph = _functional(torch.fx.Interpreter(graph).run, call.tensors, {}, of_values)
     except Exception as err:
         raise UntraceableError(f"cannot be traced{_at(lines)}: {_why(err)}") from err
     return _of_graph(graph, call, places)
+
+
+def _functional(
+    function: Callable[..., Any], tensors: Sequence[torch.Tensor], decompositions: Any, of_values: bool
+) -> torch.fx.GraphModule:
+    """The graph of a function. What it writes is traced as operations with results of their own: arrays are never
+    written here. Decompositions come after that, and may write again.
+    """
+    tracer = make_fx(torch.func.functionalize(function), decompositions, _allow_non_fake_inputs=True)
+    if of_values:
+        return tracer(*(t.detach() for t in tensors))
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        return tracer(*(mode.from_tensor(t, static_shapes=True) for t in tensors))
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
 
 
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
     """The state of torch in which a spec is traced."""
     # Attention is an operation of its own only for the sake of speed; as products and a softmax it has rules.
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), torch.fx.traceback.preserve_node_meta():
-        yield
+    enabled = torch._C._get_mkldnn_enabled()
+    # oneDNN has whole recurrent layers as one operation, of which nothing would be known.
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), torch.fx.traceback.preserve_node_meta():
+            yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 def _at(lines: Lines) -> str:

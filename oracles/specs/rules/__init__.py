@@ -2,6 +2,10 @@
 
 from . import convolution as convolution  # The modules enter their rules into the table.
 from . import elementwise as elementwise
+from . import indexing as indexing
+from . import interpolation as interpolation
+from . import losses as losses
+from . import norms as norms
 from . import products as products
 from . import reductions as reductions
 from . import structure as structure

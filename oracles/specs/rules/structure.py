@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .table import RULES, Rule, enter
+from .table import RULES, Rule, enter_move, overloads
 
 aten = torch.ops.aten
 
@@ -37,11 +37,75 @@ def _filled_with(value: float) -> Rule:
     return lambda shape, **kwargs: np.full(tuple(shape), value)
 
 
-enter(lambda x, shape: np.reshape(x, tuple(shape)), aten.view.default, aten.reshape.default, aten._unsafe_view.default)
-enter(_expand, aten.expand.default, aten.expand_copy.default)
-enter(_squeeze, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+def _split(x: Any, size: Any, dim: int = 0) -> list[Any]:
+    length = np.shape(x)[dim]
+    sizes = [min(size, length - i) for i in range(0, length, size)] if isinstance(size, int) else size
+    ends = np.cumsum(sizes)
+    return [_slice(x, dim, int(end) - n, int(end)) for end, n in zip(ends, sizes, strict=True)]
+
+
+def _unbind(x: Any, dim: int = 0) -> list[Any]:
+    return [_select(x, dim, i) for i in range(np.shape(x)[dim])]
+
+
+def _by_places(operation: Any) -> Rule:
+    """An operation that moves elements, done by torch on the places of the elements."""
+
+    def rule(x: Any, *args: Any, **kwargs: Any) -> Any:
+        places = operation(torch.arange(np.size(x)).reshape(np.shape(x)), *args, **kwargs).numpy()
+        return np.reshape(x, (-1 if np.size(x) else 0,))[places]
+
+    return rule
+
+
+def _padded(x: Any, pads: Sequence[int], value: float = 0.0) -> Any:
+    places = aten.constant_pad_nd(torch.arange(np.size(x)).reshape(np.shape(x)), list(pads), -1).numpy()
+    if not np.size(x):
+        return np.full(places.shape, float(value))
+    inside = np.reshape(x, (-1,))[np.maximum(places, 0)]
+    return np.where(places >= 0, inside, value) if (places < 0).any() else inside
+
+
+def _copied(to: Any, x: Any, *args: Any) -> Any:
+    return np.broadcast_to(x, np.shape(to))
+
+
+def _triangle(keep: Any) -> Rule:
+    def rule(x: Any, diagonal: int = 0) -> Any:
+        return np.where(keep(np.ones(np.shape(x), dtype=bool), diagonal), x, 0.0)
+
+    return rule
+
+
+#: Moves of which NumPy knows nothing.
+for _operation in (
+    aten.flip.default, aten.roll.default, aten.repeat.default, aten.unfold.default, aten.as_strided.default,
+    aten.diagonal.default, aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.channel_shuffle.default,
+    aten.movedim.int, aten.rot90.default, aten.repeat_interleave.self_int,
+):  # fmt: skip
+    enter_move(_by_places(_operation), _operation)
+
+for _names, _rule in (
+    ("view reshape _unsafe_view view_copy _reshape_copy", lambda x, shape: np.reshape(x, tuple(shape))),
+    ("expand expand_copy", _expand),
+    ("squeeze squeeze.dim squeeze.dims squeeze_copy", _squeeze),
+    ("permute permute_copy", lambda x, dims: np.transpose(x, tuple(dims))),
+    ("transpose.int", np.swapaxes),
+    ("t", np.transpose),
+    ("unsqueeze", lambda x, dim: np.expand_dims(x, dim)),
+    ("slice.Tensor", _slice),
+    ("select.int", _select),
+    ("split.Tensor split_with_sizes", _split),
+    ("unbind.int", _unbind),
+    ("tril", _triangle(np.tril)),
+    ("triu", _triangle(np.triu)),
+):
+    enter_move(_rule, *overloads(_names))
 RULES.update(
     {
+        aten.constant_pad_nd.default: _padded,
+        aten.copy.default: _copied,
+        aten.copy_.default: _copied,
         aten.ones_like.default: lambda x, **kwargs: np.ones(np.shape(x)),
         aten.zeros_like.default: lambda x, **kwargs: np.zeros(np.shape(x)),
         aten.full_like.default: lambda x, value, **kwargs: np.full(np.shape(x), float(value)),
@@ -49,12 +113,6 @@ RULES.update(
         aten.ones.default: _filled_with(1.0),
         aten.zeros.default: _filled_with(0.0),
         aten.scalar_tensor.default: lambda value, **kwargs: np.float64(value),
-        aten.permute.default: lambda x, dims: np.transpose(x, tuple(dims)),
-        aten.transpose.int: np.swapaxes,
-        aten.t.default: np.transpose,
-        aten.unsqueeze.default: lambda x, dim: np.expand_dims(x, dim),
-        aten.slice.Tensor: _slice,
-        aten.select.int: _select,
         aten.cat.default: lambda tensors, dim=0: np.concatenate(tensors, axis=dim),
         aten.stack.default: lambda tensors, dim=0: np.stack(tensors, axis=dim),
     }

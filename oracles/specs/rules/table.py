@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 Rule = Callable[..., Any]
 
 #: The modules beside this one enter their rules here.
@@ -14,13 +16,22 @@ RULES: dict[Any, Rule] = {}
 #: Operations that only move elements: what they return is stored already as it is.
 MOVES: set[Any] = set()
 
-#: Operations without a rule that torch decomposes, beyond those that it always does.
-DECOMPOSED: list[Any] = []
+#: Operations that are traced as others, in place of torch's decomposition or where it has none.
+DECOMPOSED: dict[Any, Rule] = {}
 
 
 def enter(rule: Rule, *operations: Any) -> None:
     """One rule for several operations."""
     RULES.update(dict.fromkeys(operations, rule))
+
+
+def overloads(names: str) -> list[Any]:
+    """The aten operations of these names; a name without an overload means the one that is called "default"."""
+    found = []
+    for name in names.split():
+        packet, _, overload = name.partition(".")
+        found.append(getattr(getattr(torch.ops.aten, packet), overload or "default"))
+    return found
 
 
 def enter_move(rule: Rule, *operations: Any) -> None:

@@ -1,0 +1,13 @@
+"""Specs in plain PyTorch of the kinds that kernel authors have: single operations, fused chains, small networks.
+
+Sizes are small: a spec is here for what it says, and its shapes are odd where kernels have tails.
+"""
+
+from .fused import FUSED as FUSED
+from .making import Example as Example
+from .making import made as made
+from .networks import NETWORKS as NETWORKS
+from .single import SINGLE as SINGLE
+
+#: Every spec by its name: a function that makes the spec and the arguments of one call.
+SPECS = {**SINGLE, **FUSED, **NETWORKS}

@@ -1,0 +1,151 @@
+"""Aten operations that interpolate images: nearest, linear and cubic, along one dim after another.
+
+What is hard here is where an output element stands among the inputs: at (i + 1/2) n/m − 1/2, say, which an evaluation
+computes in floating point. Where that is next to a whole number, one evaluation finds the element before it and another
+the one after it. So the coordinates are arrays of the reading, with their rounding errors, and a comparison that these
+leave open takes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ....reference.array import Array, constant
+from ....reference.condition import Condition
+from .table import RULES, Rule, overloads
+
+aten = torch.ops.aten
+
+#: The parameter of cubic convolution that torch has; R. Keys, Cubic convolution interpolation for digital image
+#: processing, IEEE Trans. ASSP 29, 1981, has −1/2.
+_CUBIC = -0.75
+
+
+def _lifted(x: Any, value: Any) -> Any:
+    """A constant in the reading of x."""
+    return constant(x).lift(value) if isinstance(x, Array) else np.asarray(value, dtype=np.float64)
+
+
+def _coordinates(x: Any, places: Any, ratio: tuple[float, float], shift: float) -> tuple[Any, Any]:
+    """places · ratio − shift, in the reading of x and as plain numbers.
+
+    Args:
+        places: of the outputs. ratio: a quotient of two numbers. shift: 1/2 where pixels have a width, else 0.
+    """
+    quotient = ratio[0] / ratio[1]
+    plain = places * quotient - shift
+    if (
+        float(np.float32(quotient)) == quotient
+    ):  # Every format that evaluates this has the quotient, so nothing is rounded.
+        return _lifted(x, plain), plain
+    coordinate = _lifted(x, places) * (_lifted(x, ratio[0]) / ratio[1])
+    return coordinate - shift if shift else coordinate, plain
+
+
+def _picked(x: Any, dim: int, index: Any) -> Any:
+    length = np.shape(x)[dim]
+    return x[(slice(None),) * dim + (np.clip(index, 0, length - 1),)]
+
+
+def _nearest(x: Any, dim: int, base: Any, part: Any) -> Any:
+    return _picked(x, dim, base)
+
+
+def _linear(x: Any, dim: int, base: Any, part: Any) -> Any:
+    return _picked(x, dim, base) * (1.0 - part) + _picked(x, dim, base + 1) * part
+
+
+def _cubic(x: Any, dim: int, base: Any, part: Any) -> Any:
+    def near(t: Any) -> Any:
+        return ((_CUBIC + 2.0) * t - (_CUBIC + 3.0)) * t * t + 1.0
+
+    def far(t: Any) -> Any:
+        return ((_CUBIC * t - 5.0 * _CUBIC) * t + 8.0 * _CUBIC) * t - 4.0 * _CUBIC
+
+    weights = (far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part))
+    terms = [_picked(x, dim, base + i - 1) * weight for i, weight in enumerate(weights)]
+    return (terms[0] + terms[1]) + (terms[2] + terms[3])
+
+
+def _along(x: Any, dim: int, between: Callable[..., Any], coordinate: Any, plain: Any) -> Any:
+    """x interpolated along a dim at coordinates, which are given as `_coordinates` gives them."""
+    shape = (-1,) + (1,) * (np.ndim(x) - 1 - dim)
+    nearest = np.round(plain)
+
+    def value(base: Any) -> Any:
+        return between(x, dim, base.astype(np.int64), np.reshape(coordinate - base, shape))
+
+    before = coordinate < nearest
+    if isinstance(before, Condition):
+        return np.where(np.reshape(before, shape), value(nearest - 1.0), value(nearest))
+    return value(np.where(before, nearest - 1.0, nearest))
+
+
+def _not_negative(coordinate: Any, plain: Any) -> tuple[Any, Any]:
+    return np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
+
+
+def _upsampled(
+    x: Any, sizes: Any, scales: Sequence[Any], between: Callable[..., Any], corners: bool, middle: float, shift: float
+) -> Any:
+    """Interpolated along the last dims, at (i + middle) ratio − shift.
+
+    Args:
+        sizes: of the output along them, or None. scales: by how much they grow, or None for each.
+        between: how. corners: whether the corners of both images agree.
+        middle, shift: 1/2 where a pixel has a width, else 0.
+    """
+    first = np.ndim(x) - len(scales if sizes is None else sizes)
+    for dim in range(first, np.ndim(x)):
+        scale = scales[dim - first] if scales else None
+        length = np.shape(x)[dim]
+        wanted = int(length * scale) if sizes is None else int(sizes[dim - first])
+        ratio = (float(length), float(wanted)) if scale is None else (1.0, float(scale))
+        if corners:
+            ratio = (float(length - 1), float(wanted - 1)) if wanted > 1 else (0.0, 1.0)
+        coordinate, plain = _coordinates(x, np.arange(wanted) + middle, ratio, shift)
+        if between is _linear:
+            coordinate, plain = np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
+        x = _along(x, dim, between, coordinate, plain)
+    return x
+
+
+def _with_corners(between: Callable[..., Any]) -> Rule:
+    def rule(x: Any, sizes: Any, corners: bool, *scales: Any) -> Any:
+        half = 0.0 if corners else 0.5
+        return _upsampled(x, sizes, _listed(scales), between, corners, half, half)
+
+    return rule
+
+
+def _of_nearest(middle: float) -> Rule:
+    def rule(x: Any, sizes: Any, *scales: Any) -> Any:
+        return _upsampled(x, sizes, _listed(scales), _nearest, False, middle, 0.0)
+
+    return rule
+
+
+def _listed(scales: Sequence[Any]) -> Sequence[Any]:
+    """The scales of all dims, whether they came as one list or one by one."""
+    if len(scales) == 1 and isinstance(scales[0], Sequence):
+        return list(scales[0])
+    return [] if None in scales else list(scales)
+
+
+for _name, _rule in (
+    ("upsample_linear1d", _with_corners(_linear)),
+    ("upsample_bilinear2d", _with_corners(_linear)),
+    ("upsample_trilinear3d", _with_corners(_linear)),
+    ("upsample_bicubic2d", _with_corners(_cubic)),
+    ("upsample_nearest1d", _of_nearest(0.0)),
+    ("upsample_nearest2d", _of_nearest(0.0)),
+    ("upsample_nearest3d", _of_nearest(0.0)),
+    ("_upsample_nearest_exact1d", _of_nearest(0.5)),
+    ("_upsample_nearest_exact2d", _of_nearest(0.5)),
+    ("_upsample_nearest_exact3d", _of_nearest(0.5)),
+):
+    RULES.update(dict.fromkeys(overloads(f"{_name} {_name}.vec"), _rule))

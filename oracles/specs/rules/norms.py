@@ -1,0 +1,152 @@
+"""Aten operations that normalise: the formulas of the norms, with all the algorithms that they declare."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ....reference.algorithms import Algorithm, Inapplicable, declared
+from ....reference.array import Array, amax, among
+from ....reference.norms import batch_norm, group_norm, layer_norm
+from .table import DECOMPOSED, RULES, axes_of
+
+aten = torch.ops.aten
+
+
+class _Results(Sequence[Any]):
+    """The results of a formula with all its algorithms; each is evaluated when it is asked for."""
+
+    def __init__(self, formula: Callable[..., Any], count: int, *args: Any) -> None:
+        self.formula, self.count, self.args = formula, count, args
+        self.positions = [i for i, x in enumerate(args) if isinstance(x, (Array, np.ndarray))]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, which: Any) -> Any:
+        others = (Algorithm(self._way(each.formula, which), each.name) for each in declared(self.formula))
+        ways = [Algorithm(self._way(self.formula, which), ""), *others]
+        return among(ways, *(self.args[i] for i in self.positions))
+
+    def _way(self, formula: Callable[..., Any], which: int) -> Callable[..., Any]:
+        """One result of one algorithm as a function of the arrays among the arguments."""
+
+        def way(*arrays: Any) -> Any:
+            args = list(self.args)
+            for position, array in zip(self.positions, arrays, strict=True):
+                args[position] = array
+            result = formula(*args)[which]
+            if result is None:
+                raise Inapplicable
+            return result
+
+        return way
+
+
+def _layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    return _Results(layer_norm.native_layer_norm, 3, x, tuple(shape), weight, bias, eps)
+
+
+def _group_norm(*args: Any) -> Any:
+    return _Results(group_norm.native_group_norm, 3, *args)
+
+
+def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, m: float, eps: float) -> Any:
+    return _Results(batch_norm.native_batch_norm, 5, x, weight, bias, mean, var, training or mean is None, m, eps)
+
+
+def _batch_norm_without_statistics(x: Any, weight: Any, bias: Any, training: bool, m: float, eps: float) -> Any:
+    return _batch_norm(x, weight, bias, None, None, True, m, eps)
+
+
+def _batch_norm_in_evaluation(x: Any, weight: Any, bias: Any, mean: Any, var: Any, m: float, eps: float) -> Any:
+    return _batch_norm(x, weight, bias, mean, var, False, m, eps)
+
+
+def as_functions(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> tuple[Any, ...]:
+    """torch's native_batch_norm as an operation that says what it writes: its schema hides the running statistics.
+
+    Args:
+        x, weight, bias, mean, var, training, momentum, eps: as there.
+    """
+    if mean is None:
+        return tuple(aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps))
+    given = (x, weight, bias, mean, var, training, momentum, eps)
+    out, *saved, new_mean, new_var = aten._native_batch_norm_legit_functional(*given)
+    if training:
+        mean.copy_(new_mean)
+        var.copy_(new_var)
+    return out, *saved
+
+
+# ------------------------------------------------------------------------------------------------ moments, lengths
+
+
+def safe_root(squares: Any) -> Any:
+    """√s, whose slope is 0 and not infinite where s is 0, as torch has it of lengths and standard deviations."""
+    return np.where(squares == 0, 0.0, np.sqrt(np.where(squares == 0, 1.0, squares)))
+
+
+def _var_mean(x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> tuple[Any, Any]:
+    axes = axes_of(dim)
+    mean = np.mean(x, axis=axes, keepdims=True)
+    squares = np.sum(np.square(x - mean), axis=axes, keepdims=keepdim)
+    count = np.size(x) // max(np.size(mean), 1) - (1 if correction is None else correction)
+    with np.errstate(all="ignore"):
+        var = squares / float(max(count, 0))
+    return var, mean if keepdim else np.reshape(mean, np.shape(var))
+
+
+def _var(x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    return _var_mean(x, dim, correction, keepdim)[0]
+
+
+def _std_mean(x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> tuple[Any, Any]:
+    var, mean = _var_mean(x, dim, correction, keepdim)
+    return safe_root(var), mean
+
+
+def _vector_norm(x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    axes = axes_of(dim)
+    size = np.absolute(x)
+    if order in (np.inf, -np.inf):
+        return amax(size, axes, keepdim) if order > 0 else -amax(-size, axes, keepdim)
+    total = functools.partial(np.sum, axis=axes, keepdims=keepdim)
+    if order == 0:
+        return total(np.where(x == 0, 0.0, np.where(x == 0, 0.0, x) * 0.0 + 1.0))
+    if order == 1:
+        return total(size)
+    if order == 2:
+        return safe_root(total(np.square(x)))
+    return np.power(total(np.power(size, order)), 1.0 / order)
+
+
+def _weight_norm(v: Any, g: Any, dim: int = 0) -> tuple[Any, Any]:
+    """v g/‖v‖, a length for every place along `dim`; and the lengths."""
+    axes = tuple(i for i in range(np.ndim(v)) if i != dim % np.ndim(v))
+    length = safe_root(np.sum(np.square(v), axis=axes, keepdims=True))
+    return v * (g / length), length
+
+
+DECOMPOSED[aten.native_batch_norm.default] = as_functions
+RULES.update(
+    {
+        aten._native_batch_norm_legit_functional.default: _batch_norm,
+        aten.native_layer_norm.default: _layer_norm,
+        aten.native_group_norm.default: _group_norm,
+        aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
+        aten._native_batch_norm_legit_no_training.default: _batch_norm_in_evaluation,
+        aten.var.correction: _var,
+        aten.std.correction: lambda *args, **kwargs: safe_root(_var(*args, **kwargs)),
+        aten.var_mean.correction: _var_mean,
+        aten.std_mean.correction: _std_mean,
+        aten.linalg_vector_norm.default: _vector_norm,
+        aten._weight_norm_interface.default: _weight_norm,
+    }
+)
