@@ -206,7 +206,9 @@ _SIZES: dict[str, Making] = {
         ],
         normal(2, 3, 6, 7),
     ),
-    "interpolate_trilinear": lambda: (partial(F.interpolate, scale_factor=1.5, mode="trilinear"), normal(1, 2, 4, 3, 2)),
+    "interpolate_trilinear": lambda: (
+        partial(F.interpolate, scale_factor=1.5, mode="trilinear"), normal(1, 2, 4, 3, 2),
+    ),
     "interpolate_bicubic": lambda: (
         lambda x: [F.interpolate(x, size=(9, 5), mode="bicubic", align_corners=a) for a in (True, False)],
         normal(2, 3, 6, 7),

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...reference.algorithms import Algorithm, Inapplicable
 from ...reference.condition import Condition, possibly, surely
-from ...reference.formats import FORMATS
+from ...reference.formats import FORMATS, round_array
 from ..contract import EXP2, Contract
 from . import spread
 from .ball import RULES, Ball
@@ -228,7 +228,8 @@ def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> 
     if not (asked or contract.intermediates) or fmt.precision >= contract.accumulate.precision:
         return a
     size = magnitude_of(a.centre) + a.radii()
-    added = fmt.unit_roundoff * size + fmt.eta
+    held = (a.radii() == 0) & (round_array(fmt, a.centre.astype(np.float64)) == a.centre)
+    added = np.where(held, 0.0, fmt.unit_roundoff * size + fmt.eta)
     if dtype:  # What the narrower format does not hold becomes an infinity there.
         added = np.where(size <= fmt.max, added, np.inf)
     return Ball(a.centre, a.radii() + added, contract)

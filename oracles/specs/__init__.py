@@ -1,5 +1,9 @@
 """Specs in plain PyTorch: traced to aten operations, and read as formulas on arrays of any reading. See `tracing`."""
 
+from .calls import ARGUMENT as ARGUMENT
+from .calls import BUFFER as BUFFER
+from .calls import PARAMETER as PARAMETER
+from .calls import RESULT as RESULT
 from .calls import Call as Call
 from .calls import Operand as Operand
 from .reader import UntraceableError as UntraceableError

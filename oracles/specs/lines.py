@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from pathlib import Path
 from types import FrameType
@@ -17,6 +18,9 @@ from .calls import Call
 _TORCHS = str(Path(torch.__file__).parent)
 #: Under this name the line is kept with every node of the graph.
 _KEY = "line of the spec"
+#: And under these whether the spec asked for no derivatives there, and whether it wrote into a tensor there.
+_CONSTANT, _WRITTEN = "without derivatives", "written"
+_WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
 #: What calls the spec. Beyond these frames stand the lines of whoever asked for the reading.
 _ASKING = (Call.results.__code__, Call._called.__code__)
 
@@ -29,27 +33,48 @@ class Lines(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.last = ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.last = self._line() or self.last
-        with torch.fx.traceback.annotate({_KEY: self.last}):
+        self.last = _line() or self.last
+        said = {_KEY: self.last, _CONSTANT: not torch.is_grad_enabled(), _WRITTEN: _writes()}
+        with torch.fx.traceback.annotate(said):
             return func(*args, **(kwargs or {}))
 
-    def _line(self) -> str:
-        """The innermost line of the spec that is not torch's."""
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code not in _ASKING:
-            name = frame.f_code.co_filename
-            if not name.startswith((_TORCHS, "<")):
-                text = linecache.getline(name, frame.f_lineno).strip()
-                return f"line {frame.f_lineno} of {Path(name).name}" + (f" ({text})" if text else "")
-            frame = frame.f_back
-        return ""
+
+def _writes() -> bool:
+    """Whether the line of Python that asked for an operation writes into a tensor: `x.clamp_(0)`, `x += 1`, `x[0] = 1`.
+
+    In the graph nothing is written any more, and only the source says so.
+    """
+    frame = sys._getframe(2)
+    return bool(_WRITING.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)))
+
+
+def _line() -> str:
+    """The innermost line of the spec that is not torch's."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code not in _ASKING:
+        name = frame.f_code.co_filename
+        if not name.startswith((_TORCHS, "<")) and name != __file__:
+            text = linecache.getline(name, frame.f_lineno).strip()
+            return f"line {frame.f_lineno} of {Path(name).name}" + (f" ({text})" if text else "")
+        frame = frame.f_back
+    return ""
 
 
 def line_of(node: torch.fx.Node) -> str:
     """The line of the spec that a node comes from, as it stands in a sentence; "" if it is not known."""
     line = node.meta.get("custom", {}).get(_KEY, "")
     return f" in {line}" if line else ""
+
+
+def is_constant(node: torch.fx.Node) -> bool:
+    """Whether the spec computed it under `torch.no_grad`."""
+    return bool(node.meta.get("custom", {}).get(_CONSTANT, False))
+
+
+def is_written(node: torch.fx.Node) -> bool:
+    """Whether it is what the spec wrote into a tensor."""
+    return bool(node.meta.get("custom", {}).get(_WRITTEN, False))

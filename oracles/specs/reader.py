@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ...reference.array import Array, constant, store
+from ...reference.array import Array, attach, constant, store
 from ...reference.condition import Condition
 from ...reference.missing import NoReadingError
-from .lines import line_of
+from .lines import is_constant, is_written, line_of
 from .rules import MOVES, RULES
 
 #: Arguments of aten operations that say nothing of values.
@@ -58,6 +58,8 @@ class Reader(torch.fx.Interpreter):
             read = self._by_rule(n, args, kwargs)
         except NoReadingError as err:
             raise UntraceableError(f"it uses {_named(n)}, which cannot be read there: {err}") from err
+        if is_constant(n):
+            read = _without_derivatives(n, read, args)
         return read if n.target in MOVES or isinstance(read, Sequence) else self._stored(read, n)
 
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -113,6 +115,14 @@ _DRAWS = "draws random numbers, so the spec has no one answer; put it in evaluat
 
 def _named(node: torch.fx.Node) -> str:
     return f"{node.target}{line_of(node)}"
+
+
+def _without_derivatives(node: torch.fx.Node, read: Any, args: Any) -> Any:
+    """What was computed under `torch.no_grad`: a constant; a tensor that was written keeps its derivatives."""
+    before = args[0] if args and is_written(node) else None
+    if isinstance(before, Array) and isinstance(read, Array) and before.shape == read.shape:
+        return attach(read, before, kept=True)
+    return pytree.tree_map(constant, read)
 
 
 def _is_floating(value: Any) -> bool:

@@ -126,11 +126,16 @@ def _functional(
     """The graph of a function. What it writes is traced as operations with results of their own: arrays are never
     written here. Decompositions come after that, and may write again.
     """
-    tracer = make_fx(torch.func.functionalize(function), decompositions, _allow_non_fake_inputs=True)
-    if of_values:
-        return tracer(*(t.detach() for t in tensors))
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        return tracer(*(mode.from_tensor(t, static_shapes=True) for t in tensors))
+    functional = torch.func.functionalize(function)
+    try:
+        tracer = make_fx(functional, decompositions, _allow_non_fake_inputs=True)
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            # A tensor that is given twice is two inputs, so each has an object of its own.
+            return tracer(*(mode.from_tensor(t.detach(), static_shapes=True) for t in tensors))
+    except (DataDependentOutputException, DynamicOutputShapeException):
+        if not of_values:
+            raise
+    return make_fx(functional, decompositions, _error_on_data_dependent_ops=False)(*(t.detach() for t in tensors))
 
 
 def _writes(node: torch.fx.Node) -> bool:
@@ -142,14 +147,18 @@ def _writes(node: torch.fx.Node) -> bool:
 def _tracing() -> Iterator[None]:
     """The state of torch in which a spec is traced."""
     # Attention is an operation of its own only for the sake of speed; as products and a softmax it has rules.
-    enabled = torch._C._get_mkldnn_enabled()
-    # oneDNN has whole recurrent layers as one operation, of which nothing would be known.
+    # oneDNN has whole recurrent layers as one operation, and torch has layers of attention, of which nothing would be
+    # known.
+    enabled, fast = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
     torch._C._set_mkldnn_enabled(False)
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), torch.fx.traceback.preserve_node_meta():
+        # No tensor asks for gradients, so none are traced; but where the spec itself turns them off is seen.
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), torch.fx.traceback.preserve_node_meta():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def _at(lines: Lines) -> str:

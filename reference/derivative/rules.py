@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -186,7 +187,9 @@ class _Largest:
 def _index_of(chosen: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
     """Index of the one element of every row along `axes`, kept as length-1 axes."""
     rest = [i for i in range(chosen.ndim) if i not in axes]
-    flat = np.transpose(chosen, [*rest, *axes]).reshape([chosen.shape[i] for i in rest] + [-1])
+    # The length of a row is computed, since `reshape` cannot derive it of an array without elements.
+    length = math.prod(chosen.shape[i] for i in axes)
+    flat = np.transpose(chosen, [*rest, *axes]).reshape([chosen.shape[i] for i in rest] + [length])
     best = np.unravel_index(np.argmax(flat, axis=-1), [chosen.shape[i] for i in axes])
     grid = np.ogrid[tuple(slice(chosen.shape[i]) for i in rest)]
     index: list[Any] = [None] * chosen.ndim

@@ -25,7 +25,7 @@ def _along(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
 
 def _grid(shape: Sequence[int], dim: int, index: Any) -> tuple[Any, ...]:
     """The index of every element of `index` where along `dim` it counts, and along the others its own place."""
-    grid = list(np.ogrid[tuple(slice(n) for n in np.shape(index))]) if shape else [0]
+    grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in np.shape(index))]) if shape else [0]
     if not shape:
         return ()
     grid[dim % len(shape)] = np.asarray(index)

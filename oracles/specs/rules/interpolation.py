@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import Array, constant
+from ....reference.array import Array, constant, store
 from ....reference.condition import Condition
 from .table import RULES, Rule, overloads
 
@@ -38,9 +38,7 @@ def _coordinates(x: Any, places: Any, ratio: tuple[float, float], shift: float) 
     """
     quotient = ratio[0] / ratio[1]
     plain = places * quotient - shift
-    if (
-        float(np.float32(quotient)) == quotient
-    ):  # Every format that evaluates this has the quotient, so nothing is rounded.
+    if float(np.float32(quotient)) == quotient:  # Whatever evaluates this has the quotient, and rounds nothing.
         return _lifted(x, plain), plain
     coordinate = _lifted(x, places) * (_lifted(x, ratio[0]) / ratio[1])
     return coordinate - shift if shift else coordinate, plain
@@ -51,12 +49,18 @@ def _picked(x: Any, dim: int, index: Any) -> Any:
     return x[(slice(None),) * dim + (np.clip(index, 0, length - 1),)]
 
 
+def _kept(weight: Any) -> Any:
+    """A weight, of which an evaluation may keep a table in the format of the image."""
+    return store(weight, asked=False)
+
+
 def _nearest(x: Any, dim: int, base: Any, part: Any) -> Any:
     return _picked(x, dim, base)
 
 
 def _linear(x: Any, dim: int, base: Any, part: Any) -> Any:
-    return _picked(x, dim, base) * (1.0 - part) + _picked(x, dim, base + 1) * part
+    weights = (_kept(1.0 - part), _kept(part))
+    return _picked(x, dim, base) * weights[0] + _picked(x, dim, base + 1) * weights[1]
 
 
 def _cubic(x: Any, dim: int, base: Any, part: Any) -> Any:
@@ -66,7 +70,7 @@ def _cubic(x: Any, dim: int, base: Any, part: Any) -> Any:
     def far(t: Any) -> Any:
         return ((_CUBIC * t - 5.0 * _CUBIC) * t + 8.0 * _CUBIC) * t - 4.0 * _CUBIC
 
-    weights = (far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part))
+    weights = [_kept(w) for w in (far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part))]
     terms = [_picked(x, dim, base + i - 1) * weight for i, weight in enumerate(weights)]
     return (terms[0] + terms[1]) + (terms[2] + terms[3])
 

@@ -17,7 +17,9 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 
 
 def _reduced(loss: Any, reduction: int) -> Any:
-    return {_NONE: lambda x: x, _MEAN: np.mean, _SUM: np.sum}[reduction](loss)
+    if reduction == _NONE:
+        return loss
+    return np.mean(loss) if reduction == _MEAN else np.sum(loss)
 
 
 def _of_targets(formula: Rule) -> Rule:

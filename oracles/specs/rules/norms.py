@@ -20,12 +20,12 @@ aten = torch.ops.aten
 class _Results(Sequence[Any]):
     """The results of a formula with all its algorithms; each is evaluated when it is asked for."""
 
-    def __init__(self, formula: Callable[..., Any], count: int, *args: Any) -> None:
-        self.formula, self.count, self.args = formula, count, args
+    def __init__(self, formula: Callable[..., Any], length: int, *args: Any) -> None:
+        self.formula, self.length, self.args = formula, length, args
         self.positions = [i for i, x in enumerate(args) if isinstance(x, (Array, np.ndarray))]
 
     def __len__(self) -> int:
-        return self.count
+        return self.length
 
     def __getitem__(self, which: Any) -> Any:
         others = (Algorithm(self._way(each.formula, which), each.name) for each in declared(self.formula))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .table import RULES, Rule, enter_move, overloads
+from ....reference.array import constant
+from .table import MOVES, RULES, Rule, enter_move, overloads
 
 aten = torch.ops.aten
 
@@ -76,6 +77,10 @@ def _triangle(keep: Any) -> Rule:
 
     return rule
 
+
+# A copy has what was stored already.
+MOVES.update(overloads("clone alias lift_fresh lift_fresh_copy contiguous positive"))
+enter_move(constant, aten.detach.default)
 
 #: Moves of which NumPy knows nothing.
 for _operation in (
