@@ -17,6 +17,10 @@ Formula = Callable[..., Any]
 _F = TypeVar("_F", bound=Formula)
 
 
+#: Name of algorithms that store their intermediates; they count where the contract lets any intermediate be stored.
+STORED = "stored"
+
+
 class Inapplicable(Exception):
     """Raised by an algorithm that says nothing new of the arguments that it is called with."""
 

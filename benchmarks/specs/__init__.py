@@ -4,6 +4,9 @@ Sizes are small: a spec is here for what it says, and its shapes are odd where k
 """
 
 from .fused import FUSED as FUSED
+from .holding import Found as Found
+from .holding import gradients as gradients
+from .holding import values as values
 from .making import Example as Example
 from .making import made as made
 from .networks import NETWORKS as NETWORKS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,6 +43,10 @@ def _image() -> Tensor:
 
 def _rows() -> Tensor:
     return normal(7, 24)
+
+
+def _chained(layer: Callable[[], nn.Module], rest: Callable[..., Any], x: Callable[[], Tensor]) -> tuple[Any, ...]:
+    return _Chain(layer(), rest), x()
 
 
 _AFTER_LINEAR: dict[str, Callable[..., Any]] = {
@@ -100,7 +105,7 @@ class _InPlace(nn.Module):
         self.layer = nn.Linear(24, 10)
         self.register_buffer("steps", torch.zeros(()))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         self.steps += 1
         y = self.layer(x)
         y[:, 0] = 0.0
@@ -123,8 +128,8 @@ class _Autocast(nn.Module):
 
 
 FUSED: dict[str, Making] = {
-    **{f"linear_{name}": lambda rest=rest: (_Chain(_linear(), rest), _rows()) for name, rest in _AFTER_LINEAR.items()},
-    **{f"conv_{name}": lambda rest=rest: (_Chain(_conv(), rest), _image()) for name, rest in _AFTER_CONV.items()},
+    **{f"linear_{name}": partial(_chained, _linear, rest, _rows) for name, rest in _AFTER_LINEAR.items()},
+    **{f"conv_{name}": partial(_chained, _conv, rest, _image) for name, rest in _AFTER_CONV.items()},
     "linear_gate": lambda: (_Chain(_linear(), _gated, gate=normal(18)), _rows()),
     "linear_bias_scale_residual": lambda: (
         _Chain(_linear(), lambda y, x, scale, bias: (y + bias) * scale + x[:, :18], scale=normal(18), bias=normal(1)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -104,7 +105,7 @@ class _Shuffled(nn.Module):
         super().__init__()
         self.first, self.second = _conv_norm(8, 8, 1, groups=2), _conv_norm(8, 8, 3, groups=8)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return x + self.second(F.channel_shuffle(torch.relu(self.first(x)), 2))
 
 
@@ -116,7 +117,7 @@ class _Levels(nn.Module):
         self.down, self.across = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)
         self.up, self.out = nn.ConvTranspose2d(8, 4, 2, stride=2), nn.Conv2d(8, 2, 3, padding=1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         kept = torch.relu(self.down(x))
         deep = torch.relu(self.across(F.max_pool2d(kept, 2)))
         return self.out(torch.cat([self.up(deep), kept], 1))
@@ -254,7 +255,7 @@ class _Cells(nn.Module):
         super().__init__()
         self.plain, self.gated, self.long = nn.RNNCell(5, 6), nn.GRUCell(6, 6), nn.LSTMCell(6, 4)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         first, second = (x.new_zeros(x.shape[1], 6) for _ in range(2))
         state = None
         for step in x:

@@ -246,7 +246,7 @@ _ALONG: dict[str, Making] = {
         normal(1, 2, 9, 4),
     ),
     "attention_masked": lambda: (
-        lambda q, k, v, m: [F.scaled_dot_product_attention(q, k, v, mask) for mask in (m, 1.0 * m)],
+        lambda q, k, v, m: [F.scaled_dot_product_attention(q, k, v, mask) for mask in (m, m.to(q.dtype))],
         normal(1, 2, 5, 4), normal(1, 2, 6, 4), normal(1, 2, 6, 4), torch.ones(5, 6).tril(1).bool(),
     ),
     "activations": lambda: (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...reference.algorithms import Algorithm, Inapplicable
+from ...reference.algorithms import STORED, Algorithm, Inapplicable
 from ...reference.condition import Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
 from ..contract import EXP2, Contract
@@ -247,7 +247,8 @@ def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
     """A ball that holds what every way gives that the contract allows."""
     read: Ball = ways[0].formula(*balls)
     for way in ways[1:]:
-        if way.name and way.name not in contract.algorithms:
+        allowed = not way.name or way.name in contract.algorithms or (way.name == STORED and contract.intermediates)
+        if not allowed:
             continue
         try:
             read = joined(read, way.formula(*balls))
@@ -280,7 +281,7 @@ def _put(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
     return out
 
 
-def _scatter_add(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...]) -> Ball:
+def _scatter_add(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...], in_place: bool = False) -> Ball:
     if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
         return Ball(_put(a.centre, index, shape), None if a.radius is None else _put(a.radii(), index, shape), contract)
     centre = np.zeros(shape, dtype=a.centre.dtype)
@@ -297,6 +298,9 @@ def _scatter_add(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...]
     additions = np.maximum(hits - 1.0, 0.0)
     lost = additions * contract.underflow if contract.flush else 0.0
     growth = additions * (contract.roundoff + contract.centre_roundoff)
+    if in_place and contract.intermediates and contract.stores.precision < contract.accumulate.precision:
+        growth = growth + additions * contract.stores.unit_roundoff
+        lost = lost + additions * contract.stores.eta
     return Ball(centre, given * (1.0 + SLACK) + growth * (size + given) + lost, contract)
 
 

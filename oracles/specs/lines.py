@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .calls import Call
 
 _TORCHS = str(Path(torch.__file__).parent)
+#: Frames that torch puts between an operation and who is told of it.
+_BETWEEN = tuple(f"{_TORCHS}/{name}" for name in ("_compile.py", "_dynamo/", "fx/"))
 #: Under this name the line is kept with every node of the graph.
 _KEY = "line of the spec"
 #: And under these whether the spec asked for no derivatives there, and whether it wrote into a tensor there.
@@ -48,8 +50,10 @@ def _writes() -> bool:
 
     In the graph nothing is written any more, and only the source says so.
     """
-    frame = sys._getframe(2)
-    return bool(_WRITING.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)))
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+        frame = frame.f_back
+    return frame is not None and bool(_WRITING.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)))
 
 
 def _line() -> str:

@@ -39,6 +39,7 @@ class Reader(torch.fx.Interpreter):
     def run(self, *arrays: Any, **kwargs: Any) -> Any:
         # Constants of the graph are lifted into the reading of the inputs, because they are rounded by an evaluation.
         self.reading = next((constant(a) for a in arrays if isinstance(a, Array)), None)
+        arrays = tuple(self._lifted(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
         return super().run(*arrays, enable_io_processing=False, **kwargs)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:

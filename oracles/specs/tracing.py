@@ -152,6 +152,9 @@ def _tracing() -> Iterator[None]:
     enabled, fast = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
     torch._C._set_mkldnn_enabled(False)
     torch.backends.mha.set_fastpath_enabled(False)
+    # Of half types attention would be traced in float32, as if the spec asked for that.
+    widened = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     try:
         # No tensor asks for gradients, so none are traced; but where the spec itself turns them off is seen.
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), torch.fx.traceback.preserve_node_meta():
@@ -159,6 +162,7 @@ def _tracing() -> Iterator[None]:
     finally:
         torch._C._set_mkldnn_enabled(enabled)
         torch.backends.mha.set_fastpath_enabled(fast)
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(widened)
 
 
 def _at(lines: Lines) -> str:

@@ -177,9 +177,19 @@ def among(ways: Sequence[Algorithm], *arrays: Any) -> Any:
     return bind("among", arrays, {"ways": tuple(ways)})
 
 
-def scatter(x: Any, index: Any, shape: Sequence[int]) -> Any:
-    """Zeros of `shape` with `x` added at `index`: the adjoint of `getitem`."""
-    return bind("scatter", (x,), {"index": index, "shape": tuple(shape)})
+def scatter(x: Any, index: Any, shape: Sequence[int], in_place: bool = False) -> Any:
+    """Zeros of `shape` with `x` added at `index`: the adjoint of `getitem`.
+
+    Args:
+        x, index, shape: see above.
+        in_place: whether an evaluation adds one by one to what is stored, and the contract says whether it may.
+    """
+    if not isinstance(x, Array):
+        out = np.zeros(tuple(shape))
+        np.add.at(out, index, x)
+        return out
+    params = {"index": index, "shape": tuple(shape)}
+    return bind("scatter", (x,), {**params, "in_place": True} if in_place else params)
 
 
 def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:

@@ -301,8 +301,9 @@ def test_a_constant_that_the_format_lacks_has_its_rounding() -> None:
 
 def test_a_store_costs_one_rounding_of_its_format() -> None:
     terms = contract("bfloat16")
-    stored = store(_one(1.0, terms))
+    stored = store(_one(1.1, terms))
     assert stored.radii() >= 2.0**-8
+    assert store(_one(1.5, terms)).radii() == 0  # The format has it.
     assert store(_one(1.0, contract("float32"))).radii() == 0
 
 

@@ -90,7 +90,7 @@ def _added(x: Any, source: Any, index: Any) -> Any:
     targets = np.broadcast_to(places[index], np.shape(source))
     every = np.concatenate([np.ravel(places), np.ravel(targets)])
     total = np.concatenate([_flat(x), _flat(source)])
-    return np.reshape(scatter(total, (every,), (np.size(x),)), np.shape(x))
+    return np.reshape(scatter(total, (every,), (np.size(x),), in_place=True), np.shape(x))
 
 
 def _filled(value: Any, shape: Sequence[int]) -> Any:

@@ -50,7 +50,7 @@ def _picked(x: Any, dim: int, index: Any) -> Any:
 
 
 def _kept(weight: Any) -> Any:
-    """A weight, of which an evaluation may keep a table in the format of the image."""
+    """A weight or a term, which an evaluation may keep in the format of the image."""
     return store(weight, asked=False)
 
 
@@ -60,7 +60,8 @@ def _nearest(x: Any, dim: int, base: Any, part: Any) -> Any:
 
 def _linear(x: Any, dim: int, base: Any, part: Any) -> Any:
     weights = (_kept(1.0 - part), _kept(part))
-    return _picked(x, dim, base) * weights[0] + _picked(x, dim, base + 1) * weights[1]
+    before, after = (_kept(_picked(x, dim, base + i) * weight) for i, weight in enumerate(weights))
+    return before + after
 
 
 def _cubic(x: Any, dim: int, base: Any, part: Any) -> Any:
@@ -71,8 +72,8 @@ def _cubic(x: Any, dim: int, base: Any, part: Any) -> Any:
         return ((_CUBIC * t - 5.0 * _CUBIC) * t + 8.0 * _CUBIC) * t - 4.0 * _CUBIC
 
     weights = [_kept(w) for w in (far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part))]
-    terms = [_picked(x, dim, base + i - 1) * weight for i, weight in enumerate(weights)]
-    return (terms[0] + terms[1]) + (terms[2] + terms[3])
+    terms = [_kept(_picked(x, dim, base + i - 1) * weight) for i, weight in enumerate(weights)]
+    return _kept(terms[0] + terms[1]) + _kept(terms[2] + terms[3])
 
 
 def _along(x: Any, dim: int, between: Callable[..., Any], coordinate: Any, plain: Any) -> Any:

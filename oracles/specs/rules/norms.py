@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.algorithms import Algorithm, Inapplicable, declared
-from ....reference.array import Array, amax, among
+from ....reference.algorithms import STORED, Algorithm, Inapplicable, declared
+from ....reference.array import Array, amax, among, store
 from ....reference.norms import batch_norm, group_norm, layer_norm
 from .table import DECOMPOSED, RULES, axes_of
 
@@ -20,7 +20,12 @@ aten = torch.ops.aten
 class _Results(Sequence[Any]):
     """The results of a formula with all its algorithms; each is evaluated when it is asked for."""
 
-    def __init__(self, formula: Callable[..., Any], length: int, *args: Any) -> None:
+    def __init__(self, formula: Callable[..., Any], length: int, *args: Any, more: Sequence[Any] = ()) -> None:
+        """
+        Args:
+            formula: with several results, `length` of them. args: of it. more: algorithms that store intermediates.
+        """
+        self.more = more
         self.formula, self.length, self.args = formula, length, args
         self.positions = [i for i, x in enumerate(args) if isinstance(x, (Array, np.ndarray))]
 
@@ -28,7 +33,8 @@ class _Results(Sequence[Any]):
         return self.length
 
     def __getitem__(self, which: Any) -> Any:
-        others = (Algorithm(self._way(each.formula, which), each.name) for each in declared(self.formula))
+        known = (*declared(self.formula), *(Algorithm(formula, STORED) for formula in self.more))
+        others = (Algorithm(self._way(each.formula, which), each.name) for each in known)
         ways = [Algorithm(self._way(self.formula, which), ""), *others]
         return among(ways, *(self.args[i] for i in self.positions))
 
@@ -56,7 +62,41 @@ def _group_norm(*args: Any) -> Any:
 
 
 def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, m: float, eps: float) -> Any:
-    return _Results(batch_norm.native_batch_norm, 5, x, weight, bias, mean, var, training or mean is None, m, eps)
+    given = (x, weight, bias, mean, var, training or mean is None, m, eps)
+    return _Results(batch_norm.native_batch_norm, 5, *given, more=(_in_stored_steps, _as_stored_line))
+
+
+def _statistics(x: Any, mean: Any, var: Any, training: bool, m: float, eps: float) -> tuple[Any, Any]:
+    """μ and 1/√(σ² + ε) per channel, as they broadcast against x."""
+    if training:
+        _, mean, scale, *_ = batch_norm.native_batch_norm(x, None, None, None, None, True, m, eps)
+    else:
+        scale = 1.0 / np.sqrt(var + eps)
+    return _spread(mean, x), _spread(scale, x)
+
+
+def _spread(t: Any, x: Any) -> Any:
+    return np.reshape(t, (-1,) + (1,) * (np.ndim(x) - 2))
+
+
+def _kept(x: Any) -> Any:
+    return store(x, asked=False)
+
+
+def _in_stored_steps(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> tuple[Any, ...]:
+    """A batch norm whose every step is stored."""
+    middle, scale = _statistics(x, mean, var, *rest)
+    y = _kept(_kept(x - _kept(middle)) * _kept(scale))
+    y = y if weight is None else _kept(y * _spread(weight, x))
+    return y if bias is None else y + _spread(bias, x), None, None, None, None
+
+
+def _as_stored_line(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> tuple[Any, ...]:
+    """A batch norm of one factor and one term per channel, which are stored, and so is the product."""
+    middle, scale = _statistics(x, mean, var, *rest)
+    scale = _kept(scale if weight is None else scale * _spread(weight, x))
+    shift = -(middle * scale) if bias is None else _spread(bias, x) - middle * scale
+    return _kept(x * scale) + _kept(shift), None, None, None, None
 
 
 def _batch_norm_without_statistics(x: Any, weight: Any, bias: Any, training: bool, m: float, eps: float) -> Any:

@@ -1,0 +1,112 @@
+"""torch's own results for a spec and its gradients, held against what the reading of the spec gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from opassay.oracles import accept
+from opassay.oracles.contract import contract
+from opassay.oracles.rounding import Ball, balls
+from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, Call, trace
+from opassay.reference.derivative import vjp
+from opassay.reference.formats import FORMATS
+
+
+@dataclass
+class Found:
+    """What one spec showed in one dtype.
+
+    Attributes:
+        judged: elements. refused: elements outside their accept sets. worst: the largest error over its bound.
+        widths: half-widths of the accept sets in ulp.
+    """
+
+    judged: int = 0
+    refused: int = 0
+    worst: float = 0.0
+    widths: list[Any] = field(default_factory=list)
+
+    def line(self) -> str:
+        widths = np.concatenate([np.ravel(w) for w in self.widths]) if self.widths else np.zeros(0)
+        widths = widths[np.isfinite(widths)]
+        median = f"{np.median(widths):9.3g} ulp" if widths.size else f"{'':13s}"
+        told = f"{self.worst:6.3f} {median}" if self.judged else "  nothing judged   "
+        return told + (f" REFUSED {self.refused}" if self.refused else "")
+
+
+def values(call: Call, dtype: str, results: Sequence[torch.Tensor], after: Sequence[torch.Tensor] = ()) -> Found:
+    """Results of a call, held against the balls that the reading of the spec gives.
+
+    Args:
+        call: the spec and its arguments, in the dtype. dtype: torch's name.
+        results: what an implementation returned. after: its inputs as it left them, where the spec writes inputs.
+    """
+    spec = trace(call, of_values=True)
+    computed = [*results, *(after[i] for i in spec.written if after)]
+    # torch stores every intermediate of a graph that it runs operation by operation.
+    terms = replace(contract(dtype), intermediates=True)
+    found = Found()
+    for ball, tensor in zip(balls(spec, [_values(t) for t in call.tensors], terms), computed, strict=False):
+        _hold(found, ball, tensor.detach())
+    return found
+
+
+def gradients(call: Call) -> Found:
+    """torch's own gradients in float32, held against those that the reading of the spec has."""
+    moving = [i for i, x in enumerate(call.operands) if x.dtype.is_floating_point and x.role != BUFFER]
+    try:
+        return _gradients(call, moving)
+    except RuntimeError:  # Of targets and weights of losses torch has no gradients.
+        return _gradients(call, [i for i in moving if i == 0 or call.operands[i].role == PARAMETER])
+
+
+def _gradients(call: Call, moving: list[int]) -> Found:
+    spec = trace(call, of_values=True)
+    results = [i for i, y in enumerate(spec.outputs) if y.role == RESULT and y.dtype.is_floating_point]
+    leaves = [t.detach().clone().requires_grad_(i in moving) for i, t in enumerate(call.tensors)]
+    found = Found()
+    with torch.enable_grad():
+        returned = call.outputs(*leaves)[0]
+        results = [i for i in results if returned[i].requires_grad]
+        outputs = [returned[i] for i in results]
+        cotangents = [torch.randn(y.shape) for y in outputs]
+        pulled = torch.autograd.grad(outputs, [leaves[i] for i in moving], cotangents, allow_unused=True)
+
+    def formula(*operands: Any) -> Any:
+        arrays = [_values(t) for t in call.tensors]
+
+        def of_moving(*moved: Any) -> list[Any]:
+            given = dict(zip(moving, moved, strict=True))
+            read = spec(*(given.get(i, array) for i, array in enumerate(arrays)))
+            return [read[i] for i in results]
+
+        return vjp(of_moving, operands[: len(moving)])[1](*operands[len(moving) :])
+
+    operands = [call.tensors[i] for i in moving] + cotangents
+    read = balls(formula, [_values(t) for t in operands], replace(contract("float32", order=1), intermediates=True))
+    for ball, gradient, i in zip(read, pulled, moving, strict=True):
+        _hold(found, ball, torch.zeros(call.tensors[i].shape) if gradient is None else gradient)
+    return found
+
+
+def _values(tensor: torch.Tensor) -> Any:
+    tensor = tensor.detach()
+    return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
+
+
+def _hold(found: Found, ball: Any, tensor: torch.Tensor) -> None:
+    found.judged += tensor.numel()
+    if not isinstance(ball, Ball):
+        found.refused += int(np.sum(np.asarray(ball) != tensor.numpy()))
+        return
+    fmt = FORMATS[str(tensor.dtype).removeprefix("torch.")]
+    elements = accept.judge(tensor.double().numpy(), fmt, ball, None)
+    found.judged -= int(np.sum(~elements.judged))
+    found.refused += int(np.sum(~elements.accepted))
+    found.worst = max(found.worst, float(np.max(elements.ratio, initial=0.0)))
+    found.widths.append(elements.width)
