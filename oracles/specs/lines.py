@@ -7,17 +7,20 @@ import re
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.fx.traceback
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .calls import Call
 
+_LONGEST = 90  # characters of a line that are shown
 _TORCHS = str(Path(torch.__file__).parent)
 #: Frames that torch puts between an operation and who is told of it.
 _BETWEEN = tuple(f"{_TORCHS}/{name}" for name in ("_compile.py", "_dynamo/", "fx/"))
+_BETWEEN += (__file__,)
 #: Under this name the line is kept with every node of the graph.
 _KEY = "line of the spec"
 #: And under these whether the spec asked for no derivatives there, and whether it wrote into a tensor there.
@@ -37,12 +40,41 @@ class Lines(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.last = ""
+        self._asked = _Asked()
+
+    def __enter__(self) -> Self:
+        self._asked.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *err: Any) -> None:
+        super().__exit__(*err)
+        self._asked.__exit__(*err)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = _line() or self.last
-        said = {_KEY: self.last, _CONSTANT: not torch.is_grad_enabled(), _WRITTEN: _writes()}
+        constant = not torch.is_grad_enabled()
+        said = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self._asked.enabled or _writes())}
         with torch.fx.traceback.annotate(said):
             return func(*args, **(kwargs or {}))
+
+
+class _Asked(TorchFunctionMode):
+    """Knows whether the spec wanted derivatives when it called the function of torch that is running.
+
+    Attributes:
+        enabled: whether it did; False outside of functions. One that turns derivatives off inside itself does so in
+            order to write into a tensor whose derivatives it has: lengths that it clamps, for example.
+    """
+
+    enabled = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before, self.enabled = self.enabled, torch.is_grad_enabled()
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.enabled = before
 
 
 def _writes() -> bool:
@@ -63,6 +95,7 @@ def _line() -> str:
         name = frame.f_code.co_filename
         if not name.startswith((_TORCHS, "<")) and name != __file__:
             text = linecache.getline(name, frame.f_lineno).strip()
+            text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
             return f"line {frame.f_lineno} of {Path(name).name}" + (f" ({text})" if text else "")
         frame = frame.f_back
     return ""
