@@ -211,13 +211,13 @@ _NEVER_NEGATIVE = frozenset(
 _KEEP_SIGN = frozenset(
     {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "max", "store"}
     | {"reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate", *BILINEAR}
-    | {"sinh", "arctan", "arcsinh", "cbrt", "floor", "ceil", "rint", "trunc", "sign", "fmod"}
+    | {"sinh", "arctan", "arcsinh", "cbrt", "floor", "ceil", "rint", "trunc", "sign", "fmod", "float_power"}
 )
 
 #: Primitives that compute: the others move or choose elements, and the radii with them.
 _COMPUTED = frozenset(
     {"add", "subtract", "multiply", "divide", "square", "sqrt", "exp", "expm1", "log", "log1p", "tanh", "sigmoid"}
     | {"sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"}
-    | {"exp2", "log2", "log10", "cbrt", "erf", "erfc", "arctan2", "hypot", "logaddexp", "fmod"}
+    | {"exp2", "log2", "log10", "cbrt", "erf", "erfc", "arctan2", "hypot", "logaddexp", "fmod", "float_power"}
     | {"floor", "ceil", "rint", "trunc", "sign", "power", "sum"}
 )

@@ -266,6 +266,23 @@ def _fmod(contract: Contract, a: Ball, b: Ball) -> Ball:
     return Ball(y, np.where(its > b.radii(), radius, np.where(np.isfinite(y), np.inf, radius)), contract)
 
 
+def _power(contract: Contract, a: Ball, b: Ball) -> Ball:
+    """a^b; a negative base has integer exponents alone, and those without any error."""
+    y = np.power(a.centre, b.centre)
+    size, exponent = magnitude_of(a.centre), magnitude_of(b.centre)
+    # log(a^b) moves by at most |log a| r_b + (|b| + r_b) times what log a moves.
+    moved = np.where(a.radii() == 0, 0.0, of_log(size, a.radii(), y))
+    scale = np.where(b.radii() == 0, 0.0, np.abs(np.log(size)) * b.radii()) + (exponent + b.radii()) * moved
+    growth = np.expm1(scale * (1.0 + 8.0 * SLACK))
+    growth = np.where((b.radii() > 0) & (a.centre - a.radii() <= 0), np.inf, growth)
+    exact = (a.radii() == 0) & (b.radii() == 0)
+    radius = np.where(exact, 0.0, np.where((y == 0) & np.isfinite(growth), 0.0, magnitude_of(y) * growth))
+    # An integer power may be made of products, and the reciprocal of those.
+    whole = np.where(b.centre == np.rint(b.centre), np.minimum(exponent, 64.0), 0.0)
+    times = float(max(2.0 * contract.functions["power"], np.max(whole, initial=0.0)))
+    return rounded(contract, y, np.where(np.isnan(radius) & np.isfinite(y), np.inf, radius), times=times)
+
+
 _TABLE: dict[str, Callable[..., Ball]] = {
     **{name: _function(name, value, reach) for name, (value, reach) in _ONE_ARGUMENT.items()},
     **{name: _step(value) for name, value in _STEPS.items()},
@@ -274,6 +291,7 @@ _TABLE: dict[str, Callable[..., Ball]] = {
     "arctan2": _arctan2,
     "logaddexp": _logaddexp,
     "fmod": _fmod,
+    "float_power": _power,
 }
 
 RULES.update(_TABLE)

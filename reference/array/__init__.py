@@ -3,7 +3,10 @@
 The modules beside `kind` are the words: what each NumPy function means in primitives.
 """
 
-from . import products as products  # The modules of words enter themselves into the table of words.
+from . import contractions as contractions  # The modules of words enter themselves into the table of words.
+from . import products as products
+from . import rearranging as rearranging
+from . import selection as selection
 from .constants import LOG_2 as LOG_2
 from .constants import LOG_10 as LOG_10
 from .constants import TWO_OVER_ROOT_PI as TWO_OVER_ROOT_PI
@@ -15,6 +18,8 @@ from .elementwise import sigmoid as sigmoid
 from .kind import BILINEAR as BILINEAR
 from .kind import ELEMENTWISE as ELEMENTWISE
 from .kind import PRIMITIVES as PRIMITIVES
+from .kind import SPECIAL as SPECIAL
+from .kind import WORDS as WORDS
 from .kind import Array as Array
 from .kind import Operands as Operands
 from .kind import Params as Params

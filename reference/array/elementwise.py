@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..condition import Condition
-from ..missing import NoReadingError
-from .kind import WORDS, Array, bind, constant
+from .kind import SPECIAL, WORDS, Array, bind, constant
 
 
 def _elementwise(primitive: str) -> Callable[..., Array]:
@@ -31,9 +30,11 @@ def _comparison(ufunc: np.ufunc) -> Callable[..., Any]:
     return rule
 
 
-def _constant_power(x: Any, exponent: Any) -> Array:
-    if isinstance(exponent, Array):
-        raise NoReadingError("power: got an array exponent, need a constant one; write numpy.exp(y * numpy.log(x))")
+def _power(x: Any, exponent: Any) -> Array:
+    if isinstance(exponent, Array) and not isinstance(x, Array) and np.ndim(x) == 0 and x == 2:
+        return bind("exp2", (exponent,), {})
+    if isinstance(exponent, Array) or np.ndim(exponent):
+        return bind("float_power", (x, exponent), {})
     if exponent in (0.0, 1.0):  # x^0 is the constant 1 and x^1 is x: no rounding, and no singularity of a derivative
         power: Array = x if exponent else x.lift(np.ones(x.shape))
         return power
@@ -84,10 +85,24 @@ _UFUNCS = (
     *(np.exp, np.expm1, np.log, np.log1p, np.tanh, np.maximum, np.minimum),
     *(np.sin, np.cos, np.tan, np.arcsin, np.arccos, np.arctan, np.sinh, np.cosh),
     *(np.arcsinh, np.arccosh, np.arctanh, np.exp2, np.log2, np.log10, np.cbrt),
-    *(np.arctan2, np.hypot, np.logaddexp, np.fmod, np.floor, np.ceil, np.rint, np.trunc, np.sign),
+    *(np.arctan2, np.hypot, np.logaddexp, np.fmod, np.float_power, np.floor, np.ceil, np.rint, np.trunc, np.sign),
 )
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 
 WORDS.update({ufunc: _elementwise(ufunc.__name__) for ufunc in _UFUNCS})
 WORDS.update({ufunc: _comparison(ufunc) for ufunc in _COMPARISONS})
-WORDS.update({np.power: _constant_power, np.where: _where})
+WORDS.update({np.power: _power, np.where: _where})
+SPECIAL.update(
+    {
+        "erf": erf,
+        "erfc": erfc,
+        "expit": sigmoid,
+        "log_expit": lambda x: -np.logaddexp(0.0, -x),
+        "logit": lambda x: np.log(x / (1.0 - x)),
+        "xlogy": lambda x, y: choose(np.equal(x, 0.0), 0.0, x * np.log(choose(np.equal(x, 0.0), 1.0, y))),
+        "cbrt": WORDS[np.cbrt],
+        "exp2": WORDS[np.exp2],
+        "expm1": WORDS[np.expm1],
+        "log1p": WORDS[np.log1p],
+    }
+)

@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..algorithms import Algorithm
 from ..missing import NoReadingError, instead_of
+from .methods import Methods
 
 Params = dict[str, Any]
 Operands = tuple[Any, ...]
@@ -34,7 +34,7 @@ ELEMENTWISE = frozenset(
     {"add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "expm1"}
     | {"log", "log1p", "tanh", "sigmoid", "power", "maximum", "minimum", "where", "attach"}
     | {"sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"}
-    | {"exp2", "log2", "log10", "cbrt", "erf", "erfc", "arctan2", "hypot", "logaddexp", "fmod"}
+    | {"exp2", "log2", "log10", "cbrt", "erf", "erfc", "arctan2", "hypot", "logaddexp", "fmod", "float_power"}
     | {"floor", "ceil", "rint", "trunc", "sign"}
 )
 #: Linear primitives that move elements: what they return is exact in every reading.
@@ -49,9 +49,12 @@ PRIMITIVES = ELEMENTWISE | STRUCTURAL | BILINEAR | OTHER
 
 #: What every NumPy function that a formula may call means, by the function. The modules of words fill it.
 WORDS: dict[Any, Callable[..., Any]] = {}
+#: Functions of `scipy.special`, by name, and what `ufunc.reduce` means, by the ufunc.
+SPECIAL: dict[str, Callable[..., Any]] = {}
+REDUCTIONS: dict[np.ufunc, Callable[..., Any]] = {}
 
 
-class Array(NDArrayOperatorsMixin):
+class Array(Methods):
     """Base of all array kinds: shape, NumPy's protocols, and one method to implement.
 
     `level` is 0 for a reading and grows with each derivative wrapped around it.
@@ -114,8 +117,10 @@ class Array(NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        # `np.add.reduce(x)`, `out=` and `where=` ask for what no primitive offers. NotImplemented makes NumPy raise a
-        # TypeError that names the ufunc, where any other answer would leave part of the request out.
+        if method in ("reduce", "outer"):
+            return _of_ufunc(ufunc, method)(*inputs, **kwargs)
+        # `out=` and `where=` ask for what no primitive offers. NotImplemented makes NumPy raise a TypeError that names
+        # the ufunc, where any other answer would leave part of the request out.
         if method != "__call__" or kwargs:
             return NotImplemented
         return _by_rule(ufunc, inputs, {})
@@ -192,9 +197,29 @@ def scatter(x: Any, index: Any, shape: Sequence[int], in_place: bool = False) ->
     return bind("scatter", (x,), {**params, "in_place": True} if in_place else params)
 
 
+def _of_ufunc(ufunc: np.ufunc, method: str) -> Any:
+    """`np.add.reduce` and `np.multiply.outer`, which are no functions of their own."""
+    if method == "outer":
+        return lambda a, b: ufunc(np.reshape(a, (*np.shape(a), *(1,) * np.ndim(b))), b)
+    reduction = REDUCTIONS.get(ufunc)
+    if reduction is None:
+        known = ", ".join(sorted(f"numpy.{each.__name__}.reduce" for each in REDUCTIONS))
+        raise NoReadingError(f"numpy.{ufunc.__name__}.reduce has no reading; there are {known}")
+    return lambda array, axis=0, dtype=None, keepdims=False: reduction(array, axis, keepdims=keepdims)
+
+
+def _shown(rule: Callable[..., Any]) -> str:
+    """The parameters of a word, without their types."""
+    signature = inspect.signature(rule)
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+
+
 def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
     name = getattr(func, "__name__", str(func))
     rule = WORDS.get(func)
+    if rule is None and isinstance(func, np.ufunc):  # of SciPy, which is known by the names of its functions
+        rule = SPECIAL.get(name)
     if rule is None:
         raise NoReadingError(f"numpy.{name} has no reading; write {instead_of(name, WORDS)}")
     try:
@@ -204,5 +229,5 @@ def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
             inspect.signature(rule).bind(*args, **kwargs)
         except TypeError as unbound:
             said = f"numpy.{name} has no reading with these arguments ({unbound})"
-            raise NoReadingError(f"{said}; write it as {name}{inspect.signature(rule)}") from err
+            raise NoReadingError(f"{said}; write it as {name}{_shown(rule)}") from err
         raise

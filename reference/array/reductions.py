@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .kind import WORDS, Array, bind
-from .shapes import diagonal, normalize_axes, reshape
+from ..missing import NoReadingError
+from .kind import REDUCTIONS, WORDS, Array, bind
+from .selection import is_nan
+from .shapes import normalize_axes, reshape
 
 
 def amax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -35,15 +37,125 @@ total_of = _reduction("sum")
 _shared_largest = _reduction("max", shared=True)
 
 
-def _mean(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
-    count = int(np.prod([x.shape[i] for i in normalize_axes(axis, x.ndim)], dtype=np.int64))
-    total: Array = total_of(x, axis, keepdims)
-    return total / count if count != 1 else total
+def _count(x: Array, axis: Any, where: Any) -> Any:
+    axes = normalize_axes(axis, x.ndim)
+    if where is None:
+        return int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
+    return np.sum(np.broadcast_to(np.asarray(where, dtype=bool), x.shape), axis=axes, keepdims=True)
 
 
-def _var(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
-    return _mean(np.square(x - _mean(x, axis, True)), axis, keepdims)
+def _masked(x: Array, where: Any) -> Any:
+    return x if where is None else np.where(where, x, 0.0)
 
 
-WORDS.update({np.sum: total_of, np.max: _reduction("max"), np.mean: _mean, np.var: _var})
-WORDS[np.trace] = lambda x: total_of(diagonal(x), -1)
+def _cast(x: Array, dtype: Any) -> Any:
+    """The operand of a sum in another format: sums are bounded in the contract's own, so only the operand is cast."""
+    return x if dtype is None else x.astype(dtype)
+
+
+def _sum(a: Array, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+    return total_of(_masked(_cast(a, dtype), where), axis, keepdims)
+
+
+def _mean(a: Array, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+    a = _cast(a, dtype)
+    count, total = _count(a, axis, where), total_of(_masked(a, where), axis, True if where is not None else keepdims)
+    if where is None:
+        return total / count if count != 1 else total
+    return _dropped(total / count.astype(np.float64), axis, keepdims)
+
+
+def _dropped(kept: Array, axis: Any, keepdims: bool) -> Any:
+    axes = normalize_axes(axis, kept.ndim)
+    return kept if keepdims else reshape(kept, tuple(n for i, n in enumerate(kept.shape) if i not in axes))
+
+
+def _var(
+    a: Array, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, correction: float = 0
+) -> Any:
+    """The mean square of what differs from the mean, divided by n − ddof; `correction` is its other name."""
+    a, free = _cast(a, dtype), ddof or correction
+    squares = np.square(a - _mean(a, axis, keepdims=True))
+    if not free:
+        return _mean(squares, axis, keepdims=keepdims)
+    return total_of(squares, axis, keepdims) / (_count(a, axis, None) - free)
+
+
+def _std(a: Array, axis: Any = None, dtype: Any = None, **rest: Any) -> Any:
+    return np.sqrt(_var(a, axis, dtype, **rest))
+
+
+_largest = _reduction("max")
+
+
+def _max(a: Array, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    found = _largest(a if where is None else np.where(where, a, -np.inf), axis, keepdims)
+    return found if initial is None else np.maximum(found, initial)
+
+
+def _min(a: Array, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    return -_max(-a, axis, keepdims=keepdims, initial=None if initial is None else -initial, where=where)
+
+
+def _ptp(a: Array, axis: Any = None, keepdims: bool = False) -> Any:
+    return _largest(a, axis, keepdims) + _largest(-a, axis, keepdims)
+
+
+def _average(a: Array, axis: Any = None, weights: Any = None, *, keepdims: bool = False) -> Any:
+    if weights is None:
+        return _mean(a, axis, keepdims=keepdims)
+    if np.shape(weights) != np.shape(a):  # one weight for each place along one axis
+        weights = np.reshape(weights, [n if i == axis % np.ndim(a) else 1 for i, n in enumerate(np.shape(a))])
+    weights = np.broadcast_to(weights, np.shape(a))
+    return np.sum(a * weights, axis=axis, keepdims=keepdims) / np.sum(weights, axis=axis, keepdims=keepdims)
+
+
+def _norm(x: Array, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """The p-norm of vectors, and Frobenius' of matrices."""
+    vector = x.ndim == 1 or isinstance(axis, (int, np.integer))
+    if ord in (None, "fro") or (ord == 2 and vector):
+        return np.sqrt(total_of(np.square(x), axis, keepdims))
+    if not vector:
+        raise NoReadingError(f"linalg.norm: got ord={ord!r} of a matrix, need 'fro' or an axis")
+    size: Any = np.absolute(x)
+    if ord in (np.inf, -np.inf):
+        return _max(size, axis, keepdims=keepdims) if ord > 0 else _min(size, axis, keepdims=keepdims)
+    if ord == 1:
+        return total_of(size, axis, keepdims)
+    return np.power(total_of(np.power(size, ord), axis, keepdims), 1.0 / ord)
+
+
+def _beside_nan(word: Callable[..., Any], neutral: float) -> Callable[..., Any]:
+    """A reduction of the elements that are not NaN."""
+    return lambda a, axis=None, keepdims=False: word(np.where(is_nan(a), neutral, a), axis, keepdims=keepdims)
+
+
+def _nanmean(a: Array, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return _mean(a, axis, keepdims=keepdims, where=~np.asarray(is_nan(a), dtype=bool))
+
+
+def _trace(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    return total_of(np.diagonal(a, offset, axis1, axis2), -1)
+
+
+WORDS.update(
+    {
+        np.sum: _sum,
+        np.max: _max,
+        np.amax: _max,
+        np.min: _min,
+        np.amin: _min,
+        np.ptp: _ptp,
+        np.mean: _mean,
+        np.average: _average,
+        np.var: _var,
+        np.std: _std,
+        np.nansum: _beside_nan(_sum, 0.0),
+        np.nanmax: _beside_nan(_max, -np.inf),
+        np.nanmin: _beside_nan(_min, np.inf),
+        np.nanmean: _nanmean,
+        np.linalg.norm: _norm,
+        np.trace: _trace,
+    }
+)
+REDUCTIONS[np.add], REDUCTIONS[np.maximum], REDUCTIONS[np.minimum] = _sum, _max, _min

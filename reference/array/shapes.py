@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,21 @@ def _broadcast_to(x: Array, shape: Any) -> Array:
     return x if wanted == x.shape else bind("broadcast", (x,), {"shape": wanted})
 
 
-def _moveaxis(x: Array, source: int, destination: int) -> Array:
-    order = [i for i in range(x.ndim) if i != source % x.ndim]
-    order.insert(destination % x.ndim, source % x.ndim)
-    return _transpose(x, order)
+def _numbers(axes: Any) -> tuple[int, ...]:
+    return (int(axes),) if isinstance(axes, (int, np.integer)) else tuple(int(i) for i in axes)
+
+
+def _moveaxis(a: Array, source: Any, destination: Any) -> Array:
+    moved = [i % a.ndim for i in _numbers(source)]
+    order = [i for i in range(a.ndim) if i not in moved]
+    for place, axis in sorted(zip([i % a.ndim for i in _numbers(destination)], moved, strict=True)):
+        order.insert(place, axis)
+    return _transpose(a, order)
+
+
+def _rollaxis(a: Array, axis: int, start: int = 0) -> Array:
+    first, place = axis % a.ndim, start + a.ndim if start < 0 else start
+    return _moveaxis(a, first, place - 1 if first < place else place)
 
 
 def _swapaxes(x: Array, a: int, b: int) -> Array:
@@ -48,9 +59,11 @@ def _swapaxes(x: Array, a: int, b: int) -> Array:
     return _transpose(x, order)
 
 
-def _expand_dims(x: Array, axis: int) -> Array:
-    where = axis % (x.ndim + 1)
-    return reshape(x, (*x.shape[:where], 1, *x.shape[where:]))
+def _expand_dims(a: Array, axis: Any) -> Array:
+    ndim = a.ndim + len(_numbers(axis))
+    new = [i % ndim for i in _numbers(axis)]
+    lengths = iter(a.shape)
+    return reshape(a, tuple(1 if i in new else next(lengths) for i in range(ndim)))
 
 
 def _squeeze(x: Array, axis: Any = None) -> Array:
@@ -67,8 +80,10 @@ def _stack(arrays: Sequence[Any], axis: int = 0) -> Array:
     return _concatenate([np.expand_dims(a, axis) for a in arrays], axis)
 
 
-def _take(x: Array, indices: Any, axis: int) -> Array:
-    return x[(slice(None),) * (axis % x.ndim) + (np.asarray(indices),)]
+def _take(a: Array, indices: Any, axis: Any = None) -> Array:
+    if axis is None:
+        return reshape(a, (a.size,))[np.asarray(indices)]
+    return a[(slice(None),) * (axis % a.ndim) + (np.asarray(indices),)]
 
 
 def _take_along_axis(x: Array, indices: Any, axis: int) -> Array:
@@ -78,19 +93,36 @@ def _take_along_axis(x: Array, indices: Any, axis: int) -> Array:
     return x[tuple(grid)]
 
 
+def _diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    matrices = _moveaxis(a, (axis1, axis2), (-2, -1))
+    rows, columns = matrices.shape[-2:]
+    along = np.arange(max(min(rows + min(offset, 0), columns - max(offset, 0)), 0))
+    return matrices[..., along + max(-offset, 0), along + max(offset, 0)]
+
+
 def diagonal(x: Array) -> Array:
-    along = np.arange(min(x.shape[-2:]))
-    return x[..., along, along]
+    """The diagonals of matrices along the last two axes."""
+    return _diagonal(x, 0, -2, -1)
 
 
-def _zeros_like(x: Array) -> Array:
-    return x.lift(np.zeros(x.shape))
+def _filled_like(value: float) -> Callable[..., Array]:
+    def rule(a: Array, dtype: Any = None, *, shape: Any = None) -> Array:
+        return a.lift(np.full(a.shape if shape is None else shape, value))
+
+    return rule
+
+
+def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) -> Any:
+    wanted = np.shape(a) if shape is None else shape
+    if isinstance(fill_value, Array):
+        return np.broadcast_to(fill_value, wanted)
+    return a.lift(np.full(wanted, fill_value, dtype=np.float64))
 
 
 WORDS.update(
     {
         np.reshape: reshape,
-        np.ravel: lambda x: reshape(x, (x.size,)),
+        np.ravel: lambda x, order="C": reshape(x, (x.size,)),
         np.transpose: _transpose,
         np.broadcast_to: _broadcast_to,
         np.moveaxis: _moveaxis,
@@ -101,10 +133,13 @@ WORDS.update(
         np.stack: _stack,
         np.take: _take,
         np.take_along_axis: _take_along_axis,
-        np.diagonal: diagonal,
-        np.zeros_like: _zeros_like,
+        np.diagonal: _diagonal,
+        np.zeros_like: _filled_like(0.0),
+        np.ones_like: _filled_like(1.0),
+        np.full_like: _full_like,
+        np.rollaxis: _rollaxis,
         np.shape: lambda x: x.shape,
         np.ndim: lambda x: x.ndim,
-        np.size: lambda x: x.size,
+        np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
     }
 )

@@ -96,6 +96,20 @@ def _angle_rules() -> tuple[Function, Function]:
     )
 
 
+def _base_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    # A constant exponent is lifted, since its difference from 1 would be rounded as a float.
+    base, exponent = (x if isinstance(x, Array) else y.lift(x) for x in xs)
+    slope = exponent * np.float_power(base, exponent - 1.0)
+    return g * choose(np.equal(constant(exponent), 0.0), 0.0, slope)
+
+
+def _exponent_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    base, exponent = (x if isinstance(x, Array) else y.lift(x) for x in xs)
+    # 0^b is 0 for every positive b, so it does not move with b, although the logarithm of 0 is infinite.
+    still = np.logical_and(np.equal(constant(base), 0.0), np.greater_equal(constant(exponent), 0.0))
+    return choose(still, 0.0, g * (y * np.log(choose(still, 1.0, base))))
+
+
 #: primitive -> one linear map per operand: (g, y, xs, params) -> g dy/dx_i
 DIAGONAL: dict[str, tuple[Function, ...]] = {
     "add": (_first, _first),
@@ -115,6 +129,7 @@ DIAGONAL: dict[str, tuple[Function, ...]] = {
     # Of the result that was saved, as it is evaluated everywhere, although 1 − y has lost what y rounds off near 1.
     "sigmoid": (lambda g, y, xs, _: g * (y * (1.0 - y)),),
     "power": (_power_rule,),
+    "float_power": (_base_rule, _exponent_rule),
     "sin": (lambda g, y, xs, _: g * np.cos(xs[0]),),
     "cos": (lambda g, y, xs, _: g * -np.sin(xs[0]),),
     "tan": (lambda g, y, xs, _: g * (1.0 + np.square(y)),),

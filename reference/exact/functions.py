@@ -115,6 +115,31 @@ def _logaddexp(log1p: Callable[[Raw, int], Raw]) -> Callable[[Raw, Raw, int], Ra
     return rule
 
 
+def power(x: Raw, exponent: Raw, bits: int) -> Raw:
+    """IEEE 754's pow, for which mpmath raises errors in places; its one zero is taken to be +0."""
+    if exponent == libmp.fzero or x == libmp.fone:
+        return libmp.fone
+    if libmp.fnan in (x, exponent):
+        return libmp.fnan
+    if _is_infinite(exponent):
+        if x == libmp.fnone:
+            return libmp.fone
+        grows = libmp.mpf_gt(libmp.mpf_abs(x), libmp.fone) == (exponent == libmp.finf)
+        return libmp.finf if grows else libmp.fzero
+    # Mantissas of mpmath are odd, so an exponent is an integer exactly if its own binary exponent, item 2, is not
+    # negative, and an odd one if that is 0.
+    if x == libmp.fninf:
+        size = power(libmp.finf, exponent, bits)
+        return libmp.mpf_neg(size) if exponent[2] == 0 else size
+    if x == libmp.fzero:
+        return libmp.fzero if libmp.mpf_sign(exponent) > 0 else libmp.finf
+    if x == libmp.finf:
+        return libmp.finf if libmp.mpf_sign(exponent) > 0 else libmp.fzero
+    if libmp.mpf_sign(x) < 0 and exponent[2] < 0:
+        return libmp.fnan
+    return libmp.mpf_pow(x, exponent, bits, "n")
+
+
 def unary(bits: int) -> dict[str, Unary]:
     """The functions of one argument at a precision, by the names of primitives."""
     rounded: dict[str, Callable[..., Raw]] = {

@@ -72,18 +72,6 @@ def _sigmoid(x: Raw, bits: int) -> Raw:
     return _quotient(libmp.fone, libmp.mpf_add(libmp.fone, power, bits + 4, "n"), bits)
 
 
-def _raised(x: Raw, exponent: Raw, bits: int) -> Raw:
-    # mpmath raises errors where IEEE 754's pow has an answer; its one zero is taken to be +0. Mantissas of mpmath are
-    # odd, so an exponent is an integer exactly if its own binary exponent, item 2, is not negative.
-    if x == libmp.fzero:
-        return {1: libmp.fzero, 0: libmp.fone, -1: libmp.finf}[_sign(exponent)]
-    if x == libmp.finf:
-        return {1: libmp.finf, 0: libmp.fone, -1: libmp.fzero}[_sign(exponent)]
-    if (_sign(x) < 0 and exponent[2] < 0) or x == libmp.fnan:
-        return libmp.fnan
-    return libmp.mpf_pow(x, exponent, bits, "n")
-
-
 # NaN is handed on, as by `np.maximum`: a NaN among the inputs must be seen in the output, and not lose a comparison.
 def larger(a: Raw, b: Raw) -> Raw:
     if libmp.fnan in (a, b):
@@ -118,7 +106,8 @@ def primitives_at(bits: int) -> dict[str, Any]:
         "subtract": lambda a, b: sub(a, b, bits, "n"),
         "multiply": lambda a, b: mul(a, b, bits, "n"),
         "divide": lambda a, b: _quotient(a, b, bits),
-        "power": lambda a, b: _raised(a, b, bits),
+        "power": lambda a, b: functions.power(a, b, bits),
+        "float_power": lambda a, b: functions.power(a, b, bits),
         "attach": lambda a, b: a,
         "maximum": larger,
         "minimum": _smaller,

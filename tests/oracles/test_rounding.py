@@ -150,6 +150,8 @@ ATTACKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]
     "remainders": (lambda a, b: np.fmod(a * 3.0, b / 3.0), ((4, 3), (3,)), False),
     "steps": (lambda a: (np.floor(a * 3.0) + np.ceil(a / 3.0) * np.rint(a * 0.1) + np.trunc(a / 7.0)) * 0.3
               - np.sign(a - 0.3) / 3.0, ((4, 3),), False),
+    "array exponents": (lambda a, b: (a * 1.1) ** (b * 0.03) + 2.0 ** (b / 30.0) + 1.7 ** (a / 30.0), ((4, 3), (3,)),
+                        True),
     "steps at their edges": (lambda a: np.floor((a / 3.0) * 3.0 / a) + np.sign(a * 0.1 - a / 10.0), ((4, 3),), False),
     "power": (lambda a: np.power(1.0 + a * a, -0.75) * a, ((4, 3),), False),
     "quotients": (lambda a, b: (a - b) / (np.square(b) + 0.5), ((4, 3), (3,)), False),

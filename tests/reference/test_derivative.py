@@ -74,6 +74,9 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "hypot": (lambda a, b: np.hypot(a, b), ((2, 3), (3,)), _any),
     "logaddexp": (lambda a, b: np.logaddexp(a, b), ((2, 3), (3,)), _any),
     "fmod": (lambda a, b: np.fmod(a * 5.0, b), ((2, 3), (3,)), _any),
+    "float_power": (lambda a, b: np.float_power(a, b), ((2, 3), (3,)), _positive),
+    "exponent": (lambda a: 2.0**a + 3.0**a, ((3,),), _any),
+    "negative base": (lambda a: a ** np.array([2.0, 3.0, -1.0, 0.0, 1.0]), ((5,),), _any),
     "steps": (
         lambda a: a * (np.floor(3.0 * a) + np.ceil(a) + np.rint(5.0 * a) + np.trunc(2.0 * a) + np.sign(a)),
         ((5,),),

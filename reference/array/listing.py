@@ -1,0 +1,87 @@
+"""`python -m opassay.reference.array.listing`: the page docs/words.md, from the tables of words."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import SPECIAL, WORDS
+from .methods import OWN, SAME_NAME
+
+_HEAD = """\
+# What a formula may say
+
+A formula is ordinary NumPy, and opassay reads it as exact numbers, as bounds of rounding errors, and as derivatives.
+It may use the functions, methods and operators of this page; all of them are compositions of a few primitives that have
+a rule in every reading. Anything else ends with an error that names the nearest word.
+
+Three things differ from NumPy:
+
+- Arrays have no dtype. A formula is about real numbers; `x.astype(np.float16)` and `x.astype(np.float32)` are roundings
+  that the formula asks for, and a constant such as `np.pi` is the float that it is.
+- Nothing is written. `x += y` makes a new array, and another name of the old one keeps the old value; `x[0] = y` is an
+  error.
+- Nothing becomes a Python number. `float(x)` and `math.exp(x)` are errors, and a branch `if x > 0` is one where
+  rounding may decide it: `np.where` takes both sides into account.
+"""
+_OPERATORS = """\
+`+ - * / // % ** @`, `abs`, `divmod`, comparisons, `& | ~` of conditions, and indexing by slices, integers and arrays of
+integers"""
+_GROUPS = {
+    "elementwise": "Functions of elements",
+    "selection": "Choices, limits and questions",
+    "reductions": "Reductions",
+    "products": "Products of matrices",
+    "contractions": "Other products",
+    "shapes": "Shapes",
+    "rearranging": "Putting together and taking apart",
+}
+_TAIL = """\
+## Beside NumPy
+
+`opassay.reference.array` has `erf`, `erfc` and `sigmoid`, which NumPy lacks; `store` (a rounding to the format of a
+stored intermediate), `constant` (a value that no derivative flows through), `attach` (a value with the slope of another
+expression), `choose` (a choice whose slope at the tie is stated) and `amax` (a maximum whose slope ties share).
+"""
+
+
+def _home(rule: Callable[..., Any]) -> str:
+    return (inspect.unwrap(rule).__module__ if hasattr(rule, "__module__") else "").rpartition(".")[2]
+
+
+def _name(func: Any) -> str:
+    module = getattr(func, "__module__", "") or "numpy"
+    return f"{module.replace('numpy', 'np', 1)}.{func.__name__}" if module.startswith("numpy.linalg") else func.__name__
+
+
+def _wrapped(names: list[str]) -> str:
+    return textwrap.fill(", ".join(f"`{name}`" for name in names), 120)
+
+
+def page() -> str:
+    """The text of docs/words.md."""
+    groups = defaultdict(set)
+    for func, rule in WORDS.items():
+        home = _home(rule)
+        groups[home if home in _GROUPS else "elementwise"].add(_name(func))
+    parts = [_HEAD]
+    for home, title in _GROUPS.items():
+        parts.append(f"## {title}\n\n{_wrapped(sorted(groups[home]))}\n")
+    methods = sorted({*SAME_NAME, *OWN} - {"view"})
+    have = [name for name in methods if name in OWN or getattr(np, name) in WORDS]
+    parts.append(f"## Methods and attributes of arrays\n\n{_wrapped(have)}\n")
+    operators = (
+        "`+ - * / // % ** @`, `abs`, `divmod`, comparisons, `& | ~` of conditions, indexing by slices and integers"
+    )
+    parts.append(f"## Operators\n\n{textwrap.fill(operators, 120, break_on_hyphens=False)}\n")
+    parts.append(f"## Of `scipy.special`\n\n{_wrapped(sorted(SPECIAL))}\n")
+    return "\n".join([*parts, _TAIL])
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,149 @@
+"""The methods, attributes and operators of NumPy's arrays, on arrays of a reading.
+
+A formula may say `x.sum(axis=1)` as well as `np.sum(x, axis=1)`: each method is the NumPy function of its name, so that
+it means what the function means and lacks what the function lacks. What would need numbers, memory or a dtype, which
+arrays of a reading do not have, ends with a sentence that says what to write.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from ..missing import NoAttributeError, NoReadingError, nearest_of
+
+#: Methods that are the NumPy function of the same name, called with the array first.
+SAME_NAME = frozenset(
+    {
+        "sum",
+        "mean",
+        "var",
+        "std",
+        "max",
+        "min",
+        "ptp",
+        "prod",
+        "cumsum",
+        "cumprod",
+        "argmax",
+        "argmin",
+        "sort",
+        "argsort",
+    }
+    | {"dot", "clip", "repeat", "take", "trace", "diagonal", "swapaxes", "squeeze", "ravel", "round", "searchsorted"}
+)
+#: What the class itself defines for users, besides the operators of Python.
+OWN = ("T", "mT", "astype", "copy", "dtype", "flatten", "ndim", "reshape", "shape", "size", "transpose", "view")
+_ASSIGN = "a formula writes into no array; write numpy.where(mask, new, x), or numpy.concatenate of the parts"
+_NUMBER = "an array of a formula has no number that Python could take; keep it as an array, and choose by numpy.where"
+_DTYPE = (
+    "dtype: a formula is about real numbers and has none; give eps or a limit as an argument of the formula, or write"
+    " numpy.finfo(numpy.float32)"
+)
+_FLOATS = {np.dtype(np.float16): "float16", np.dtype(np.float32): "float32"}
+
+
+class Methods(NDArrayOperatorsMixin):
+    """What NumPy's arrays offer beside functions; `kind.Array` is what it is of."""
+
+    @property
+    def T(self) -> Any:
+        return np.transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        return np.swapaxes(self, -2, -1)
+
+    def reshape(self, *shape: Any) -> Any:
+        """`x.reshape(2, 3)` or `x.reshape((2, 3))`."""
+        return np.reshape(self, _one_or_many(shape))
+
+    def transpose(self, *axes: Any) -> Any:
+        """`x.transpose()`, `x.transpose(1, 0)` or `x.transpose((1, 0))`."""
+        wanted = _one_or_many(axes) if axes else None
+        return np.transpose(self, wanted)
+
+    def flatten(self, order: str = "C") -> Any:
+        return np.ravel(self)
+
+    def copy(self, order: str = "C") -> Any:
+        return self
+
+    def view(self, *args: Any) -> Any:
+        if args:
+            raise NoReadingError("view: got a dtype, need none: the bits of a formula's numbers are not known")
+        return self
+
+    def astype(self, dtype: Any, **rest: Any) -> Any:
+        """The array rounded to float16 or float32; float64 rounds nothing that is judged.
+
+        Raises:
+            NoReadingError: the dtype is not a floating one.
+        """
+        from .kind import store
+
+        wanted = np.dtype(dtype)
+        if wanted.kind != "f":
+            raise NoReadingError(f"astype: got {wanted.name}, need a floating dtype; write numpy.trunc(x) for integers")
+        return store(self, _FLOATS[wanted]) if wanted in _FLOATS else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in SAME_NAME:
+            word = getattr(np, name)
+            return lambda *args, **kwargs: word(self, *args, **kwargs)
+        if name.startswith("_"):  # NumPy and Python ask every object for protocols
+            raise AttributeError(name)
+        if name in ("item", "tolist", "fill", "put", "tobytes"):
+            raise NoAttributeError(f"x.{name}: {_NUMBER if name in ('item', 'tolist', 'tobytes') else _ASSIGN}")
+        if name == "dtype":
+            raise NoAttributeError(_DTYPE)
+        known = sorted({*SAME_NAME, *OWN})
+        raise NoAttributeError(
+            f"arrays have no attribute {name!r}{nearest_of(name, known)}; known are {', '.join(known)}"
+        )
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise NoReadingError(f"x[...] = y: {_ASSIGN}")
+
+    def __float__(self) -> float:
+        raise NoReadingError(f"float(x), or a function of math: {_NUMBER}, numpy.exp and not math.exp")
+
+    def __int__(self) -> int:
+        raise NoReadingError(f"int(x): {_NUMBER}, numpy.trunc and not int")
+
+    def __bool__(self) -> bool:
+        raise NoReadingError(f"bool(x): {_NUMBER}")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NoReadingError("numpy.array or numpy.asarray of a formula's array: write numpy.stack, or leave it out")
+
+    # A formula writes into no memory, so these give new arrays; another name of the old one keeps the old value.
+    def __iadd__(self, other: Any) -> Any:
+        return self + other
+
+    def __isub__(self, other: Any) -> Any:
+        return self - other
+
+    def __imul__(self, other: Any) -> Any:
+        return self * other
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self / other
+
+    def __ifloordiv__(self, other: Any) -> Any:
+        return self // other
+
+    def __imod__(self, other: Any) -> Any:
+        return self % other
+
+    def __ipow__(self, other: Any) -> Any:
+        return self**other
+
+    def __imatmul__(self, other: Any) -> Any:
+        return self @ other
+
+
+def _one_or_many(given: tuple[Any, ...]) -> Any:
+    return given[0] if len(given) == 1 and not isinstance(given[0], (int, np.integer)) else given
