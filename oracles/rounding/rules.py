@@ -157,6 +157,10 @@ def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
     if exponent == int(exponent):
         # An integer power may be made of n - 1 products, and the reciprocal of those.
         times = max(times, abs(exponent) - (exponent > 0))
+        if exponent < 0:  # Where those overflow, their reciprocal is 0.
+            beyond = np.power(np.abs(a.centre), -exponent) > contract.limit
+            lost = np.where(beyond & np.isfinite(a.centre), magnitude_of(y), 0.0)
+            radius = lost if radius is None else np.maximum(radius, lost)
     if not contract.holds(exponent):  # An evaluation rounds it, which makes x^d more, with |d| <= u |exponent|.
         growth = np.expm1(np.abs(np.log(a.centre)) * (abs(exponent) * contract.accumulate.unit_roundoff))
         extra = np.where(np.isfinite(growth), magnitude_of(y) * growth, 0.0)

@@ -103,7 +103,9 @@ class Reader(torch.fx.Interpreter):
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
             return read
-        read = read if isinstance(read, Array) else self._lifted(np.asarray(read))
+        read = (
+            read if isinstance(read, Array) else self._lifted(read if isinstance(read, Condition) else np.asarray(read))
+        )
         # A cast that stands in the spec is asked for; one that an operation makes inside itself is its own business.
         within = node.meta.get("original_aten") not in (None, node.target)
         asked = node.target is torch.ops.aten._to_copy.default and not within

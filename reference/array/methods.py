@@ -7,7 +7,7 @@ arrays of a reading do not have, ends with a sentence that says what to write.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -49,23 +49,23 @@ class Methods(NDArrayOperatorsMixin):
     """What NumPy's arrays offer beside functions; `kind.Array` is what it is of."""
 
     @property
-    def T(self) -> Any:
+    def T(self: Any) -> Any:
         return np.transpose(self)
 
     @property
-    def mT(self) -> Any:
+    def mT(self: Any) -> Any:
         return np.swapaxes(self, -2, -1)
 
-    def reshape(self, *shape: Any) -> Any:
+    def reshape(self: Any, *shape: Any) -> Any:
         """`x.reshape(2, 3)` or `x.reshape((2, 3))`."""
         return np.reshape(self, _one_or_many(shape))
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self: Any, *axes: Any) -> Any:
         """`x.transpose()`, `x.transpose(1, 0)` or `x.transpose((1, 0))`."""
         wanted = _one_or_many(axes) if axes else None
         return np.transpose(self, wanted)
 
-    def flatten(self, order: str = "C") -> Any:
+    def flatten(self: Any, order: str = "C") -> Any:
         return np.ravel(self)
 
     def copy(self, order: str = "C") -> Any:
@@ -89,21 +89,6 @@ class Methods(NDArrayOperatorsMixin):
             raise NoReadingError(f"astype: got {wanted.name}, need a floating dtype; write numpy.trunc(x) for integers")
         return store(self, _FLOATS[wanted]) if wanted in _FLOATS else self
 
-    def __getattr__(self, name: str) -> Any:
-        if name in SAME_NAME:
-            word = getattr(np, name)
-            return lambda *args, **kwargs: word(self, *args, **kwargs)
-        if name.startswith("_"):  # NumPy and Python ask every object for protocols
-            raise AttributeError(name)
-        if name in ("item", "tolist", "fill", "put", "tobytes"):
-            raise NoAttributeError(f"x.{name}: {_NUMBER if name in ('item', 'tolist', 'tobytes') else _ASSIGN}")
-        if name == "dtype":
-            raise NoAttributeError(_DTYPE)
-        known = sorted({*SAME_NAME, *OWN})
-        raise NoAttributeError(
-            f"arrays have no attribute {name!r}{nearest_of(name, known)}; known are {', '.join(known)}"
-        )
-
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise NoReadingError(f"x[...] = y: {_ASSIGN}")
 
@@ -116,8 +101,28 @@ class Methods(NDArrayOperatorsMixin):
     def __bool__(self) -> bool:
         raise NoReadingError(f"bool(x): {_NUMBER}")
 
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NoReadingError("numpy.array or numpy.asarray of a formula's array: write numpy.stack, or leave it out")
+    # NumPy's types would take a class with these two for one that its functions make an ndarray of.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            if name in SAME_NAME:
+                word = getattr(np, name)
+                return lambda *args, **kwargs: word(self, *args, **kwargs)
+            if name.startswith("_"):  # NumPy and Python ask every object for protocols
+                raise AttributeError(name)
+            if name in ("item", "tolist", "fill", "put", "tobytes"):
+                raise NoAttributeError(f"x.{name}: {_NUMBER if name in ('item', 'tolist', 'tobytes') else _ASSIGN}")
+            if name == "dtype":
+                raise NoAttributeError(_DTYPE)
+            known = sorted({*SAME_NAME, *OWN})
+            raise NoAttributeError(
+                f"arrays have no attribute {name!r}{nearest_of(name, known)}; known are {', '.join(known)}"
+            )
+
+        def __array__(self, *args, **kwargs):
+            raise NoReadingError(
+                "numpy.array or numpy.asarray of a formula's array: write numpy.stack, or leave it out"
+            )
 
     # A formula writes into no memory, so these give new arrays; another name of the old one keeps the old value.
     def __iadd__(self, other: Any) -> Any:

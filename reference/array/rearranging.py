@@ -102,7 +102,7 @@ def _column_stack(tup: Sequence[Any]) -> Any:
     return np.concatenate([np.reshape(x, (-1, 1)) if np.ndim(x) < 2 else x for x in tup], axis=1)
 
 
-def _diag(v: Array, k: int = 0) -> Any:
+def _diag(v: Any, k: int = 0) -> Any:
     if v.ndim == 2:
         return np.diagonal(v, k)
     places = np.arange(v.shape[0])
@@ -111,7 +111,7 @@ def _diag(v: Array, k: int = 0) -> Any:
 
 
 def _part_of_matrix(upper: bool) -> Callable[..., Any]:
-    def rule(m: Array, k: int = 0) -> Any:
+    def rule(m: Any, k: int = 0) -> Any:
         rows, columns = m.shape[-2:]
         below = np.tri(rows, columns, k - 1 if upper else k, dtype=bool)
         return np.where(below, 0.0, m) if upper else np.where(below, m, 0.0)

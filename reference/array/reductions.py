@@ -37,27 +37,27 @@ total_of = _reduction("sum")
 _shared_largest = _reduction("max", shared=True)
 
 
-def _count(x: Array, axis: Any, where: Any) -> Any:
+def _count(x: Any, axis: Any, where: Any) -> Any:
     axes = normalize_axes(axis, x.ndim)
     if where is None:
         return int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
     return np.sum(np.broadcast_to(np.asarray(where, dtype=bool), x.shape), axis=axes, keepdims=True)
 
 
-def _masked(x: Array, where: Any) -> Any:
+def _masked(x: Any, where: Any) -> Any:
     return x if where is None else np.where(where, x, 0.0)
 
 
-def _cast(x: Array, dtype: Any) -> Any:
+def _cast(x: Any, dtype: Any) -> Any:
     """The operand of a sum in another format: sums are bounded in the contract's own, so only the operand is cast."""
     return x if dtype is None else x.astype(dtype)
 
 
-def _sum(a: Array, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+def _sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     return total_of(_masked(_cast(a, dtype), where), axis, keepdims)
 
 
-def _mean(a: Array, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     a = _cast(a, dtype)
     count, total = _count(a, axis, where), total_of(_masked(a, where), axis, True if where is not None else keepdims)
     if where is None:
@@ -65,13 +65,13 @@ def _mean(a: Array, axis: Any = None, dtype: Any = None, *, keepdims: bool = Fal
     return _dropped(total / count.astype(np.float64), axis, keepdims)
 
 
-def _dropped(kept: Array, axis: Any, keepdims: bool) -> Any:
+def _dropped(kept: Any, axis: Any, keepdims: bool) -> Any:
     axes = normalize_axes(axis, kept.ndim)
     return kept if keepdims else reshape(kept, tuple(n for i, n in enumerate(kept.shape) if i not in axes))
 
 
 def _var(
-    a: Array, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, correction: float = 0
+    a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, correction: float = 0
 ) -> Any:
     """The mean square of what differs from the mean, divided by n − ddof; `correction` is its other name."""
     a, free = _cast(a, dtype), ddof or correction
@@ -81,27 +81,27 @@ def _var(
     return total_of(squares, axis, keepdims) / (_count(a, axis, None) - free)
 
 
-def _std(a: Array, axis: Any = None, dtype: Any = None, **rest: Any) -> Any:
+def _std(a: Any, axis: Any = None, dtype: Any = None, **rest: Any) -> Any:
     return np.sqrt(_var(a, axis, dtype, **rest))
 
 
-_largest = _reduction("max")
+_largest: Callable[..., Any] = _reduction("max")
 
 
-def _max(a: Array, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-    found = _largest(a if where is None else np.where(where, a, -np.inf), axis, keepdims)
+def _max(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    found: Any = _largest(a if where is None else np.where(where, a, -np.inf), axis, keepdims)
     return found if initial is None else np.maximum(found, initial)
 
 
-def _min(a: Array, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def _min(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     return -_max(-a, axis, keepdims=keepdims, initial=None if initial is None else -initial, where=where)
 
 
-def _ptp(a: Array, axis: Any = None, keepdims: bool = False) -> Any:
+def _ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return _largest(a, axis, keepdims) + _largest(-a, axis, keepdims)
 
 
-def _average(a: Array, axis: Any = None, weights: Any = None, *, keepdims: bool = False) -> Any:
+def _average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = False) -> Any:
     if weights is None:
         return _mean(a, axis, keepdims=keepdims)
     if np.shape(weights) != np.shape(a):  # one weight for each place along one axis
@@ -110,7 +110,7 @@ def _average(a: Array, axis: Any = None, weights: Any = None, *, keepdims: bool 
     return np.sum(a * weights, axis=axis, keepdims=keepdims) / np.sum(weights, axis=axis, keepdims=keepdims)
 
 
-def _norm(x: Array, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """The p-norm of vectors, and Frobenius' of matrices."""
     vector = x.ndim == 1 or isinstance(axis, (int, np.integer))
     if ord in (None, "fro") or (ord == 2 and vector):
@@ -122,7 +122,8 @@ def _norm(x: Array, ord: Any = None, axis: Any = None, keepdims: bool = False) -
         return _max(size, axis, keepdims=keepdims) if ord > 0 else _min(size, axis, keepdims=keepdims)
     if ord == 1:
         return total_of(size, axis, keepdims)
-    return np.power(total_of(np.power(size, ord), axis, keepdims), 1.0 / ord)
+    total: Any = total_of(np.power(size, ord), axis, keepdims)
+    return np.power(total, 1.0 / ord)
 
 
 def _beside_nan(word: Callable[..., Any], neutral: float) -> Callable[..., Any]:
@@ -130,11 +131,11 @@ def _beside_nan(word: Callable[..., Any], neutral: float) -> Callable[..., Any]:
     return lambda a, axis=None, keepdims=False: word(np.where(is_nan(a), neutral, a), axis, keepdims=keepdims)
 
 
-def _nanmean(a: Array, axis: Any = None, *, keepdims: bool = False) -> Any:
+def _nanmean(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return _mean(a, axis, keepdims=keepdims, where=~np.asarray(is_nan(a), dtype=bool))
 
 
-def _trace(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     return total_of(np.diagonal(a, offset, axis1, axis2), -1)
 
 

@@ -115,7 +115,7 @@ def _filled_like(value: float) -> Callable[..., Array]:
 def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) -> Any:
     wanted = np.shape(a) if shape is None else shape
     if isinstance(fill_value, Array):
-        return np.broadcast_to(fill_value, wanted)
+        return _broadcast_to(fill_value, wanted)
     return a.lift(np.full(wanted, fill_value, dtype=np.float64))
 
 

@@ -87,24 +87,29 @@ def _step_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
 
 
 def _angle_rules() -> tuple[Function, Function]:
-    def squared(xs: Operands) -> Any:
-        return np.square(xs[0]) + np.square(xs[1])
+    def inverse_square(xs: Operands) -> Any:
+        # Multiplied with, as it is everywhere: it overflows where the slope itself does not.
+        return 1.0 / (np.square(xs[0]) + np.square(xs[1]))
 
     return (
-        lambda g, y, xs, _: g * (xs[1] / squared(xs)),
-        lambda g, y, xs, _: g * (-xs[0] / squared(xs)),
+        lambda g, y, xs, _: g * (xs[1] * inverse_square(xs)),
+        lambda g, y, xs, _: g * (-xs[0] * inverse_square(xs)),
     )
+
+
+def _lifted(xs: Operands, like: Any) -> tuple[Any, ...]:
+    return tuple(x if isinstance(x, Array) else like.lift(x) for x in xs)
 
 
 def _base_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     # A constant exponent is lifted, since its difference from 1 would be rounded as a float.
-    base, exponent = (x if isinstance(x, Array) else y.lift(x) for x in xs)
+    base, exponent = _lifted(xs, y)
     slope = exponent * np.float_power(base, exponent - 1.0)
     return g * choose(np.equal(constant(exponent), 0.0), 0.0, slope)
 
 
 def _exponent_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
-    base, exponent = (x if isinstance(x, Array) else y.lift(x) for x in xs)
+    base, exponent = _lifted(xs, y)
     # 0^b is 0 for every positive b, so it does not move with b, although the logarithm of 0 is infinite.
     still = np.logical_and(np.equal(constant(base), 0.0), np.greater_equal(constant(exponent), 0.0))
     return choose(still, 0.0, g * (y * np.log(choose(still, 1.0, base))))

@@ -226,13 +226,14 @@ def test_steps_and_angles_near_their_edges_hold_both_sides() -> None:
     terms = contract("float32")
     third = _one(1.0, terms) / 3.0
     three, nothing = third * 9.0, third - third * 1.0
+    one: Any = functools.partial(_one, terms=terms)
     with np.errstate(all="ignore"):
         assert np.floor(three).radii() == 1.0
         assert np.floor(third).radii() == 0.0
         assert np.sign(nothing).radii() == 1.0
-        assert np.arctan2(_one(-0.0, terms), _one(-1.0, terms)).radii() >= 2 * np.pi
-        assert np.fmod(three, _one(1.5, terms)).radii() >= 1.5
-        assert np.fmod(_one(7.0, terms), _one(1.5, terms)).radii() == 0.0
+        assert np.arctan2(one(-0.0), one(-1.0)).radii() >= 2 * np.pi
+        assert np.fmod(three, one(1.5)).radii() >= 1.5
+        assert np.fmod(one(7.0), one(1.5)).radii() == 0.0
         assert np.isinf(np.tan(_one(np.pi / 2, terms) * (1.0 + third - third)).radii())
 
 

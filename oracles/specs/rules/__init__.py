@@ -1,6 +1,7 @@
 """What each aten operation means in NumPy's words, on arrays of any reading."""
 
-from . import conditions as conditions  # The modules enter their rules into the table.
+from . import activations as activations  # The modules enter their rules into the table.
+from . import conditions as conditions
 from . import convolution as convolution
 from . import elementwise as elementwise
 from . import indexing as indexing

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import sigmoid
+from ....reference.array import constant, erf, erfc, sigmoid
+from ....reference.condition import Condition
 from .table import RULES, Rule, enter
 
 aten = torch.ops.aten
@@ -22,7 +23,17 @@ def _with_alpha(f: Rule) -> Rule:
 
 
 def _power(x: Any, exponent: Any) -> Any:
-    return np.square(x) if exponent == 2 else np.power(x, exponent)
+    """A constant power: torch takes those that have a function of their own from that."""
+    special: dict[float, Rule] = {2: np.square, 0.5: np.sqrt, -0.5: _inverse_root}
+    return special[exponent](x) if exponent in special else np.power(x, exponent)
+
+
+def _inverse(x: Any) -> Any:
+    return 1.0 / x
+
+
+def _inverse_root(x: Any) -> Any:
+    return 1.0 / np.sqrt(x)
 
 
 # Of a spec in torch's words the slope at a kink is the one that torch takes there, and no other.
@@ -41,27 +52,48 @@ def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
     return x if most is None else np.where(x > most, most, x)
 
 
-def _between(x: Any, least: float = -1.0, most: float = 1.0) -> Any:
-    """hardtanh: as a clamp, but with slope 0 at the ends."""
-    return np.where(x <= least, least, np.where(x >= most, most, x))
-
-
 def _shared(extreme: np.ufunc) -> Rule:
     """A maximum or minimum of two whose slope is shared by operands that are equal."""
     return lambda a, b: np.where(a == b, 0.5 * a + 0.5 * b, extreme(a, b))
 
 
-def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    scaled = x if beta == 1 else x * beta
-    decay = np.exp(np.where(scaled < 0, scaled, -scaled))
-    smooth = np.where(scaled < 0, 0.0, scaled) + np.log1p(decay)
-    return np.where(scaled > threshold, x, smooth if beta == 1 else smooth / beta)
+def _fmax(a: Any, b: Any) -> Any:
+    return np.where((a >= b) | np.isnan(b), a, b)
 
 
-def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
-    # For positive x the exponential is not used, and may overflow.
-    below = np.expm1(np.where(x <= 0, x * input_scale, 0.0)) * (alpha * scale)
-    return np.where(x <= 0, below, x * scale)
+def _fmin(a: Any, b: Any) -> Any:
+    return np.where((a <= b) | np.isnan(b), a, b)
+
+
+def _xlogy(x: Any, y: Any) -> Any:
+    """x log y, which is 0 for x = 0 whatever y is, although it moves as log y where that is a number."""
+    nothing = np.logical_and(np.equal(x, 0.0), np.less_equal(y, 0.0))
+    return np.where(nothing, 0.0, x * np.log(np.where(nothing, 1.0, y)))
+
+
+def _is_truth(x: Any) -> bool:
+    return isinstance(x, Condition) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")
+
+
+def _multiplied(a: Any, b: Any) -> Any:
+    """A product; of truth values it is their conjunction, as torch has it in isfinite."""
+    return np.logical_and(a, b) if _is_truth(a) and _is_truth(b) else np.multiply(a, b)
+
+
+def _exclusive(a: Any, b: Any) -> Any:
+    return np.logical_and(np.logical_or(a, b), np.logical_not(np.logical_and(a, b)))
+
+
+def _divided(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is None:
+        return np.divide(a, b)
+    # A step has slope 0 wherever it is, and torch does not ask how the quotient moves.
+    quotient = np.divide(constant(a), constant(b))
+    return np.floor(quotient) if rounding_mode == "floor" else np.trunc(quotient)
+
+
+def _rounded(x: Any, decimals: int = 0) -> Any:
+    return np.round(x, decimals)
 
 
 # A formula is about real numbers. So operations that change only the dtype, the memory or the graph leave a value as
@@ -73,7 +105,7 @@ enter(
 enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
 enter(_with_alpha(np.subtract), aten.sub.Tensor, aten.sub.Scalar)
 enter(_with_alpha(lambda a, b: b - a), aten.rsub.Scalar, aten.rsub.Tensor)
-enter(np.multiply, aten.mul.Tensor, aten.mul.Scalar)
+enter(_multiplied, aten.mul.Tensor, aten.mul.Scalar)
 enter(np.divide, aten.div.Tensor, aten.div.Scalar)
 enter(np.greater, aten.gt.Scalar, aten.gt.Tensor)
 enter(np.greater_equal, aten.ge.Scalar, aten.ge.Tensor)
@@ -83,6 +115,13 @@ enter(np.equal, aten.eq.Scalar, aten.eq.Tensor)
 enter(np.not_equal, aten.ne.Scalar, aten.ne.Tensor)
 enter(np.logical_not, aten.logical_not.default, aten.bitwise_not.default)
 enter(np.logical_and, aten.logical_and.default, aten.bitwise_and.Tensor)
+enter(np.logical_or, aten.logical_or.default, aten.bitwise_or.Tensor)
+enter(np.fmod, aten.fmod.Tensor, aten.fmod.Scalar)
+enter(np.remainder, aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
+enter(np.floor_divide, aten.floor_divide.default, aten.floor_divide.Scalar)
+enter(_xlogy, aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
+enter(np.arctan2, aten.atan2.default)
+enter(np.sign, aten.sign.default, aten.sgn.default)
 enter(np.where, aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
 RULES.update(
     {
@@ -93,22 +132,45 @@ RULES.update(
         aten.log.default: np.log,
         aten.log1p.default: np.log1p,
         aten.sqrt.default: np.sqrt,
-        aten.rsqrt.default: lambda x: 1.0 / np.sqrt(x),
-        aten.reciprocal.default: lambda x: 1.0 / x,
+        aten.rsqrt.default: _inverse_root,
+        aten.reciprocal.default: _inverse,
+        aten.erf.default: erf,
+        aten.erfc.default: erfc,
+        aten.pow.Scalar: np.power,
+        aten.pow.Tensor_Tensor: np.power,
+        aten.div.Tensor_mode: _divided,
+        aten.div.Scalar_mode: _divided,
+        aten.round.decimals: _rounded,
+        aten.logical_xor.default: _exclusive,
+        aten.bitwise_xor.Tensor: _exclusive,
+        aten.isnan.default: np.isnan,
+        aten.isinf.default: np.isinf,
+        aten.isfinite.default: np.isfinite,
+        aten.signbit.default: lambda x: x < 0.0,
+        aten.copysign.Tensor: np.copysign,
+        aten.hypot.default: np.hypot,
+        aten.logaddexp.default: np.logaddexp,
+        aten.fmax.default: _fmax,
+        aten.fmin.default: _fmin,
         aten.tanh.default: np.tanh,
         aten.sigmoid.default: sigmoid,
-        aten.silu.default: lambda x: x * sigmoid(x),
         aten.square.default: np.square,
         aten.pow.Tensor_Scalar: _power,
         aten.relu.default: _relu,
-        aten.leaky_relu.default: lambda x, slope=0.01: np.where(x > 0, x, x * slope),
-        aten.hardtanh.default: _between,
-        aten.elu.default: _elu,
-        aten.softplus.default: _softplus,
         aten.clamp.default: _clamp,
+        aten.clamp.Tensor: _clamp,
         aten.clamp_min.default: _clamp,
+        aten.clamp_min.Tensor: _clamp,
         aten.clamp_max.default: lambda x, most: _clamp(x, None, most),
+        aten.clamp_max.Tensor: lambda x, most: _clamp(x, None, most),
         aten.maximum.default: _shared(np.maximum),
         aten.minimum.default: _shared(np.minimum),
     }
 )
+#: Functions of one argument that torch and NumPy name alike, or by another name.
+_NAMES = {
+    **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "exp2", "log2", "log10", "floor", "ceil", "trunc")},
+    **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "round": "rint",
+}
+RULES.update({getattr(aten, name).default: getattr(np, word) for name, word in _NAMES.items()})

@@ -1,0 +1,142 @@
+"""Aten operations that are activations: the functions of torch.nn.functional, with torch's slopes at their kinks.
+
+What is hard here: torch does not evaluate each as a careful formula would, and its own result must be in the bound. So
+a rule says what torch computes where that is less accurate, or both, as algorithms of one function (`among`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from ....reference import activations
+from ....reference.algorithms import Algorithm
+from ....reference.array import TWO_OVER_ROOT_PI, among, erf, sigmoid, store
+from .table import RULES, enter
+
+aten = torch.ops.aten
+
+#: Of GELU's approximation by tanh: √(2/π) and the factor of the cube.
+_ROOT, _CUBE = math.sqrt(2.0 / math.pi), 0.044715
+
+
+def _leaky(x: Any, slope: Any = 0.01) -> Any:
+    return np.where(x > 0, x, x * slope)
+
+
+def _normal_cdf(x: Any) -> Any:
+    # Beside 1 an error function needs no digits of its own, and torch's vectorised one does not have them.
+    return 0.5 * (1.0 + erf(x * math.sqrt(0.5), absolute=True))
+
+
+def _inner(x: Any) -> Any:
+    return _ROOT * (x + _CUBE * (x * x * x))
+
+
+def _gelu(x: Any, approximate: str = "none") -> Any:
+    if approximate == "tanh":
+        return 0.5 * x * (1.0 + np.tanh(_inner(x)))
+    return x * _normal_cdf(x)
+
+
+def _gelu_backward(g: Any, x: Any, approximate: str = "none") -> Any:
+    if approximate == "tanh":
+        bent = np.tanh(_inner(x))
+        slope = 0.5 * x * (1.0 - np.square(bent)) * (_ROOT * (1.0 + 3.0 * _CUBE * np.square(x)))
+        return g * (0.5 * (1.0 + bent) + slope)
+    density = np.exp(np.square(x) * -0.5) * (0.5 * math.sqrt(0.5) * TWO_OVER_ROOT_PI)
+    return g * (_normal_cdf(x) + x * density)
+
+
+def _softplus_of(scaled: Any) -> Any:
+    decay = np.exp(np.where(scaled < 0, scaled, -scaled))
+    return np.where(scaled < 0, 0.0, scaled) + np.log1p(decay)
+
+
+def _softplus_as_it_reads(scaled: Any) -> Any:
+    return np.log1p(np.exp(scaled))
+
+
+def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    scaled = x if beta == 1 else x * beta
+    # Beyond the threshold the logarithm is not used, and its exponential may overflow.
+    inside = np.where(scaled > threshold, 0.0, scaled)
+    smooth = among([Algorithm(_softplus_of, ""), Algorithm(_softplus_as_it_reads, "")], inside)
+    return np.where(scaled > threshold, x, smooth if beta == 1 else smooth / beta)
+
+
+def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    # For positive x the exponential is not used, and may overflow.
+    below = np.expm1(np.where(x <= 0, x * input_scale, 0.0)) * (alpha * scale)
+    return np.where(x <= 0, below, x * scale)
+
+
+def _hardswish(x: Any) -> Any:
+    return x * np.where(x <= -3.0, 0.0, np.where(x < 3.0, x + 3.0, 6.0)) / 6.0
+
+
+def _hardsigmoid(x: Any) -> Any:
+    return np.where(x <= -3.0, 0.0, np.where(x < 3.0, (x + 3.0) / 6.0, 1.0))
+
+
+def _hardtanh(x: Any, least: float = -1.0, most: float = 1.0) -> Any:
+    """As a clamp, but with slope 0 at the ends."""
+    return np.where(x <= least, least, np.where(x >= most, most, x))
+
+
+def _rrelu(x: Any, noise: Any, lower: float = 0.125, upper: float = 1.0 / 3.0, *training: Any) -> Any:
+    """In evaluation: a leaky ReLU with the mean slope. In training torch draws random slopes."""
+    if training and training[0]:
+        raise NotImplementedError("rrelu draws random slopes in training; put it in evaluation")
+    return _leaky(x, (lower + upper) / 2.0)
+
+
+def _rrelu_backward(g: Any, x: Any, noise: Any, lower: float, upper: float, *rest: Any) -> Any:
+    return np.where(x > 0, g, g * ((lower + upper) / 2.0))
+
+
+def _shrunk_backward(g: Any, x: Any, at: float) -> Any:
+    return np.where((x >= -at) & (x <= at), 0.0, g)
+
+
+def _glu_backward(g: Any, x: Any, dim: int = -1) -> Any:
+    # torch keeps the sigmoid in the place of the gradient, and so in its dtype.
+    first, second = np.split(x, 2, axis=dim)
+    gate = store(sigmoid(second), "", asked=False)
+    return np.concatenate([g * gate, g * (first * ((1.0 - gate) * gate))], axis=dim)
+
+
+def _log_sigmoid_forward(x: Any) -> tuple[Any, Any]:
+    return activations.log_sigmoid(x), np.ravel(x * 0.0)[:0]
+
+
+def _log_sigmoid_backward(g: Any, x: Any, buffer: Any) -> Any:
+    return activations.log_sigmoid_backward(g, x, buffer)
+
+
+enter(_rrelu, aten.rrelu_with_noise.default)
+enter(_shrunk_backward, aten.hardshrink_backward.default, aten.softshrink_backward.default)
+RULES.update(
+    {
+        aten.gelu.default: _gelu,
+        aten.gelu_backward.default: _gelu_backward,
+        aten.silu.default: lambda x: x * sigmoid(x),
+        aten.softplus.default: _softplus,
+        aten.elu.default: _elu,
+        aten.leaky_relu.default: _leaky,
+        aten.hardswish.default: _hardswish,
+        aten.hardsigmoid.default: _hardsigmoid,
+        aten.hardtanh.default: _hardtanh,
+        aten.threshold.default: lambda x, least, value: np.where(x <= least, value, x),
+        aten.softshrink.default: lambda x, at=0.5: np.where(x > at, x - at, np.where(x < -at, x + at, x * 0.0)),
+        aten.hardshrink.default: lambda x, at=0.5: np.where((x >= -at) & (x <= at), 0.0, x),
+        aten.rrelu_with_noise_functional.default: lambda x, noise, *rest: (_rrelu(x, noise, *rest), noise),
+        aten.rrelu_with_noise_backward.default: _rrelu_backward,
+        aten.glu_backward.default: _glu_backward,
+        aten.log_sigmoid_forward.default: _log_sigmoid_forward,
+        aten.log_sigmoid_backward.default: _log_sigmoid_backward,
+    }
+)
