@@ -26,7 +26,7 @@ _MISFIT = re.compile(
     r"([\w.<>]+)\(\) (takes (\d+) positional|takes|missing|got an unexpected|got multiple values|got some positional)"
 )
 _NEED = "give it the parameters that opassay.Op and its records say"
-_ARRAYS = "a formula calls functions of NumPy, numpy.sum(x) and not x.sum() or math.exp(x), and writes into no array"
+_ARRAYS = "docs/words.md lists what a formula may say: functions of NumPy, and methods and operators of its arrays"
 
 
 def require_arguments(op: Op, sample: Sample) -> None:
@@ -50,7 +50,8 @@ def fault_of(op: Op, err: Exception) -> str:
     """What is wrong with the declaration, where an exception is its fault; else empty."""
     said = (str(err).strip().splitlines() or [""])[0]
     if isinstance(err, NoReadingError):
-        return f"reference: {said} ({line_of(err)})"
+        # The line comes first, because a list of all words may follow.
+        return f"reference: {line_of(err)}: {said}"
     frames = traceback.extract_tb(err.__traceback__)
     # A call that does not fit its function raises in the line that calls, which is ours: the function has no frame in
     # the traceback then, and only the text names it.

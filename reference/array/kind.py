@@ -24,7 +24,7 @@ import numpy as np
 
 from ..algorithms import Algorithm
 from ..missing import NoReadingError, instead_of
-from .methods import Methods
+from .methods import NARROW, Methods
 
 Params = dict[str, Any]
 Operands = tuple[Any, ...]
@@ -109,6 +109,18 @@ class Array(Methods):
     @property
     def size(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
+
+    def astype(self, dtype: Any, **rest: Any) -> Array:
+        """The array rounded to float16 or float32; float64 rounds nothing that is judged.
+
+        Raises:
+            NoReadingError: the dtype is not a floating one.
+        """
+        wanted = np.dtype(dtype)
+        if wanted.kind != "f":
+            raise NoReadingError(f"astype: got {wanted.name}, need a floating dtype; write numpy.trunc(x) for integers")
+        cast: Array = store(self, NARROW[wanted]) if wanted in NARROW else self
+        return cast
 
     def __getitem__(self, index: Any) -> Array:
         return bind("getitem", (self,), {"index": index})

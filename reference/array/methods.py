@@ -42,7 +42,8 @@ _DTYPE = (
     "dtype: a formula is about real numbers and has none; give eps or a limit as an argument of the formula, or write"
     " numpy.finfo(numpy.float32)"
 )
-_FLOATS = {np.dtype(np.float16): "float16", np.dtype(np.float32): "float32"}
+#: Formats that a formula may cast to, by NumPy's dtype.
+NARROW = {np.dtype(np.float16): "float16", np.dtype(np.float32): "float32"}
 
 
 class Methods(NDArrayOperatorsMixin):
@@ -75,19 +76,6 @@ class Methods(NDArrayOperatorsMixin):
         if args:
             raise NoReadingError("view: got a dtype, need none: the bits of a formula's numbers are not known")
         return self
-
-    def astype(self, dtype: Any, **rest: Any) -> Any:
-        """The array rounded to float16 or float32; float64 rounds nothing that is judged.
-
-        Raises:
-            NoReadingError: the dtype is not a floating one.
-        """
-        from .kind import store
-
-        wanted = np.dtype(dtype)
-        if wanted.kind != "f":
-            raise NoReadingError(f"astype: got {wanted.name}, need a floating dtype; write numpy.trunc(x) for integers")
-        return store(self, _FLOATS[wanted]) if wanted in _FLOATS else self
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise NoReadingError(f"x[...] = y: {_ASSIGN}")
