@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from opassay.oracles.op import Ranks as Ranks
     from opassay.oracles.op import Refusal as Refusal
     from opassay.oracles.op import Sample as Sample
+    from opassay.oracles.terms import PRESETS as PRESETS
+    from opassay.oracles.terms import Terms as Terms
     from opassay.oracles.verdict import Cell as Cell
     from opassay.oracles.verdict import Code as Code
     from opassay.oracles.verdict import Outcome as Outcome
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
     from opassay.properties.declaring import refusals as refusals
     from opassay.properties.declaring.declare import declare as declare
     from opassay.properties.functions.user import custom_function as custom_function
+    from opassay.properties.judging.conforming import Bound as Bound
+    from opassay.properties.judging.conforming import assert_conforms as assert_conforms
+    from opassay.properties.judging.conforming import bound as bound
+    from opassay.properties.judging.judging import judge as judge
+    from opassay.properties.judging.specification import Formula as Formula
+    from opassay.properties.judging.specification import SpecError as SpecError
     from opassay.properties.verification import Settings as Settings
     from opassay.properties.verification import replay_case as replay_case
     from opassay.properties.verification import run_cell as run_cell
@@ -48,6 +56,10 @@ _HOME = {
     ),
     "Unsupported": "opassay.oracles.violation",
     **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdict"),
+    **dict.fromkeys(("PRESETS", "Terms"), "opassay.oracles.terms"),
+    **dict.fromkeys(("Bound", "assert_conforms", "bound"), "opassay.properties.judging.conforming"),
+    **dict.fromkeys(("Formula", "SpecError"), "opassay.properties.judging.specification"),
+    "judge": "opassay.properties.judging.judging",
     "declare": "opassay.properties.declaring.declare",
     **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.verification"),
     "custom_function": "opassay.properties.functions.user",

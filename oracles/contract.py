@@ -66,6 +66,7 @@ class Contract:
         factors: relative error of each factor of a product of matrices, on top of the accumulate format's: 2^-11 where
             factors are rounded to TF32.
         partials: format in which partial sums of a product of matrices may be stored; None for that of accumulation.
+        division: roundings of a quotient: two where it is a product with the rounded reciprocal.
         flush: whether subnormal operands and results may become zero.
         algorithms: names of further algorithms of elementary functions that an evaluation may use: EXP2.
         systematic: whether errors count that may be the same in every sample: the roundings of constants and of their
@@ -86,6 +87,7 @@ class Contract:
     intermediates: bool = False
     factors: float = 0.0
     partials: Format | None = None
+    division: float = 2.0
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
     systematic: bool = True

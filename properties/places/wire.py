@@ -1,4 +1,4 @@
-"""What ranks say to each other, as bytes: MessagePack, with the bytes of tensors in it.
+"""What ranks, and a candidate and its judge, say to each other, as bytes: MessagePack, with tensors' bytes in it.
 
 A message is data. Nothing in it is run when it is read, whatever sent it, and every bit of a tensor survives: NaNs with
 their payloads and the sign of zero, too.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
 
 #: The code by which MessagePack marks the bytes of a tensor.
 _TENSOR = 1
+_Kind = TypeVar("_Kind")
 
 
 class Said(enum.StrEnum):
@@ -69,6 +70,27 @@ def unpack(content: bytes) -> Message:
         return msgspec.msgpack.decode(content, type=Message, ext_hook=_unpacked)
     except msgspec.MsgspecError as err:
         raise ValueError(f"no message of a rank: {err}") from err
+
+
+def encode(value: Any) -> bytes:
+    """A struct of tensors, numbers, texts, lists and dictionaries as bytes.
+
+    Raises:
+        TypeError: it holds something else.
+    """
+    return msgspec.msgpack.encode(value, enc_hook=_packed)
+
+
+def decode(content: bytes, kind: type[_Kind]) -> _Kind:
+    """The struct that bytes are.
+
+    Raises:
+        ValueError: they are none.
+    """
+    try:
+        return msgspec.msgpack.decode(content, type=kind, ext_hook=_unpacked)
+    except msgspec.MsgspecError as err:
+        raise ValueError(f"no {kind.__name__}: {err}") from err
 
 
 def _packed(value: Any) -> msgspec.msgpack.Ext:

@@ -18,6 +18,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "baseline": (".gate", "Show, update, accept or prune budgets and known failures."),
     "recover": (".recover", "Make the record of a run that was killed."),
     "replay": (".replay", "Run a case file again."),
+    "judge": (".judge.judge", "Judge a kernel by its plain PyTorch."),
+    "audit-task": (".judge.audit_task", "Say which trivial programs a check would let through."),
     "kernels": (".gpu.kernels", "Judge the CUDA kernels without a GPU."),
     "sweep": (".sweeps.sweep", "Measure elementary functions on every argument."),
     "explain": (".tools", "Say what a reason code means."),

@@ -1,0 +1,72 @@
+"""The arguments of a call as leaves: what of them are tensors, and how other values are put in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+Tensor = torch.Tensor
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of one call.
+
+    Attributes:
+        leaves: tensors, numbers, texts and None, in order.
+        structure: the tuples, lists and dictionaries around them.
+    """
+
+    leaves: tuple[Any, ...]
+    structure: pytree.TreeSpec
+
+    @classmethod
+    def of(cls, args: Sequence[Any]) -> Arguments:
+        leaves, structure = pytree.tree_flatten(tuple(args))
+        return cls(tuple(leaves), structure)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """As a function takes them."""
+        found: tuple[Any, ...] = pytree.tree_unflatten(list(self.leaves), self.structure)
+        return found
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(leaf for leaf in self.leaves if isinstance(leaf, Tensor))
+
+    def with_tensors(self, tensors: Sequence[Any]) -> Arguments:
+        """The same with other values in the places of the tensors."""
+        rest = iter(tensors)
+        return replace(self, leaves=tuple(next(rest) if isinstance(x, Tensor) else x for x in self.leaves))
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Arguments:
+        """The same with every tensor changed."""
+        return self.with_tensors([change(t) for t in self.tensors])
+
+    def copied(self) -> Arguments:
+        """The same values in memory of their own, without gradients."""
+        return self.changed(lambda t: t.detach().clone())
+
+    @property
+    def finite(self) -> bool:
+        """Whether no floating tensor has a NaN or an infinity."""
+        return all(bool(torch.isfinite(t).all()) for t in self.tensors if t.dtype.is_floating_point)
+
+    def label(self, position: int) -> str:
+        """What messages call the tensor at a position among the tensors."""
+        return f"input {position}" if len(self.tensors) > 1 else "the input"
+
+
+def tensors_of(result: Any) -> tuple[Tensor, ...]:
+    """The tensors among the leaves of a result, in order."""
+    return tuple(leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
+
+
+def copied_state(state: State) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in state.items()}

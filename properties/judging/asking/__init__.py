@@ -1,0 +1,16 @@
+"""What asks each question of `questions.QUESTIONS`, a module per kind."""
+
+from .. import questions
+from . import gradients, history, memory, process, sizes, values
+
+#: code -> what asks it, in the table's order.
+ASKING = questions.bound(
+    {
+        **values.ASKING,
+        **history.ASKING,
+        **memory.ASKING,
+        **gradients.ASKING,
+        **sizes.ASKING,
+        **process.ASKING,
+    }
+)

@@ -1,0 +1,20 @@
+"""Memory: strides, alignment, and memory that was not written."""
+
+from __future__ import annotations
+
+import functools
+
+from ..candidates.calls import Manner
+from ..session import Asking, Finding, Session
+
+
+def placed(code: str, manner: Manner, refusable: bool, session: Session) -> Finding:
+    """The given values, otherwise placed. A candidate may refuse strides, but must not compute something else."""
+    return session.values(code, session.given, manner=manner, refusable=refusable)
+
+
+ASKING: dict[str, Asking] = {
+    "STRIDES": functools.partial(placed, "STRIDES", Manner.STRIDED, True),
+    "ALIGN": functools.partial(placed, "ALIGN", Manner.SHIFTED, True),
+    "POISON": functools.partial(placed, "POISON", Manner.POISONED, False),
+}

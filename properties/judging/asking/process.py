@@ -1,0 +1,55 @@
+"""The process of the candidate: what its making changed, what it left, and what it computes under autocast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ....oracles.verdict import Code
+from ..candidates.calls import Manner
+from ..comparing import hold_all
+from ..session import Asking, Finding, Session, held, not_asked, raised, summed, wrong
+from ..specification import SpecError
+
+
+def process(session: Session) -> Finding:
+    """PROCESS: nothing of torch, NumPy or Python is replaced when the candidate is imported and made."""
+    if session.made:
+        return wrong("PROCESS", Code.MUTATED, f"the process was changed: {session.made[0]}", *session.made[1:])
+    return held("PROCESS")
+
+
+def left(session: Session) -> Finding:
+    """LEFT: no process is left running, and no file of the judge, the spec or the candidate was written."""
+    found = session.left()
+    return wrong("LEFT", Code.MUTATED, found[0], *found[1:]) if found else held("LEFT")
+
+
+def autocast(session: Session) -> Finding:
+    """AUTOCAST: either what the spec computes under autocast, or what it computes without."""
+    spec, arguments = session.spec, session.given
+    if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
+        return not_asked("AUTOCAST", "autocast changes nothing for this spec")
+    answer = session.call(arguments, manner=Manner.AUTOCAST)
+    if answer.raised:
+        return raised("AUTOCAST", answer.raised, True)
+    under = replace(spec, autocast=True)
+    terms = replace(session.terms, intermediates=True)
+    first: Finding | None = None
+    for other in (under, spec):
+        try:
+            run = other.run(arguments, spec.state)
+            read = other.read(arguments, spec.state, terms)[: len(run.outputs)]
+        except SpecError as err:
+            return not_asked("AUTOCAST", str(err))
+        found = summed(
+            "AUTOCAST", hold_all(run.names[: len(read)], answer.outputs, read, terms, None, arguments.finite)
+        )
+        if found.wrong is None:
+            return found
+        first = first or found
+    return first or not_asked("AUTOCAST", "the spec has no reading")
+
+
+ASKING: dict[str, Asking] = {"PROCESS": process, "LEFT": left, "AUTOCAST": autocast}

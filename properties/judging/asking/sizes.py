@@ -1,0 +1,58 @@
+"""Other sizes: where the spec takes them, a candidate must refuse them or be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..arguments import Arguments
+from ..inputs import WAYS, filled
+from ..questions import Standing
+from ..session import Asking, Finding, Session, held, not_asked
+from ..specification import SpecError
+
+#: Sizes that take the place of one that the arguments have: one, an odd one, more than common blocks, and than a grid.
+SIZES = (1, 37, 129, 1025, 4099)
+#: Elements of all arguments together, and how many calls are made.
+_MOST, _CALLS = 2**17, 4
+
+
+def sizes(session: Session) -> Finding:
+    """SIZES: every size in its turn is replaced wherever it stands, because equal sizes may mean the same axis."""
+    judged = refused = 0
+    for arguments in _resized(session):
+        try:
+            session.spec.run(arguments, session.spec.state)
+        except SpecError:
+            continue
+        found = session.values("SIZES", arguments, refusable=True)
+        if found.standing is Standing.WRONG:
+            return found
+        refused += found.standing is Standing.REFUSED
+        judged += found.judged
+    if judged:
+        return held("SIZES", judged)
+    return not_asked("SIZES", "the candidate refuses other sizes" if refused else "the spec takes no other sizes")
+
+
+def _resized(session: Session) -> Iterator[Arguments]:
+    rng = session.generator("SIZES")
+    floats = [t for t in session.given.tensors if t.dtype.is_floating_point]
+    extents = list(dict.fromkeys(n for t in floats for n in t.shape if n > 1))
+    fixed = {n for value in session.spec.state.values() for n in value.shape}
+    pairs = [(old, new) for new in SIZES for old in extents if old != new and old not in fixed]
+    order = [pairs[i] for i in rng.permutation(len(pairs))]
+    made = 0
+    for old, new in order:
+        shapes = [tuple(new if n == old else n for n in t.shape) for t in session.given.tensors]
+        if any(not t.dtype.is_floating_point for t in session.given.tensors) or made >= _CALLS:
+            return  # What integers index is not known.
+        if sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes) > _MOST:
+            continue
+        made += 1
+        tensors = [t.new_zeros(shape) for t, shape in zip(session.given.tensors, shapes, strict=True)]
+        yield filled(session.given.with_tensors(tensors), WAYS["SIGNS"], rng)
+
+
+ASKING: dict[str, Asking] = {"SIZES": sizes}

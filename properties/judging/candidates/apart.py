@@ -1,0 +1,171 @@
+"""A candidate in a process of its own, as its judge sees it: started, asked, ended, and what it left behind.
+
+What this is for: a candidate may do anything. It runs in a process that never gets an expected value, has limits on
+time and memory, and is ended when it is late; whatever becomes of it is a verdict.
+
+What is hard here: what it does outside of its process. Processes that it started are found by a mark in their
+environment. Files of this package, of the spec and of the candidate are looked at before and after: the time of their
+last change of status cannot be set by a program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...places.lifeline import began_with
+from ...places.process import AnswerError, EndedError, Process
+from ..arguments import Arguments
+from .calls import Answer, Call, GoneError, read_answer, write_call
+from .files import FileError
+
+COMMAND = (sys.executable, "-m", "opassay.properties.judging.candidates.program")
+#: Seconds that the start of the process may take, besides those that the candidate is given.
+_START = 60.0
+#: Where the folders of this package are.
+_OURS = Path(__file__).resolve().parents[3]
+_FOLDERS = ("reference", "impl", "oracles", "properties", "reports")
+
+
+class CandidateError(RuntimeError):
+    """A candidate that could not be loaded, for a reason of its own."""
+
+
+class CandidateApart:
+    """A candidate in a process apart; use it as a context.
+
+    Args:
+        address: a file, or a pair `module:name`. made: what a class is made of. seed: of its random state.
+        seconds: that its loading, and each call, may take. memory: bytes that it may take; 0 for no limit.
+        watched: further files that it must not write.
+
+    Attributes:
+        name, shapes: see `calls.Answering`. changed: what its making changed in its process.
+
+    Raises:
+        FileError: the file is not there, or lacks a name. CandidateError: the candidate raised, ended or was late.
+    """
+
+    def __init__(
+        self, address: str, made: Sequence[Any], seed: int, seconds: float, memory: int, watched: Sequence[Path] = ()
+    ) -> None:
+        self._seconds = seconds
+        self._folder = tempfile.TemporaryDirectory(prefix="opassay-judge-")
+        self._files = _stamps([*watched, *_sources()])
+        self._process = Process({"memory": memory}, command=COMMAND)
+        self._number = 0
+        try:
+            self._said(_START)
+            path = self._path("made")
+            path.write_bytes(write_call(Call.of(Arguments.of(made))))
+            self._process.ask({"load": address, "made": str(path), "seed": seed})
+            told = self._said(seconds)
+        except GoneError as err:
+            self.close()
+            raise CandidateError(str(err)) from err
+        except BaseException:
+            self.close()
+            raise
+        if "loaded" not in told:
+            self.close()
+            if "lacks" in told:
+                raise FileError(told["lacks"])
+            raise CandidateError(str(told.get("refused", "gave no answer that could be read")))
+        self.name, self.changed = str(told["loaded"]), [str(line) for line in told["changed"]]
+        self.shapes = {str(name): tuple(shape) for name, shape in told["shapes"].items()}
+
+    def __enter__(self) -> CandidateApart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, call: Call) -> Answer:
+        """See `calls.Answering`."""
+        self._number += 1
+        asked, answered = self._path(f"call-{self._number}"), self._path(f"answer-{self._number}")
+        asked.write_bytes(write_call(call))
+        self._process.ask({"call": str(asked), "answer": str(answered)})
+        self._said(self._seconds)
+        try:
+            return read_answer(answered.read_bytes())
+        except (OSError, ValueError) as err:
+            raise GoneError(f"gave an answer that cannot be read: {err}") from err
+        finally:
+            for path in (asked, answered):
+                path.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return Path(self._folder.name) / name
+
+    def _said(self, seconds: float) -> dict[str, Any]:
+        """What the process says next.
+
+        Raises:
+            GoneError: it has ended, is late, or says something else.
+        """
+        until = time.monotonic() + seconds
+        try:
+            return self._process.answer(until)
+        except EndedError as err:
+            late = not self._process.ended
+            raise GoneError(f"{f'after {seconds:g} s: ' if late else ''}{err}", late) from err
+        except AnswerError as err:
+            raise GoneError(f"said {err}") from err
+
+    def left_behind(self) -> list[str]:
+        """What the candidate left outside of its process, now that it is asked no more: processes, and files written.
+
+        The process is ended; processes that it started are ended, too.
+        """
+        self._process.kill()
+        found = [f"a process was left running: {_program(pid)}" for pid in _marked(self._process.mark)]
+        self._end_marked()
+        now = _stamps(self._files)
+        return [*found, *(f"a file was written: {path}" for path, old in self._files.items() if now.get(path) != old)]
+
+    def _end_marked(self) -> None:
+        for pid in _marked(self._process.mark):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the process, and what it started."""
+        self._process.kill()
+        self._end_marked()
+        self._process.close()
+        self._folder.cleanup()
+
+
+def _sources() -> list[Path]:
+    """The files of this package."""
+    return [path for folder in _FOLDERS for path in (_OURS / folder).rglob("*.py")]
+
+
+def _stamps(paths: Any) -> dict[Path, tuple[int, int, int]]:
+    """What a write would change of each file; one that is not there has none."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            found[path] = (status.st_ctime_ns, status.st_size, status.st_ino)
+    return found
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes that were started with a mark in their environment, and are still running."""
+    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [pid for pid in numbers if pid != os.getpid() and began_with(pid, mark)]
+
+
+def _program(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return "ended by now"

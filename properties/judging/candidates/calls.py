@@ -1,0 +1,143 @@
+"""What a candidate is asked, and what it answers: data, so that it can run in another process."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import torch
+from torch.utils import _pytree as pytree
+
+from ...places import wire
+from ..arguments import Arguments, State, Tensor
+
+
+class Manner(enum.StrEnum):
+    """How the arguments of a call come, and in which surrounding the candidate is called."""
+
+    PLAIN = "plain"  # new tensors, contiguous
+    SAME = "same"  # the tensors of the call before, with other data written into them
+    REBORN = "reborn"  # other tensors in the memory of the call before
+    STRIDED = "strided"  # every second element of larger tensors
+    SHIFTED = "shifted"  # one element after the beginning of their memory
+    POISONED = "poisoned"  # memory that nobody wrote reads as NaN
+    AUTOCAST = "autocast"  # under autocast to bfloat16
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One call of the candidate.
+
+    Attributes:
+        leaves, structure: of the arguments. state: parameters and buffers to be written first, by name.
+        manner: see `Manner`. times: how often it is called in a row.
+        buffers: names of the buffers whose values are asked for afterwards.
+        gradients: whether the floating arguments, and the parameters of these names, need gradients.
+        wanted: names of the parameters. cotangents: one for each floating output.
+        watched: whether the process is compared before and after, which takes a while.
+    """
+
+    leaves: list[Any]
+    structure: str
+    state: dict[str, Any] = {}
+    manner: Manner = Manner.PLAIN
+    times: int = 1
+    buffers: list[str] = []
+    gradients: bool = False
+    wanted: list[str] = []
+    cotangents: list[Any] = []
+    watched: bool = False
+
+    @classmethod
+    def of(cls, arguments: Arguments, state: State | None = None, **asked: Any) -> Call:
+        leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in arguments.leaves]
+        return cls(leaves, pytree.treespec_dumps(arguments.structure), dict(state or {}), **asked)
+
+    @property
+    def arguments(self) -> Arguments:
+        return Arguments(tuple(self.leaves), pytree.treespec_loads(self.structure))
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came of a call.
+
+    Attributes:
+        outputs: the tensors among the leaves of the result. buffers: those that were asked for, in order.
+        after: the tensor arguments as they are after the call. shared: of each output the tensor argument whose memory
+            it shares; -1 for none.
+        earlier: the outputs of the call before, as they are now.
+        differs: which call in a row had other bits than the first; 0 for none. different: the outputs of that one.
+        offered: whether some output requires a gradient. gradients: of the floating arguments and then the parameters;
+            None for one without.
+        changed: what the call changed in its process. raised: the type and text of an exception; empty for none.
+        seconds: that one call took.
+    """
+
+    outputs: list[Any] = []
+    buffers: list[Any] = []
+    after: list[Any] = []
+    shared: list[int] = []
+    earlier: list[Any] = []
+    differs: int = 0
+    different: list[Any] = []
+    offered: bool = False
+    gradients: list[Any] = []
+    changed: list[str] = []
+    raised: str = ""
+    seconds: float = 0.0
+
+
+class Answering(Protocol):
+    """A candidate that can be asked, in this process or in another.
+
+    Attributes:
+        name: for messages. shapes: of its parameters and buffers, by name.
+    """
+
+    name: str
+    shapes: dict[str, tuple[int, ...]]
+
+    def ask(self, call: Call) -> Answer:
+        """The answer to a call.
+
+        Raises:
+            GoneError: the candidate's process has ended or is out of time.
+        """
+
+
+class GoneError(RuntimeError):
+    """A candidate that answers no more.
+
+    Attributes:
+        timed_out: whether it was out of time, rather than ended by itself.
+    """
+
+    def __init__(self, text: str, timed_out: bool = False) -> None:
+        super().__init__(text)
+        self.timed_out = timed_out
+
+
+def write_call(call: Call) -> bytes:
+    return wire.encode(call)
+
+
+def read_call(content: bytes) -> Call:
+    return wire.decode(content, Call)
+
+
+def write_answer(answer: Answer) -> bytes:
+    return wire.encode(answer)
+
+
+def read_answer(content: bytes) -> Answer:
+    """The answer that bytes are.
+
+    Raises:
+        ValueError: they are none.
+    """
+    return wire.decode(content, Answer)
+
+
+def floating(tensors: Sequence[Any]) -> list[Tensor]:
+    return [t for t in tensors if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]

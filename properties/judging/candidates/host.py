@@ -1,0 +1,211 @@
+"""Where a candidate runs: calls it as it is asked to, and says what came of it and what it left behind.
+
+This is the whole of what stands between a candidate and its judge, in a process apart and in the caller's. It knows no
+spec and no expected value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import torch
+
+from ....oracles import state
+from ....oracles.bits import same_bits
+from ....oracles.state import interrupt
+from ....oracles.violation import error_name, said
+from ..arguments import Arguments, Tensor, tensors_of
+from .calls import Answer, Call, Manner, floating
+
+#: How many objects are made in search of one with the identity of an object that is gone.
+_REBIRTHS = 32
+
+
+class Host:
+    """A candidate in this process.
+
+    Attributes:
+        name: for messages. shapes: of its parameters and buffers, by name.
+        changed: what its making changed in the process, a line each.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], changed: Sequence[str] = ()) -> None:
+        self.name, self.changed = name, tuple(changed)
+        self._function, self._calls = function, 0
+        module = function if isinstance(function, torch.nn.Module) else None
+        self._state: dict[str, Tensor] = {}
+        if module is not None:
+            self._state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        self.shapes = {name: tuple(value.shape) for name, value in self._state.items()}
+        self._given: list[Tensor] = []
+        self._kept: list[Tensor] = []
+
+    def ask(self, call: Call) -> Answer:
+        """The answer to a call; whatever the candidate raises is an answer, too."""
+        arguments = self._placed(call)
+        with torch.no_grad():
+            for name in self._state.keys() & call.state.keys():
+                self._state[name].copy_(call.state[name])
+        self._calls += 1
+        # A first call may compile, load and open things that are kept for good.
+        tiers = (state.DEEP, state.LEFTOVERS) if self._calls > 1 else (state.DEEP,)
+        answer = Answer()
+        with state.watched(*(tiers if call.watched else ())) as changed:
+            try:
+                answer = self._answer(call, arguments)
+            except BaseException as err:
+                interrupt.reraise()
+                answer = Answer(raised=": ".join([error_name(err), *said(err)[:3]]))
+        found = [line for line in changed if _counts(line)]
+        return answer if not found else _with(answer, changed=found)
+
+    def _answer(self, call: Call, arguments: Arguments) -> Answer:
+        parameters = [self._state[name] for name in call.wanted]
+        leaves = [*floating(arguments.tensors), *parameters]
+        with _surrounding(call.manner), torch.set_grad_enabled(call.gradients):
+            for leaf in leaves if call.gradients else ():
+                leaf.requires_grad_(True)
+            start = time.perf_counter()
+            outputs = tensors_of(self._function(*arguments.args))
+            seconds = time.perf_counter() - start
+            first = [y.detach().clone() for y in outputs]
+            gradients = _gradients(outputs, leaves, call.cotangents) if call.gradients else []
+            differs, different = self._again(arguments, first, call.times)
+        homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(arguments.tensors) if t.numel()}
+        earlier, self._kept = [t.detach().clone() for t in self._kept], list(outputs)
+        return Answer(
+            first,
+            [self._state[name].detach().clone() for name in call.buffers if name in self._state],
+            [t.detach().clone() for t in arguments.tensors],
+            [homes.get(y.untyped_storage().data_ptr(), -1) for y in outputs],
+            earlier,
+            differs,
+            different,
+            any(y.requires_grad for y in outputs),
+            gradients,
+            seconds=seconds,
+        )
+
+    def _again(self, arguments: Arguments, first: Sequence[Tensor], times: int) -> tuple[int, list[Tensor]]:
+        """Which of so many calls in a row has other bits than the first, and what it returned; 0 for none."""
+        for number in range(2, times + 1):
+            found = [y.detach() for y in tensors_of(self._function(*arguments.args))]
+            if len(found) != len(first) or not all(map(same_bits, found, first)):
+                return number, [y.clone() for y in found]
+        return 0, []
+
+    def _placed(self, call: Call) -> Arguments:
+        """The arguments of a call in memory as its manner says."""
+        arguments = call.arguments
+        # Copies, because the memory is written by later calls, and the caller's tensors are the caller's.
+        given = [t.detach().clone(memory_format=torch.contiguous_format) for t in arguments.tensors]
+        if call.manner in (Manner.SAME, Manner.REBORN):
+            given = self._in_earlier_memory(given, call.manner is Manner.REBORN)
+        elif call.manner is Manner.STRIDED:
+            given = [_strided(t) for t in given]
+        elif call.manner is Manner.SHIFTED:
+            given = [_shifted(t) for t in given]
+        self._given = given
+        return arguments.with_tensors(given)
+
+    def _in_earlier_memory(self, new: Sequence[Tensor], reborn: bool) -> list[Tensor]:
+        earlier, self._given = self._given, []
+        if [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
+            return list(new)
+        found = []
+        for i, values in enumerate(new):
+            with torch.no_grad():
+                # No version counter tells of it: a cache that asks for one is asked for more than that.
+                earlier[i].data.copy_(values)
+            if reborn:
+                target = earlier[i]
+                earlier[i] = values
+                found.append(_born_again(target.untyped_storage(), id(target), values, target.stride()))
+                continue
+            found.append(earlier[i])
+        return found
+
+
+def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """A new tensor in given memory, and with the identity of an earlier one where Python gives that again."""
+    made: list[Tensor] = []
+    for _ in range(_REBIRTHS):
+        made.append(torch.empty(0, dtype=like.dtype, device=storage.device).set_(storage, 0, like.shape, strides))
+        if id(made[-1]) == gone:
+            break
+    return made[-1]
+
+
+def _strided(tensor: Tensor) -> Tensor:
+    """Equal values, every second element of a tensor whose other elements are NaN, or the largest integer."""
+    if not tensor.ndim:
+        return tensor
+    neighbour = torch.full_like(tensor, float("nan")) if tensor.dtype.is_floating_point else tensor
+    return torch.stack([tensor, neighbour], -1)[..., 0]
+
+
+def _shifted(tensor: Tensor) -> Tensor:
+    """Equal values, contiguous, one element after the beginning of their memory."""
+    memory = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
+    found = memory[1:].view(tensor.shape)
+    return found.copy_(tensor)
+
+
+def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
+    pairs = zip(floating(outputs), cotangents, strict=False)
+    tracked = [(y, g) for y, g in pairs if y.requires_grad]
+    if not tracked or not leaves:
+        return []
+    targets, given = [y for y, _ in tracked], [g for _, g in tracked]
+    found = torch.autograd.grad(targets, list(leaves), given, allow_unused=True)
+    return [None if g is None else g.detach().clone() for g in found]
+
+
+@contextlib.contextmanager
+def _surrounding(manner: Manner) -> Iterator[None]:
+    """What surrounds a call of a manner."""
+    if manner is Manner.AUTOCAST:
+        with torch.autocast("cuda" if torch.cuda.is_available() else "cpu", dtype=torch.bfloat16):
+            yield
+        return
+    if manner is not Manner.POISONED:
+        yield
+        return
+    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    # The switch is a property of the module's class, which its annotations do not show.
+    switch: Any = torch.utils.deterministic
+    fill = switch.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    switch.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+        switch.fill_uninitialized_memory = fill
+
+
+def _counts(line: str) -> bool:
+    """Whether a change of the process counts against a candidate: what it replaced, and what it left running."""
+    replaced = line.endswith((": replaced", ": deleted")) and not line.startswith("environment variable")
+    return replaced or line.startswith(("left a thread", "left a child process"))
+
+
+def _with(answer: Answer, **changes: Any) -> Answer:
+    return msgspec.structs.replace(answer, **changes)
+
+
+@contextlib.contextmanager
+def watched_making(changed: list[str]) -> Iterator[None]:
+    """Run a candidate's module and its making; what of torch they replace is put back, and told."""
+    before, pid = state.DEEP.read(), os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != pid:
+            os._exit(1)  # a copy of this process that the candidate made
+        changed += [line for line in state.DEEP.restored(before, True) if _counts(line)]

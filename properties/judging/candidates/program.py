@@ -1,0 +1,64 @@
+"""The program of a candidate's process: loads the candidate, and answers calls until there are no more.
+
+The first line says `{"memory": bytes}`. Then comes `{"load": address, "made": path, "seed": number}`, answered by
+`{"loaded": name, "shapes": {...}, "changed": [...]}` or `{"refused": why}`; then any number of `{"call": path,
+"answer": path}`, answered by `{"done": true}`. Tensors go through these files (`calls.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+from ...places.serving import serve
+
+_HOSTS: list[Any] = []
+
+
+def _prepare(hello: dict[str, Any]) -> dict[str, str]:
+    limit = int(hello["memory"])
+    if limit:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+    import torch
+
+    torch.set_num_threads(1)
+    return {}
+
+
+def _answered(question: dict[str, Any]) -> dict[str, Any]:
+    if "load" in question:
+        return _loaded(question)
+    from .calls import read_call, write_answer
+
+    (host,), pid = _HOSTS, os.getpid()
+    answer = host.ask(read_call(Path(question["call"]).read_bytes()))
+    if os.getpid() != pid:
+        os._exit(1)  # a copy of this process that the candidate made
+    Path(question["answer"]).write_bytes(write_answer(answer))
+    return {"done": True}
+
+
+def _loaded(question: dict[str, Any]) -> dict[str, Any]:
+    from ....oracles.violation import error_name, said
+    from .calls import read_call
+    from .files import FileError, candidate_of
+    from .host import Host, watched_making
+
+    changed: list[str] = []
+    made = read_call(Path(question["made"]).read_bytes()).arguments.args
+    try:
+        with watched_making(changed):
+            name, function = candidate_of(question["load"], made, question["seed"])
+    except FileError as err:
+        return {"lacks": str(err)}
+    except BaseException as err:
+        return {"refused": ": ".join([error_name(err), *said(err)[:3]])}
+    _HOSTS[:] = [Host(name, function, changed)]
+    return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()}, "changed": changed}
+
+
+if __name__ == "__main__":
+    serve(_prepare, _answered)

@@ -1,0 +1,158 @@
+"""One output held against its ball: which elements are outside their accept sets, and the card that says so.
+
+The card is what a user pastes into an issue: where, computed, exact, how far off, how severe, what was allowed, and the
+smallest error that could have been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...oracles import accept
+from ...oracles.op import Tensor, dtype_name, is_float, to_array
+from ...oracles.rounding import Ball
+from ...oracles.terms import Terms
+from ...oracles.verdict import Code
+from ...reference.formats import FORMATS
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Why an output is not accepted: a code, a sentence, and lines of detail."""
+
+    code: Code
+    title: str
+    lines: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *(f"  {line}" for line in self.lines)])
+
+
+@dataclass(frozen=True)
+class Held:
+    """Where one output stands.
+
+    Attributes:
+        wrong: what is wrong with it; None where all judged elements are accepted.
+        judged, left: elements that were judged, and those that were not.
+        vacuous: whether half of the judged elements have a bound that is wider than the element itself.
+        ball: the reading it was held against; None for an output that is not floating.
+    """
+
+    wrong: Wrong | None
+    judged: int
+    left: int
+    vacuous: bool = False
+    ball: Ball | None = None
+
+
+def hold(
+    name: str, computed: Tensor, ball: Ball | None, terms: Terms, native: Tensor | None, finite: bool, order: int = 0
+) -> Held:
+    """Hold one output against its reading.
+
+    Args:
+        name: of the output, for messages. computed: the output.
+        ball: its reading, None where it is not floating.
+        terms: what was allowed, for messages.
+        native: what torch computes of the spec, where the spec can be run. Its shape and dtype are required. Where an
+            input is not finite, a NaN or an infinity that it has is accepted, too; and it is what an output that is
+            not floating must equal.
+        finite: whether all inputs were finite. order: of the derivative.
+    """
+    if ball is not None and tuple(computed.shape) != ball.shape:
+        return _unlike(name, "shape", tuple(computed.shape), ball.shape)
+    if native is not None and computed.shape != native.shape:
+        return _unlike(name, "shape", tuple(computed.shape), tuple(native.shape))
+    if native is not None and computed.dtype != native.dtype:
+        return _unlike(name, "dtype", dtype_name(computed.dtype), dtype_name(native.dtype))
+    if ball is None or not is_float(computed):
+        return Held(None, 0, computed.numel())
+    values, fmt = to_array(computed), FORMATS[dtype_name(computed.dtype)]
+    found = accept.judge(values, fmt, ball, None, finite, order)
+    accepted, judged = np.array(found.accepted), np.array(found.judged)
+    if not finite:
+        # Where every evaluation meets a NaN or an infinity the output must have one; which of them follows from the
+        # order of evaluation, and of torch's own order nothing is required.
+        surely = ~np.isfinite(ball.centre) & (ball.radii() == 0)
+        theirs = np.zeros(values.shape, bool) if native is None else ~np.isfinite(to_array(native))
+        accepted = np.where(surely, ~np.isfinite(values) | (~theirs & (native is not None)), accepted)
+        accepted |= theirs & ~np.isfinite(values)
+        judged |= surely
+    count = int(np.count_nonzero(judged))
+    held = Held(None, count, values.size - count, _vacuous(ball, fmt, judged), ball)
+    if np.all(accepted):
+        return held
+    return Held(_card(name, computed, found, accepted, ball, terms), held.judged, held.left, held.vacuous, ball)
+
+
+def _unlike(name: str, what: str, got: object, need: object) -> Held:
+    return Held(Wrong(Code.ATTRIBUTE, f"{name} has {what} {got}, need {need}"), 0, 0)
+
+
+def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
+    if not np.any(judged):
+        return False
+    with np.errstate(all="ignore"):
+        wide = ball.half_widths(fmt)[judged]
+        size = np.abs(np.asarray(ball.centre, dtype=np.float64))[judged]
+    # An output that is zero everywhere without any error is known, however small its ball is.
+    known = ball.radii()[judged] == 0
+    return bool(np.median(np.where(known, 0.0, wide)) > np.median(size)) if not np.all(known) else False
+
+
+def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ball: Ball, terms: Terms) -> Wrong:
+    """What is wrong with the worst of the elements outside their accept sets."""
+    outside, values = ~accepted, to_array(computed)
+    at = np.unravel_index(int(np.argmax(np.where(outside, found.ratio, -1.0))), outside.shape)
+    where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
+    value, exact = float(values[at]), float(found.value[at])
+    special = bool(found.special[at]) or not np.isfinite(value)
+    ratio, error = float(found.ratio[at]), abs(value - exact)
+    inside = np.abs(found.value[np.isfinite(found.value)])
+    largest = float(inside.max(initial=0.0))
+    errors = np.abs(values - found.value)[outside]
+    most = float(errors[np.isfinite(errors)].max(initial=0.0))
+    widths = found.width[np.isfinite(found.width)]
+    ulp, limit, here = (float(array[at]) for array in (found.ulp, found.bound, found.width))
+    lines = [
+        f"computed   {value!r} ({value.hex()})",
+        f"exact      {exact!r}",
+        f"error      {error:.3g}: {ulp:.4g} ulp, {ratio:.4g} times the bound {limit:.3g}",
+        f"severity   {_share(error, largest)} of the largest exact element, {largest:.3g};"
+        f" {_share(most, largest)} where the error is largest",
+        f"outside    {np.count_nonzero(outside)} of {outside.size} elements"
+        f" ({outside.size - np.count_nonzero(found.judged)} not judged)",
+        f"allowed    {terms}",
+        f"format     {dtype_name(computed.dtype)}, sums in {ball.contract.accumulate.name}",
+        f"seen       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median), {here:.3g} here",
+    ]
+    title = f"{where} is outside its accept set"
+    if special:
+        return Wrong(Code.SPECIAL, f"{title}: a NaN or an infinity on one side alone", tuple(lines))
+    return Wrong(Code.VALUE, f"{title}, {ratio:.4g} times its bound", tuple(lines))
+
+
+def _share(error: float, largest: float) -> str:
+    return f"{error / largest:.2g}" if largest else "more than all"
+
+
+def hold_all(
+    names: Sequence[str],
+    computed: Sequence[Tensor],
+    read: Sequence[Ball | None],
+    terms: Terms,
+    native: Sequence[Tensor] | None,
+    finite: bool,
+    order: int = 0,
+) -> list[Held]:
+    """Hold every output against its reading; arguments as for `hold`, in the order of the outputs."""
+    if len(computed) != len(read):
+        return [Held(Wrong(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}"), 0, 0)]
+    like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
+    rows = zip(names, computed, read, like, strict=True)
+    return [hold(name, y, ball, terms, its, finite, order) for name, y, ball, its in rows]

@@ -1,0 +1,89 @@
+"""The bound of a spec as a function call, and the assertion that an output keeps it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...oracles.op import dtype_name
+from ...oracles.rounding import Ball
+from ...oracles.terms import Terms, terms
+from ...reference.formats import FORMATS
+from .arguments import Arguments, Tensor, tensors_of
+from .comparing import hold_all
+from .specification import Run, Specification, specification
+
+#: The terms that count where a user names none.
+DEFAULT = "torch"
+
+
+class Bound(NamedTuple):
+    """What every evaluation that the contract allows gives for one output: float64 tensors of its shape, on the CPU.
+
+    Attributes:
+        centre: the exact value, to about 13 digits.
+        radius: how far an evaluation may end from the centre before it is rounded to the output's dtype. Infinite where
+            an evaluation may overflow, and NaN where one may have no value.
+        half_width: the radius and that last rounding: the smallest error that can be seen.
+    """
+
+    centre: Tensor
+    radius: Tensor
+    half_width: Tensor
+
+
+def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tuple[Bound, ...]:
+    """How far from its exact value every output element of a spec may be.
+
+    Args:
+        spec: a function or module of plain PyTorch, a formula in NumPy, or the name of an op of the catalog.
+        args: what it is called with: tensors, and whatever else it takes.
+        contract: what an evaluation may do: a name (`opassay.PRESETS`), with allowances after a +, or `Terms`.
+
+    Returns:
+        A `Bound` for each floating output; one alone where there is one.
+
+    Raises:
+        SpecError: the spec cannot be read. ValueError: `contract` is no name of terms.
+    """
+    found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
+    run = found.run(arguments, found.state)
+    read = found.read(arguments, found.state, allowed)[: len(run.outputs)]
+    rows = [_bound(ball, _dtype(found, run, i, ball)) for i, ball in enumerate(read) if ball is not None]
+    return rows[0] if len(rows) == 1 else tuple(rows)
+
+
+def _dtype(spec: Specification, run: Run, position: int, ball: Ball) -> str:
+    return ball.contract.stores.name if spec.numpy else dtype_name(run.outputs[position].dtype)
+
+
+def _bound(ball: Ball, dtype: str) -> Bound:
+    with np.errstate(all="ignore"):
+        width = ball.half_widths(FORMATS[dtype])
+    arrays = (ball.centre, ball.radii(), width)
+    return Bound(*(torch.from_numpy(np.array(array, dtype=np.float64)) for array in arrays))
+
+
+def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> None:
+    """Assert that outputs lie where an evaluation of the spec may put them.
+
+    Args:
+        candidate_output: a tensor, or a tuple, list or dictionary of which the tensors are taken in order.
+        spec, args, contract: as for `bound`.
+
+    Raises:
+        AssertionError: an output does not; the text is a card that can be pasted into an issue.
+        SpecError: the spec cannot be read. ValueError: `contract` is no name of terms.
+    """
+    __tracebackhide__ = True
+    found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
+    run = found.run(arguments, found.state)
+    count = len(run.outputs)
+    read = found.read(arguments, found.state, allowed)[:count]
+    native = None if found.numpy else run.outputs
+    held = hold_all(run.names[:count], tensors_of(candidate_output), read, allowed, native, arguments.finite)
+    wrong = [str(each.wrong) for each in held if each.wrong is not None]
+    if wrong:
+        raise AssertionError("\n".join([f"{found.name}: {wrong[0]}", *wrong[1:]]))

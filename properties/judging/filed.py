@@ -1,0 +1,83 @@
+"""A candidate's file judged by a spec's file, the candidate in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...oracles.terms import Terms, terms
+from ...oracles.verdict import Code
+from .arguments import Arguments
+from .candidates.apart import CandidateApart, CandidateError
+from .candidates.files import problem_of
+from .judgement import Judgement, Ruling
+from .judging import Progress, error_of, judged
+from .session import Session, wrong
+from .specification import SpecError, specification
+
+#: Seconds that the loading of a candidate, and each call of it, may take; and GiB of memory.
+SECONDS, MEMORY = 60.0, 16.0
+
+
+def judge_file(
+    candidate: str,
+    spec: str,
+    *,
+    contract: str | Terms,
+    seed: int = 0,
+    seconds: float = SECONDS,
+    memory: float = MEMORY,
+    given: Mapping[str, Any] | None = None,
+    questions: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Judgement:
+    """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
+
+    Args:
+        candidate, spec: files, or pairs `module:name`.
+        contract, seed: as for `judge`. seconds, memory: limits of the candidate; GiB, 0 for none.
+        given: arguments of what gives the inputs, by name.
+        questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
+
+    Raises:
+        FileError: a file is not there, or lacks a name. ValueError: `contract` is no name of terms.
+        Exception: the spec's file raised.
+    """
+    allowed = terms(contract)
+    problem = problem_of(spec, seed, given)
+    try:
+        read = specification(problem.spec)
+        arguments = Arguments.of(problem.draw(seed))
+        # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
+        read.read(arguments, read.state, allowed)
+    except SpecError as err:
+        return error_of(spec, str(allowed), seed, str(err), candidate)
+    session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
+    limit = int(memory * 2**30)
+    with contextlib.ExitStack() as stack:
+        try:
+            apart = CandidateApart(candidate, problem.made, seed, seconds, limit, [problem.path])
+        except CandidateError as err:
+            return _unloaded(session, str(err))
+        stack.enter_context(apart)
+        session.candidate, session.made, session.left = apart, apart.changed, apart.left_behind
+        return judged(session, questions, progress)
+
+
+class _Nobody:
+    """Stands for a candidate that has not been loaded."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.shapes = name, dict[str, tuple[int, ...]]()
+
+    def ask(self, call: Any) -> Any:
+        raise AssertionError("asked before it was loaded")
+
+
+def _unloaded(session: Session, text: str) -> Judgement:
+    first, *more = text.splitlines() or [""]
+    finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
+    return Judgement(
+        Ruling.REJECTED, session.candidate.name, session.spec.name, str(session.terms), session.seed, (finding,)
+    )

@@ -1,0 +1,104 @@
+"""Hostile inputs: like those given in shape and dtype, unlike them in value; each kind shows faults of another kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from .arguments import Arguments, State, Tensor
+
+#: (tensor, generator) -> float64 values in its place.
+Way = Callable[[Tensor, Any], Any]
+
+
+def _normal(tensor: Tensor, rng: Any) -> Any:
+    return rng.standard_normal(tuple(tensor.shape))
+
+
+def _wide(tensor: Tensor, rng: Any) -> Any:
+    return _normal(tensor, rng) * np.exp2(24 * rng.random(tuple(tensor.shape)) - 16)
+
+
+def _with_few(value: float) -> Way:
+    """The given values, of which about one in a thousand is another, and one at least."""
+
+    def way(tensor: Tensor, rng: Any) -> Any:
+        values = tensor.detach().cpu().double().numpy().copy()
+        flat = values.reshape(-1)
+        if flat.size:
+            flat[rng.integers(flat.size, size=max(1, flat.size // 1000))] = value
+        return values
+
+    return way
+
+
+#: How the floating tensors of a question are filled, by the question's code. SEEDS is of the given tensors' own range.
+WAYS: dict[str, Way] = {
+    "SEEDS": lambda t, rng: _between(t, rng),
+    "SIGNS": _normal,
+    "OFFSET": lambda t, rng: 100 + _normal(t, rng),
+    "NEARONE": lambda t, rng: 1 + _normal(t, rng) / 64,
+    "WIDE": _wide,
+    "SMALL": lambda t, rng: _normal(t, rng) * 2.0**-20,
+    "ZEROS": lambda t, rng: np.zeros(tuple(t.shape)),
+    "INTEGERS": lambda t, rng: rng.integers(-4, 5, tuple(t.shape)),
+    "NAN": _with_few(float("nan")),
+    "INF": _with_few(float("inf")),
+}
+
+
+def _between(tensor: Tensor, rng: Any) -> Any:
+    """Values between those that a tensor has."""
+    flat = tensor.detach().cpu().double().numpy().reshape(-1)
+    if not flat.size:
+        return flat.reshape(tuple(tensor.shape))
+    low, high = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
+    return (low + rng.random(flat.size) * (high - low)).reshape(tuple(tensor.shape))
+
+
+def filled(arguments: Arguments, way: Way, rng: Any) -> Arguments:
+    """The arguments with floating tensors filled in a way; of others the elements change places."""
+    return arguments.changed(lambda t: _as(t, way(t, rng)) if t.dtype.is_floating_point else _shuffled(t, rng))
+
+
+def _as(like: Tensor, values: Any) -> Tensor:
+    return torch.from_numpy(np.asarray(values, dtype=np.float64)).to(like.device, like.dtype)
+
+
+def _shuffled(tensor: Tensor, rng: Any) -> Tensor:
+    """The elements of a tensor of integers or truth values in another order: those alone are known to be in range."""
+    flat = tensor.detach().reshape(-1)
+    return flat[torch.from_numpy(rng.permutation(flat.numel())).to(tensor.device)].reshape(tensor.shape)
+
+
+def of_twelve_bits(arguments: Arguments, state: State, rng: Any) -> Iterator[tuple[Arguments, dict[str, Tensor]]]:
+    """One operand of 12 bits and all others −1, 0 or 1, for the first operands in turn: exact in float32."""
+    operands = {**{str(i): t for i, t in enumerate(arguments.tensors)}, **state}
+    wide = [name for name, t in operands.items() if t.dtype.is_floating_point and (name not in state or t.ndim > 1)]
+    for name in wide[:3]:
+        whole = {other: _whole(t, 2047 if other == name else 1, rng) for other, t in operands.items()}
+        tensors = [whole[str(i)] for i in range(len(arguments.tensors))]
+        yield arguments.with_tensors(tensors), {other: whole[other] for other in state}
+
+
+def _whole(tensor: Tensor, largest: int, rng: Any) -> Tensor:
+    if not tensor.dtype.is_floating_point:
+        return tensor
+    return _as(tensor, rng.integers(-largest, largest + 1, tuple(tensor.shape)))
+
+
+def altered(state: State, rng: Any) -> dict[str, Tensor]:
+    """Parameters and buffers away from their first values: no bias is 0, no weight 1, no variance negative."""
+    return {name: _altered(name, value, rng) for name, value in state.items()}
+
+
+def _altered(name: str, value: Tensor, rng: Any) -> Tensor:
+    if not value.dtype.is_floating_point:
+        return value
+    values = value.detach().cpu().double().numpy()
+    spread = float(values.std()) if values.size > 1 else 0.0
+    found = values + rng.standard_normal(values.shape) * (spread or 0.25)
+    return _as(value, np.abs(found) + 0.125 if "var" in name else found)

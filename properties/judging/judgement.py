@@ -1,0 +1,122 @@
+"""The judgement of a candidate: what it says, and how it is told to people and to programs."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...oracles.verdict import clean
+from .questions import QUESTIONS, Standing
+from .session import Finding
+
+
+class Ruling(enum.StrEnum):
+    """The verdict on a candidate."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    WEAK = "weak"  # nothing is wrong, but what was asked says little
+    ERROR = "error"  # the spec cannot be read, or the judge is at fault: nothing is said of the candidate
+
+
+_MARKS = {
+    Standing.HELD: "ok",
+    Standing.WRONG: "WRONG",
+    Standing.VACUOUS: "vacuous",
+    Standing.REFUSED: "refused",
+    Standing.NOT_ASKED: "-",
+}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found out about a candidate.
+
+    Attributes:
+        verdict: see `Ruling`. candidate, spec: their names.
+        contract: the terms, in one line. seed: of everything that was drawn.
+        findings: one for each question that was reached, in order.
+        weaknesses: why a verdict says little, a sentence each.
+        arithmetic: the strictest precision that the candidate kept, in words; `kept` is the name of its terms.
+        error: why there is no verdict on the candidate; empty where there is one.
+    """
+
+    verdict: Ruling
+    candidate: str
+    spec: str
+    contract: str
+    seed: int
+    findings: tuple[Finding, ...] = ()
+    weaknesses: tuple[str, ...] = ()
+    arithmetic: str = ""
+    kept: str = ""
+    error: str = ""
+
+    @property
+    def causes(self) -> tuple[Finding, ...]:
+        """The findings that are wrong."""
+        return tuple(found for found in self.findings if found.standing is Standing.WRONG)
+
+    def as_json(self) -> str:
+        """One line for a program."""
+        causes = [
+            {
+                "question": found.question,
+                "code": str(found.wrong.code),
+                "title": QUESTIONS[found.question].title,
+                "text": clean(str(found.wrong))[:2000],
+            }
+            for found in self.causes
+            if found.wrong is not None
+        ]
+        said = {
+            "verdict": str(self.verdict),
+            "causes": causes,
+            "arithmetic": self.arithmetic,
+            "kept": self.kept,
+            "contract": self.contract,
+            "weaknesses": list(self.weaknesses),
+            "asked": [found.question for found in self.findings if found.standing is not Standing.NOT_ASKED],
+            "elements": sum(found.judged for found in self.findings),
+            "seed": self.seed,
+            "candidate": self.candidate,
+            "spec": self.spec,
+            "error": self.error,
+        }
+        return json.dumps(said, allow_nan=False)
+
+    def __str__(self) -> str:
+        lines = [f"{self.candidate} against {self.spec}, seed {self.seed}", f"allowed: {self.contract}"]
+        lines += map(line_of, self.findings)
+        for found in _distinct(self.causes):
+            lines += ["", f"{found.question}: {found.wrong}"]
+        lines += ["", f"{self.verdict}{self._because()}"]
+        lines += [f"  weak: {text}" for text in self.weaknesses]
+        lines += [f"  arithmetic: {self.arithmetic}"] if self.arithmetic else []
+        return clean("\n".join(lines))
+
+    def _because(self) -> str:
+        if self.error:
+            return f": {self.error}"
+        codes = ", ".join(found.question for found in self.causes)
+        return f": {codes}" if codes else ""
+
+
+def line_of(found: Finding) -> str:
+    """One finding as a line of the report."""
+    title = QUESTIONS[found.question].title
+    return clean(f"{_MARKS[found.standing]:8}{found.question:10} {title:55} {found.text}".rstrip())
+
+
+def _distinct(causes: Sequence[Finding]) -> list[Finding]:
+    """The first finding of every code: what is wrong on the given inputs is wrong on many others."""
+    return list({found.wrong.code: found for found in reversed(causes) if found.wrong is not None}.values())[::-1]
+
+
+def ruling(findings: Sequence[Finding], weaknesses: Sequence[str]) -> Ruling:
+    """The verdict that findings make."""
+    if any(found.standing is Standing.WRONG for found in findings):
+        return Ruling.REJECTED
+    return Ruling.WEAK if weaknesses else Ruling.ACCEPTED

@@ -1,0 +1,159 @@
+"""`judge`: all questions about one candidate, and the judgement that their answers make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...oracles.accept import ReadingError
+from ...oracles.terms import Terms, terms
+from ...oracles.verdict import Code
+from .arguments import Arguments, copied_state
+from .asking import ASKING
+from .candidates.calls import GoneError
+from .candidates.host import Host
+from .conforming import DEFAULT
+from .judgement import Judgement, Ruling, ruling
+from .precision import arithmetic
+from .questions import QUESTIONS, Standing
+from .session import Evidence, Finding, Session, not_asked, wrong
+from .specification import SpecError, Specification, specification
+
+#: (code of the question that comes next, how many were asked, how many there are) -> None.
+Progress = Callable[[str, int, int], None]
+#: Questions whose inputs are so special that equal outputs say nothing of the spec.
+_SPECIAL = frozenset({"ZEROS", "SMALL"})
+
+
+def judge(
+    candidate: Callable[..., Any],
+    spec: Any,
+    inputs: Any,
+    *,
+    contract: str | Terms = DEFAULT,
+    seed: int = 0,
+    questions: Sequence[str] = (),
+) -> Judgement:
+    """Judge a candidate in this process, by a spec.
+
+    Args:
+        candidate: a function or a module; a module's parameters and buffers of the names and shapes of the spec's are
+            set to those, and set back in the end.
+        spec: as for `bound`.
+        inputs: the arguments of one call, or (seed) -> arguments.
+        contract: as for `bound`. seed: of everything that is drawn.
+        questions: codes of `questions.QUESTIONS`; all by default.
+
+    Raises:
+        ValueError: a code or a contract that is none.
+    """
+    found = specification(spec)
+    draw = inputs if callable(inputs) else None
+    given = Arguments.of(draw(seed) if draw is not None else inputs)
+    host = Host(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
+    before = candidate.state_dict(keep_vars=False) if isinstance(candidate, torch.nn.Module) else {}
+    kept = copied_state({name: value for name, value in before.items() if isinstance(value, torch.Tensor)})
+    session = Session(found, host, terms(contract), seed, given, draw)
+    try:
+        return judged(session, questions)
+    finally:
+        with torch.no_grad():
+            for name, value in kept.items():
+                before[name].copy_(value)
+
+
+def judged(session: Session, questions: Sequence[str] = (), progress: Progress | None = None) -> Judgement:
+    """Ask a session's questions, in the table's order.
+
+    Args:
+        session: what is judged. questions: codes; all by default. progress: told before each question.
+
+    Raises:
+        ValueError: a code that is none.
+    """
+    unknown = [code for code in questions if code not in QUESTIONS]
+    if unknown:
+        raise ValueError(f"questions: got {unknown[0]!r}, need codes of {', '.join(QUESTIONS)}")
+    codes = [code for code in QUESTIONS if not questions or code in questions]
+    findings: list[Finding] = []
+    error = ""
+    for number, code in enumerate(codes):
+        if progress is not None:
+            progress(code, number, len(codes))
+        try:
+            findings.append(ASKING[code](session))
+        except SpecError as err:
+            # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.
+            if code == "GIVEN":
+                error = str(err)
+                break
+            findings.append(not_asked(code, str(err)))
+        except ReadingError as err:
+            error = f"{code}: {err}"
+            break
+        except GoneError as err:
+            findings.append(_gone(code, err))
+            findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
+            break
+    weaknesses = [] if error else _weaknesses(session, findings)
+    kept, words = ("", "") if error else arithmetic(session)
+    verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
+    return Judgement(
+        verdict, session.candidate.name, session.spec.name, str(session.terms), session.seed, tuple(findings),
+        tuple(weaknesses), words, kept, error,
+    )  # fmt: skip
+
+
+def _gone(code: str, err: GoneError) -> Finding:
+    if err.timed_out:
+        return wrong(code, Code.TIMED_OUT, f"the candidate did not answer: {err}")
+    return wrong(code, Code.CRASHED, f"the candidate's process has ended: {err}")
+
+
+def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
+    """Why what was asked says little."""
+    found = []
+    evidence = [each for each in session.evidence if each.question not in _SPECIAL]
+    for i, name in enumerate(evidence[0].run.names if evidence else ()):
+        rows = [each for each in evidence if i < len(each.held) and each.held[i].judged]
+        if rows and all(each.held[i].vacuous for each in rows):
+            found.append(f"the bound of {name} is wider than half of its elements for all inputs")
+        if len(rows) > 1 and _constant(rows, i):
+            found.append(f"the right value of {name} is the same for all inputs that were tried{_which(rows, i)}")
+        if not rows:
+            found.append(f"no element of {name} could be judged")
+    if not evidence and not any(each.standing is Standing.WRONG for each in findings):
+        found.append("no value was judged")
+    return found
+
+
+def _constant(rows: Sequence[Evidence], output: int) -> bool:
+    """Whether the balls of an output meet for all inputs of its shape."""
+    first = rows[0].held[output].ball
+    assert first is not None
+    with np.errstate(all="ignore"):
+        for each in rows[1:]:
+            other = each.held[output].ball
+            assert other is not None
+            if other.shape != first.shape:
+                continue
+            reach = first.radii() + other.radii()
+            if not np.all(np.abs(first.centre - other.centre) <= reach):
+                return False
+    return any(each.arguments is not rows[0].arguments for each in rows[1:])
+
+
+def _which(rows: Sequence[Evidence], output: int) -> str:
+    ball = rows[0].held[output].ball
+    assert ball is not None
+    values = np.unique(np.asarray(ball.centre, dtype=np.float64))
+    return f": {values[0]:.6g}" if values.size == 1 else ""
+
+
+def error_of(spec: Specification | str, contract: str, seed: int, text: str, candidate: str) -> Judgement:
+    """A judgement that says nothing of the candidate."""
+    name = spec if isinstance(spec, str) else spec.name
+    return Judgement(Ruling.ERROR, candidate, name, contract, seed, error=text)

@@ -1,0 +1,79 @@
+"""The table of questions that are asked of a candidate, in words. `asking` has a function for each.
+
+A statistical verdict beside the worst case (how many standard deviations of rounding an output is off) would be one
+more row here, with an outcome of its own: it must never be mixed with what is proven.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+Asks = TypeVar("Asks", bound=Callable[..., object])
+
+
+class Standing(enum.StrEnum):
+    """What came of a question."""
+
+    HELD = "held"
+    WRONG = "wrong"
+    VACUOUS = "vacuous"  # held, but half of the elements have a bound wider than themselves
+    REFUSED = "refused"  # the candidate raised where it may: at another size, at other strides
+    NOT_ASKED = "not asked"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question: its code, and its title for the report."""
+
+    code: str
+    title: str
+
+
+_TABLE = (
+    Question("PROCESS", "torch and the process untouched while the candidate is made"),
+    Question("GIVEN", "values on the given inputs"),
+    Question("UNTOUCHED", "inputs untouched"),
+    Question("FRESH", "outputs in memory of their own"),
+    Question("SAME", "the same tensors with other data"),
+    Question("KEPT", "earlier outputs as they were after a later call"),
+    Question("REBORN", "other tensors in the same memory"),
+    Question("AGAIN", "every later call as the first"),
+    Question("SEEDS", "values: other seeds"),
+    Question("SIGNS", "values: both signs"),
+    Question("OFFSET", "values: around 100"),
+    Question("NEARONE", "values: around 1"),
+    Question("WIDE", "values: exponents of 24 bits"),
+    Question("SMALL", "values: around 2^-20"),
+    Question("ZEROS", "values: zeros"),
+    Question("INTEGERS", "values: small integers, exact in every order"),
+    Question("BITS", "values: integers of 12 bits, which reduced precision rounds"),
+    Question("PARAMS", "values: other parameters and buffers"),
+    Question("NAN", "values: a few NaNs"),
+    Question("INF", "values: a few infinities"),
+    Question("STRIDES", "values: strided inputs"),
+    Question("ALIGN", "values: inputs at odd addresses"),
+    Question("POISON", "values: memory that was not written reads as NaN"),
+    Question("GRAD", "gradients of inputs and parameters"),
+    Question("SIZES", "values: other sizes"),
+    Question("AUTOCAST", "values: under autocast"),
+    Question("LEFT", "nothing left running, no file written"),
+)
+
+#: code -> question; the order is that in which they are asked.
+QUESTIONS: dict[str, Question] = {row.code: row for row in _TABLE}
+
+
+def bound(asking: Mapping[str, Asks]) -> dict[str, Asks]:
+    """What asks each question, in the table's order.
+
+    Raises:
+        ValueError: a question that nothing asks, or a function for none; the text names them.
+    """
+    missing = [code for code in QUESTIONS if code not in asking]
+    unknown = [code for code in asking if code not in QUESTIONS]
+    if missing or unknown:
+        raise ValueError(f"questions: got none for codes={missing}, and unknown codes={unknown}")
+    return {code: asking[code] for code in QUESTIONS}

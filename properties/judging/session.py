@@ -1,0 +1,169 @@
+"""One candidate under judgement: the spec, the inputs, the terms, and how a set of values is asked and held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...oracles.terms import Terms
+from ...oracles.verdict import Code
+from .arguments import Arguments, State, Tensor
+from .candidates.calls import Answer, Answering, Call, Manner
+from .comparing import Held, Wrong, hold_all
+from .questions import Standing
+from .specification import Run, Specification
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of one question.
+
+    Attributes:
+        question: its code. standing: see `Standing`.
+        wrong: what is wrong, or why it was refused or not asked. judged: elements that were held against a bound.
+    """
+
+    question: str
+    standing: Standing
+    wrong: Wrong | None = None
+    judged: int = 0
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        if self.wrong is not None:
+            return self.wrong.title
+        return f"{self.judged} elements" if self.judged else ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a candidate computed at inputs where all were finite, for questions that are asked of it afterwards."""
+
+    question: str
+    arguments: Arguments
+    state: State
+    run: Run
+    computed: tuple[Tensor, ...]
+    held: tuple[Held, ...]
+
+
+@dataclass
+class Session:
+    """One candidate under judgement.
+
+    Attributes:
+        spec, candidate, terms, seed: what is judged, by what, under which terms, and of which random state.
+        draw: (seed) -> arguments, where the spec's file gives any number of them.
+        given: the arguments. seconds: that the first call took.
+        evidence: of the values that were asked. left: asks what the candidate left behind, when it is asked no more.
+    """
+
+    spec: Specification
+    candidate: Answering
+    terms: Terms
+    seed: int
+    given: Arguments
+    draw: Callable[[int], Sequence[Any]] | None = None
+    seconds: float = 0.0
+    evidence: list[Evidence] = field(default_factory=list)
+    made: Sequence[str] = ()
+    left: Callable[[], list[str]] = lambda: []
+    first: Answer = field(default_factory=Answer)
+
+    def generator(self, question: str) -> Any:
+        """NumPy's generator for the inputs of a question; it depends on the seed and on the question alone."""
+        return np.random.default_rng([self.seed, *question.encode()])
+
+    @property
+    def shared(self) -> list[str]:
+        """Names of the spec's parameters and buffers that the candidate has, too, in the same shapes."""
+        state, shapes = self.spec.state, self.candidate.shapes
+        return [name for name in state if shapes.get(name) == tuple(state[name].shape)]
+
+    @property
+    def controlled(self) -> bool:
+        """Whether every parameter and buffer of the spec can be set in the candidate."""
+        return len(self.shared) == len(self.spec.state)
+
+    def call(
+        self, arguments: Arguments, state: State | None = None, manner: Manner = Manner.PLAIN, **asked: Any
+    ) -> Answer:
+        """The candidate's answer, with the spec's parameters and buffers, or others, set in it."""
+        held = self.spec.state if state is None else state
+        return self.candidate.ask(Call.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked))
+
+    def values(
+        self,
+        question: str,
+        arguments: Arguments,
+        state: State | None = None,
+        manner: Manner = Manner.PLAIN,
+        *,
+        sharp: bool = False,
+        refusable: bool = False,
+    ) -> Finding:
+        """Ask for the outputs at some arguments, and hold them.
+
+        Args:
+            question: its code. arguments, state, manner: see `call`.
+            sharp: whether what is exact in every order must be exact.
+            refusable: whether an exception is no fault of the candidate.
+        """
+        held = dict(self.spec.state) if state is None else dict(state)
+        run = self.spec.run(arguments, held)
+        answer = self.call(arguments, held, manner, buffers=list(run.written))
+        if answer.raised:
+            return raised(question, answer.raised, refusable)
+        return self.held(question, arguments, held, run, answer, sharp)
+
+    def held(
+        self, question: str, arguments: Arguments, state: State, run: Run, answer: Answer, sharp: bool = False
+    ) -> Finding:
+        """Hold an answer against the spec; arguments as for `values`."""
+        # A buffer that only the spec has, or that came back under another name, says nothing of the outputs.
+        with_buffers = len(answer.buffers) == len(run.written)
+        computed = (*answer.outputs, *(answer.buffers if with_buffers else ()))
+        expected = len(run.names) if with_buffers else len(run.outputs)
+        read = self.spec.read(arguments, state, self.terms, sharp)[:expected]
+        native = None if self.spec.numpy else (*run.outputs, *run.buffers)[:expected]
+        found = hold_all(run.names[:expected], computed, read, self.terms, native, arguments.finite)
+        if arguments.finite:
+            self.evidence.append(Evidence(question, arguments, state, run, computed, tuple(found)))
+        return summed(question, found)
+
+
+#: What asks one question of a session.
+Asking = Callable[[Session], Finding]
+
+
+def summed(question: str, found: Sequence[Held]) -> Finding:
+    """The finding of several outputs: the first that is wrong decides."""
+    judged = sum(each.judged for each in found)
+    wrong = next((each.wrong for each in found if each.wrong is not None), None)
+    if wrong is not None:
+        return Finding(question, Standing.WRONG, wrong, judged)
+    vacuous = any(each.vacuous for each in found)
+    return Finding(question, Standing.VACUOUS if vacuous else Standing.HELD, None, judged)
+
+
+def raised(question: str, text: str, refusable: bool = False) -> Finding:
+    """The finding of an exception."""
+    first, *more = text.splitlines() or [""]
+    standing = Standing.REFUSED if refusable else Standing.WRONG
+    return Finding(question, standing, Wrong(Code.RAISED, f"raised {first}", tuple(more)))
+
+
+def not_asked(question: str, why: str) -> Finding:
+    return Finding(question, Standing.NOT_ASKED, Wrong(Code.NOT_APPLICABLE, why))
+
+
+def wrong(question: str, code: Code, title: str, *lines: str) -> Finding:
+    return Finding(question, Standing.WRONG, Wrong(code, title, lines))
+
+
+def held(question: str, judged: int = 0) -> Finding:
+    return Finding(question, Standing.HELD, None, judged)

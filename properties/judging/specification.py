@@ -1,0 +1,315 @@
+"""A spec: what is right, said by a plain PyTorch function or module, a NumPy formula, or the name of an op.
+
+What this is for: whatever says what is right, the judge asks it the same three things: its outputs as balls, the balls
+of its derivatives, and, where it can be run by torch, how many outputs there are and of which dtypes.
+
+What is hard here: a module has parameters and buffers, which are operands like the arguments. So they are handed in by
+their names, and a buffer that a call writes is one more output.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...oracles.checks.exact_data import ExactBall
+from ...oracles.contract import Contract
+from ...oracles.op import dtype_name, is_float, to_array
+from ...oracles.rounding import Ball, balls
+from ...oracles.specs import Traced, UntraceableError, traced
+from ...oracles.terms import Terms
+from ...oracles.transforms import REFERENCE, along
+from ...reference.algorithms import algorithm_of, algorithms
+from ...reference.array import store
+from ...reference.formats import FORMATS
+from ...reference.missing import NoReadingError
+from ..engine.plan import load_op
+from ..names import SelectionError
+from .arguments import Arguments, State, Tensor, tensors_of
+
+
+class SpecError(ValueError):
+    """A spec that cannot be read; the text says why, and what to give instead."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Marks a function as a NumPy formula; one that calls NumPy by a global name is known without it."""
+
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Specification:
+    """What is right.
+
+    Attributes:
+        name: for messages.
+        function: of the arguments; of a module, the module itself.
+        state: the parameters and buffers by name, as they were when the spec was given.
+        parameters: names of those of the state that gradients are taken in.
+        numpy: whether the function is a NumPy formula.
+        autocast: whether it is called under autocast to bfloat16.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    state: dict[str, Tensor] = field(default_factory=dict)
+    parameters: frozenset[str] = frozenset()
+    numpy: bool = False
+    autocast: bool = False
+    _traced: dict[str, Traced] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------------------------------------ run by torch
+
+    def run(self, arguments: Arguments, state: State) -> Run:
+        """The outputs as torch computes them, on copies; a buffer that was written comes after them.
+
+        Raises:
+            SpecError: the spec raises.
+        """
+        given, held = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
+        try:
+            with torch.no_grad():
+                found = tensors_of(self._called(held, given.args))
+        except Exception as err:
+            raise SpecError(f"{self.name} raises {type(err).__name__}: {str(err).strip()[:500]}") from err
+        written = tuple(name for name in held if held[name]._version)
+        homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(given.tensors) if t.numel()}
+        shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in found)
+        changed = tuple(i for i, t in enumerate(given.tensors) if t._version)
+        return Run(found, tuple(held[name] for name in written), written, shared, changed)
+
+    def _called(self, state: State, args: tuple[Any, ...]) -> Any:
+        if self.numpy:
+            arrays = [a.detach().cpu().double().numpy() if is_float(a) else _plain(a) for a in args]
+            with np.errstate(all="ignore"):
+                found = self.function(*arrays)
+            leaves = found if isinstance(found, (tuple, list)) else (found,)
+            return tuple(torch.from_numpy(np.array(leaf)) for leaf in leaves if leaf is not None)
+        device = "cuda" if any(isinstance(a, Tensor) and a.is_cuda for a in args) else "cpu"
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast):
+            if isinstance(self.function, torch.nn.Module):
+                return torch.func.functional_call(self.function, dict(state), args)
+            return self.function(*args)
+
+    # ---------------------------------------------------------------------------------------------------- readings
+
+    def read(self, arguments: Arguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Ball | None, ...]:
+        """The outputs as balls; None for one that is not floating.
+
+        Args:
+            arguments, state: where the spec is read. terms: what an evaluation may do.
+            sharp: whether elements that are exact in every order of evaluation shall have no radius.
+
+        Raises:
+            SpecError: an operation has no reading.
+        """
+        question = self._question(arguments, state, terms)
+        return self._evaluated(question.function, question, terms, 0, sharp)
+
+    def gradients(
+        self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
+    ) -> tuple[Ball | None, ...]:
+        """The balls of the gradients of the wanted operands.
+
+        Args:
+            arguments, state, terms: as for `read`.
+            wanted: positions among the floating tensors of the state and then of the arguments.
+            cotangents: one for each floating output.
+        """
+        question = self._question(arguments, state, terms)
+        passive = [i for i in range(len(question.operands)) if i not in wanted]
+        order = [*passive, *wanted]
+        back = np.argsort(order)
+
+        def reordered(*arrays: Any) -> tuple[Any, ...]:
+            return tuple(y for y in question.function(*(arrays[i] for i in back)) if y is not None)
+
+        derived = along(REFERENCE, ("vjp",), reordered, len(wanted), len(cotangents), len(passive))
+        operands = [*(question.operands[i] for i in order), *map(to_array, cotangents)]
+        return self._evaluated(derived, Question(derived, operands, question.dtype, question.device), terms, 1, False)
+
+    def _evaluated(
+        self, function: Callable[..., Any], question: Question, terms: Terms, order: int, sharp: bool
+    ) -> tuple[Ball | None, ...]:
+        contract = terms.contract(question.dtype, question.device, order)
+        try:
+            found = balls(function, question.operands, contract)
+            return tuple(map(_sharpest, found, _exact(function, question, contract))) if sharp else tuple(found)
+        except UntraceableError as err:
+            raise SpecError(f"{self.name}: {_first_line(err)}") from err
+        except NoReadingError as err:
+            raise SpecError(f"{self.name}: {_first_line(err)}") from err
+
+    def _question(self, arguments: Arguments, state: State, terms: Terms) -> Question:
+        """The spec as a function of arrays of its floating operands, and the values of those."""
+        operands = [*state.values(), *arguments.tensors]
+        floating = [i for i, t in enumerate(operands) if is_float(t)]
+        names = {dtype_name(operands[i].dtype) for i in floating}
+        dtype = min(names or {"float32"}, key=lambda name: FORMATS[name].precision)
+        device = "cuda" if any(t.is_cuda for t in operands) else "cpu"
+        inner = self._of_arrays(arguments, state)
+        fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]
+        casts = [terms.format_of_inputs(dtype_name(operands[i].dtype)) for i in floating]
+
+        def function(*arrays: Any, of: Callable[..., Any] = inner) -> tuple[Any, ...]:
+            given = list(fixed)
+            for i, fmt, array in zip(floating, casts, arrays, strict=True):
+                given[i] = array if fmt is None else store(array, fmt.name)
+            found = of(*given)
+            return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+        def first(*arrays: Any) -> tuple[Any, ...]:
+            return function(*arrays)
+
+        for other in algorithms(inner, terms.algorithms):
+            algorithm_of(first)(functools.partial(function, of=other))
+        return Question(first, [to_array(operands[i]) for i in floating], dtype, device)
+
+    def _of_arrays(self, arguments: Arguments, state: State) -> Callable[..., Any]:
+        """The spec as a function of arrays in the places of the state and of the tensors among the arguments."""
+        if self.numpy:
+            return _with_algorithms(self.function, arguments)
+        return self.traced_at(arguments, state)
+
+    def traced_at(self, arguments: Arguments, state: State) -> Traced:
+        """The operations of a torch spec at tensors like these; its outputs, and then the buffers that it writes.
+
+        Raises:
+            SpecError: it cannot be traced.
+        """
+        tensors = [*state.values(), *arguments.tensors]
+        others = [leaf for leaf in arguments.leaves if not isinstance(leaf, Tensor)]
+        key = repr([[(tuple(t.shape), t.dtype, t.device) for t in tensors], arguments.structure, others, self.autocast])
+        if key not in self._traced:
+            self._traced[key] = self._trace(arguments, state)
+        return self._traced[key]
+
+    def _trace(self, arguments: Arguments, state: State) -> Traced:
+        written, names = self.run(arguments, state).written, list(state)
+
+        def flat(*tensors: Tensor) -> tuple[Any, ...]:
+            held = dict(zip(names, tensors, strict=False))
+            found = tensors_of(self._called(held, arguments.with_tensors(tensors[len(names) :]).args))
+            return (*found, *(held[name] for name in written))
+
+        try:
+            return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
+        except UntraceableError as err:
+            raise SpecError(f"{self.name} {_first_line(err)}") from err
+
+
+@dataclass(frozen=True)
+class Run:
+    """What torch computes of a spec.
+
+    Attributes:
+        outputs: the tensors among the leaves of the result. buffers: the values of those that were written.
+        written: the names of these. shared: of each output, the tensor argument whose memory it shares, or -1.
+        changed: which tensor arguments the spec itself writes.
+    """
+
+    outputs: tuple[Tensor, ...]
+    buffers: tuple[Tensor, ...]
+    written: tuple[str, ...]
+    shared: tuple[int, ...]
+    changed: tuple[int, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """What messages call the outputs and buffers."""
+        count = len(self.outputs)
+        return [*(f"out[{i}]" if count > 1 else "out" for i in range(count)), *self.written]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A function of arrays, its operands as float64, and the dtype and device whose arithmetic is judged."""
+
+    function: Callable[..., Any]
+    operands: list[Any]
+    dtype: str
+    device: str
+
+
+def specification(spec: Any) -> Specification:
+    """A spec of any kind.
+
+    Args:
+        spec: a function or a module of plain PyTorch, a formula in NumPy, or the name of an op of the catalog.
+
+    Raises:
+        SpecError: it is none of these.
+    """
+    if isinstance(spec, Specification):
+        return spec
+    if isinstance(spec, str):
+        try:
+            return Specification(spec, load_op(spec).reference, numpy=True)
+        except SelectionError as err:
+            raise SpecError(f"spec: {err}") from err
+    if isinstance(spec, Formula):
+        return Specification(_name_of(spec.function), spec.function, numpy=True)
+    if isinstance(spec, torch.nn.Module):
+        state = {**dict(spec.named_parameters()), **dict(spec.named_buffers())}
+        copies = {name: value.detach().clone() for name, value in state.items()}
+        return Specification(type(spec).__name__, spec, copies, frozenset(dict(spec.named_parameters())))
+    if callable(spec):
+        return Specification(_name_of(spec), spec, numpy=_calls_numpy(spec))
+    raise SpecError(f"spec: got a {type(spec).__name__}, need a function, a module, or the name of an op")
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _calls_numpy(function: Any) -> bool:
+    """Whether a function calls NumPy, and not torch, by the global names of its text."""
+    inner = getattr(function, "func", function)
+    code, names = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
+    if code is None:
+        return False
+    used = [names.get(name) for name in code.co_names]
+    modules = {m.__name__.partition(".")[0] for m in used if isinstance(m, types.ModuleType)}
+    return "numpy" in modules and "torch" not in modules
+
+
+def _plain(value: Any) -> Any:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+
+
+def _with_algorithms(formula: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
+    def filled(function: Callable[..., Any], *arrays: Any) -> Any:
+        found = function(*arguments.with_tensors(arrays).args)
+        leaves = found if isinstance(found, (tuple, list)) else (found,)
+        return tuple(leaf for leaf in leaves if leaf is not None)
+
+    first = functools.partial(filled, formula)
+    for other in getattr(formula, "algorithms", ()):
+        algorithm_of(first, other.name)(functools.partial(filled, other.formula))
+    return first
+
+
+def _exact(function: Callable[..., Any], question: Question, contract: Contract) -> tuple[Ball, ...]:
+    """The reading that knows which elements are exact in every order of evaluation."""
+    centres = [np.asarray(values, dtype=contract.centre_type) for values in question.operands]
+    with np.errstate(all="ignore"):
+        return tuple(function(*(ExactBall(c, None, contract) for c in centres)))
+
+
+def _sharpest(plain: Ball | None, exact: Ball | None) -> Ball | None:
+    """The exact reading of an output if all of it is exact: else an evaluation may have folded constants together."""
+    if exact is None or plain is None:
+        return plain
+    return exact if not np.any(exact.radii()) else plain
+
+
+def _first_line(err: Exception) -> str:
+    return str(err).strip().partition("\n")[0]

@@ -1,0 +1,1 @@
+"""Commands that judge a candidate by a spec, and a task by what it lets through."""

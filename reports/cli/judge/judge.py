@@ -1,0 +1,125 @@
+"""`opassay judge`: a candidate's file by a spec's file, the candidate in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from ... import exit_codes
+from ...text import one_line
+from ..host import Stop, require
+
+_Found = TypeVar("_Found")
+#: verdict -> exit code. A weak verdict is incomplete: nothing is wrong, and little is known.
+CODES = {
+    "accepted": exit_codes.OK,
+    "rejected": exit_codes.FAILED,
+    "weak": exit_codes.INCOMPLETE,
+    "error": exit_codes.INTERNAL,
+}
+
+
+def parsed(words: tuple[str, ...]) -> dict[str, Any]:
+    """NAME=VALUE words; a value is JSON where it can be read so, else text.
+
+    Raises:
+        Stop: a word without "=".
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise Stop(exit_codes.USAGE, f"--input: got {word!r}, need NAME=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+@click.command("judge")
+@click.argument("candidate")
+@click.option("--spec", required=True, metavar="FILE", help="What is right: a file, or MODULE:NAME.")
+@click.option("--contract", default="torch", show_default=True, metavar="NAME", help="What a candidate may do.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all inputs and parameters.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of each call.")
+@click.option("--memory", type=click.FloatRange(min=0), default=16.0, show_default=True, help="GiB; 0 for no limit.")
+@click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def judge_command(
+    candidate: str,
+    spec: str,
+    contract: str,
+    seed: int,
+    seconds: float,
+    memory: float,
+    given: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Judge CANDIDATE, a file or MODULE:NAME, by its spec in plain PyTorch.
+
+    The spec has Model and get_inputs (the candidate ModelNew), or ref_kernel and generate_input (custom_kernel).
+    Contracts: strict, torch, tensor_core, fast_math, each with allowances after a +, as in torch+bf16x3+flush.
+    Exit codes: 0 accepted, 1 rejected, 4 weak, 3 no verdict, 2 usage.
+    \f
+
+    Args:
+        candidate, spec: files or pairs. contract: its name. seed: of everything drawn.
+        seconds, memory: limits of the candidate. given: NAME=VALUE words. as_json: whether a program reads this.
+    """
+    require("torch", "mpmath", "msgspec")
+    from ....properties.judging import filed
+
+    options = {"contract": contract, "seed": seed, "seconds": seconds, "memory": memory, "given": parsed(given)}
+    with _told(as_json), _progress() as progress:
+        found = trusted(lambda: filed.judge_file(candidate, spec, progress=progress, **options))  # type: ignore[arg-type]
+    click.echo(found.as_json() if as_json else str(found))
+    return CODES[str(found.verdict)]
+
+
+def trusted(run: Callable[[], _Found]) -> _Found:
+    """What a function gives that imports the spec's file; what is wrong with that file ends the command.
+
+    Raises:
+        Stop: a file is not there, lacks a name, or raised; or a name on the command line is none.
+    """
+    try:
+        # What the spec prints must not be taken for the judgement.
+        with contextlib.redirect_stdout(sys.stderr):
+            return run()
+    except ValueError as err:
+        raise Stop(exit_codes.USAGE, one_line(str(err), 500)) from err
+    except (ImportError, SyntaxError, NameError, AttributeError, TypeError, KeyError, RuntimeError) as err:
+        raise Stop(exit_codes.USAGE, f"the spec raised {type(err).__name__}: {one_line(str(err), 400)}") from err
+
+
+@contextlib.contextmanager
+def _told(as_json: bool) -> Iterator[None]:
+    """A program that reads JSON gets a line for a wrong command line, too."""
+    try:
+        yield
+    except Stop as stop:
+        if as_json:
+            click.echo(json.dumps({"verdict": "error", "causes": [], "arithmetic": "", "error": str(stop)}))
+        raise
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
+    """Shows on a terminal which question is being asked; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    def show(code: str, number: int, total: int) -> None:
+        click.echo(f"\r{number + 1}/{total} {code:<12}", err=True, nl=False)
+
+    try:
+        yield show
+    finally:
+        click.echo(f"\r{'':24}\r", err=True, nl=False)

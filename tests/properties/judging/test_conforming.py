@@ -1,0 +1,112 @@
+"""`bound` and `assert_conforms`: specs of every kind, the edge of the bound, and the card of a failure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import opassay
+
+GENERATOR = torch.Generator().manual_seed(3)
+
+
+def _normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=GENERATOR)
+
+
+def plain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(torch.relu(x @ w), -1)
+
+
+def formula(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    scores = np.maximum(np.matmul(x, w), 0.0)
+    grown = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return grown / np.sum(grown, axis=-1, keepdims=True)
+
+
+X, W = _normal(5, 7), _normal(7, 6)
+
+
+@pytest.mark.parametrize("spec", [plain, formula, opassay.Formula(formula)])
+def test_torch_conforms_to_specs_of_both_languages(spec: object) -> None:
+    found = opassay.bound(spec, X, W)
+    assert isinstance(found, opassay.Bound)
+    assert found.centre.dtype == found.radius.dtype == torch.float64
+    assert found.centre.shape == found.radius.shape == (5, 6)
+    assert bool((found.radius > 0).all())
+    assert bool((found.half_width > found.radius).all())
+    opassay.assert_conforms(plain(X, W), spec, X, W)
+
+
+def test_the_name_of_an_op_is_a_spec() -> None:
+    opassay.assert_conforms(X.softmax(-1), "softmax", X, -1)
+    with pytest.raises(AssertionError, match="outside its accept set"):
+        opassay.assert_conforms(X.softmax(0), "softmax", X, -1)
+
+
+def test_a_module_is_a_spec_with_the_parameters_that_it_has_now() -> None:
+    module = torch.nn.Linear(7, 3)
+    opassay.assert_conforms(module(X).detach(), module, X)
+    kept = module(X).detach()
+    with torch.no_grad():
+        module.bias.add_(1.0)
+    with pytest.raises(AssertionError, match="Linear: out"):
+        opassay.assert_conforms(kept, module, X)
+
+
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_what_is_just_inside_the_bound_conforms_and_what_is_beyond_does_not(side: float) -> None:
+    found = opassay.bound(plain, X, W)
+    assert isinstance(found, opassay.Bound)
+    inside = (found.centre + side * 0.99 * found.radius).float()
+    opassay.assert_conforms(inside, plain, X, W)
+    for at in np.ndindex(5, 6):
+        beyond = inside.clone()
+        beyond[at] = found.centre[at] + side * 1.01 * found.half_width[at]
+        beyond[at] = torch.nextafter(beyond[at], torch.tensor(side * torch.inf))
+        with pytest.raises(AssertionError):
+            opassay.assert_conforms(beyond, plain, X, W)
+
+
+def test_the_card_says_where_how_far_how_severe_and_what_was_allowed() -> None:
+    wrong = plain(X, W)
+    wrong[2, 3] += 0.01
+    with pytest.raises(AssertionError) as caught:
+        opassay.assert_conforms(wrong, plain, X, W, contract="strict")
+    card = str(caught.value)
+    assert card.startswith("plain: out[2, 3] is outside its accept set, ")
+    words = [line.split()[0] for line in card.splitlines()[1:]]
+    assert words == ["computed", "exact", "error", "severity", "outside", "allowed", "format", "seen"]
+    assert "1 of 30 elements" in card
+    assert "strict: sums in the dtype" in card
+
+
+def test_half_precision_conforms_where_it_is_allowed_and_not_elsewhere() -> None:
+    rounded = (X.bfloat16().float() @ W).relu().softmax(-1)
+    with pytest.raises(AssertionError):
+        opassay.assert_conforms(rounded, plain, X, W)
+    opassay.assert_conforms(rounded, plain, X, W, contract="strict+bfloat16_inputs")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_torch_conforms_in_every_dtype(dtype: torch.dtype) -> None:
+    x, w = X.to(dtype), W.to(dtype)
+    opassay.assert_conforms(plain(x, w), plain, x, w)
+
+
+def test_what_is_no_output_of_the_spec_is_told_by_shape_dtype_and_number() -> None:
+    for wrong, said in ((X, "shape"), (plain(X, W).double(), "dtype"), ((plain(X, W), X), "got 2 outputs, need 1")):
+        with pytest.raises(AssertionError, match=said):
+            opassay.assert_conforms(wrong, plain, X, W)
+
+
+def test_what_cannot_be_read_is_said_in_a_sentence() -> None:
+    with pytest.raises(opassay.SpecError, match=r"bessel_j0.*has no rule"):
+        opassay.bound(lambda x: torch.special.bessel_j0(x), X)
+    with pytest.raises(opassay.SpecError, match="need a function, a module, or the name of an op"):
+        opassay.bound(3, X)
+    with pytest.raises(opassay.SpecError, match="plain raises RuntimeError"):
+        opassay.bound(plain, X, X)
+    with pytest.raises(ValueError, match="contract: got 'tight'"):
+        opassay.bound(plain, X, W, contract="tight")
