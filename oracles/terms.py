@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..reference.formats import FORMATS, Format
-from .contract import CPU_FUNCTIONS, CUDA_FUNCTIONS, EXP2, Contract, contract
+from .contract import CUDA_FUNCTIONS, EXP2, Contract, contract
 
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
 #: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
@@ -102,7 +102,7 @@ class Terms:
             intermediates=self.intermediates,
             factors=factors,
             partials=partials,
-            functions=APPROXIMATE_FUNCTIONS if fast else CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS,
+            functions=APPROXIMATE_FUNCTIONS if fast else base.functions,
             division=_FULL_DIVISION if fast else base.division,
         )
 

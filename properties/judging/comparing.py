@@ -17,7 +17,9 @@ from ...oracles.op import Tensor, dtype_name, is_float, to_array
 from ...oracles.rounding import Ball
 from ...oracles.terms import Terms
 from ...oracles.verdict import Code
+from ...reference.condition import Condition, possibly, surely
 from ...reference.formats import FORMATS
+from .specification import Reading
 
 
 @dataclass(frozen=True)
@@ -51,27 +53,28 @@ class Held:
 
 
 def hold(
-    name: str, computed: Tensor, ball: Ball | None, terms: Terms, native: Tensor | None, finite: bool, order: int = 0
+    name: str, computed: Tensor, ball: Reading, terms: Terms, native: Tensor | None, finite: bool, order: int = 0
 ) -> Held:
     """Hold one output against its reading.
 
     Args:
         name: of the output, for messages. computed: the output.
-        ball: its reading, None where it is not floating.
+        ball: its reading.
         terms: what was allowed, for messages.
         native: what torch computes of the spec, where the spec can be run. Its shape and dtype are required. Where an
-            input is not finite, a NaN or an infinity that it has is accepted, too; and it is what an output that is
-            not floating must equal.
+            input is not finite, a NaN or an infinity that it has is accepted, too.
         finite: whether all inputs were finite. order: of the derivative.
     """
-    if ball is not None and tuple(computed.shape) != ball.shape:
+    if tuple(computed.shape) != ball.shape:
         return _unlike(name, "shape", tuple(computed.shape), ball.shape)
     if native is not None and computed.shape != native.shape:
         return _unlike(name, "shape", tuple(computed.shape), tuple(native.shape))
     if native is not None and computed.dtype != native.dtype:
         return _unlike(name, "dtype", dtype_name(computed.dtype), dtype_name(native.dtype))
-    if ball is None or not is_float(computed):
-        return Held(None, 0, computed.numel())
+    if not isinstance(ball, Ball):
+        return _hold_whole(name, computed, ball)
+    if not is_float(computed):
+        return _unlike(name, "dtype", dtype_name(computed.dtype), "a floating one")
     values, fmt = to_array(computed), FORMATS[dtype_name(computed.dtype)]
     found = accept.judge(values, fmt, ball, None, finite, order)
     accepted, judged = np.array(found.accepted), np.array(found.judged)
@@ -92,6 +95,22 @@ def hold(
 
 def _unlike(name: str, what: str, got: object, need: object) -> Held:
     return Held(Wrong(Code.ATTRIBUTE, f"{name} has {what} {got}, need {need}"), 0, 0)
+
+
+def _hold_whole(name: str, computed: Tensor, need: Any) -> Held:
+    """Hold an output of integers or truth values; what rounding leaves open may be either."""
+    values, open_ = computed.detach().cpu().numpy(), np.zeros(need.shape, bool)
+    if isinstance(need, Condition):
+        open_ = np.asarray(possibly(need)) & ~np.asarray(surely(need))
+        need = np.asarray(possibly(need))
+    wrong = (values != np.asarray(need)) & ~open_
+    held = Held(None, int(values.size - np.count_nonzero(open_)), int(np.count_nonzero(open_)))
+    if not wrong.any():
+        return held
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    title = f"{name}{list(at) or ''} is {values[at]}, need {np.asarray(need)[at]}"
+    lines = (f"outside    {np.count_nonzero(wrong)} of {wrong.size} elements",)
+    return Held(Wrong(Code.VALUE, title, lines), held.judged, held.left)
 
 
 def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
@@ -144,7 +163,7 @@ def _share(error: float, largest: float) -> str:
 def hold_all(
     names: Sequence[str],
     computed: Sequence[Tensor],
-    read: Sequence[Ball | None],
+    read: Sequence[Reading],
     terms: Terms,
     native: Sequence[Tensor] | None,
     finite: bool,

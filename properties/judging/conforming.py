@@ -51,7 +51,7 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
     run = found.run(arguments, found.state)
     read = found.read(arguments, found.state, allowed)[: len(run.outputs)]
-    rows = [_bound(ball, _dtype(found, run, i, ball)) for i, ball in enumerate(read) if ball is not None]
+    rows = [_bound(ball, _dtype(found, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
     return rows[0] if len(rows) == 1 else tuple(rows)
 
 

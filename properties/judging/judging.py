@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ...oracles.accept import ReadingError
+from ...oracles.rounding import Ball
 from ...oracles.terms import Terms, terms
 from ...oracles.verdict import Code
 from .arguments import Arguments, copied_state
@@ -19,13 +20,15 @@ from .conforming import DEFAULT
 from .judgement import Judgement, Ruling, ruling
 from .precision import arithmetic
 from .questions import QUESTIONS, Standing
-from .session import Evidence, Finding, Session, not_asked, wrong
+from .session import Finding, Session, not_asked, wrong
 from .specification import SpecError, Specification, specification
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
 Progress = Callable[[str, int, int], None]
 #: Questions whose inputs are so special that equal outputs say nothing of the spec.
 _SPECIAL = frozenset({"ZEROS", "SMALL"})
+#: Questions that ask at the given inputs again.
+_AGAIN = frozenset({"AGAIN", "STRIDES", "ALIGN", "POISON"})
 
 
 def judge(
@@ -116,13 +119,14 @@ def _gone(code: str, err: GoneError) -> Finding:
 def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
     """Why what was asked says little."""
     found = []
-    evidence = [each for each in session.evidence if each.question not in _SPECIAL]
+    evidence = [each for each in session.evidence if each.question not in _SPECIAL | _AGAIN]
     for i, name in enumerate(evidence[0].run.names if evidence else ()):
         rows = [each for each in evidence if i < len(each.held) and each.held[i].judged]
         if rows and all(each.held[i].vacuous for each in rows):
             found.append(f"the bound of {name} is wider than half of its elements for all inputs")
-        if len(rows) > 1 and _constant(rows, i):
-            found.append(f"the right value of {name} is the same for all inputs that were tried{_which(rows, i)}")
+        balls = [ball for each in rows if (ball := each.held[i].ball) is not None]
+        if len(balls) > 1 and _constant(balls):
+            found.append(f"the right value of {name} is the same for all inputs that were tried{_which(balls[0])}")
         if not rows:
             found.append(f"no element of {name} could be judged")
     if not evidence and not any(each.standing is Standing.WRONG for each in findings):
@@ -130,25 +134,16 @@ def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
     return found
 
 
-def _constant(rows: Sequence[Evidence], output: int) -> bool:
-    """Whether the balls of an output meet for all inputs of its shape."""
-    first = rows[0].held[output].ball
-    assert first is not None
+def _constant(balls: Sequence[Ball]) -> bool:
+    """Whether the balls of an output, of different inputs, meet; those of other shapes are not compared."""
+    first = balls[0]
+    alike = [each for each in balls[1:] if each.shape == first.shape]
     with np.errstate(all="ignore"):
-        for each in rows[1:]:
-            other = each.held[output].ball
-            assert other is not None
-            if other.shape != first.shape:
-                continue
-            reach = first.radii() + other.radii()
-            if not np.all(np.abs(first.centre - other.centre) <= reach):
-                return False
-    return any(each.arguments is not rows[0].arguments for each in rows[1:])
+        meets = (np.all(np.abs(first.centre - each.centre) <= first.radii() + each.radii()) for each in alike)
+        return bool(alike) and all(map(bool, meets))
 
 
-def _which(rows: Sequence[Evidence], output: int) -> str:
-    ball = rows[0].held[output].ball
-    assert ball is not None
+def _which(ball: Ball) -> str:
     values = np.unique(np.asarray(ball.centre, dtype=np.float64))
     return f": {values[0]:.6g}" if values.size == 1 else ""
 

@@ -16,6 +16,9 @@ from .comparing import Held, Wrong, hold_all
 from .questions import Standing
 from .specification import Run, Specification
 
+#: Before and after so many calls the process is compared, which takes a while.
+_WATCHED = 2
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -58,7 +61,8 @@ class Session:
     Attributes:
         spec, candidate, terms, seed: what is judged, by what, under which terms, and of which random state.
         draw: (seed) -> arguments, where the spec's file gives any number of them.
-        given: the arguments. seconds: that the first call took.
+        given: the arguments.
+        made: what the making of the candidate changed in its process. changed: what its calls changed there.
         evidence: of the values that were asked. left: asks what the candidate left behind, when it is asked no more.
     """
 
@@ -68,11 +72,12 @@ class Session:
     seed: int
     given: Arguments
     draw: Callable[[int], Sequence[Any]] | None = None
-    seconds: float = 0.0
     evidence: list[Evidence] = field(default_factory=list)
     made: Sequence[str] = ()
     left: Callable[[], list[str]] = lambda: []
-    first: Answer = field(default_factory=Answer)
+    changed: list[str] = field(default_factory=list)
+    _first: Answer | None = None
+    _watched: int = 0
 
     def generator(self, question: str) -> Any:
         """NumPy's generator for the inputs of a question; it depends on the seed and on the question alone."""
@@ -94,7 +99,18 @@ class Session:
     ) -> Answer:
         """The candidate's answer, with the spec's parameters and buffers, or others, set in it."""
         held = self.spec.state if state is None else state
-        return self.candidate.ask(Call.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked))
+        # What a first call replaces, a second may find replaced.
+        self._watched += 1
+        asked = {"watched": self._watched <= _WATCHED, **asked}
+        answer = self.candidate.ask(Call.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked))
+        self.changed += [line for line in answer.changed if line not in self.changed]
+        return answer
+
+    def first(self) -> Answer:
+        """The answer to a plain call at the given arguments, the same whenever it is asked for."""
+        if self._first is None:
+            self._first = self.call(self.given, watched=True)
+        return self._first
 
     def values(
         self,

@@ -26,12 +26,15 @@ from ...oracles.specs import Traced, UntraceableError, traced
 from ...oracles.terms import Terms
 from ...oracles.transforms import REFERENCE, along
 from ...reference.algorithms import algorithm_of, algorithms
-from ...reference.array import store
+from ...reference.array import Array, store
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ..engine.plan import load_op
 from ..names import SelectionError
 from .arguments import Arguments, State, Tensor, tensors_of
+
+#: An output as the rounding reading has it: a ball, or an array of integers or truth values.
+Reading = Any
 
 
 class SpecError(ValueError):
@@ -101,8 +104,8 @@ class Specification:
 
     # ---------------------------------------------------------------------------------------------------- readings
 
-    def read(self, arguments: Arguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Ball | None, ...]:
-        """The outputs as balls; None for one that is not floating.
+    def read(self, arguments: Arguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
+        """The outputs as balls; one that is not floating as an array, or as a `Condition` where it hangs on floats.
 
         Args:
             arguments, state: where the spec is read. terms: what an evaluation may do.
@@ -116,7 +119,7 @@ class Specification:
 
     def gradients(
         self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
-    ) -> tuple[Ball | None, ...]:
+    ) -> tuple[Reading, ...]:
         """The balls of the gradients of the wanted operands.
 
         Args:
@@ -130,7 +133,7 @@ class Specification:
         back = np.argsort(order)
 
         def reordered(*arrays: Any) -> tuple[Any, ...]:
-            return tuple(y for y in question.function(*(arrays[i] for i in back)) if y is not None)
+            return tuple(y for y in question.function(*(arrays[i] for i in back)) if isinstance(y, Array))
 
         derived = along(REFERENCE, ("vjp",), reordered, len(wanted), len(cotangents), len(passive))
         operands = [*(question.operands[i] for i in order), *map(to_array, cotangents)]
@@ -138,7 +141,7 @@ class Specification:
 
     def _evaluated(
         self, function: Callable[..., Any], question: Question, terms: Terms, order: int, sharp: bool
-    ) -> tuple[Ball | None, ...]:
+    ) -> tuple[Reading, ...]:
         contract = terms.contract(question.dtype, question.device, order)
         try:
             found = balls(function, question.operands, contract)
@@ -177,7 +180,16 @@ class Specification:
         """The spec as a function of arrays in the places of the state and of the tensors among the arguments."""
         if self.numpy:
             return _with_algorithms(self.function, arguments)
-        return self.traced_at(arguments, state)
+        found = self.traced_at(arguments, state)
+        # Of what the spec writes, buffers are outputs; an argument that it writes is none.
+        results = len(found.outputs) - len(found.written)
+        kept = [*range(results), *(results + k for k, i in enumerate(found.written) if i < len(state))]
+
+        def outputs(*arrays: Any) -> tuple[Any, ...]:
+            every = found(*arrays)
+            return tuple(every[k] for k in kept)
+
+        return outputs
 
     def traced_at(self, arguments: Arguments, state: State) -> Traced:
         """The operations of a torch spec at tensors like these; its outputs, and then the buffers that it writes.
@@ -193,12 +205,11 @@ class Specification:
         return self._traced[key]
 
     def _trace(self, arguments: Arguments, state: State) -> Traced:
-        written, names = self.run(arguments, state).written, list(state)
+        names = list(state)
 
         def flat(*tensors: Tensor) -> tuple[Any, ...]:
             held = dict(zip(names, tensors, strict=False))
-            found = tensors_of(self._called(held, arguments.with_tensors(tensors[len(names) :]).args))
-            return (*found, *(held[name] for name in written))
+            return tensors_of(self._called(held, arguments.with_tensors(tensors[len(names) :]).args))
 
         try:
             return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
@@ -297,16 +308,16 @@ def _with_algorithms(formula: Callable[..., Any], arguments: Arguments) -> Calla
     return first
 
 
-def _exact(function: Callable[..., Any], question: Question, contract: Contract) -> tuple[Ball, ...]:
+def _exact(function: Callable[..., Any], question: Question, contract: Contract) -> tuple[Reading, ...]:
     """The reading that knows which elements are exact in every order of evaluation."""
     centres = [np.asarray(values, dtype=contract.centre_type) for values in question.operands]
     with np.errstate(all="ignore"):
         return tuple(function(*(ExactBall(c, None, contract) for c in centres)))
 
 
-def _sharpest(plain: Ball | None, exact: Ball | None) -> Ball | None:
+def _sharpest(plain: Reading, exact: Reading) -> Reading:
     """The exact reading of an output if all of it is exact: else an evaluation may have folded constants together."""
-    if exact is None or plain is None:
+    if not isinstance(exact, Ball):
         return plain
     return exact if not np.any(exact.radii()) else plain
 

@@ -24,7 +24,7 @@ def gradients(session: Session) -> Finding:
     rng = session.generator("GRAD")
     cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y.device, y.dtype) for y in outputs]
     if spec.numpy:  # The dtypes of its outputs are the candidate's.
-        dtypes = [y.dtype for y in session.first.outputs]
+        dtypes = [y.dtype for y in session.first().outputs]
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
     answer = session.call(arguments, gradients=True, wanted=names, cotangents=cotangents)
     if answer.raised:

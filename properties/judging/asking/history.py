@@ -17,12 +17,11 @@ _SECONDS, _LEAST, _MOST = 0.5, 4, 100
 
 def untouched(session: Session) -> Finding:
     """UNTOUCHED: no argument is written but those that the spec writes; nothing of torch is replaced by a call."""
-    answer = session.call(session.given, watched=True)
+    answer = session.first()
     if answer.raised:
         return raised("UNTOUCHED", answer.raised)
-    session.first, session.seconds = answer, answer.seconds
-    if answer.changed:
-        return wrong("UNTOUCHED", Code.MUTATED, f"the process was changed: {answer.changed[0]}", *answer.changed[1:])
+    if session.changed:
+        return wrong("UNTOUCHED", Code.MUTATED, f"the process was changed: {session.changed[0]}", *session.changed[1:])
     spared = session.spec.run(session.given, session.spec.state).changed
     for i, (before, after) in enumerate(zip(session.given.tensors, answer.after, strict=True)):
         if i not in spared and not same_bits(before.detach().cpu(), after):
@@ -33,7 +32,7 @@ def untouched(session: Session) -> Finding:
 def fresh(session: Session) -> Finding:
     """FRESH: an output shares memory with an argument only where the spec's does."""
     theirs = session.spec.run(session.given, session.spec.state).shared
-    for i, (home, allowed) in enumerate(zip(session.first.shared, theirs, strict=False)):
+    for i, (home, allowed) in enumerate(zip(session.first().shared, theirs, strict=False)):
         if home >= 0 and home != allowed:
             return wrong("FRESH", Code.ALIASED, f"out[{i}] shares memory with {session.given.label(home)}")
     return held("FRESH")
@@ -69,7 +68,8 @@ def kept(session: Session) -> Finding:
 
 def again(session: Session) -> Finding:
     """AGAIN: calls in a row; one that has other bits than the first is held against the spec."""
-    times = max(_LEAST, min(_MOST, int(_SECONDS / max(session.seconds, 1e-9))))
+    first = session.first()
+    times = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
     run = session.spec.run(session.given, session.spec.state)
     answer = session.call(session.given, times=times, watched=True)
     if answer.raised:

@@ -12,10 +12,10 @@ from ..questions import Standing
 from ..session import Asking, Finding, Session, held, not_asked
 from ..specification import SpecError
 
-#: Sizes that take the place of one that the arguments have: one, an odd one, more than common blocks, and than a grid.
-SIZES = (1, 37, 129, 1025, 4099)
+#: Sizes that take the place of one that the arguments have: more than common blocks, and then one and an odd one.
+LARGE, SMALL = (129, 1025, 4099), (1, 37)
 #: Elements of all arguments together, and how many calls are made.
-_MOST, _CALLS = 2**17, 4
+_MOST, _CALLS = 2**17, 5
 
 
 def sizes(session: Session) -> Finding:
@@ -41,14 +41,14 @@ def _resized(session: Session) -> Iterator[Arguments]:
     floats = [t for t in session.given.tensors if t.dtype.is_floating_point]
     extents = list(dict.fromkeys(n for t in floats for n in t.shape if n > 1))
     fixed = {n for value in session.spec.state.values() for n in value.shape}
-    pairs = [(old, new) for new in SIZES for old in extents if old != new and old not in fixed]
-    order = [pairs[i] for i in rng.permutation(len(pairs))]
+    resizable = [n for n in extents if n not in fixed]
+    order = [(old, new) for sizes in (LARGE, SMALL, LARGE) for old in resizable for new in rng.permutation(sizes)[:1]]
     made = 0
     for old, new in order:
         shapes = [tuple(new if n == old else n for n in t.shape) for t in session.given.tensors]
         if any(not t.dtype.is_floating_point for t in session.given.tensors) or made >= _CALLS:
             return  # What integers index is not known.
-        if sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes) > _MOST:
+        if old == new or sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes) > _MOST:
             continue
         made += 1
         tensors = [t.new_zeros(shape) for t, shape in zip(session.given.tensors, shapes, strict=True)]

@@ -1,0 +1,119 @@
+"""Wrong candidates of every kind are rejected by the question of their kind; right ones are accepted by all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from opassay.oracles.terms import terms
+from opassay.properties.judging.judgement import Ruling
+from opassay.properties.judging.judging import judge
+from opassay.properties.judging.questions import QUESTIONS, Standing
+from opassay.properties.judging.specification import specification
+from tests.properties.judging import candidates
+
+SPEC = specification(candidates.spec)  # one object, so that it is traced once for every shape
+
+
+def _inputs() -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return tuple(torch.randn(shape, generator=generator) for shape in ((5, 13), (11, 13), (11,)))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("name", "make", "question"), candidates.WRONG, ids=[row[0] for row in candidates.WRONG])
+def test_a_wrong_candidate_is_rejected(name: str, make: Callable[[], Callable[..., Tensor]], question: str) -> None:
+    found = judge(make(), SPEC, _inputs(), questions=["GIVEN", question])
+    causes = [each.question for each in found.causes]
+    assert found.verdict is Ruling.REJECTED, str(found)
+    assert question in causes
+    # What is wrong on the given inputs already says nothing of the other question.
+    assert question == "GIVEN" or "GIVEN" not in causes
+
+
+@pytest.mark.parametrize("candidate", candidates.RIGHT, ids=[each.__name__ for each in candidates.RIGHT])
+def test_a_right_candidate_is_accepted(candidate: Callable[..., Tensor]) -> None:
+    asked = [code for code in QUESTIONS if candidate is candidates.spec or code not in ("SIZES", "AGAIN", "AUTOCAST")]
+    found = judge(candidate, SPEC, _inputs(), questions=asked)
+    assert found.verdict is Ruling.ACCEPTED, str(found)
+    assert found.kept in ("float64", "strict", "torch")
+    asked_of_it = [each.question for each in found.findings if each.standing is not Standing.NOT_ASKED]
+    assert set(asked) - set(asked_of_it) <= {"PARAMS"}
+
+
+def product(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w.T
+
+
+@pytest.mark.parametrize(
+    ("name", "candidate"),
+    [
+        ("float64", lambda x, w: product(x.double(), w.double()).float()),
+        ("strict", lambda x, w: sum((x[:, [i]] * w[:, i] for i in range(3)), x[:, [3]] * w[:, 3])),
+        ("tensor_core", lambda x, w: product(candidates.as_tf32(x), candidates.as_tf32(w))),
+        ("bfloat16_factors", lambda x, w: product(x.bfloat16().float(), w.bfloat16().float())),
+        ("bfloat16", lambda x, w: product(x.bfloat16(), w.bfloat16()).float()),
+        ("", lambda x, w: product(x, w) * 1.1),
+    ],
+)
+def test_the_audit_names_the_strictest_precision_that_holds(name: str, candidate: Callable[..., Tensor]) -> None:
+    generator = torch.Generator().manual_seed(2)
+    inputs = tuple(torch.randn(64, 4, generator=generator) for _ in range(2))
+    found = judge(candidate, product, inputs, questions=["GIVEN", "SIGNS"])
+    assert found.kept == name, str(found)
+    assert (found.verdict is Ruling.ACCEPTED) == (name in ("float64", "strict"))
+    assert ("bfloat16" in found.arithmetic) == name.startswith("bfloat16")
+
+
+def test_a_spec_whose_right_output_is_constant_is_told_and_no_candidate_of_it_is_accepted() -> None:
+    def zero(x: Tensor) -> Tensor:
+        largest = x.amax(-1, keepdim=True)
+        return largest - largest.mean(-1, keepdim=True)
+
+    found = judge(lambda x: torch.zeros(5, 1), zero, _inputs()[:1], questions=["GIVEN", "SEEDS", "SIGNS"])
+    assert found.verdict is Ruling.WEAK
+    assert "is the same for all inputs that were tried: 0" in found.weaknesses[0]
+
+
+def test_buffers_that_a_call_writes_are_outputs() -> None:
+    class Counts(torch.nn.Module):
+        def __init__(self, rate: float) -> None:
+            super().__init__()
+            self.rate = rate
+            self.register_buffer("mean", torch.zeros(13))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.get_buffer("mean").mul_(1 - self.rate).add_(self.rate * x.mean(0))
+            return x - x.mean(0)
+
+    asked = ["GIVEN", "SEEDS", "PARAMS"]
+    assert judge(Counts(0.1), Counts(0.1), _inputs()[:1], questions=asked).verdict is Ruling.ACCEPTED
+    found = judge(Counts(0.2), Counts(0.1), _inputs()[:1], questions=asked)
+    assert found.verdict is Ruling.REJECTED
+    assert "mean[" in found.causes[0].text
+
+
+def test_a_module_has_its_own_parameters_back_afterwards() -> None:
+    mine, right = torch.nn.Linear(13, 3), torch.nn.Linear(13, 3)
+    before = mine.weight.detach().clone()
+    assert judge(mine, right, _inputs()[:1], questions=["GIVEN", "PARAMS"]).verdict is Ruling.ACCEPTED
+    assert torch.equal(mine.weight, before)
+
+
+def test_the_judgement_is_one_line_for_a_program_and_a_page_for_people() -> None:
+    import json
+
+    found = judge(candidates.other_eps, SPEC, _inputs(), contract="strict", seed=4, questions=["GIVEN", "SMALL"])
+    data = json.loads(found.as_json())
+    assert "\n" not in found.as_json()
+    assert (data["verdict"], data["seed"], data["causes"][0]["question"]) == ("rejected", 4, "SMALL")
+    assert data["contract"] == str(terms("strict"))
+    assert "SMALL: out[" in str(found)
+    assert str(found).splitlines()[0].endswith("seed 4")
+
+
+def test_a_question_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="questions: got 'ALL', need codes of"):
+        judge(candidates.spec, SPEC, _inputs(), questions=["ALL"])
