@@ -38,6 +38,10 @@ APPROXIMATE_FUNCTIONS: Mapping[str, float] = {
 _FULL_DIVISION = 4.0
 
 
+class TermsError(ValueError):
+    """A name that is none of terms or allowances; the text says which are."""
+
+
 @dataclass(frozen=True)
 class Terms:
     """What an implementation may do.
@@ -155,13 +159,13 @@ def terms(named: str | Terms) -> Terms:
     """Terms by name: a preset, or one with allowances after it, "strict+tf32+flush".
 
     Raises:
-        ValueError: a name that is none; the text says which are.
+        TermsError: a name that is none; the text says which are.
     """
     if isinstance(named, Terms):
         return named
     first, *more = named.split("+")
     if first not in PRESETS:
-        raise ValueError(f"contract: got {first!r}, need one of {', '.join(PRESETS)}, with allowances after a +")
+        raise TermsError(f"contract: got {first!r}, need one of {', '.join(PRESETS)}, with allowances after a +")
     found = PRESETS[first]
     for name in more:
         if name in _ALGORITHMS:
@@ -170,5 +174,5 @@ def terms(named: str | Terms) -> Terms:
             found = replace(found, **ALLOWANCES[name])  # type: ignore[arg-type]
         else:
             names = ", ".join([*ALLOWANCES, *sorted(_ALGORITHMS)])
-            raise ValueError(f"contract: got allowance {name!r}, need one of {names}")
+            raise TermsError(f"contract: got allowance {name!r}, need one of {names}")
     return replace(found, name=named)

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...oracles.terms import Terms, terms
+from ...oracles.terms import Terms, TermsError, terms
 from ...oracles.verdict import Code
 from .arguments import Arguments
 from .candidates.apart import CandidateApart, CandidateError
-from .candidates.files import problem_of
+from .candidates.files import GivenError, problem_of
 from .judgement import Judgement, Ruling
 from .judging import Progress, error_of, judged
 from .session import Session, wrong
@@ -41,10 +41,12 @@ def judge_file(
         questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
 
     Raises:
-        FileError: a file is not there, or lacks a name. ValueError: `contract` is no name of terms.
-        Exception: the spec's file raised.
+        GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
     """
-    allowed = terms(contract)
+    try:
+        allowed = terms(contract)
+    except TermsError as err:
+        raise GivenError(str(err)) from err
     problem = problem_of(spec, seed, given)
     try:
         read = specification(problem.spec)

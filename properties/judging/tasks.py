@@ -6,6 +6,7 @@ The tolerances here are the user's: this is the one place that knows any, and it
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,7 @@ def audit_task(
         seed: of parameters and inputs. given: arguments of what gives the inputs, by name.
 
     Raises:
-        FileError, SpecError: the file lacks something, or the spec raises.
+        GivenError, SpecError: the file lacks something, or the spec raises.
     """
     problem = problem_of(spec, seed, given)
     found = specification(problem.spec)
@@ -119,7 +120,7 @@ def _programs(
     )
     yield "the first input as it is", lambda: [arguments.tensors[0].expand(y.shape) for y in right]
     for dtype in (torch.bfloat16, torch.float16):
-        yield f"all of it in {dtype}", lambda dtype=dtype: _in_dtype(spec, arguments, dtype, right)  # type: ignore[misc]
+        yield f"all of it in {dtype}", functools.partial(_in_dtype, spec, arguments, dtype, right)
     yield from _left_out(spec, arguments)
 
 
@@ -141,7 +142,7 @@ def _left_out(spec: Specification, arguments: Arguments) -> Iterator[tuple[str, 
     nodes = [(i, node) for i, node in enumerate(graph.graph.nodes) if node.op == "call_function"]
     for i, node in nodes[:_MOST]:
         if _stand_in(node) is not None and _matters(node):
-            yield f"without {node.target}", lambda i=i: _without(graph, i)(*operands)[:count]  # type: ignore[misc]
+            yield f"without {node.target}", functools.partial(_without, graph, i, operands, count)
 
 
 def _stand_in(node: torch.fx.Node) -> torch.fx.Node | None:
@@ -162,7 +163,8 @@ def _matters(node: torch.fx.Node) -> bool:
     return not any(word in name for word in ("clone", "detach", "alias", "view", "_to_copy", "expand", "permute", "t."))
 
 
-def _without(graph: torch.fx.GraphModule, position: int) -> Callable[..., Sequence[Tensor]]:
+def _without(graph: torch.fx.GraphModule, position: int, operands: Sequence[Tensor], count: int) -> Sequence[Tensor]:
+    """The first outputs of a graph in which the operation at a position is left out."""
     changed = copy.deepcopy(graph)
     node = list(changed.graph.nodes)[position]
     # A copy of a graph has its own nodes, without the values that tell shapes; so the operand is found by its place.
@@ -172,7 +174,7 @@ def _without(graph: torch.fx.GraphModule, position: int) -> Callable[..., Sequen
     node.replace_all_uses_with(node.all_input_nodes[original.all_input_nodes.index(stand_in)])
     changed.graph.erase_node(node)
     changed.recompile()
-    return lambda *operands: tensors_of(changed(*operands))
+    return tensors_of(changed(*operands))[:count]
 
 
 def _constant(spec: Specification, arguments: Arguments, run: Run, seed: int) -> Iterator[str]:

@@ -24,7 +24,7 @@ from ...places.lifeline import began_with
 from ...places.process import AnswerError, EndedError, Process
 from ..arguments import Arguments
 from .calls import Answer, Call, GoneError, read_answer, write_call
-from .files import FileError
+from .files import GivenError
 
 COMMAND = (sys.executable, "-m", "opassay.properties.judging.candidates.program")
 #: Seconds that the start of the process may take, besides those that the candidate is given.
@@ -50,7 +50,7 @@ class CandidateApart:
         name, shapes: see `calls.Answering`. changed: what its making changed in its process.
 
     Raises:
-        FileError: the file is not there, or lacks a name. CandidateError: the candidate raised, ended or was late.
+        GivenError: the file is not there, or lacks a name. CandidateError: the candidate raised, ended or was late.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class CandidateApart:
         if "loaded" not in told:
             self.close()
             if "lacks" in told:
-                raise FileError(told["lacks"])
+                raise GivenError(told["lacks"])
             raise CandidateError(str(told.get("refused", "gave no answer that could be read")))
         self.name, self.changed = str(told["loaded"]), [str(line) for line in told["changed"]]
         self.shapes = {str(name): tuple(shape) for name, shape in told["shapes"].items()}

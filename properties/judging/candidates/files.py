@@ -10,11 +10,12 @@ Two conventions are known, and pairs `module:name`:
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -28,8 +29,12 @@ _CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
 _INPUTS = ("get_inputs", "generate_input", "inputs")
 
 
-class FileError(ValueError):
-    """A file that cannot be used; the text says which, and what it lacks."""
+class GivenError(ValueError):
+    """Something that a user names and that cannot be used: the text says what it is, and what it lacks."""
+
+
+class RaisedError(GivenError):
+    """A file that raised when it was imported, or when it was asked for a module or for inputs."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +57,36 @@ def module_of(address: str) -> tuple[ModuleType, str]:
     """The module of a file or of a pair `module:name`, and the name; empty for a file.
 
     Raises:
-        FileError: there is no such file or module. What the module itself raises is raised.
+        GivenError: there is no such file or module. RaisedError: it raised.
     """
+    with _blamed(address):
+        return _imported(address)
+
+
+@contextlib.contextmanager
+def _blamed(address: str) -> Iterator[None]:
+    """Says of an exception whose it is."""
+    try:
+        yield
+    except GivenError:
+        raise
+    except Exception as err:
+        raise RaisedError(f"{address} raised {type(err).__name__}: {str(err).strip()[:500]}") from err
+
+
+def _imported(address: str) -> tuple[ModuleType, str]:
     path = Path(address)
     if path.suffix == ".py" or path.is_file():
         if not path.is_file():
-            raise FileError(f"{address}: no such file")
+            raise GivenError(f"{address}: no such file")
         return _of_file(path.resolve()), ""
     name, colon, attribute = address.partition(":")
     if not colon:
-        raise FileError(f"{address}: no such file, and no pair module:name")
+        raise GivenError(f"{address}: no such file, and no pair module:name")
     if "" not in sys.path:
         sys.path.insert(0, "")
     if importlib.util.find_spec(name) is None:
-        raise FileError(f"{address}: no module {name!r}")
+        raise GivenError(f"{address}: no module {name!r}")
     return importlib.import_module(name), attribute
 
 
@@ -75,7 +96,7 @@ def _of_file(path: Path) -> ModuleType:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise FileError(f"{path}: no Python file")
+        raise GivenError(f"{path}: no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
@@ -90,16 +111,18 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
         given: arguments of what gives the inputs, by name.
 
     Raises:
-        FileError: it lacks a name.
+        GivenError: it lacks a name.
     """
     module, name = module_of(address)
     found = _named(module, address, (name,) if name else _SPECS)
     draw = _named(module, address, _INPUTS)
     make = getattr(module, "get_init_inputs", None)
-    made = list(make()) if callable(make) else []
     path = Path(getattr(module, "__file__", None) or ".")
     whole = draw.__name__ == "generate_input" if callable(draw) else False
-    return Problem(instance_of(found, made, seed), _drawing(draw, address, dict(given or {}), whole), made, path)
+    with _blamed(address):
+        made = list(make()) if callable(make) else []
+        spec = instance_of(found, made, seed)
+    return Problem(spec, _drawing(draw, address, dict(given or {}), whole), made, path)
 
 
 def instance_of(found: Any, made: Sequence[Any], seed: int) -> Callable[..., Any]:
@@ -108,26 +131,28 @@ def instance_of(found: Any, made: Sequence[Any], seed: int) -> Callable[..., Any
         torch.manual_seed(seed)
         return found(*made)
     if not callable(found):
-        raise FileError(f"got a {type(found).__name__}, need a function or a class of modules")
-    return found  # type: ignore[no-any-return]
+        raise GivenError(f"got a {type(found).__name__}, need a function or a class of modules")
+    function: Callable[..., Any] = found
+    return function
 
 
 def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Callable[..., Any]]:
     """The candidate of a file or of a pair, and its name.
 
     Raises:
-        FileError: it lacks a name.
+        GivenError: it lacks a name.
     """
     module, name = module_of(address)
     found = _named(module, address, (name,) if name else _CANDIDATES)
-    return str(getattr(found, "__name__", name)), instance_of(found, made, seed)
+    with _blamed(address):
+        return str(getattr(found, "__name__", name)), instance_of(found, made, seed)
 
 
 def _named(module: ModuleType, address: str, names: Sequence[str]) -> Any:
     for name in names:
         if hasattr(module, name):
             return getattr(module, name)
-    raise FileError(f"{address}: has none of {', '.join(names)}")
+    raise GivenError(f"{address}: has none of {', '.join(names)}")
 
 
 def _drawing(draw: Any, address: str, given: dict[str, Any], whole: bool) -> Callable[[int], Sequence[Any]]:
@@ -138,11 +163,12 @@ def _drawing(draw: Any, address: str, given: dict[str, Any], whole: bool) -> Cal
     required = [n for n, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     lacking = [n for n in required if n not in given and n != "seed"]
     if lacking:
-        raise FileError(f"{address}: {draw.__name__} needs {', '.join(lacking)}; give --input {lacking[0]}=VALUE")
+        raise GivenError(f"{address}: {draw.__name__} needs {', '.join(lacking)}; give --input {lacking[0]}=VALUE")
 
     def drawn(seed: int) -> Sequence[Any]:
         torch.manual_seed(seed)
-        found = draw(**({"seed": seed} if "seed" in parameters else {}) | given)
+        with _blamed(address):
+            found = draw(**({"seed": seed} if "seed" in parameters else {}) | given)
         return (found,) if whole or not isinstance(found, (tuple, list)) else found
 
     return drawn

@@ -44,7 +44,7 @@ def _answered(question: dict[str, Any]) -> dict[str, Any]:
 def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     from ....oracles.violation import error_name, said
     from .calls import read_call
-    from .files import FileError, candidate_of
+    from .files import GivenError, RaisedError, candidate_of
     from .host import Host, watched_making
 
     changed: list[str] = []
@@ -52,7 +52,9 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     try:
         with watched_making(changed):
             name, function = candidate_of(question["load"], made, question["seed"])
-    except FileError as err:
+    except RaisedError as err:
+        return {"refused": str(err)}
+    except GivenError as err:
         return {"lacks": str(err)}
     except BaseException as err:
         return {"refused": ": ".join([error_name(err), *said(err)[:3]])}

@@ -8,7 +8,7 @@ import click
 
 from ... import exit_codes
 from ..host import require
-from .judge import parsed, trusted
+from .judge import asked_of_files, parsed
 
 
 @click.command("audit-task")
@@ -34,7 +34,7 @@ def audit_task_command(
     require("torch", "mpmath", "msgspec")
     from ....properties.judging import tasks
 
-    found = trusted(lambda: tasks.audit_task(reference, relative, absolute, seed=seed, given=parsed(given)))
+    found = asked_of_files(lambda: tasks.audit_task(reference, relative, absolute, seed=seed, given=parsed(given)))
     said = {
         "spec": found.spec,
         "check": found.tolerance,

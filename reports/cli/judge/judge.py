@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -75,27 +76,30 @@ def judge_command(
     require("torch", "mpmath", "msgspec")
     from ....properties.judging import filed
 
-    options = {"contract": contract, "seed": seed, "seconds": seconds, "memory": memory, "given": parsed(given)}
     with _told(as_json), _progress() as progress:
-        found = trusted(lambda: filed.judge_file(candidate, spec, progress=progress, **options))  # type: ignore[arg-type]
+        asked = functools.partial(
+            filed.judge_file, candidate, spec, contract=contract, seed=seed, seconds=seconds, memory=memory
+        )
+        found = asked_of_files(functools.partial(asked, given=parsed(given), progress=progress))
     click.echo(found.as_json() if as_json else str(found))
     return CODES[str(found.verdict)]
 
 
-def trusted(run: Callable[[], _Found]) -> _Found:
-    """What a function gives that imports the spec's file; what is wrong with that file ends the command.
+def asked_of_files(run: Callable[[], _Found]) -> _Found:
+    """What a function gives that imports files of the user; what is wrong with those ends the command.
 
     Raises:
-        Stop: a file is not there, lacks a name, or raised; or a name on the command line is none.
+        Stop: a file is not there, lacks a name, or raised; or a contract is none.
     """
+    from ....properties.judging.candidates.files import GivenError
+    from ....properties.judging.specification import SpecError
+
     try:
         # What the spec prints must not be taken for the judgement.
         with contextlib.redirect_stdout(sys.stderr):
             return run()
-    except ValueError as err:
+    except (GivenError, SpecError) as err:
         raise Stop(exit_codes.USAGE, one_line(str(err), 500)) from err
-    except (ImportError, SyntaxError, NameError, AttributeError, TypeError, KeyError, RuntimeError) as err:
-        raise Stop(exit_codes.USAGE, f"the spec raised {type(err).__name__}: {one_line(str(err), 400)}") from err
 
 
 @contextlib.contextmanager

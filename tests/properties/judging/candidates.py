@@ -213,13 +213,13 @@ def detached_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 def patches_torch(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    torch.softmax = functional.softmax
+    torch.softmax = functional.softmax  # type: ignore[assignment]
     return spec(x, w, b)
 
 
 #: (name, what makes the candidate, the question that must find it).
 WRONG: list[tuple[str, Callable[[], Callable[..., Tensor]], str]] = [
-    *((function.__name__, lambda function=function: function, "GIVEN")  # type: ignore[misc]
+    *((function.__name__, lambda function=function: function, "GIVEN")
       for function in (tail_left_out, no_bias, no_relu, no_norm, no_softmax, unbiased_mean, in_bfloat16,
                        product_in_float16, product_in_tf32, stored_in_float16, one_element, other_dtype, other_shape,
                        raises, exits)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,7 @@ def plain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.softmax(torch.relu(x @ w), -1)
 
 
-def formula(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def formula(x: Any, w: Any) -> Any:
     scores = np.maximum(np.matmul(x, w), 0.0)
     grown = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
     return grown / np.sum(grown, axis=-1, keepdims=True)
