@@ -11,6 +11,7 @@ import pytest
 import opassay
 from opassay.properties import names
 from opassay.properties.catalog import CATALOG
+from opassay.reports.cli.main import main
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GUIDE = DOCS / "custom_functions.md"
@@ -44,6 +45,28 @@ def test_a_page_shows_what_its_programs_print(page: str, blocks: int, capsys: py
     for number, (program, shown) in enumerate(programs):
         exec(compile(program, f"{page}, block {number}", "exec"), names)
         assert capsys.readouterr().out.split() == shown.split(), "but for where lines are wrapped"
+
+
+def test_the_page_on_judging_kernels_runs_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = "judge_your_kernel.md"
+    text = (DOCS / page).read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```\n(?:\n```\n([^$]*?)```)?", text, re.DOTALL)
+    assert len(programs) == 5
+    names: dict[str, Any] = {"__name__": "guide"}
+    monkeypatch.chdir(tmp_path)
+    for number, (program, shown) in enumerate(programs):
+        if file := re.match(r"# (\w+\.py)\n", program):
+            (tmp_path / file[1]).write_text(program)
+            continue
+        exec(compile(program, f"{page}, block {number}", "exec"), names)
+        assert _without_numbers(capsys.readouterr().out).strip() == _without_numbers(shown).strip()
+    commands = re.findall(r"```\n\$ opassay (.*?)\n(.*?)```", text, re.DOTALL)
+    assert [command.split()[0] for command, _ in commands] == ["judge", "audit-task"]
+    for command, shown in commands:
+        assert main(command.split()) == 1
+        assert _without_numbers(capsys.readouterr().out).strip() == _without_numbers(shown).strip()
 
 
 def test_the_declaration_of_an_own_op_is_short_and_imports_nothing_private() -> None:

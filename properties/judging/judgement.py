@@ -94,7 +94,7 @@ class Judgement:
             lines += ["", f"{found.question}: {found.wrong}"]
         lines += ["", f"{self.verdict}{self._because()}"]
         lines += [f"  weak: {text}" for text in self.weaknesses]
-        lines += [f"  arithmetic: {self.arithmetic}"] if self.arithmetic else []
+        lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []
         return clean("\n".join(lines))
 
     def _because(self) -> str:
