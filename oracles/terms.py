@@ -144,12 +144,12 @@ _ALGORITHMS = frozenset({EXP2, "folded", "shifted", "rescaled"})
 #: What a precision audit tries, from the strictest to the laxest, and what it says of a kernel that keeps it.
 LADDER: tuple[tuple[Terms, str], ...] = (
     (Terms("float64", accumulate="float64"), "float64, rounded once"),
-    (PRESETS["strict"], "{dtype}"),
-    (PRESETS["torch"], "{dtype}, as torch documents it"),
-    (replace(_TORCH, name="bf16x3", factors="bf16x3"), "products as three of bfloat16, sums in {dtype}"),
-    (PRESETS["tensor_core"], "TF32 products, sums in {dtype}"),
-    (replace(_TORCH, name="bfloat16_factors", factors="bfloat16"), "bfloat16 products, sums in {dtype}"),
-    (PRESETS["fast_math"], "fast functions in {dtype}"),
+    (PRESETS["strict"], "{dtype}, sums in {sums}"),
+    (PRESETS["torch"], "{dtype} wherever the spec has it, sums in {sums}"),
+    (replace(_TORCH, name="bf16x3", factors="bf16x3"), "products as three of bfloat16, sums in {sums}"),
+    (PRESETS["tensor_core"], "TF32 products, sums in {sums}"),
+    (replace(_TORCH, name="bfloat16_factors", factors="bfloat16"), "bfloat16 products, sums in {sums}"),
+    (PRESETS["fast_math"], "fast functions, sums in {sums}"),
     (replace(_TORCH, name="float16", accumulate="float16"), "float16"),
     (replace(_TORCH, name="bfloat16", accumulate="bfloat16"), "bfloat16"),
 )

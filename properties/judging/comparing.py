@@ -97,20 +97,23 @@ def _unlike(name: str, what: str, got: object, need: object) -> Held:
     return Held(Wrong(Code.ATTRIBUTE, f"{name} has {what} {got}, need {need}"), 0, 0)
 
 
-def _hold_whole(name: str, computed: Tensor, need: Any) -> Held:
-    """Hold an output of integers or truth values; what rounding leaves open may be either."""
-    values, open_ = computed.detach().cpu().numpy(), np.zeros(need.shape, bool)
-    if isinstance(need, Condition):
-        open_ = np.asarray(possibly(need)) & ~np.asarray(surely(need))
-        need = np.asarray(possibly(need))
-    wrong = (values != np.asarray(need)) & ~open_
-    held = Held(None, int(values.size - np.count_nonzero(open_)), int(np.count_nonzero(open_)))
-    if not wrong.any():
-        return held
-    at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    title = f"{name}{list(at) or ''} is {values[at]}, need {np.asarray(need)[at]}"
-    lines = (f"outside    {np.count_nonzero(wrong)} of {wrong.size} elements",)
-    return Held(Wrong(Code.VALUE, title, lines), held.judged, held.left)
+def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
+    """Hold an output of integers or truth values; of what rounding leaves open, anything that it allows is right."""
+    values = computed.detach().cpu().numpy()
+    if hasattr(need, "accepts"):  # indices that were chosen by values
+        right, shown = need.accepts(values), need.likely()
+    elif isinstance(need, Condition):
+        shown = np.asarray(possibly(need))
+        right = (values == shown) | (shown & ~np.asarray(surely(need)))
+    else:
+        shown = np.asarray(need)
+        right = values == shown
+    right = np.asarray(right)
+    if right.all():
+        return Held(None, values.size, 0)
+    at = tuple(int(i) for i in np.argwhere(~right)[0])
+    lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
+    return Held(Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines), values.size, 0)
 
 
 def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
@@ -119,9 +122,8 @@ def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
     with np.errstate(all="ignore"):
         wide = ball.half_widths(fmt)[judged]
         size = np.abs(np.asarray(ball.centre, dtype=np.float64))[judged]
-    # An output that is zero everywhere without any error is known, however small its ball is.
-    known = ball.radii()[judged] == 0
-    return bool(np.median(np.where(known, 0.0, wide)) > np.median(size)) if not np.all(known) else False
+    # Zeros are known up to an underflow, which is no width to speak of.
+    return bool(np.any(size) and np.median(np.where(ball.radii()[judged] == 0, 0.0, wide)) > np.median(size))
 
 
 def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ball: Ball, terms: Terms) -> Wrong:

@@ -273,6 +273,10 @@ def in_float64(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return spec(x.double(), w.double(), b.double()).float()
 
 
+def in_float32(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return spec(x.float(), w.float(), b.float()).to(x.dtype)
+
+
 def reciprocal_root(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     hidden = _hidden(x, w, b)
     return torch.softmax(hidden * torch.rsqrt((hidden * hidden).mean(-1, keepdim=True) + EPS), -1)

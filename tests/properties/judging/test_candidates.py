@@ -117,3 +117,23 @@ def test_the_judgement_is_one_line_for_a_program_and_a_page_for_people() -> None
 def test_a_question_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="questions: got 'ALL', need codes of"):
         judge(candidates.spec, SPEC, _inputs(), questions=["ALL"])
+
+
+def test_outputs_of_truth_values_are_held_and_what_rounding_leaves_open_may_be_either() -> None:
+    def positive(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, w, b).square() > 0.5
+
+    inputs, asked = _inputs(), ["GIVEN", "SEEDS", "SIGNS", "BITS"]
+    assert judge(positive, positive, inputs, questions=asked).verdict is Ruling.ACCEPTED
+    found = judge(lambda *args: ~positive(*args), positive, inputs, questions=asked)
+    assert found.verdict is Ruling.REJECTED
+    assert "need" in found.causes[0].text
+
+
+def test_half_types_are_stored_between_operations_only_where_that_is_allowed() -> None:
+    inputs = tuple(t.bfloat16() for t in _inputs())
+    assert judge(candidates.spec, candidates.spec, inputs, questions=["GIVEN"]).verdict is not Ruling.REJECTED
+    found = judge(candidates.spec, candidates.spec, inputs, contract="strict", questions=["GIVEN"])
+    assert found.verdict is Ruling.REJECTED
+    wide = judge(candidates.in_float32, candidates.spec, inputs, contract="strict", questions=["GIVEN"])
+    assert (wide.verdict, wide.kept) == (Ruling.ACCEPTED, "float64")
