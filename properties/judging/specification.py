@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...oracles.bits import same_bits
 from ...oracles.checks.exact_data import ExactBall
 from ...oracles.contract import Contract
 from ...oracles.op import dtype_name, is_float, to_array
@@ -83,11 +84,20 @@ class Specification:
                 found = tensors_of(self._called(held, given.args))
         except Exception as err:
             raise SpecError(f"{self.name} raises {type(err).__name__}: {str(err).strip()[:500]}") from err
-        written = tuple(name for name in held if held[name]._version)
+        written = self._written(arguments, state)
         homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(given.tensors) if t.numel()}
         shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in found)
-        changed = tuple(i for i, t in enumerate(given.tensors) if t._version)
+        # Kernels of torch write running statistics without counting it in `_version`.
+        pairs = zip(given.tensors, arguments.tensors, strict=True)
+        changed = tuple(i for i, (t, was) in enumerate(pairs) if t._version or not same_bits(t, was.detach()))
         return Run(found, tuple(held[name] for name in written), written, shared, changed)
+
+    def _written(self, arguments: Arguments, state: State) -> tuple[str, ...]:
+        """The names of the buffers and parameters that the spec writes."""
+        if self.numpy or not state:
+            return ()
+        names = list(state)
+        return tuple(names[i] for i in self.traced_at(arguments, state).written if i < len(names))
 
     def _called(self, state: State, args: tuple[Any, ...]) -> Any:
         if self.numpy:
