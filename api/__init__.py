@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 # Only type checkers and editors read these imports; at run time `__getattr__` serves the names. `as` marks each of them
 # as public, which a plain import in a typed package is not.
 if TYPE_CHECKING:
-    from opassay.oracles.op import Devices as Devices
     from opassay.oracles.op import Draft as Draft
-    from opassay.oracles.op import Homes as Homes
     from opassay.oracles.op import Law as Law
     from opassay.oracles.op import Op as Op
     from opassay.oracles.op import Promises as Promises
-    from opassay.oracles.op import Ranks as Ranks
     from opassay.oracles.op import Refusal as Refusal
     from opassay.oracles.op import Sample as Sample
+    from opassay.oracles.subjects.documented import Documented as Documented
+    from opassay.oracles.subjects.documented import Limit as Limit
+    from opassay.oracles.subjects.several import Devices as Devices
+    from opassay.oracles.subjects.several import Homes as Homes
+    from opassay.oracles.subjects.several import Ranks as Ranks
     from opassay.oracles.terms import PRESETS as PRESETS
     from opassay.oracles.terms import Terms as Terms
     from opassay.oracles.verdict import Cell as Cell
@@ -51,9 +53,9 @@ __version__ = "0.1.0"
 # The addresses are absolute and begin with the installed name, because the folder that this
 # file stands in has another one.
 _HOME = {
-    **dict.fromkeys(
-        ("Devices", "Draft", "Homes", "Law", "Op", "Promises", "Ranks", "Refusal", "Sample"), "opassay.oracles.op"
-    ),
+    **dict.fromkeys(("Draft", "Law", "Op", "Promises", "Refusal", "Sample"), "opassay.oracles.op"),
+    **dict.fromkeys(("Devices", "Homes", "Ranks"), "opassay.oracles.subjects.several"),
+    **dict.fromkeys(("Documented", "Limit"), "opassay.oracles.subjects.documented"),
     "Unsupported": "opassay.oracles.violation",
     **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdict"),
     **dict.fromkeys(("PRESETS", "Terms"), "opassay.oracles.terms"),

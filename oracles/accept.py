@@ -12,6 +12,8 @@ operands were finite, and on the order of the derivative (`judge`).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +103,34 @@ def judge(
         # A finite value that rounds to infinity has no ulp to measure its error in, so it counts as special, too.
         special = ~finite | np.isinf(round_array(fmt, np.where(finite, high, 0.0)))
         return _measured(computed, fmt, high, low, delta, accepted, judged, special)
+
+
+def share(computed: Any, fmt: Format, found: Elements, roundoff: float, operands: Iterable[Any]) -> float:
+    """The largest error of an element outside, relative to the largest number of its tensor and of what is summed.
+
+    The bound of an element is about u times the sum of the absolute values that it is the sum of, so the bound over u
+    says how large those are. Where all of that is zero, the operands say how large numbers are here.
+
+    Args:
+        computed, fmt: the output, and its format. found: where its elements stand.
+        roundoff: u. operands: what the formula is read at.
+    """
+    outside = ~found.accepted
+    with np.errstate(all="ignore"):
+        errors = np.abs(computed - found.value)[outside]
+        # What is left of the bound without the rounding of the output, which is of the output's own size.
+        spread = np.maximum(found.bound - ulp_array(fmt, np.abs(found.value) + found.bound), 0.0)[outside]
+        summed = np.nan_to_num(spread / roundoff, nan=0.0, posinf=0.0)
+        sizes = np.maximum(summed, _largest(found.value))
+        sizes = np.where(sizes > 0, sizes, max(map(_largest, operands), default=0.0))
+        lost = np.isfinite(found.value[outside]) | np.isfinite(computed[outside])
+        return float(np.max(np.where(np.isfinite(errors), errors / sizes, np.where(lost, math.inf, 0.0))))
+
+
+def _largest(values: Any) -> float:
+    """The largest finite absolute value; 0 where there is none."""
+    sizes = np.abs(np.asarray(values, dtype=np.float64))
+    return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 
 
 def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:

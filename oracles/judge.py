@@ -84,10 +84,7 @@ class Judge:
         return fresh
 
     def contract_of(self, order: int, wide: bool = False) -> Contract:
-        """The contract of a path with `order` derivative steps, on top of those that the op itself is.
-
-        `wide` says that everything is computed in float64, whatever the input is.
-        """
+        """The contract of a path with `order` derivative steps besides the op's own; `wide`: computed in float64."""
         promises = self.op.promises
         allowed = {"flush": promises.flush, "algorithms": promises.algorithms}
         dtype = "float64" if wide else self.contract.stores.name
@@ -345,17 +342,19 @@ class Judge:
         if alone is not None:
             value = libmp.to_str(alone.exact.values[()], 25)
             worst = replace(worst, exact=value, ulp=float(alone.found.ulp), ratio=float(alone.found.ratio))
+        allowed, fmt = self.contract_of(expected.order), FORMATS[dtype_name(tensor.dtype)]
+        share = accept.share(to_array(tensor), fmt, found, allowed.roundoff, expected.operands)
+        worst = replace(worst, share=share)
         code = Code.SPECIAL if found.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
         lines = [
             f"worst     {worst.where} = {worst.computed}, exact {worst.exact}",
-            f"error     {worst.ulp:.4g} ulp, {worst.ratio:.4g} times its bound",
+            f"error     {worst.ulp:.4g} ulp, {worst.ratio:.4g} times its bound, {share:.2g} of the largest number",
             f"outside   {np.count_nonzero(outside)} of {outside.size} elements "
             f"({outside.size - np.count_nonzero(found.judged)} not judged)",
             f"format    {dtype_name(tensor.dtype)}, accumulating in {self.contract.accumulate.name}",
         ]
-        roundings = self.contract_of(expected.order).roundings
-        if roundings > 1:
-            lines.append(f"bound     heuristic from second derivatives on: {roundings:g} roundings per operation")
+        if allowed.roundings > 1:
+            lines.append(f"bound     heuristic from second order on: {allowed.roundings:g} roundings per operation")
         title = f"{self.op.name} {expected.path}: {name} outside its accept set, {worst.ratio:.4g}x bound"
         element = tuple(int(i) for i in at)
         fault = Fault(expected.word, index, element, worst.exact, float(found.bound[at]))

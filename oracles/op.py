@@ -13,6 +13,8 @@ import torch
 
 from ..reference.algorithms import parameters_of, require_names
 from .contract import EXP2
+from .subjects.documented import Documented
+from .subjects.several import Devices, Ranks
 
 Tensor = torch.Tensor
 Subject = Callable[..., Any]
@@ -221,55 +223,6 @@ class Promises:
 
 
 @dataclass(frozen=True)
-class Homes:
-    """Where the tensors of an op over several places belong: a place for every tensor argument and every output.
-
-    Places are counted from 0; of devices, −1 is the host.
-    """
-
-    arguments: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """How an op runs over ranks.
-
-    Attributes:
-        run: (number of ranks, program of a rank's comm) -> what every rank returns; runs the ranks.
-        call: (comm, *args) -> the outputs of one rank.
-        size: (args, rng) -> how many ranks, for these arguments.
-        homes: (args) -> the rank of every tensor argument and output. Without it each rank has a part of the first
-            argument, along its axis 0, and all of the others; and so with the outputs.
-        peers: other subjects' calls by name, which need process groups and offer reverse mode alone.
-    """
-
-    run: Callable[[int, Callable[[Any], Any]], list[Any]]
-    call: Subject
-    size: Callable[[tuple[Any, ...], Any], int]
-    homes: Callable[[tuple[Any, ...]], Homes] | None = None
-    peers: Mapping[str, Subject] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Devices:
-    """How an op runs over several devices of one program.
-
-    Attributes:
-        fabric: (number of devices) -> what moves tensors between so many.
-        size: (args) -> how many devices. homes: as for `Ranks`.
-        call: (fabric, homes, *args) -> the outputs, from arguments and to outputs on the host.
-        peers: other subjects' calls by name, which need GPUs and offer reverse mode alone.
-    """
-
-    fabric: Callable[[int], Any]
-    size: Callable[[tuple[Any, ...]], int]
-    homes: Callable[[tuple[Any, ...]], Homes]
-    call: Subject
-    peers: Mapping[str, Subject] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Op:
     """The declaration of an op: one production op, one formula, one record.
 
@@ -288,6 +241,7 @@ class Op:
         mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function
             that copies them, calls the subject, and returns the copies after its outputs; so does the formula.
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
+        documented: by subject, what it documents of itself where that is less than what the op promises.
     """
 
     name: str
@@ -302,6 +256,7 @@ class Op:
     ranks: Ranks | None = None
     devices: Devices | None = None
     kernels: bool = False
+    documented: Mapping[str, Documented] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_names(self.promises.algorithms, self.reference, (EXP2,))
@@ -346,6 +301,10 @@ class Op:
         """Whether every path of the subject is compiled before it is judged."""
         # An op may declare an implementation of its own under this name; that one is judged as it is.
         return name == COMPILED and name not in self.subjects
+
+    def documented_by(self, name: str) -> Documented:
+        """What a subject documents of itself; the compiled one documents what "torch" does."""
+        return self.documented.get("torch" if self.is_compiled(name) else name, Documented())
 
     def functional(self, subject: Subject, copy: Callable[[Tensor], Tensor] = torch.clone) -> Subject:
         """A subject as a function that writes copies of arguments, made by `copy`; these come after its outputs."""

@@ -33,19 +33,23 @@ class Tally:
 
     Attributes:
         samples: how many were judged to their end. judged, not_judged: elements.
+        refused: samples of which the subject refused something; what was left of some of them is among `samples`.
         ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search makes it large.
         last_share: of the elements of the last sample that were judged.
         part: which samples of the cell are being judged: PLANNED, LARGE or MORE.
         notes: remarks to be added to the reason of the verdict.
+        refusals: samples of which the subject refused something that it documents as outside, by the reason.
         timing: seconds by what they were spent on.
     """
 
     def __init__(self) -> None:
-        self.samples = self.judged = self.not_judged = 0
+        self.samples = self.judged = self.not_judged = self.refused = 0
         self.ratio_of_sample, self.last_share = 0.0, 1.0
         self.part = PLANNED
         self.notes: list[str] = []
         self.timing: dict[str, float] = {}
+        self.refusals: dict[str, int] = {}
+        self._refused = False  # whether the subject refused something of the sample that is being judged
         self._max_ulp = self._max_ratio = 0.0
         self._worst: Worst | None = None
         self._widths: list[Any] = []
@@ -70,10 +74,15 @@ class Tally:
         """Add a remark to the reason of the verdict."""
         self.notes.append(text)
 
+    def refuse(self, reason: str) -> None:
+        """The subject refused something of the sample, for a documented reason."""
+        self.refusals[reason] = self.refusals.get(reason, 0) + 1
+        self._refused = True
+
     @contextmanager
     def sample(self, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
         """Book what the block judges of a sample, and what it does not, to its regimes and to its declared values."""
-        self.ratio_of_sample = 0.0
+        self.ratio_of_sample, self._refused = 0.0, False
         self._again = sample.seed in self._seeds
         self._seeds.add(sample.seed)
         judged, not_judged = self.judged, self.not_judged
@@ -94,7 +103,9 @@ class Tally:
             self.last_share = judged / (judged + not_judged) if judged + not_judged else 1.0
             if judged + not_judged:
                 self._shares.setdefault(self.part, []).append(self.last_share)
-        self.samples += 1
+        # A sample of which everything was refused has told nothing of what the question is about.
+        self.refused += self._refused
+        self.samples += bool(judged or not_judged or not self._refused)
 
     def saw(self, argument: str, shape: Sequence[int]) -> None:
         """A sample has an argument of this shape."""
@@ -201,7 +212,7 @@ class Tally:
         typical, p99 = np.quantile(ulps, (0.5, 0.99)).tolist() if ulps.size else (math.nan, math.nan)
         return Measure(
             self.samples, discarded, self.judged, self.not_judged,
-            self._max_ulp, self._max_ratio, median, widest, self._worst, typical, p99, self._regimes(),
+            self._max_ulp, self._max_ratio, median, widest, self._worst, typical, p99, self._regimes(), self.refused,
             tuple(f"{name}: {_ranges(self._sizes[name])}"[:_REGIME_NAME] for name in sorted(self._sizes)[:_REGIMES]),
         )  # fmt: skip
 

@@ -22,6 +22,7 @@ class Outcome(enum.StrEnum):
     WEAK = "weak"  # held, but too few samples or too many elements not judged
     FAIL = "fail"  # violated, and violated again when repeated
     UNSTABLE = "unstable"  # violated, but not at every repetition
+    REFUSED = "refused"  # outside of what the subject documents, and it said so by a clear error
     UNSUPPORTED = "unsupported"  # outside the op's declared contract
     NOT_RUN = "not run"  # deselected, no device, interrupted
     CRASH = "crash"  # the process died
@@ -60,6 +61,7 @@ class Code(enum.StrEnum):
     DTYPE_OUTSIDE = "OA302"
     NO_SUBJECT = "OA303"
     NOT_APPLICABLE = "OA304"
+    REFUSED = "OA305"  # the subject documents that it does not take this, and raised a clear error
     NO_DEVICE = "OA401"
     INTERRUPTED = "OA402"
     DESELECTED = "OA403"
@@ -106,6 +108,9 @@ class Worst:
     exact: str  # decimal
     ulp: float
     ratio: float
+    #: The error relative to the largest number of its tensor and to what is summed; the largest of all elements
+    #: outside. A record of before it existed has none.
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,7 @@ class Measure:
     ulp_median: float = math.nan
     ulp_p99: float = math.nan
     regimes: tuple[tuple[str, int, int], ...] = ()  # of inputs: name, elements judged, elements not judged
+    refused: int = 0  # samples of which the subject refused something that it documents as outside
     sizes: tuple[str, ...] = ()  # extents of the samples, by argument and dim: "input dim 0: 1 to 5, 4097"
 
     def reaching(self, worst: Worst | None) -> Measure:
@@ -132,6 +138,19 @@ class Measure:
             return self
         ulp, ratio = max(self.max_ulp, worst.ulp), max(self.max_ratio, worst.ratio)
         return replace(self, max_ulp=ulp, max_ratio=ratio, worst=worst)
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """By what a failure is told from other failures, and how severe it is."""
+
+    path: str = ""  # that showed it, without the numbers of the sample: "vjp (func)"
+    output: str = ""  # "d_weight"
+    kernel: str = ""  # the op of torch that does the work, where there is one
+    error: str = ""  # of an exception: its type and its first line, without numbers
+    samples: int = 0  # of the cell that showed it
+    common: tuple[str, ...] = ()  # facts of arguments and regime that all samples share that showed it
+    share: float | None = None  # `Worst.share`
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +163,7 @@ class Failure:
     case_id: str = ""
     case: str = ""  # the case file's JSON text
     snippet: str = ""  # self-contained program; exits 1 while the fault is there
+    signs: Signs = field(default_factory=Signs)
 
     def text(self) -> str:
         """The title and the message, the title only once."""
@@ -170,6 +190,12 @@ class Verdict:
     timing: tuple[tuple[str, float], ...] = ()  # ("generate", s), ("reference", s), ("op", s), ...
     title: str = ""  # the property in words
     changed: tuple[str, ...] = ()  # of the process, by the subject: "default dtype: torch.float32 -> torch.float64"
+    others: tuple[Failure, ...] = ()  # further failures of the cell, each of another kind than those before it
+
+    @property
+    def causes(self) -> tuple[Failure, ...]:
+        """Every failure of the cell that differs from the others: the first one found, then the others."""
+        return () if self.failure is None else (self.failure, *self.others)
 
     def with_seconds(self, seconds: float) -> Verdict:
         return replace(self, seconds=seconds)
@@ -259,7 +285,15 @@ def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int =
         )
     if failure is not None and failure.case_id:
         body.append(f"replay    opassay replay {failure.case_id[:100]}")
+    for other in verdict.others:
+        again = f"; opassay replay {other.case_id[:100]}" if other.case_id else ""
+        body.append(f"also      {told(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
     return clean("\n".join([head, *(f"  {line}" for line in body if line.strip())]))
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 sample`, `3 samples`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def told(text: str, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> list[str]:
@@ -291,10 +325,10 @@ def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
     A text above its limit is cut; a case or snippet above its limit is left out, because half of one cannot be run.
     """
     data: dict[str, Any] = _jsonable(asdict(verdict))
-    failure = data["failure"]
-    for name in ("case", "snippet") if failure else ():
-        if len(getattr(verdict.failure, name)) > max_case:
-            failure[name] = ""
+    for failure, kept in zip(verdict.causes, (data["failure"], *data["others"]), strict=False):
+        for name in _LONG:
+            if len(getattr(failure, name)) > max_case:
+                kept[name] = ""
     return data
 
 

@@ -73,6 +73,25 @@ _CLASSES = (4.0, 1024.0, math.inf)
 _OF_THE_SAMPLE = re.compile(r"(in|out)_dims=\([^)]*\)|\d+(\.\d+)?(e[+-]?\d+)?")
 
 
+def kind_of(violation: Violation) -> tuple[object, ...]:
+    """What tells a failure from those of other causes: the promise, the path, the output, and what was raised."""
+    return (*_kind_of_failure(violation), error_of(violation))
+
+
+def shape_of(path: str) -> str:
+    """A path's name without what belongs to the sample."""
+    return _OF_THE_SAMPLE.sub("", path).strip()
+
+
+def error_of(violation: Violation) -> str:
+    """The type and the first line of what the subject raised, without numbers; empty where it raised nothing."""
+    error = violation.__cause__
+    if violation.code is not Code.RAISED or error is None:
+        return ""
+    line = next((line for line in said(error) if line.strip()), "")
+    return _OF_THE_SAMPLE.sub("#", f"{error_name(error)}: {line}")[:300]
+
+
 def same_failure(first: Violation, other: Violation) -> bool:
     """Whether a simpler sample fails as the first one did: the same promise, path and output, and as grossly."""
     return _kind_of_failure(first) == _kind_of_failure(other) and _magnitude(other) >= _magnitude(first)
@@ -80,7 +99,7 @@ def same_failure(first: Violation, other: Violation) -> bool:
 
 def _kind_of_failure(violation: Violation) -> tuple[object, ...]:
     output = None if violation.fault is None else violation.fault.output
-    return violation.code, _OF_THE_SAMPLE.sub("", violation.path), output
+    return violation.code, shape_of(violation.path), output
 
 
 def _magnitude(violation: Violation) -> int:
@@ -114,6 +133,16 @@ def raised(op: str, err: BaseException, what: str) -> Violation:
 def error_name(err: BaseException) -> str:
     """The name of an exception's type, of bounded length."""
     return state.shortened(type(err).__name__)
+
+
+#: What torch says where an assumption of its own is broken: such an error is a fault, whatever it was asked.
+_INTERNAL = re.compile(r"INTERNAL ASSERT|please report a bug|out of memory", re.IGNORECASE)
+
+
+def clear(err: BaseException) -> bool:
+    """Whether an error says something, and something else than that an assumption of the implementation is broken."""
+    text = " ".join(said(err))
+    return bool(text.strip()) and _INTERNAL.search(text) is None
 
 
 def said(err: BaseException) -> list[str]:

@@ -27,7 +27,7 @@ def accept(
         run: its failures are accepted, each for its code and no larger than it is.
         known: before; an entry of a cell that is accepted again is replaced.
         cells: keys, or patterns in which `*` stands for any characters; a pattern takes failures only, a key also
-            a cell that is unsupported now, whose loss of coverage is accepted then.
+            a cell that is refused or unsupported now, whose loss of coverage is accepted then.
         reason: why the failure is accepted.
         issue: where it is tracked.
         owner: who sees to it.
@@ -71,7 +71,7 @@ def _chosen(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
     for name in cells:
         if name in by_key:
             verdict = by_key[name]
-            if verdict.outcome not in (*FAILED, Outcome.UNSUPPORTED):
+            if verdict.outcome not in (*FAILED, Outcome.REFUSED, Outcome.UNSUPPORTED):
                 raise ValueError(f"baseline accept: {name} is {verdict.outcome}, need a cell that failed")
             found[name] = verdict
             continue

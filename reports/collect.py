@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict, charged, clean
 from . import exit_codes
 from .exit_codes import Reason
-from .record import RecordError, Run, plan_digest, verdict_of
+from .record import RecordError, Run, plan_digest
 from .store import log
+from .store.verdict_data import verdict_of
 
 OTHER_SHARD = "in another shard"
 DESELECTED = "deselected by -k"
@@ -30,6 +31,7 @@ _MAX_KEPT = 48 * 2**20
 SEVERITY: tuple[Outcome, ...] = (
     Outcome.NOT_RUN,
     Outcome.UNSUPPORTED,
+    Outcome.REFUSED,
     Outcome.VERIFIED,
     Outcome.WEAK,
     Outcome.TIMEOUT,
@@ -140,12 +142,13 @@ class Account:
 
     def _finish(self, event: log.CellFinished, verdict: Verdict) -> None:
         key = verdict.cell.key
-        failure = verdict.failure
-        if failure is not None and failure.case and failure.case_id:
-            self.on_case(failure.case_id, failure.case)
-            self._kept += len(failure.case) + len(failure.snippet)
-            if self._kept > _MAX_KEPT:
-                verdict = replace(verdict, failure=replace(failure, case="", snippet=""))
+        for failure in verdict.causes:
+            if failure.case and failure.case_id:
+                self.on_case(failure.case_id, failure.case)
+                self._kept += len(failure.case) + len(failure.snippet)
+        if self._kept > _MAX_KEPT and verdict.failure is not None:
+            first, *others = (replace(failure, case="", snippet="") for failure in verdict.causes)
+            verdict = replace(verdict, failure=first, others=tuple(others))
         earlier = self.finished.get(key)
         # No worker is asked for a cell twice, so two verdicts come from a log that somebody edited or joined. Which of
         # them came last says nothing then.

@@ -146,6 +146,12 @@ EXPLANATIONS: dict[Code, Explanation] = {
         "The property asks for something that this op does not have, and the reason says what.",
         "The reason of the cell.",
     ),
+    Code.REFUSED: Explanation(
+        "refused, as documented",
+        "The subject documents that it does not offer this, and raised a clear error, so nothing wrong was computed."
+        " It is neither a failure nor verified: of what was refused nothing is known.",
+        "The reason of the cell: what was refused, where that is documented, and the error.",
+    ),
     Code.NO_DEVICE: Explanation(
         "no such device here",
         "The plan asks for a device that this machine does not have; nothing was learnt about the cell.",
@@ -206,6 +212,7 @@ OUTCOMES: dict[Outcome, str] = {
     Outcome.WEAK: "held, but on too few samples or too few judged elements",
     Outcome.FAIL: "violated, and violated again when repeated",
     Outcome.UNSTABLE: "violated, but not at every repetition",
+    Outcome.REFUSED: "the subject documents that it does not offer this, and said so by a clear error",
     Outcome.UNSUPPORTED: "outside the op's declared contract",
     Outcome.NOT_RUN: "deselected, no device, or interrupted",
     Outcome.CRASH: "the process died",

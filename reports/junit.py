@@ -21,13 +21,14 @@ _KINDS: dict[Outcome, type[Failure] | type[Error] | type[Skipped]] = {
     Outcome.CRASH: Error,
     Outcome.TIMEOUT: Error,
     Outcome.ERROR: Error,
+    Outcome.REFUSED: Skipped,
     Outcome.UNSUPPORTED: Skipped,
     Outcome.NOT_RUN: Skipped,
 }
 
 
 def to_xml(run: Run) -> bytes:
-    """One suite per op, one case per cell; weak passes, unsupported and not run are skipped."""
+    """One suite per op, one case per cell; weak passes; refused, unsupported and not run are skipped."""
     document = JUnitXml("opassay")
     suites: dict[str, TestSuite] = {}
     for verdict in run.verdicts:

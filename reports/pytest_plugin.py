@@ -111,7 +111,7 @@ class CellItem(pytest.Item):
     def runtest(self) -> None:
         verdict = judged(self.cell, self.config)
         self.user_properties.append(("opassay_outcome", str(verdict.outcome)))
-        if verdict.outcome in (Outcome.UNSUPPORTED, Outcome.NOT_RUN):
+        if verdict.outcome in (Outcome.REFUSED, Outcome.UNSUPPORTED, Outcome.NOT_RUN):
             pytest.skip(clean(f"{verdict.code}: {verdict.reason}"))
         if verdict.outcome not in HELD:
             raise CellFailed(verdict, keep_case(verdict, Path("opassay-report")))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,20 +20,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..oracles.verdict import (
-    HELD,
-    MAX_CASE,
-    MAX_TEXT,
-    Cell,
-    Code,
-    Failure,
-    Measure,
-    Outcome,
-    Verdict,
-    Worst,
-    as_data,
-    clean,
-)
+from ..oracles.verdict import MAX_CASE, Cell, Verdict, as_data, clean
+from .store.verdict_data import Count, Data, Hex, Name, VerdictData, finite, verdict_of
+from .store.verdict_data import RecordError as RecordError
 
 SCHEMA = 1
 MAX_FILE = 64 * 2**20  # bytes
@@ -45,103 +33,32 @@ MAX_WORDS = 1000  # of the command
 MAX_ENTRIES = 256  # of the settings, and of the environment
 _LINE = 500  # characters that a note, a setting or a word of the command is cut to
 
-# Exactly what `float.hex` writes: `float.fromhex` by itself also takes blanks, other
-# spellings and numbers of any length.
-_HEX_PATTERN = r"^(-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}|nan|-?inf)$"
-_Hex = Annotated[str, msgspec.Meta(pattern=_HEX_PATTERN, max_length=32)]
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
-_Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
-_Long = Annotated[str, msgspec.Meta(max_length=MAX_CASE)]
 _Line = Annotated[str, msgspec.Meta(max_length=4 * _LINE)]
-_Table = Annotated[dict[_Name, _Line], msgspec.Meta(max_length=MAX_ENTRIES)]
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Table = Annotated[dict[Name, _Line], msgspec.Meta(max_length=MAX_ENTRIES)]
 
 
-class RecordError(ValueError):
-    """A file that is not a record this version can read."""
-
-
-class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of everything on disk."""
-
-
-class CellData(_Data, frozen=True, forbid_unknown_fields=True):
-    op: _Name
-    property: _Name
-    dtype: _Name
-    device: _Name
-    subject: _Name
-
-
-class WorstData(_Data, frozen=True, forbid_unknown_fields=True):
-    where: _Text
-    path: _Text
-    computed: _Text
-    exact: _Text
-    ulp: _Hex
-    ratio: _Hex
-
-
-class MeasureData(_Data, frozen=True, forbid_unknown_fields=True):
-    samples: _Count
-    discarded: _Count
-    judged: _Count
-    not_judged: _Count
-    max_ulp: _Hex
-    max_ratio: _Hex
-    detect_median: _Hex
-    detect_worst: _Hex
-    worst: WorstData | None
-    ulp_median: _Hex = "nan"  # records of before these two existed are read too
-    ulp_p99: _Hex = "nan"
-    regimes: Annotated[list[tuple[_Name, _Count, _Count]], msgspec.Meta(max_length=64)] = []
-    sizes: Annotated[list[_Name], msgspec.Meta(max_length=64)] = []
-
-
-class FailureData(_Data, frozen=True, forbid_unknown_fields=True):
-    code: Code
-    title: _Text
-    message: _Text
-    case_id: _Text
-    case: _Long
-    snippet: _Long
-
-
-class VerdictData(_Data, frozen=True, forbid_unknown_fields=True):
-    cell: CellData
-    outcome: Outcome
-    code: Code
-    reason: _Text
-    measure: MeasureData
-    failure: FailureData | None
-    seconds: _Hex
-    timing: Annotated[list[tuple[_Name, _Hex]], msgspec.Meta(max_length=64)]
-    title: _Text
-    changed: Annotated[list[_Text], msgspec.Meta(max_length=64)] = []
-
-
-class ExitData(_Data, frozen=True, forbid_unknown_fields=True):
+class ExitData(Data, frozen=True, forbid_unknown_fields=True):
     code: Annotated[int, msgspec.Meta(ge=0, le=255)]
     reasons: Annotated[list[_Line], msgspec.Meta(max_length=MAX_REASONS)]
 
 
-class RunData(_Data, frozen=True, forbid_unknown_fields=True):
+class RunData(Data, frozen=True, forbid_unknown_fields=True):
     """The published schema of run.json."""
 
     schema: int
-    tool: _Name
-    version: _Name
+    tool: Name
+    version: Name
     commit: _Line
     dirty: bool
     command: Annotated[list[_Line], msgspec.Meta(max_length=MAX_WORDS)]
-    profile: _Name
+    profile: Name
     seed: int
-    max_examples: _Count | None
+    max_examples: Count | None
     settings: _Table
     environment: _Table
-    plan_digest: _Name
-    started: _Name
-    seconds: _Hex
+    plan_digest: Name
+    started: Name
+    seconds: Hex
     verdicts: Annotated[list[VerdictData], msgspec.Meta(max_length=MAX_CELLS)]
     notes: Annotated[list[_Line], msgspec.Meta(max_length=MAX_NOTES)]
     exit: ExitData
@@ -203,13 +120,13 @@ def decode(content: bytes) -> Run:
         raise RecordError(f"run record: {err}") from err
     if data.schema != SCHEMA:
         raise RecordError(f"run record: got schema={data.schema}, need {SCHEMA}")
-    verdicts = tuple(_verdict(item) for item in data.verdicts)
+    verdicts = tuple(verdict_of(item) for item in data.verdicts)
     keys = {verdict.cell.key for verdict in verdicts}
     if len(keys) != len(verdicts):
         raise RecordError("run record: a cell has two verdicts")
     if data.plan_digest != plan_digest(verdict.cell for verdict in verdicts):
         raise RecordError("run record: plan_digest does not match the cells; cells were added, removed or renamed")
-    seconds = _finite("seconds", data.seconds)
+    seconds = finite("seconds", data.seconds)
     _moment(data.started)
     return Run.of(
         data,
@@ -280,65 +197,6 @@ def check_replaceable(path: Path) -> None:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         kind = "a symbolic link" if path.is_symlink() else "a folder" if path.is_dir() else "a special file"
         raise RecordError(f"{path}: is {kind}; need a regular file, or a name that is free")
-
-
-def verdict_of(data: VerdictData) -> Verdict:
-    """The verdict of its data on disk."""
-    return _verdict(data)
-
-
-def _verdict(data: VerdictData) -> Verdict:
-    seconds = _finite("seconds", data.seconds)
-    measure = _measure(data.measure)
-    # No comparison with NaN is true, so every later test for a ratio that is too large would pass this verdict.
-    if data.outcome in HELD and measure.judged and math.isnan(measure.max_ratio):
-        cell = Cell(**msgspec.structs.asdict(data.cell)).key
-        raise RecordError(
-            f"run record: {cell} is {data.outcome} with max_ratio=nan, need a number: nothing was compared"
-        )
-    return Verdict(
-        cell=Cell(**msgspec.structs.asdict(data.cell)),
-        outcome=data.outcome,
-        code=data.code,
-        reason=data.reason,
-        measure=measure,
-        failure=None if data.failure is None else Failure(**msgspec.structs.asdict(data.failure)),
-        seconds=seconds,
-        timing=tuple((name, _finite(name, value)) for name, value in data.timing),
-        title=data.title,
-        changed=tuple(data.changed),
-    )
-
-
-def _measure(data: MeasureData) -> Measure:
-    hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst", "ulp_median", "ulp_p99")
-    values: dict[str, Any] = msgspec.structs.asdict(data)
-    values.update({name: _float(name, values[name]) for name in hexes})
-    values.update(regimes=tuple(data.regimes), sizes=tuple(data.sizes))
-    if data.worst is not None:
-        worst: dict[str, Any] = msgspec.structs.asdict(data.worst)
-        worst.update(ulp=_float("ulp", data.worst.ulp), ratio=_float("ratio", data.worst.ratio))
-        values["worst"] = Worst(**worst)
-    return Measure(**values)
-
-
-def _float(name: str, text: str) -> float:
-    """An error, a ratio or a width: any value but a negative one."""
-    try:
-        value = float.fromhex(text)
-    except OverflowError as err:
-        raise RecordError(f"run record: got {name}={text}, need a double") from err
-    if value < 0:
-        raise RecordError(f"run record: got {name}={text}, need 0 or more")
-    return value
-
-
-def _finite(name: str, text: str) -> float:
-    value = _float(name, text)
-    # The limit (30,000 years) keeps infinity and nonsense out of the sums and durations that reports show.
-    if not 0 <= value < 1e12:
-        raise RecordError(f"run record: got {name}={value}, need seconds")
-    return value
 
 
 def _moment(text: str) -> datetime:

@@ -26,6 +26,7 @@ GLYPHS: dict[Outcome, str] = {
     Outcome.WEAK: "◧",
     Outcome.FAIL: "✕",
     Outcome.UNSTABLE: "≈",
+    Outcome.REFUSED: "⊘",
     Outcome.UNSUPPORTED: "·",
     Outcome.NOT_RUN: "–",
     Outcome.CRASH: "↯",

@@ -10,7 +10,7 @@ from ..judge import Judge
 from ..op import OWN, Refusal, Sample
 from ..state import interrupt
 from ..verdict import Code
-from ..violation import Unsupported, Violation, error_name, said
+from ..violation import Unsupported, Violation, clear, error_name, raised, said
 
 
 def refused(judge: Judge, sample: Sample) -> None:
@@ -19,6 +19,8 @@ def refused(judge: Judge, sample: Sample) -> None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} documents no invalid input")
     for refusal in judge.op.refusals:
         args = refusal.mutate(sample.args)
+        documented = judge.op.documented_by(judge.subject_name).refuses
+        promised = documented is None or refusal.name in documented
         if args is None:
             continue
         # The implementation itself is called, not the function that copies what the op writes: an op must not write
@@ -26,7 +28,10 @@ def refused(judge: Judge, sample: Sample) -> None:
         args = tuple(a.clone() if i in judge.op.written(args) else a for i, a in enumerate(args))
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         before = [(t.clone(), t._version) for t in tensors]
-        _must_raise(judge, refusal, args)
+        if promised:
+            _must_raise(judge, refusal, args)
+        elif not _raises_clearly(judge, refusal, args):
+            continue
         for t, (copy, version) in zip(tensors, before, strict=True):
             if t._version != version or not same_bits(t, copy):
                 raise judge.broken(Code.MUTATED, f"wrote before refusing {refusal.name}", path=refusal.name)
@@ -37,6 +42,8 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
     need = refusal.error.__name__
     try:
         state.undisturbed(judge.op.implementation(judge.subject_name), args)
+    except Unsupported:
+        raise
     except refusal.error as err:
         # Only the production op promises what the text mentions; other subjects promise no more than the type.
         missing = [word for word in refusal.mentions if word not in str(err)] if judge.subject_name == OWN else []
@@ -51,3 +58,21 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
         raise Violation(code, title, said(err)[:1], refusal.name) from err
     raise judge.broken(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
+
+
+def _raises_clearly(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> bool:
+    """Whether the subject refuses what it does not document as invalid; if it does, an error of its kind is enough."""
+    try:
+        state.undisturbed(judge.op.implementation(judge.subject_name), args)
+    except Unsupported:
+        raise
+    except Exception as err:
+        # No documentation says of which type the error is, so any will do that says something.
+        if not clear(err):
+            title = f"{judge.op.name}: {refusal.name} raised {error_name(err)}, need an error that says what is wrong"
+            raise Violation(Code.NOT_RAISED, title, said(err)[:1], refusal.name) from err
+        return True
+    except BaseException as err:
+        interrupt.reraise()
+        raise raised(judge.op.name, err, refusal.name) from err
+    return False

@@ -13,7 +13,7 @@ from ...reference import activations as formulas
 from ...reference.formats import Format
 from .. import strategies
 from ..choices import choose
-from ..declaring import drawing, laws, refusals
+from ..declaring import drawing, laws, refusals, torch_documents
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
 from ..declaring.subjects import ours, with_aten
@@ -116,6 +116,7 @@ def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int) -> 
         # The buffer of the forward op is empty, so it has no slices.
         invariant=lambda input: _elements_apart(input, ("input",), (0, None)[:outputs]),
         saved=_input_and_decay,
+        documented=torch_documents.of_op(torch_documents.PLAIN, outputs > 1),
         laws=LAWS,
         refusals=REFUSALS,
         kernels=True,
@@ -133,6 +134,7 @@ OPS: tuple[Op, ...] = (
         dtypes=lambda input: (input.dtype,),
         invariant=lambda input: _elements_apart(input, ("grad_output", "input"), (0,)),
         order=1,
+        documented=torch_documents.aten(torch_documents.BACKWARD),
         laws=(laws.law("slopes at x and -x add up to 1", _at_both, _slopes),),
         refusals=BACKWARD_REFUSALS,
         kernels=True,

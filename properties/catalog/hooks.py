@@ -12,7 +12,7 @@ from ...oracles.op import Draft, Op
 from ...reference import hooks as formulas
 from .. import strategies
 from ..choices import choose
-from ..declaring import drawing, laws
+from ..declaring import drawing, laws, torch_documents
 from ..declaring.declare import declare
 
 Tensors = tuple[torch.Tensor, ...]
@@ -49,6 +49,7 @@ OPS: tuple[Op, ...] = (
         differentiable=("args",),
         dtypes=lambda args: [x.dtype for x in args],
         saved=lambda: 0,
+        documented=torch_documents.by(torch_documents.HOOK),
         aliases=lambda args: [f"args[{i}]" for i in range(len(args))],
         laws=(
             laws.pair("reversed arguments, reversed outputs", _reversed, lambda first: first[::-1], exact=True),

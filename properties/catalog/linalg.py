@@ -14,7 +14,7 @@ from ...oracles.op import Draft, Op
 from ...reference import linalg as formulas
 from .. import strategies
 from ..choices import choose
-from ..declaring import drawing, laws, refusals
+from ..declaring import drawing, laws, refusals, torch_documents
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
 
@@ -66,6 +66,7 @@ OPS: tuple[Op, ...] = (
         differentiable=("input",),
         dtypes=lambda input: (input.dtype,),
         saved=lambda: 0,
+        documented=torch_documents.by(torch_documents.PLAIN),
         laws=(
             laws.law("trace(A + B) = trace(A) + trace(B)", _two_and_their_sum, _add_up, exact=True),
             laws.law("trace(AB) = trace(BA)", _both_products, lambda one, other: (one, other), exact=True),

@@ -18,7 +18,7 @@ from ...oracles.violation import Unsupported
 from ...reference import losses as formulas
 from .. import strategies
 from ..choices import choose
-from ..declaring import drawing, laws, refusals
+from ..declaring import drawing, laws, refusals, torch_documents
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
@@ -272,6 +272,7 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
         "differentiable": ("self", "weight"),
         "dtypes": lambda input: (input.dtype, wide_dtype(input)),
         "saved": _target_and_weights,
+        "documented": torch_documents.aten(torch_documents.LOSS_FORWARD),
         "laws": NUMBERED.laws(True),
     }
     if backward:
@@ -280,6 +281,7 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
             "differentiable": ("grad_output", "self", "weight", "total_weight"),
             "dtypes": lambda input: (input.dtype,),
             "saved": _saved_backward,
+            "documented": torch_documents.aten(torch_documents.LOSS_BACKWARD),
             "order": 1,
         }
     return declare(
@@ -302,6 +304,7 @@ OPS: tuple[Op, ...] = (
         samples=_loss_samples(NAMED, ANY),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
+        documented=torch_documents.by(torch_documents.LOSS),
         invariant=_losses_apart,
         saved=_target_and_weights,
         laws=NAMED.laws(True),
@@ -314,6 +317,7 @@ OPS: tuple[Op, ...] = (
         samples=_loss_samples(NAMED, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
+        documented=torch_documents.by(torch_documents.LOSS),
         invariant=_logits_apart,
         saved=_saved_of_logits,
         laws=(

@@ -12,7 +12,7 @@ from ...oracles.op import Draft, Op, Slices
 from ...reference import response_norm as formulas
 from .. import strategies
 from ..choices import choose
-from ..declaring import drawing, laws, refusals
+from ..declaring import drawing, laws, refusals, torch_documents
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
 from ..declaring.subjects import ours
@@ -95,6 +95,7 @@ OPS: tuple[Op, ...] = (
         dtypes=lambda input: (input.dtype,),
         invariant=_images_apart,
         saved=_input_base_and_power,
+        documented=torch_documents.by(torch_documents.WINDOW),
         laws=(
             laws.pair(
                 "scale by 4 with alpha by 1/16", _four_times, lambda first: tuple(4.0 * y for y in first), exact=True

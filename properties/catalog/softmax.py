@@ -16,7 +16,7 @@ from ...reference import softmax as formulas
 from ...reference.formats import Format
 from .. import strategies
 from ..choices import choose
-from ..declaring import drawing, laws, refusals
+from ..declaring import drawing, laws, refusals, torch_documents
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
 from ..declaring.subjects import ours, with_aten
@@ -258,6 +258,7 @@ def _along_rows(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> O
         dtypes=lambda input, dtype: (_result(input, dtype),),
         invariant=lambda input, dim, device: _rows_apart(("input",), input, dim, device),
         saved=_output_before_rounding,
+        documented=torch_documents.by(torch_documents.ROWS),
         laws=of,
         refusals=REFUSALS,
         kernels=True,
@@ -275,6 +276,7 @@ def _along_saved_rows(formula: Callable[..., Any], samples: Callable[..., Any]) 
         order=1,
         laws=(laws.linear("grad_output"),),
         refusals=BACKWARD_REFUSALS,
+        documented=torch_documents.aten(torch_documents.BACKWARD),
         kernels=True,
     )
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ...oracles.op import Devices, Draft, Op, Promises, Ranks, Slices
+from ...oracles.op import Draft, Op, Promises, Slices
+from ...oracles.subjects.documented import Documented
+from ...oracles.subjects.several import Devices, Ranks
 from .arguments import Args, Signature
 from .laws import Relation
 from .refusals import Mistake
@@ -31,6 +33,7 @@ def declare(
     devices: Devices | None = None,
     invariant: Callable[..., Slices | None] | None = None,
     kernels: bool = False,
+    documented: Mapping[str, Documented] | None = None,
     **promised: Any,
 ) -> Op:
     """The declaration of an op. Its functions get arguments by the names of their own parameters.
@@ -52,6 +55,7 @@ def declare(
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
         invariant: (arguments by name, device) -> where slices are treated one by one, or None.
         kernels: whether the production op has Triton kernels.
+        documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
         promised: what else `Promises` has: order, nesting, without, specials, one_graph; flush, whether subnormal
             numbers may be read and returned as zero; algorithms, a set of names of less accurate algorithms that an
             implementation may use, which the formula declares (`algorithm_of`), or "exp2".
@@ -80,6 +84,7 @@ def declare(
         ranks=ranks,
         devices=devices,
         kernels=kernels,
+        documented={name: _documented(signature, title, of) for name, of in (documented or {}).items()},
     )
     # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.
     kept = None if saved is None else _saved_by_position(signature, op, saved)
@@ -87,6 +92,19 @@ def declare(
     sliced = None if invariant is None else _invariant_by_position(signature, title, invariant)
     promises = dataclasses.replace(op.promises, saved=kept, aliases=shared, invariant=sliced)
     return dataclasses.replace(op, promises=promises)
+
+
+def _documented(signature: Signature, title: str, of: Documented) -> Documented:
+    """What a subject documents, its functions read by position; ValueError for a name that is no argument's."""
+    what = f"{title}: documented"
+    signature.require(what, of.differentiable or ())
+    limits = tuple(
+        limit if limit.where is None else dataclasses.replace(limit, where=signature.reader(what, limit.where))
+        for limit in of.limits
+    )
+    casts = None if of.casts is None else signature.reader(what, of.casts)
+    names = None if of.differentiable is None else tuple(map(signature.own, of.differentiable))
+    return dataclasses.replace(of, differentiable=names, limits=limits, casts=casts)
 
 
 def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) -> Callable[..., Any]:

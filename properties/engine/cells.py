@@ -13,6 +13,7 @@ is compared after every sample, and in full after the cell.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
 
 import hypothesis
@@ -26,11 +27,13 @@ from ...oracles.op import INTERPRETED, Op, Sample, arithmetic_of
 from ...oracles.properties import PROPERTIES, Where
 from ...oracles.snippet import snippet
 from ...oracles.state import interrupt
+from ...oracles.subjects.asking import promised, require_asked
 from ...oracles.tally import LARGE, PLANNED
-from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict
-from ...oracles.violation import Unsupported, Violation
+from ...oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
+from ...oracles.violation import Unsupported, Violation, error_of, kind_of, shape_of
 from .. import worlds
 from . import interlude, kinds, source_numbers
+from .failures import kernel_of
 from .plan import load_op
 from .profiles import PROFILES
 from .samples import Given, Opened, Picked, Samples, Settings, Tell, ask_watched, judge_one
@@ -40,6 +43,8 @@ REPETITIONS = 3
 #: Elements of a large sample's axes together, for kernels that are interpreted: each of their programs takes
 #: milliseconds.
 INTERPRETED_MOST = 20_000
+#: Refusals that a reason names.
+REFUSALS = 2
 #: Added to the run's seed for the second draw of a cell whose errors lean to one side.
 _SECOND_DRAW = 1
 
@@ -64,6 +69,7 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
     if op.is_compiled(cell.subject) and not question.compiles:
         asked = ", ".join(code for code, other in PROPERTIES.items() if other.compiles)
         raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is not asked of compiled code; asked are {asked}")
+    require_asked(op, subject, cell.property)
     if cell.dtype not in question.dtypes:
         raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
     if cell.device == "cuda" and not torch.cuda.is_available():
@@ -72,7 +78,7 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         # A large sample takes a minute to interpret, which short profiles have not.
         question = replace(question, large=0.0 if light else question.large, most=min(question.most, INTERPRETED_MOST))
     allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))
-    judge = Judge(op, subject, allowed, cell.device, light)
+    judge = Judge(promised(op, subject), subject, allowed, cell.device, light)
     if question.others:
         judge.between = interlude.calls(cell.dtype, cell.device)
     return Opened(cell, judge, question, tell)
@@ -153,8 +159,13 @@ def _answered(opened: Opened, samples: Samples) -> Verdict:
         interrupt.reraise()
         sample, violation = samples.failing()
         known = violation or (err if isinstance(err, Violation) else None)
-        return _failed(opened, sample, known, err, samples.in_common())
+        return _failed(opened, samples, sample, known, err)
     timing, measure = tuple(tally.timing.items()), tally.measure()
+    refused = told_refusals(tally.refusals)
+    if refused and not measure.samples:
+        return Verdict(cell, Outcome.REFUSED, Code.REFUSED, refused, measure, timing=timing)
+    if refused:
+        tally.note(f"of {measure.refused} samples the subject refused a part: {refused}")
     if measure.samples == 0:
         return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
     # Planned and large samples are counted apart, because the many elements of a few large samples would hide that
@@ -176,36 +187,85 @@ def _answered(opened: Opened, samples: Samples) -> Verdict:
     return Verdict(cell, Outcome.VERIFIED, Code.HELD, reason, measure, timing=timing)
 
 
-def _failed(opened: Opened, sample: Sample, violation: Violation | None, err: BaseException, in_common: str) -> Verdict:
+def told_refusals(refusals: Mapping[str, int]) -> str:
+    """What a subject refused, the most frequent first; empty where it refused nothing."""
+    ranked = sorted(refusals, key=lambda reason: -refusals[reason])
+    more = f"; and {len(ranked) - REFUSALS} more" if len(ranked) > REFUSALS else ""
+    return "; ".join(ranked[:REFUSALS]) + more
+
+
+def _failed(
+    opened: Opened, samples: Samples, sample: Sample, violation: Violation | None, err: BaseException
+) -> Verdict:
     """The verdict on a sample that failed: judged again, told as a case file and as a program.
 
     Args:
-        opened, sample: the cell and the sample. violation, err: what it broke, if that is known; what was raised.
-        in_common: what failing samples have in common, in a line of the message.
+        opened, samples, sample: the cell, its samples, and the one that failed.
+        violation, err: what it broke, if that is known; what was raised.
     """
-    cell, judge, question = opened.cell, opened.judge, opened.question
+    cell, judge = opened.cell, opened.judge
+    in_common = samples.in_common()
     again, seen = 0, violation is not None and violation.once
     for _ in range(REPETITIONS):
         try:
             judge_one(replace(opened, judge=judge.again()), sample)
         except Violation as repeated:
             violation, again = repeated, again + 1
-    text = dump_case(cell, sample)
+    others: tuple[Failure, ...] = ()
     if violation is None:
+        text = dump_case(cell, sample)
         failure = Failure(Code.BITS, "a failure that did not repeat", str(err), case_id(cell, text), text)
     else:
-        lines = f"# opassay replay {case_id(cell, text)}"
-        # A program of its own has no process prepared for it.
-        if question.where is not Where.PREPARED and cell.subject != INTERPRETED:
-            lines = _program(judge, cell, violation.sample or sample, violation, case_id(cell, text), lines)
-        allowance = "" if violation.allowance is None else violation.allowance()
-        message = "\n  ".join(line for line in (violation.message, allowance, in_common) if line)
-        failure = Failure(violation.code, violation.title, message, case_id(cell, text), text, lines)
+        failure = _told(opened, samples, sample, violation, in_common)
+        others = _others(opened, samples, violation)
     # A setter that fires once has changed the process all the same, and a call that once gave other bits has done so.
     outcome = Outcome.FAIL if again == REPETITIONS or seen else Outcome.UNSTABLE
     reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
     measure = judge.tally.measure().reaching(None if violation is None else violation.worst)
-    return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=tuple(judge.tally.timing.items()))
+    timing = tuple(judge.tally.timing.items())
+    return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=timing, others=others)
+
+
+def _told(opened: Opened, samples: Samples, sample: Sample, violation: Violation, in_common: str = "") -> Failure:
+    """A failure with its case file, its program, and the signs that tell it from others.
+
+    Args:
+        opened, samples: the cell and its samples. sample, violation: the one that failed, and what it broke.
+        in_common: what failing samples have in common, in a line of the message.
+    """
+    cell, judge = opened.cell, opened.judge
+    text = dump_case(cell, sample)
+    name = case_id(cell, text)
+    lines = f"# opassay replay {name}"
+    # A program of its own has no process prepared for it.
+    if opened.question.where is not Where.PREPARED and cell.subject != INTERPRETED:
+        lines = _program(judge, cell, violation.sample or sample, violation, name, lines)
+    fault, worst = violation.fault, violation.worst
+    signs = Signs(
+        path=shape_of(violation.path)[:300],
+        output="" if fault is None or worst is None else worst.where.partition("[")[0][:100],
+        kernel=kernel_of(judge, sample),
+        error=error_of(violation),
+        samples=samples.failures.count(violation),
+        common=tuple(" and ".join(facts) for facts in samples.contrast.telling(violation)[0]),
+        share=None if worst is None else worst.share,
+    )
+    allowance = "" if violation.allowance is None else violation.allowance()
+    message = "\n  ".join(line for line in (violation.message, allowance, in_common) if line)
+    return Failure(violation.code, violation.title, message, name, text, lines, signs)
+
+
+def _others(opened: Opened, samples: Samples, first: Violation) -> tuple[Failure, ...]:
+    """The failures of other kinds, as far as they come again."""
+    found = []
+    for kind in samples.failures.others(first):
+        opened.judge.tally.begin(kind.part)
+        try:
+            judge_one(replace(opened, judge=opened.judge.again()), kind.sample)
+        except Violation as repeated:
+            if kind_of(repeated) == kind_of(kind.violation):
+                found.append(_told(opened, samples, kind.sample, repeated))
+    return tuple(found)
 
 
 def _program(judge: Judge, cell: Cell, sample: Sample, violation: Violation, name: str, otherwise: str) -> str:

@@ -104,13 +104,24 @@ class Contrast:
         passed = {facts for facts, violation in self._seen if violation is None}
         if first is None or not passed:
             return ""
+        telling, failed = self.telling(first)
+        if not telling:
+            return ""
+        said = "; ".join(" and ".join(facts) for facts in telling)
+        return f"in common all {failed} failing kinds of samples: {said}; none of the {len(passed)} passing ones"
+
+    def telling(self, first: Violation) -> tuple[list[tuple[str, ...]], int]:
+        """Facts, or pairs of them, of all samples that failed as one did and of none that passed; and how many kinds.
+
+        Nothing is telling where no sample passed.
+        """
+        passed = {facts for facts, violation in self._seen if violation is None}
         failed = {facts for facts, violation in self._seen if violation is not None and same_failure(first, violation)}
+        if not passed or not failed:
+            return [], len(failed)
         shared = sorted(frozenset.intersection(*failed))
         telling: list[tuple[str, ...]] = [(fact,) for fact in shared if not any(fact in facts for facts in passed)]
         if not telling:
             pairs: Iterable[tuple[str, ...]] = itertools.combinations(shared, 2)
             telling = [pair for pair in pairs if not any(facts.issuperset(pair) for facts in passed)][:1]
-        if not telling:
-            return ""
-        said = "; ".join(" and ".join(facts) for facts in telling[:MOST])
-        return f"in common all {len(failed)} failing kinds of samples: {said}; none of the {len(passed)} passing ones"
+        return telling[:MOST], len(failed)

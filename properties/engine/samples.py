@@ -8,6 +8,7 @@ also what Hypothesis draws towards the worst input.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -18,6 +19,7 @@ from typing import Protocol
 
 import hypothesis
 import torch
+from hypothesis import strategies as st
 
 from ...oracles import state
 from ...oracles.case import dump_case
@@ -26,12 +28,15 @@ from ...oracles.judge import Judge
 from ...oracles.op import INTERPRETED, TURNS, Draft, Sample
 from ...oracles.properties import Property
 from ...oracles.state import interrupt
+from ...oracles.subjects.asking import ask
 from ...oracles.verdict import Cell
 from ...oracles.violation import Unsupported, Violation, raised
 from ..picking import drafting, edges
 from ..picking.cover import Cover, Covered, coverage
+from ..picking.drafting import Drawn
 from . import declarations, draws, kinds
 from .contrast import Answer, Contrast, facts_of
+from .failures import Failures, Spent
 from .limits import limits_of, moved_to, seed_of
 from .profiles import PROFILES
 
@@ -101,6 +106,14 @@ class Samples(Protocol):
     def in_common(self) -> str:
         """What failing samples have in common, in a line; empty if nothing is known of that."""
 
+    @property
+    def failures(self) -> Failures:
+        """Every kind of failure that they showed."""
+
+    @property
+    def contrast(self) -> Contrast:
+        """What was so of those that failed, and of those that passed."""
+
 
 def judge_one(opened: Opened, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> None:
     if opened.tell is not None:
@@ -117,7 +130,7 @@ def ask_watched(opened: Opened, sample: Sample) -> None:
     interrupt.reraise()
     with state.watched(state.SETTINGS):
         try:
-            CHECKS[opened.question.code](opened.judge, sample)
+            ask(CHECKS[opened.question.code], opened.judge, sample)
         except (Violation, Unsupported):
             raise
         except Exception as err:
@@ -141,6 +154,8 @@ class Given:
 
     opened: Opened
     sample: Sample
+    failures: Failures = field(default_factory=Failures)
+    contrast: Contrast = field(default_factory=Contrast)
 
     def judge(self) -> None:
         judge_one(self.opened, self.sample)
@@ -165,19 +180,29 @@ class Picked:
     #: Violations that it is enough to see once: a setter may fire only once, so its sample need not fail again.
     _changes: list[tuple[Sample, Violation | None]] = field(default_factory=list)
     _cover: Cover | None = None
-    _contrast: Contrast = field(default_factory=Contrast)
+    contrast: Contrast = field(default_factory=Contrast)
+    failures: Failures = field(default_factory=Failures)
+    #: The first failure, once it was made simple, and its sample.
+    _first: tuple[Sample, Violation] | None = None
+    #: Whether failing samples are counted; those that are tried while one is made simpler are not.
+    _counting: bool = True
 
     def __post_init__(self) -> None:
         self._data_seeds = _different(seed_of(self.opened.cell, self.settings.seed, "data"))
 
     def judge(self) -> None:
         question, judge = self.opened.question, self.opened.judge
-        draws.stages(judge, question, self.settings.examples(question, judge), self._draw)
+        with contextlib.suppress(Spent):
+            draws.stages(judge, question, self.settings.examples(question, judge), self._draw)
+        if self._first is not None:
+            raise self._first[1]
 
     def covered(self) -> Covered:
         return Covered() if self._cover is None else coverage(self._cover, self.opened.judge.tally)
 
     def failing(self) -> tuple[Sample, Violation | None]:
+        if self._first is not None:
+            return self._first
         assert self._last is not None
         # If the last sample held, Hypothesis could not repeat a failure. Where an earlier sample broke what need be
         # seen only once, as a change of the process is, that is the failure, and its sample is the one to tell it by.
@@ -185,11 +210,11 @@ class Picked:
 
     def in_common(self) -> str:
         cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.kind
-        if self._told_simply and self._contrast.needs_more and kind not in ("large", "sizes"):
+        if self._told_simply and self.contrast.needs_more and kind not in ("large", "sizes"):
             ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
             drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
-            self._contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"))
-        return self._contrast.told()
+            self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"))
+        return self.contrast.told()
 
     def _judged(self, opened: Opened, kind: str, draft: Draft, seed: int) -> Answer | None:
         """A further sample and what it broke; None where nothing of it could be judged."""
@@ -218,22 +243,49 @@ class Picked:
         ask = functools.partial(self._ask, kind)
         seed = seed_of(cell, self.settings.seed, label)
         limits = limits_of(count, self._steered, shrunk=self._told_simply)
+        seeds = self._on_the_edge if label == draws.EDGES else self._any
+        if label not in ("", draws.AGAIN):
+            start = 0 if kind == "sizes" else seed % ELSEWHERE
+            drawn = itertools.islice(pool.after(start), count)
+            self._run(kind, iter(drawn), pool.strategy, limits, choice, seeds)
+            return
+        # Of samples that are steered, half are drawn alike before, because steering leaves most values alone.
+        alike = min(count - count // 2, draws.ALIKE_MOST) if self._steered else count
+        if self._cover is None:
+            self._cover = Cover(pool, alike, seed)
+        self._run(kind, iter(self._cover.picks(alike)), pool.strategy, limits, choice, seeds)
+        # Towards the largest error is where a failure is already.
+        if count > alike and self._first is None:
+            self._counting = False
+            draws.steered(pool.strategy, ask, seed, hypothesis.settings(limits, max_examples=count - alike))
+            self._counting = True
+
+    def _run(
+        self, kind: str, drawn: Iterator[Drawn], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
+        choice: draws.Every, seeds: Callable[[Draft], int],
+    ) -> None:  # fmt: skip
+        """Judge drafts. The first that fails is made simple; after it the others are judged for a while.
+
+        Args:
+            kind: of the samples. drawn: the drafts. drafts: their strategy. limits: how one is made simpler.
+            choice: which of them are judged. seeds: (draft) -> the seed of its data.
+        """
+        ask = functools.partial(self._ask, kind)
         try:
-            if label not in ("", draws.AGAIN):
-                start = 0 if kind == "sizes" else seed % ELSEWHERE
-                drawn = itertools.islice(pool.after(start), count)
-                draws.run(drawn, ask, choice, self._on_the_edge if label == draws.EDGES else self._any)
-                return
-            # Of samples that are steered, half are drawn alike before, because steering leaves most values alone.
-            alike = min(count - count // 2, draws.ALIKE_MOST) if self._steered else count
-            if self._cover is None:
-                self._cover = Cover(pool, alike, seed)
-            draws.run(self._cover.picks(alike), ask, choice, self._any)
-            if count > alike:
-                draws.steered(pool.strategy, ask, seed, hypothesis.settings(limits, max_examples=count - alike))
+            draws.run(drawn, ask, choice, seeds)
         except draws.Found as found:
-            seconds = draws.SHRINKING if kind == "large" else math.inf
-            draws.simplest(pool.strategy, ask, found, limits, seconds)
+            self._counting = False
+            try:
+                draws.simplest(drafts, ask, found, limits, draws.SHRINKING if kind == "large" else math.inf)
+            except Violation as violation:
+                # What need be seen once may have come from earlier samples, so further ones would be judged after it.
+                last = self._last
+                if violation.once or self._changes or not self._told_simply or last is None or last[1] is None:
+                    raise
+                self._first = (last[0], last[1])
+            self._counting = True
+            self.failures.go_on()
+            draws.run(drawn, ask, choice, seeds)
 
     def _any(self, draft: Draft) -> int:
         return next(self._data_seeds)
@@ -250,6 +302,8 @@ class Picked:
 
     def _ask(self, kind: str, draft: Draft, seed: int) -> Sample:
         tally, question = self.opened.judge.tally, self.opened.question
+        if self._counting:
+            self.failures.require_time()
         with tally.clock("generate"):
             sample, before = self._sample(kind, draft, seed), tally.judged
         # This is noted first, so that the sample is known even if judging it ends with something else than a Violation.
@@ -258,12 +312,16 @@ class Picked:
             judge_one(self.opened, sample, draft.values)
         except Violation as violation:
             self._last = (sample, violation)
-            self._contrast.note(facts_of(self.opened.judge.op, sample, draft), violation)
+            self.contrast.note(facts_of(self.opened.judge.op, sample, draft), violation)
             if violation.once:
                 self._changes.append(self._last)
+            if self._counting:
+                self.failures.note(sample, violation, tally.part)
+                if self.failures.going_on:
+                    return sample
             raise
         if tally.judged > before:
-            self._contrast.note(facts_of(self.opened.judge.op, sample, draft), None)
+            self.contrast.note(facts_of(self.opened.judge.op, sample, draft), None)
         if hypothesis.currently_in_test_context() and kind == question.kind != "large":
             hypothesis.target(tally.ratio_of_sample, label="error / bound")
         return sample

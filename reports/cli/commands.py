@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": (".run", "Run cells and write the report."),
     "verify-function": (".function", "Judge a custom autograd function of yours."),
     "report": (".files", "Render a run record as one HTML file."),
+    "findings": (".findings", "Group the failures of a run into causes, and write a page about each."),
     "accuracy": (".files", "Print the measured accuracy of each op as a table."),
     "merge": (".files", "Merge the records of several shards."),
     "gate": (".gate", "Compare a run with known failures and accuracy budgets."),

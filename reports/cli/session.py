@@ -19,8 +19,9 @@ from .. import exit_codes
 from ..collect import Account
 from ..exit_codes import Reason
 from ..progress import Teller
-from ..record import RecordError, VerdictData, verdict_of
+from ..record import RecordError
 from ..store import log
+from ..store.verdict_data import VerdictData, verdict_of
 from ..text import one_line
 from .signals import Ending
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ...oracles.verdict import Outcome, Verdict
+from ...oracles.verdict import FAILED, Outcome, Verdict, counted
+from ..causes.grouping import causes_of
 from ..exit_codes import Reason
 from ..record import Run
 from ..text import (
@@ -41,10 +42,22 @@ _ROWS = 10  # failures listed in a summary; all are in the report
 
 
 def print_summary(console: Console, run: Run) -> None:
-    """One row per op with a count per outcome, the first failures, then what was found about each subject."""
+    """One row per op with a count per outcome, the causes of failures, then what was found about each subject."""
     console.print()
     console.print(_counts_by_op(run))
-    groups = complaints(run.verdicts)
+    causes = causes_of(run.verdicts)
+    for cause in causes[:_ROWS]:
+        key = cause.example.verdict.cell.key
+        again = f"; opassay replay {cause.example.failure.case_id}" if cause.example.failure.case_id else ""
+        outcome = cause.example.verdict.outcome
+        line = (
+            f"{GLYPHS[outcome]} {cause.line}; {outcome} {cause.example.failure.code}, {one_line(key)}{one_line(again)}"
+        )
+        _print_wrapped(console, line, _STYLES[outcome])
+    if len(causes) > _ROWS:
+        _print_wrapped(console, f"… and {len(causes) - _ROWS} causes more in the report")
+    # What ended a process, or the framework, is no cause of a failure, and is told by itself.
+    groups = [group for group in complaints(run.verdicts) if group[0].outcome not in FAILED]
     for group in groups[:_ROWS]:
         _print_wrapped(console, _complaint_line(group), _STYLES[group[0].outcome])
     if len(groups) > _ROWS:
@@ -104,6 +117,14 @@ def step_summary(run: Run) -> str:
     word = "verified" if run.exit_code == 0 else f"not verified (exit {run.exit_code})"
     lines = [f"### opassay: {word}", "", *(f"- {markdown(found.line)}" for found in standings(run.verdicts)), ""]
     lines += [markdown(headline(run.verdicts)), ""]
+    causes = causes_of(run.verdicts)
+    if causes:
+        lines += [
+            f"{counted(len(causes), 'cause')}:",
+            "",
+            *(f"- {markdown(cause.line)}" for cause in causes[:_ROWS]),
+            "",
+        ]
     bad = [verdict for verdict in run.verdicts if verdict.outcome in BAD]
     if bad:
         lines += ["| outcome | cell | what | replay |", "|---|---|---|---|"]

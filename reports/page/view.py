@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ...oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict
 from ..accuracy import Line, accuracy
+from ..causes.grouping import Cause, causes_of
 from ..explain import EXPLANATIONS, Explanation
 from ..record import Run
 from ..text import Standing, by_key, clean, complaints, counts, duration, number, one_line, standings
@@ -59,6 +60,15 @@ class Complaint:
 
 
 @dataclass(frozen=True)
+class CauseRow:
+    """Failures of one cause: one line of the list, with the square of the cell that shows it best."""
+
+    cause: Cause
+    square: Square
+    said: str
+
+
+@dataclass(frozen=True)
 class Gap:
     """Cells that were not checked for one reason code."""
 
@@ -96,6 +106,7 @@ class View:
     matrix: Matrix
     accuracy: tuple[Line, ...]
     ops: tuple[OpPart, ...]
+    causes: tuple[CauseRow, ...]
     complaints: tuple[Complaint, ...]
     cards: tuple[Card, ...]
     uncarded: int
@@ -129,6 +140,9 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
         matrix=make_matrix(squares, tuple(by_op)),
         accuracy=accuracy(run.verdicts),
         ops=tuple(_op_part(op, i, mine, series, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
+        causes=tuple(
+            CauseRow(cause, by_cell[cause.example.verdict.cell.key], cause.title) for cause in causes_of(run.verdicts)
+        )[:_CARDS],
         complaints=tuple(_complaint(group, by_cell) for group in groups),
         cards=tuple(_card(by_cell[key]) for key in bad[:_CARDS]),
         uncarded=max(0, len(bad) - _CARDS),

@@ -12,7 +12,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from ...oracles.verdict import MAX_TEXT, Verdict, as_data
-from ..record import VerdictData
+from .verdict_data import VerdictData
 
 #: Bytes of a line; an event with the largest case and snippet of a failure stays below it.
 MAX_LINE = 64 * 2**20

@@ -119,12 +119,12 @@ def test_long_lines_are_wrapped_whole_words_stay() -> None:
 
 
 def test_a_summary_lists_ten_failures() -> None:
-    items = [failed(f"P{i}") for i in range(13)]
+    items = [replace(failed(f"P{i}"), cell=Cell(f"op{i}", "VJP", "float32", "cpu", "opassay")) for i in range(13)]
     stream = io.StringIO()
     print_summary(make_console(stream), replace(make_run(verdict(), *items), exit_code=1))
     shown = stream.getvalue().splitlines()
-    assert sum(line.startswith("✕ softmax::P") for line in shown) == 10
-    assert "… and 3 more in the report" in shown
+    assert sum(line.startswith("✕ inaccurate: op") for line in shown) == 10
+    assert "… and 3 causes more in the report" in shown
     assert "opassay: 13 findings; 1 verified, 13 fail" in shown
     assert all(len(line) <= 120 for line in shown)
     assert "opassay: 13 findings" in step_summary(make_run(verdict(), *items)).replace("\\", "")

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...judge import Judge
-from ...op import OWN, Homes, Sample, Stream, Tensor, flat_outputs
+from ...op import OWN, Sample, Stream, Tensor, flat_outputs
+from ...subjects.several import Homes
 from ...transforms import engines_of
 from ...verdict import Code
 from ...violation import Unsupported

@@ -22,9 +22,10 @@ import torch
 from ....reference.formats import FORMATS, ulp_array
 from ...bits import same_bits
 from ...judge import Judge
-from ...op import OWN, Ranks, Sample, Stream, Tensor, dtype_name, to_array
+from ...op import OWN, Sample, Stream, Tensor, dtype_name, to_array
 from ...paths import Problem
 from ...rounding import Ball
+from ...subjects.several import Ranks
 from ...transforms import FIRST, SECOND, Word, word_name
 from ...verdict import Code
 

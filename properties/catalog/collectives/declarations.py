@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from ....impl.comm.devices import differentiable as devices
 from ....impl.comm.ranks import collective
-from ....oracles.op import Devices, Draft, Homes, Op, Ranks
+from ....oracles.op import Draft, Op
+from ....oracles.subjects.several import Devices, Homes, Ranks
 from ....reference import collectives as formulas
 from ... import strategies, worlds
 from ...choices import choose

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from .... import impl
-from ....oracles.op import Draft, Op, Ranks, Slices
+from ....oracles.op import Draft, Op, Slices
+from ....oracles.subjects.several import Ranks
 from ....oracles.verdict import Code
 from ....oracles.violation import Unsupported
 from ....reference.norms import batch_norm as formulas
 from ... import choices, strategies, worlds
 from ...choices import choose
-from ...declaring import drawing, refusals
+from ...declaring import drawing, refusals, torch_documents
 from ...declaring.arguments import Named, Signature
 from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
@@ -237,6 +238,7 @@ def _op(
         dtypes=_outputs_and_running(own),
         invariant=functools.partial(_channels_apart, own),
         saved=_input_and_channel_statistics,
+        documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=laws_of(signature, own),
         refusals=found,
         mutates=tuple(name for name in RUNNING if name in signature),

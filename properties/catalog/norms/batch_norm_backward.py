@@ -14,7 +14,7 @@ from ....oracles.op import Draft, Op
 from ....reference.norms import batch_norm as formulas
 from ... import choices, strategies
 from ...choices import choose
-from ...declaring import drawing, laws, refusals
+from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.arguments import Named, Signature
 from ...declaring.declare import declare
 from ...declaring.subjects import ours, with_aten
@@ -121,6 +121,7 @@ def _op(formula: Callable[..., Any], subjects: dict[str, Any], needs_weight: boo
         # The derivative by the statistics is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_of_wanted_gradients,
+        documented=torch_documents.aten(torch_documents.BACKWARD),
         order=1,
         laws=LAWS,
         refusals=REFUSALS,

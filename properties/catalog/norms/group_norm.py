@@ -13,7 +13,7 @@ from ....oracles.op import Op, Slices
 from ....reference.norms import group_norm as formulas
 from ... import strategies
 from ...choices import choose
-from ...declaring import drawing, laws, refusals
+from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.arguments import Named
 from ...declaring.declare import declare
 from ...declaring.subjects import ours
@@ -208,6 +208,7 @@ OPS: tuple[Op, ...] = (
         dtypes=lambda input: (input.dtype,),
         invariant=lambda: Slices({"input": 0}, (0,)),
         saved=_input_and_group_statistics,
+        documented=torch_documents.by(torch_documents.GROUPS),
         laws=LAWS,
         refusals=(*SHARED, refusals.shape("bias"), FLAT),
         kernels=True,
@@ -220,6 +221,7 @@ OPS: tuple[Op, ...] = (
         dtypes=shared.with_statistics,
         invariant=_native_slices,
         saved=_saved_native,
+        documented=torch_documents.aten(torch_documents.GROUPS),
         laws=(BATCH,),
         refusals=(*SHARED, refusals.shape("bias"), ELEMENTS),
         kernels=True,
@@ -232,6 +234,7 @@ OPS: tuple[Op, ...] = (
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
         invariant=_backward_slices,
+        documented=torch_documents.aten(torch_documents.GROUPS_BACKWARD),
         order=1,
         refusals=(*SHARED, ELEMENTS),
         kernels=True,

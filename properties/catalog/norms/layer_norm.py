@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ....oracles.op import Op, Slices
 from ....reference.norms import layer_norm as formulas
 from ...choices import choose
-from ...declaring import drawing, laws, refusals
+from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.arguments import Named
 from ...declaring.declare import declare
 from ...declaring.subjects import ours, with_aten
@@ -109,6 +109,7 @@ def _normalizing(
         dtypes=dtypes,
         invariant=_each_row(outputs),
         saved=_input_and_row_statistics,
+        documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=of,
         refusals=REFUSALS,
         kernels=True,
@@ -141,6 +142,7 @@ OPS: tuple[Op, ...] = (
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
         invariant=_backward_rows,
+        documented=torch_documents.aten(torch_documents.BACKWARD),
         order=1,
         refusals=REFUSALS,
         kernels=True,

@@ -1,0 +1,148 @@
+"""The failures of a cell: each kind once, with how many samples showed it.
+
+What this is for: a cell that ended at its first failure told of one cause and hid the others behind it. So it goes on
+for a while, and every kind of failure is told: the promise, the path, the output and the error tell kinds apart.
+
+What is hard here: time. Whoever judges an implementation with many faults must not wait for hours; so what follows the
+first failure is cut off, and only the first failure's sample is made simpler. Of the others the smallest that was seen
+is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ...oracles.judge import Judge
+from ...oracles.op import Sample
+from ...oracles.state import interrupt
+from ...oracles.violation import Violation, kind_of
+
+#: Seconds that a cell goes on for after its first failure was made simple.
+FURTHER = 0.7
+#: Kinds of failures that a cell tells.
+MOST = 6
+#: Ops of torch that move, copy or make tensors: they do none of the work.
+_MOVING = frozenset(
+    {"_to_copy", "clone", "copy_", "detach", "alias", "view", "_unsafe_view", "as_strided", "expand", "permute"}
+    | {
+        "transpose",
+        "unsqueeze",
+        "squeeze",
+        "select",
+        "slice",
+        "t",
+        "empty",
+        "empty_like",
+        "zeros_like",
+        "zeros",
+        "full",
+    }
+    | {"lift_fresh", "_reshape_alias", "new_empty", "new_zeros", "contiguous", "reshape", "ones_like", "scalar_tensor"}
+)
+
+
+#: Ops that end in the kernel of another one.
+_SAME_KERNEL = {"_native_batch_norm_legit": "native_batch_norm"}
+
+
+class Spent(BaseException):
+    """Ends the drawing of samples. It is no Exception, which Hypothesis would take for a failing sample."""
+
+
+@dataclass
+class Kind:
+    """One kind of failure.
+
+    Attributes:
+        sample, violation: the smallest sample that showed it, and how. part: of the cell that the sample is in.
+        samples: how many showed it.
+    """
+
+    sample: Sample
+    violation: Violation
+    part: str
+    samples: int = 1
+
+
+class Failures:
+    """All kinds of failures that were seen, in the order in which they were."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[tuple[object, ...], Kind] = {}
+        self._until: float | None = None
+
+    def note(self, sample: Sample, violation: Violation, part: str) -> None:
+        """A sample failed."""
+        kind, key = self.kinds.get(kind_of(violation)), kind_of(violation)
+        if kind is None:
+            self.kinds[key] = Kind(sample, violation, part)
+            return
+        kind.samples += 1
+        if _elements(sample) < _elements(kind.sample):
+            kind.sample, kind.violation, kind.part = sample, violation, part
+
+    def count(self, violation: Violation) -> int:
+        """How many samples failed as one did; one at least."""
+        kind = self.kinds.get(kind_of(violation))
+        return 1 if kind is None else kind.samples
+
+    def others(self, first: Violation) -> list[Kind]:
+        """The kinds besides that of a failure, the most frequent first."""
+        found = [kind for key, kind in self.kinds.items() if key != kind_of(first)]
+        return sorted(found, key=lambda kind: -kind.samples)[: MOST - 1]
+
+    @property
+    def going_on(self) -> bool:
+        """Whether a first failure was found and made simple, and further samples are judged."""
+        return self._until is not None
+
+    def go_on(self) -> None:
+        """From now on further samples are judged, until the time is spent."""
+        self._until = time.monotonic() + FURTHER
+
+    def require_time(self) -> None:
+        """Spent, if it is."""
+        if self._until is not None and time.monotonic() > self._until:
+            raise Spent
+
+
+def _elements(sample: Sample) -> int:
+    return sum(a.numel() for a in sample.args if isinstance(a, torch.Tensor))
+
+
+class _Listening(TorchDispatchMode):
+    """Notes the names of the ops that are called."""
+
+    seen: dict[str, None]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.seen[func.overloadpacket.__name__] = None
+        return func(*args, **(kwargs or {}))
+
+
+#: The class, whose base has no types.
+_LISTENING: Callable[[], _Listening] = _Listening
+
+
+def kernel_of(judge: Judge, sample: Sample) -> str:
+    """The op of torch that a call of the subject ends in, where there is one besides copies and views; else empty."""
+    if judge.compiled:
+        return ""
+    listening = _LISTENING()
+    listening.seen = {}
+    try:
+        with torch.no_grad(), listening:
+            judge.subject(*(a.clone() if isinstance(a, torch.Tensor) else a for a in sample.args))
+    except BaseException:
+        # What the subject raised may come after the op was called; what was called until then still tells it.
+        interrupt.reraise()
+    working = [name for name in listening.seen if name not in _MOVING]
+    return _SAME_KERNEL.get(working[0], working[0]) if len(working) == 1 else ""

@@ -1,0 +1,251 @@
+"""The failures of a run in groups that have one cause each.
+
+What this is for: one fault of a kernel fails a hundred cells, in every dtype and under every transform. Whoever reads
+"1,630 failures" learns less than from forty lines of which each is one thing to mend.
+
+What is hard here: a cause is not seen, only its failures are. Failures are taken for one cause where the same error is
+raised, or where the same op of torch gives wrong values along a path of the same shape. Where full precision fails,
+the half types fail for the same reason in the same outputs. Where the half types alone lose some digits, the op or its
+derivative is made of ops that round each, which is one cause for all ops. A law that is broken, or a jvp and vjp that
+are no adjoints of each other, are what wrong values look like from another side.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...oracles.verdict import FAILED, Code, Failure, Verdict, counted
+from ..text import by_key, number, one_line
+from .severity import Severity, gravity, severity_of
+
+_VALUES = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
+_HALF = ("bfloat16", "float16")
+#: Words for dtypes in messages of torch: an error that names another dtype is the same error.
+_DTYPES = re.compile(r"\b(c10::)?(BFloat16|Half|Float|Double|float64|float32|bfloat16|float16)\b")
+#: What of a title belongs to the sample: which arguments were batched.
+_SAMPLE = re.compile(r"\((in|out)_dims=.*?\), out_dims=[^)]*\)\)")
+#: Names in messages, and the file of an assumption that is broken: one file has many of them for one call.
+_QUOTED = re.compile(r"'[\w ]{1,30}'")
+_ASSERTED = re.compile(r'INTERNAL ASSERT FAILED at "([^"]{1,200})"')
+#: Shapes in messages, whose numbers are signs already.
+_LISTS = re.compile(r"\[#?(, ?#)*\]")
+_STEP = re.compile(r"jvp|vjp")
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One failure, and the verdict that has it."""
+
+    verdict: Verdict
+    failure: Failure
+
+    @property
+    def severity(self) -> Severity:
+        return severity_of(self.failure, self.verdict.cell.dtype)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Failures that are taken for one cause.
+
+    Attributes:
+        where: the op of torch, or the op, that it is in.
+        path: the shape of the path: "forward", "vjp", "jvp", "higher derivatives", or what else was asked.
+        seen: the failures.
+    """
+
+    where: str
+    path: str
+    seen: tuple[Seen, ...]
+
+    @cached_property
+    def worst(self) -> Seen:
+        """The gravest failure; of equal ones that with the largest share, and of those the smallest sample."""
+        return min(self.seen, key=lambda one: (gravity(one.severity), -_number(one), len(one.failure.case) or 10**9))
+
+    @property
+    def severity(self) -> Severity:
+        return self.worst.severity
+
+    @cached_property
+    def example(self) -> Seen:
+        """The failure to show: of those as grave as the worst, one with a program of its own, and a small sample."""
+        grave = [one for one in self.seen if one.severity is self.severity]
+
+        def rank(one: Seen) -> tuple[bool, bool, bool, int]:
+            signs, half = one.failure.signs, one.verdict.cell.dtype in _HALF
+            return (path_shape(signs.path) != self.path, half, not has_program(one.failure), len(one.failure.case))
+
+        return min(grave, key=rank)
+
+    @property
+    def cells(self) -> list[str]:
+        return list(dict.fromkeys(one.verdict.cell.key for one in self.seen))
+
+    @property
+    def samples(self) -> int:
+        return sum(max(one.failure.signs.samples, 1) for one in self.seen)
+
+    def axis(self, name: str) -> list[str]:
+        """The names that the cells have on one axis, in the order in which they come."""
+        return list(dict.fromkeys(str(getattr(one.verdict.cell, name)) for one in self.seen))
+
+    @property
+    def outputs(self) -> list[str]:
+        return sorted({one.failure.signs.output for one in self.seen if one.failure.signs.output})
+
+    @property
+    def common(self) -> list[str]:
+        """Facts that hold of every failing sample, where a cell could tell, and of no passing one."""
+        told = [set(one.failure.signs.common) for one in self.seen if one.failure.signs.common]
+        return sorted(set.intersection(*told)) if told else []
+
+    @property
+    def title(self) -> str:
+        """What is wrong, in one line."""
+        failure = self.example.failure
+        if failure.signs.error:
+            return f"{self.where}: {failure.signs.error}"
+        said = _SAMPLE.sub("", failure.title)
+        return f"{self.where} {self.path}: {one_line(said.partition(': ')[2] or said, 140)}"
+
+    @property
+    def size(self) -> str:
+        """The largest error as a share of the largest number; empty where it is not known or not finite."""
+        share = _number(self.worst)
+        return number(share, 2) if 0 < share < math.inf else ""
+
+    @property
+    def line(self) -> str:
+        """The cause in one line: how severe, what, where it was seen, what failing samples share."""
+        size = f" ({self.size} of the largest number)" if self.size else ""
+        facts = f"; with {', '.join(self.common)}" if self.common else ""
+        dtypes = ", ".join(self.axis("dtype"))
+        seen = f"{counted(len(self.cells), 'cell')}, {counted(self.samples, 'sample')}"
+        return one_line(f"{self.severity}{size}: {self.title}; {dtypes}; {seen}{facts}", 400)
+
+
+def has_program(failure: Failure) -> bool:
+    """Whether the failure has a program of its own, and not only the command that replays it."""
+    return any(line.strip() and not line.startswith("#") for line in failure.snippet.splitlines())
+
+
+def causes_of(verdicts: Iterable[Verdict]) -> list[Cause]:
+    """The causes of what failed, the gravest first; of equally grave ones that of most cells."""
+    seen = [Seen(v, failure) for v in verdicts if v.outcome in FAILED for failure in v.causes]
+    groups = _merged(by_key(seen, _key))
+    causes = [Cause(key[1], key[2], tuple(found)) for key, found in groups.items()]
+    return sorted(causes, key=lambda cause: (gravity(cause.severity), -len(cause.cells)))
+
+
+def path_shape(path: str) -> str:
+    """ "forward", "vjp", "jvp", or "higher derivatives"; what is no path of derivatives is "forward"."""
+    if path.startswith("primal"):
+        # Forward AD may compute the primal anew, by the ops of its formula.
+        return "jvp" if "jvp" in path or "tangents" in path else "forward"
+    steps = _STEP.findall(path)
+    return "forward" if not steps else steps[0] if len(steps) == 1 else "higher derivatives"
+
+
+def _key(one: Seen) -> Key:
+    """(subject, where, path, what else tells it apart)."""
+    cell, failure = one.verdict.cell, one.failure
+    signs, where = failure.signs, failure.signs.kernel or cell.op
+    if signs.error:
+        # The same text comes from the same line, whichever op leads there.
+        asserted = _ASSERTED.search(signs.error)
+        said = _QUOTED.sub("'…'", _LISTS.sub("[#]", _DTYPES.sub("<dtype>", signs.error)))
+        return cell.subject, "", "", "raised", asserted[1] if asserted else said
+    if failure.code in _VALUES or (failure.code is Code.BITS and cell.property == "DATA"):
+        if signs.path.startswith("law:"):
+            return cell.subject, where, signs.path, "law"
+        return _value_key(one, where)
+    if failure.code is Code.NOT_RAISED:
+        return cell.subject, where, signs.path, str(failure.code)
+    said = _SAMPLE.sub("", failure.title)
+    attribute = failure.code in (Code.BITS, Code.ATTRIBUTE) and re.search(r"got (dtype|\d+ outputs|shape)|eager", said)
+    if attribute and re.search(r"dtype[:=]", f"{said} {failure.message}"):
+        # Tensors of several dtypes are promoted by whatever takes the place of the op, whichever op that is.
+        return cell.subject, "", "another dtype", "attribute"
+    if attribute:
+        return cell.subject, "" if "outputs" in attribute[0] else where, "attributes", "attribute"
+    if failure.code is Code.BITS:
+        # Which kernel it is matters little to how its sums are shared among threads, or its calls told apart.
+        return cell.subject, "", cell.property, str(failure.code)
+    return cell.subject, where, str(failure.code), str(failure.code)
+
+
+def _value_key(one: Seen, where: str) -> Key:
+    cell, failure = one.verdict.cell, one.failure
+    path, half = path_shape(failure.signs.path), "half" if cell.dtype in _HALF else "full"
+    kind = "adjoint" if failure.code is Code.ADJOINT else "special" if failure.code is Code.SPECIAL else "values"
+    if half == "half" and kind != "special":
+        # Derivatives of every order and in both modes are made of the same ops, each of which rounds to half.
+        path, kind = "forward" if path == "forward" and kind == "values" else "derivatives", "values"
+        if failure.code is Code.ADJOINT or one.severity in (Severity.DIGITS, Severity.NEGLIGIBLE):
+            where = ""
+    return cell.subject, where, path, kind, "without elements" if cell.property == "EMPTY" else "", half
+
+
+def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
+    """Groups that follow from another one are added to it; see the module."""
+    found = {key: list(seen) for key, seen in groups.items()}
+    # What is special in the half types joins their other failures first, and these then join those in full precision.
+    for key in sorted(found, key=lambda key: "values" in key[3:4]):
+        left: list[Seen] = []
+        for one in found[key]:
+            others = [found[other] for other in _followed(key, one) if other in found and other != key]
+            # An op that does not fail there by itself has another cause, even where the same kernel does its work.
+            home = next((seen for seen in others if _alike(one, seen)), left)
+            home.append(one)
+        found[key] = left
+    named: dict[Key, list[Seen]] = {}
+    for key, seen in found.items():
+        ops = list(dict.fromkeys(one.failure.signs.kernel or one.verdict.cell.op for one in seen))
+        if ops:
+            where = key[1] or (ops[0] if len(ops) == 1 else f"{ops[0]} and {len(ops) - 1} more")
+            named[key[0], where, key[2] or "raises", *key[3:]] = seen
+    return named
+
+
+def _followed(key: Key, one: Seen) -> list[Key]:
+    """The groups that a failure of a group may follow from, the likeliest first."""
+    if key[3:] == ("law",):
+        paths = ("forward", "vjp", "jvp")
+        return [(*key[:2], path, "values", "", of) for of in ("full", "half") for path in paths]
+    if len(key) != 6:
+        return []
+    subject, _, path, kind, empty, half = key
+    where = one.failure.signs.kernel or one.verdict.cell.op
+    if kind == "adjoint":
+        return [(subject, where, way, "values", "", "full") for way in ("jvp", "vjp")]
+    if half == "full":
+        return [(subject, where, path, "values", empty, "full")] if kind == "special" else []
+    own = path_shape(one.failure.signs.path)
+    ways = (own, "jvp", "vjp") if one.failure.code is Code.ADJOINT else (own,)
+    if kind == "values" and path == "forward":
+        return [(subject, where, path, kind, empty, "full")]
+    found: list[Key] = [(subject, where, way, kind, empty, "full") for way in ways]
+    # What overflows float16 on its way is wrong for the reason that it is inaccurate elsewhere.
+    if kind == "special":
+        half_path = path if path == "forward" else "derivatives"
+        found += [(subject, where, way, "values", empty, of) for way, of in ((half_path, "half"), (path, "full"))]
+    found.append((subject, "", "derivatives", "values", empty, "half"))
+    return found
+
+
+def _alike(one: Seen, seen: Sequence[Seen]) -> bool:
+    """Whether a failure is of an op and of an output, as far as that is known, which fail in a group, too."""
+    same = [other.failure.signs.output for other in seen if other.verdict.cell.op == one.verdict.cell.op]
+    output = one.failure.signs.output
+    return bool(same) and (not output or "" in same or output in same)
+
+
+def _number(one: Seen) -> float:
+    return one.failure.signs.share or 0.0

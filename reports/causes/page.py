@@ -1,0 +1,108 @@
+"""One cause as a page in Markdown that whoever maintains the implementation can act on."""
+
+from __future__ import annotations
+
+import json
+
+from ...oracles.verdict import clean, counted, told
+from ..record import Run
+from ..text import code_span, markdown, number
+from .grouping import Cause, has_program
+
+#: Lines and characters of a program or a case that a page shows; longer ones stand in the case file alone.
+_LINES, _CHARACTERS = 200, 20_000
+#: Parts of the environment that a page names.
+_VERSIONS = ("torch", "python", "platform", "cpu", "numpy")
+_MOST_CELLS = 40
+
+
+def page(cause: Cause, run: Run) -> str:
+    """The page: what is wrong, how severe, the smallest input, a program, versions, and every cell that shows it."""
+    failure, cell = cause.example.failure, cause.example.verdict.cell
+    found = [
+        f"# {markdown(cause.title)}",
+        "",
+        f"- severity: {cause.severity}{_share(cause)}",
+        f"- seen: {counted(cause.samples, 'sample')} of {counted(len(cause.cells), 'cell')};"
+        f" ops {_spans(cause.axis('op'))}; dtypes {_spans(cause.axis('dtype'))}",
+        *([f"- outputs: {_spans(cause.outputs)}"] if cause.outputs else []),
+        *([f"- only with: {_spans(cause.common)}"] if cause.common else []),
+        f"- asked: {markdown(cause.example.verdict.title or cell.property)}",
+        "",
+        "## Expected and actual",
+        "",
+        *_block(failure.text(), "text"),
+        "",
+        "## Program",
+        "",
+        *_program(cause),
+        "",
+        "## Smallest input",
+        "",
+        *_inputs(failure.case),
+        "",
+        "## Versions",
+        "",
+        *(f"- {name}: {markdown(run.environment[name])}" for name in _VERSIONS if name in run.environment),
+        f"- opassay: {markdown(run.version)}{f' @ {markdown(run.commit[:12])}' if run.commit else ''},"
+        f" profile {markdown(run.profile)}, seed {run.seed}",
+        "",
+        "## Cells",
+        "",
+        *(f"- {code_span(key)}" for key in cause.cells[:_MOST_CELLS]),
+    ]
+    if len(cause.cells) > _MOST_CELLS:
+        found.append(f"- and {len(cause.cells) - _MOST_CELLS} more")
+    return "\n".join(found) + "\n"
+
+
+def index(causes: list[tuple[str, Cause]], run: Run) -> str:
+    """The list of the pages: a line per cause, with the name of its file."""
+    lines = [f"- [{markdown(cause.line)}]({name})" for name, cause in causes]
+    head = (
+        f"# {counted(len(causes), 'cause')} of {len({key for _, cause in causes for key in cause.cells})} failed cells"
+    )
+    return "\n".join([head, "", f"profile {markdown(run.profile)}, seed {run.seed}", "", *lines]) + "\n"
+
+
+def _share(cause: Cause) -> str:
+    share = cause.worst.failure.signs.share or 0.0
+    return f", an error of {number(share, 2)} of the largest number there" if share > 0 else ""
+
+
+def _spans(names: list[str]) -> str:
+    return ", ".join(code_span(name) for name in names)
+
+
+def _block(text: str, language: str) -> list[str]:
+    # A fence is longer than any run of backticks in the text could be after they were replaced.
+    return [f"```{language}", *(line.replace("```", "'''") for line in told(text, _LINES, _CHARACTERS)), "```"]
+
+
+def _program(cause: Cause) -> list[str]:
+    failure = cause.example.failure
+    if has_program(failure) and len(failure.snippet) <= _CHARACTERS:
+        said = "It exits with 1 while the fault is there, and needs torch alone."
+        return [said, "", *_block(failure.snippet, "python")]
+    if not failure.case_id:
+        return ["There is none: the failure did not repeat."]
+    return _block(f"opassay replay {failure.case_id}", "sh")
+
+
+def _inputs(case: str) -> list[str]:
+    """The arguments of a case file, a line each: dtype, shape, and the bits of small tensors."""
+    try:
+        args = json.loads(case)["args"]
+    except (ValueError, KeyError, TypeError):
+        return ["The case file stands in the report folder."]
+    return _block("\n".join(_argument(arg) for arg in args), "text")
+
+
+def _argument(arg: object) -> str:
+    if isinstance(arg, dict) and "shape" in arg:
+        bits = clean(str(arg.get("bits", "")))
+        shown = bits if len(bits) <= 160 else f"{bits[:160]}… ({len(bits) // 2} bytes)"
+        return f"{arg.get('dtype')} of shape {arg['shape']}: {shown}"
+    if isinstance(arg, dict) and len(arg) == 1:
+        return str(next(iter(arg.values())))
+    return str(arg)

@@ -1,0 +1,167 @@
+"""A verdict on disk: its data, read strictly, with every float as a hexadecimal string.
+
+Unknown fields, wrong types, oversized data and numbers that no verdict can have are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import msgspec
+
+from ...oracles.verdict import HELD, MAX_CASE, MAX_TEXT, Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
+
+# Exactly what `float.hex` writes: `float.fromhex` by itself also takes blanks, other
+# spellings and numbers of any length.
+_HEX_PATTERN = r"^(-?0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}|nan|-?inf)$"
+Hex = Annotated[str, msgspec.Meta(pattern=_HEX_PATTERN, max_length=32)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+Long = Annotated[str, msgspec.Meta(max_length=MAX_CASE)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class RecordError(ValueError):
+    """A file that is not a record this version can read."""
+
+
+class Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of everything on disk."""
+
+
+class CellData(Data, frozen=True, forbid_unknown_fields=True):
+    op: Name
+    property: Name
+    dtype: Name
+    device: Name
+    subject: Name
+
+
+class WorstData(Data, frozen=True, forbid_unknown_fields=True):
+    where: Text
+    path: Text
+    computed: Text
+    exact: Text
+    ulp: Hex
+    ratio: Hex
+    share: Hex | None = None
+
+
+class MeasureData(Data, frozen=True, forbid_unknown_fields=True):
+    samples: Count
+    discarded: Count
+    judged: Count
+    not_judged: Count
+    max_ulp: Hex
+    max_ratio: Hex
+    detect_median: Hex
+    detect_worst: Hex
+    worst: WorstData | None
+    ulp_median: Hex = "nan"  # records of before these two existed are read too
+    ulp_p99: Hex = "nan"
+    regimes: Annotated[list[tuple[Name, Count, Count]], msgspec.Meta(max_length=64)] = []
+    sizes: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
+    refused: Count = 0
+
+
+class SignsData(Data, frozen=True, forbid_unknown_fields=True):
+    path: Text = ""
+    output: Text = ""
+    kernel: Text = ""
+    error: Text = ""
+    samples: Count = 0
+    common: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
+    share: Hex | None = None
+
+
+class FailureData(Data, frozen=True, forbid_unknown_fields=True):
+    code: Code
+    title: Text
+    message: Text
+    case_id: Text
+    case: Long
+    snippet: Long
+    signs: SignsData = SignsData()
+
+
+class VerdictData(Data, frozen=True, forbid_unknown_fields=True):
+    cell: CellData
+    outcome: Outcome
+    code: Code
+    reason: Text
+    measure: MeasureData
+    failure: FailureData | None
+    seconds: Hex
+    timing: Annotated[list[tuple[Name, Hex]], msgspec.Meta(max_length=64)]
+    title: Text
+    changed: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
+    others: Annotated[list[FailureData], msgspec.Meta(max_length=64)] = []
+
+
+def verdict_of(data: VerdictData) -> Verdict:
+    """The verdict of its data on disk."""
+    seconds = finite("seconds", data.seconds)
+    measure = _measure(data.measure)
+    # No comparison with NaN is true, so every later test for a ratio that is too large would pass this verdict.
+    if data.outcome in HELD and measure.judged and math.isnan(measure.max_ratio):
+        cell = Cell(**msgspec.structs.asdict(data.cell)).key
+        raise RecordError(
+            f"run record: {cell} is {data.outcome} with max_ratio=nan, need a number: nothing was compared"
+        )
+    return Verdict(
+        cell=Cell(**msgspec.structs.asdict(data.cell)),
+        outcome=data.outcome,
+        code=data.code,
+        reason=data.reason,
+        measure=measure,
+        failure=None if data.failure is None else _failure(data.failure),
+        seconds=seconds,
+        timing=tuple((name, finite(name, value)) for name, value in data.timing),
+        title=data.title,
+        changed=tuple(data.changed),
+        others=tuple(map(_failure, data.others)),
+    )
+
+
+def _failure(data: FailureData) -> Failure:
+    values: dict[str, Any] = msgspec.structs.asdict(data)
+    signs: dict[str, Any] = msgspec.structs.asdict(data.signs)
+    signs.update(common=tuple(data.signs.common), share=_share(data.signs.share))
+    return Failure(**values | {"signs": Signs(**signs)})
+
+
+def _measure(data: MeasureData) -> Measure:
+    hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst", "ulp_median", "ulp_p99")
+    values: dict[str, Any] = msgspec.structs.asdict(data)
+    values.update({name: _float(name, values[name]) for name in hexes})
+    values.update(regimes=tuple(data.regimes), sizes=tuple(data.sizes))
+    if data.worst is not None:
+        worst: dict[str, Any] = msgspec.structs.asdict(data.worst)
+        worst.update({name: _float(name, worst[name]) for name in ("ulp", "ratio")}, share=_share(data.worst.share))
+        values["worst"] = Worst(**worst)
+    return Measure(**values)
+
+
+def _share(text: str | None) -> float | None:
+    return None if text is None else _float("share", text)
+
+
+def _float(name: str, text: str) -> float:
+    """An error, a ratio or a width: any value but a negative one."""
+    try:
+        value = float.fromhex(text)
+    except OverflowError as err:
+        raise RecordError(f"run record: got {name}={text}, need a double") from err
+    if value < 0:
+        raise RecordError(f"run record: got {name}={text}, need 0 or more")
+    return value
+
+
+def finite(name: str, text: str) -> float:
+    """Seconds; RecordError for what are none."""
+    value = _float(name, text)
+    # The limit (30,000 years) keeps infinity and nonsense out of the sums and durations that reports show.
+    if not 0 <= value < 1e12:
+        raise RecordError(f"run record: got {name}={value}, need seconds")
+    return value

@@ -1,0 +1,175 @@
+"""Failures of one cause are one line, told by how severe it is; a page about it says what a maintainer needs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from opassay.oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
+from opassay.reports import exit_codes, record
+from opassay.reports.accept import accept
+from opassay.reports.baseline import update
+from opassay.reports.causes.grouping import causes_of, path_shape
+from opassay.reports.causes.page import page
+from opassay.reports.causes.severity import Severity
+from opassay.reports.cli.main import main
+from opassay.reports.collect import worse
+from opassay.reports.gate import Files, judge
+from opassay.reports.junit import to_xml
+from opassay.reports.page.html import render
+from tests.reports.conftest import HOSTILE, make_run, verdict
+
+
+def seen(
+    name: str = "VJP",
+    dtype: str = "float32",
+    code: Code = Code.VALUE,
+    op: str = "softmax",
+    case: str = '{"args": [{"dtype": "float32", "shape": [1], "bits": "0000803f"}, {"int": 3}]}',
+    others: tuple[Failure, ...] = (),
+    **signs: object,
+) -> Verdict:
+    """A verdict that failed, with the signs of its failure."""
+    cell = Cell(op, name, dtype, "cpu", "torch")
+    found = Signs(**{"path": "vjp (func)", "output": "d_input", "samples": 3, "share": 0.5, **signs})  # type: ignore[arg-type]
+    failure = Failure(code, f"{op} vjp (func): d_input wrong", "line 1\nline 2", f"{cell.id}-0001", case, "", found)
+    return Verdict(cell, Outcome.FAIL, code, "wrong", verdict().measure, failure, title="reverse mode", others=others)
+
+
+def test_one_fault_is_one_cause_in_every_property_and_dtype() -> None:
+    wrong = [seen(name, dtype) for name in ("VJP", "LAYOUT") for dtype in ("float64", "float32", "bfloat16")]
+    found = causes_of([*wrong, seen("ADJ", code=Code.ADJOINT, output="", path="adjoint")])
+    assert [(cause.path, len(cause.cells), cause.samples) for cause in found] == [("vjp", 7, 21)]
+    assert found[0].severity is Severity.WRONG
+
+
+def test_the_op_of_torch_that_does_the_work_tells_causes_apart() -> None:
+    same = [seen(op=op, kernel="native_layer_norm") for op in ("layer_norm", "native_layer_norm")]
+    assert len(causes_of(same)) == 1
+    assert len(causes_of([seen(op="layer_norm"), seen(op="softmax")])) == 2
+    assert len(causes_of([seen(), seen(path="forward", output="out")])) == 2
+    assert len(causes_of([seen(), seen(code=Code.SPECIAL, output="d_weight")])) == 2
+    # A NaN where values are wrong, too, is one of the wrong values.
+    assert len(causes_of([seen(), seen(code=Code.SPECIAL)])) == 1
+
+
+def test_an_error_is_one_cause_whatever_op_and_dtype_lead_to_it() -> None:
+    texts = ["RuntimeError: expected scalar type Half but found Float", "RuntimeError: expected Double but found Float"]
+    found = causes_of(
+        [
+            seen(code=Code.RAISED, error=texts[0], op="layer_norm"),
+            seen(code=Code.RAISED, error=texts[0].replace("Half", "BFloat16"), op="trace", dtype="bfloat16"),
+            seen(code=Code.RAISED, error=texts[1]),
+        ]
+    )
+    assert sorted(len(cause.cells) for cause in found) == [1, 2]
+    assert {cause.severity for cause in found} == {Severity.RAISES}
+
+
+def test_names_shapes_and_lines_in_an_error_tell_no_causes_apart() -> None:
+    def raised(text: str, op: str) -> Verdict:
+        return seen(code=Code.RAISED, error=f"RuntimeError: {text}", op=op)
+
+    found = causes_of(
+        [
+            raised("got None for argument 'self'", "a"), raised("got None for argument 'other'", "b"),
+            raised("size [#, #]", "c"), raised("size [#, #, #]", "d"),
+            raised('!mean INTERNAL ASSERT FAILED at "x/Rules.cpp":#', "e"),
+            raised('!rstd INTERNAL ASSERT FAILED at "x/Rules.cpp":#', "f"),
+        ]
+    )  # fmt: skip
+    assert [len(cause.cells) for cause in found] == [2, 2, 2]
+
+
+def test_half_types_alone_and_further_failures_of_a_cell_are_causes_of_their_own() -> None:
+    other = Failure(Code.RAISED, "softmax: raised", "m", signs=Signs(error="ValueError: x", samples=2))
+    found = causes_of([seen(dtype="bfloat16", share=0.01), seen("FWD", path="forward", output="out", others=(other,))])
+    assert {cause.path for cause in found} == {"derivatives", "forward", "raises"}
+    # Derivatives whose formula rounds at every step are one cause in all ops.
+    several = [seen(dtype="bfloat16", share=0.01, op=op) for op in ("softmax", "trace")]
+    assert [cause.where for cause in causes_of(several)] == ["softmax and 1 more"]
+
+
+def test_the_gravest_comes_first_and_facts_are_those_of_all() -> None:
+    small = seen("FWD", path="forward", output="out", share=1e-12, common=("weight=None", "row > 1"))
+    again = seen("SIZE", path="forward", output="out", share=1e-13, common=("weight=None",))
+    first, second = causes_of([small, again, seen()])
+    assert (first.severity, second.severity) == (Severity.WRONG, Severity.NEGLIGIBLE)
+    assert second.common == ["weight=None"]
+    assert "with weight=None" in second.line
+    assert "2 cells, 6 samples" in second.line
+    assert causes_of([verdict()]) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("vjp (laid out)", "vjp"), ("vmap∘jvp∘jvp (func)", "higher derivatives"), ("compiled, jvp", "jvp"),
+        ("primal of func.vjp", "forward"), ("slice of vmap over slices", "forward"),
+    ],
+)  # fmt: skip
+def test_the_shape_of_a_path(path: str, shape: str) -> None:
+    assert path_shape(path) == shape
+
+
+def test_findings_writes_a_page_per_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = "import sys\nsys.exit(1)\n"
+    item = seen()
+    assert item.failure is not None
+    item = replace(item, failure=replace(item.failure, snippet=program))
+    record.save(tmp_path / "run.json", make_run(item, seen("FWD", path="forward", output="out", share=1e-3)))
+    assert main(["findings", str(tmp_path / "run.json"), "--out", str(tmp_path / "pages")]) == 0
+    assert "2 causes of 2 failed cells" in capsys.readouterr().out
+    names = sorted(file.name for file in (tmp_path / "pages").iterdir())
+    assert names == ["01-softmax-vjp.md", "02-softmax-forward.md", "index.md"]
+    text = (tmp_path / "pages" / names[0]).read_text()
+    for part in (program, "line 2", "2.13.0", "float32 of shape [1]: 0000803f", "severity: wrong", item.cell.key):
+        assert part in text
+    assert names[1] in (tmp_path / "pages" / "index.md").read_text()
+
+
+def test_hostile_text_stays_text() -> None:
+    item = seen(op=HOSTILE[:60], error=HOSTILE, code=Code.RAISED, common=(HOSTILE,), case=HOSTILE)
+    run = make_run(item)
+    (cause,) = causes_of(run.verdicts)
+    assert "\x1b" not in page(cause, run)
+    # Between backticks Markdown shows text as it stands.
+    assert "<img" not in re.sub(r"```.*?```|`[^`]*`", "", page(cause, run), flags=re.DOTALL)
+    assert "<img" not in render(run)
+
+
+def test_a_record_keeps_further_failures_and_what_was_refused() -> None:
+    other = Failure(Code.RAISED, "t", "m", "id-0002", "{}", "s", Signs("p", "o", "k", "e", 2, ("a", "b"), 0.25))
+    refused = verdict("FWD", Outcome.REFUSED, Code.REFUSED)
+    refused = replace(refused, measure=replace(refused.measure, refused=7))
+    run = make_run(refused, seen(others=(other,)))
+    assert record.decode(record.encode(run)) == run
+
+
+def test_refused_is_neither_held_nor_failed() -> None:
+    refused = verdict("FWD", Outcome.REFUSED, Code.REFUSED, judged=0, reason="no float16 (the manual)")
+    assert exit_codes.run_reasons([refused])[0][0] == exit_codes.NOTHING
+    assert exit_codes.run_reasons([refused, verdict("VJP")]) == []
+    run = make_run(refused)
+    assert b"<skipped" in to_xml(run)
+    assert "refused, as documented" in render(run)
+    assert worse(refused, verdict("FWD")).outcome is Outcome.VERIFIED
+    assert worse(refused, verdict("FWD", Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, judged=0)) == refused
+
+
+def test_a_cell_that_was_checked_and_is_refused_now_is_a_loss() -> None:
+    held, other = verdict("FWD"), verdict("VJP")
+    budget, _ = update(make_run(held, other), {})
+    refused = verdict("FWD", Outcome.REFUSED, Code.REFUSED, judged=0)
+    found = [finding for finding in judge(make_run(refused, other), Files(budget=budget)) if finding.code]
+    assert [(finding.kind, finding.cell) for finding in found] == [("coverage", refused.cell.key)]
+    assert "is now refused" in found[0].text
+    # Such a loss can be accepted by its key, and by no pattern.
+    accepted, _ = accept(
+        make_run(refused, other), {}, [refused.cell.key], reason="r", issue="i", owner="o", expires=date(2026, 4, 1)
+    )
+    assert [f for f in judge(make_run(refused, other), Files(accepted, budget)) if f.code] == []
