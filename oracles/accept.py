@@ -12,10 +12,11 @@ operands were finite, and on the order of the derivative (`judge`).
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpmath import libmp
@@ -33,9 +34,13 @@ class ReadingError(ArithmeticError):
     """Two readings of one formula contradict each other: the framework's fault, never the subject's."""
 
 
+#: Elements that are judged at a time, so that what is computed of them stays in the cache.
+BLOCK = 2**14
+
+
 @dataclass(frozen=True)
 class Elements:
-    """Arrays of one output's shape; errors and widths in ulp of the exact value.
+    """Arrays of one output's shape; errors and widths in ulp of the exact value, computed when they are asked for.
 
     Attributes:
         accepted: in the accept set (true where not judged).
@@ -50,16 +55,57 @@ class Elements:
     accepted: Any
     judged: Any
     special: Any
+    value: Any
+    measures: Callable[[], Measures]
+
+    def worst(self) -> tuple[Any, ...]:
+        """The index of the worst of the elements that are not accepted."""
+        return np.unravel_index(int(np.argmax(np.where(self.accepted, -1.0, self.ratio))), self.ratio.shape)
+
+    @functools.cached_property
+    def _measured(self) -> Measures:
+        return self.measures()
+
+    @property
+    def ulp(self) -> Any:
+        return self._measured.ulp
+
+    @property
+    def ratio(self) -> Any:
+        return self._measured.ratio
+
+    @property
+    def signed(self) -> Any:
+        return self._measured.signed
+
+    @property
+    def width(self) -> Any:
+        return self._measured.width
+
+    @property
+    def bound(self) -> Any:
+        return self._measured.bound
+
+
+class Measures(NamedTuple):
+    """What `Elements` says of errors and widths."""
+
     ulp: Any
     ratio: Any
     signed: Any
     width: Any
     bound: Any
-    value: Any
 
-    def worst(self) -> tuple[Any, ...]:
-        """The index of the worst of the elements that are not accepted."""
-        return np.unravel_index(int(np.argmax(np.where(self.accepted, -1.0, self.ratio))), self.ratio.shape)
+
+class _Decided(NamedTuple):
+    """See `Elements`; y as a pair of numbers, and δ."""
+
+    accepted: Any
+    judged: Any
+    special: Any
+    high: Any
+    low: Any
+    delta: Any
 
 
 def judge(
@@ -81,10 +127,51 @@ def judge(
     Raises:
         ReadingError: an exact value outside its ball.
     """
+    if exact is not None or computed.size <= BLOCK:
+        found = _decided(computed, fmt, ball, exact, finite_inputs, order)
+        measures = functools.partial(_measured, computed, fmt, found)
+        return Elements(found.accepted, found.judged, found.special, found.high, measures)
+    flat = np.ascontiguousarray(computed).reshape(-1)
+    centre = ball.centre.reshape(-1)
+    radius = None if ball.radius is None else ball.radii().reshape(-1)
+
+    def decided(part: slice) -> _Decided:
+        block = Ball(centre[part], None if radius is None else radius[part], ball.contract, ball.special)
+        return _decided(flat[part], fmt, block, None, finite_inputs, order)
+
+    parts = [slice(start, start + BLOCK) for start in range(0, computed.size, BLOCK)]
+    answers = np.empty((3, computed.size), dtype=bool)
+    for part in parts:
+        for answer, own in zip(answers, decided(part), strict=False):
+            answer[part] = own
+
+    def measured() -> Measures:
+        arrays = np.empty((5, computed.size))
+        for part in parts:
+            for array, own in zip(arrays, _measured(flat[part], fmt, decided(part)), strict=True):
+                array[part] = own
+        return Measures(*(array.reshape(computed.shape) for array in arrays))
+
+    value = ball.centre.astype(np.float64, copy=False)
+    accepted, judged, special = (answer.reshape(computed.shape) for answer in answers)
+    return Elements(accepted, judged, special, value, measured)
+
+
+def _decided(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool, order: int) -> _Decided:
+    """What is decided of each element: see `judge`, of which these are the arguments.
+
+    Args:
+        computed, fmt: the output, and its format. ball, exact: its readings.
+        finite_inputs, order: of the sample.
+    """
     with np.errstate(all="ignore"):
         high, low, delta = _centre(ball, exact)
         finite_bound = np.isfinite(delta)
         finite = np.isfinite(high)
+        # A result within δ of y is in every accept set, because it is its own rounding.
+        near = np.abs(computed - high) * (1 + _SLACK) + np.abs(low) <= delta * (1 - _SLACK)
+        if near.all() and finite.all() and finite_bound.all() and _below_overflow(fmt, high):
+            return _Decided(near, near, ~near, high, low, delta)
         inside, open_ = _inside(computed, fmt, high, low, delta)
         accepted = np.array(inside)  # An array also for an output without axes, so that elements can be set.
         # A NaN or an infinity has no distance from anything, so only elements with a finite value and a finite bound
@@ -102,7 +189,11 @@ def judge(
         accepted = np.where(judged, np.where(finite, accepted, same), True)
         # A finite value that rounds to infinity has no ulp to measure its error in, so it counts as special, too.
         special = ~finite | np.isinf(round_array(fmt, np.where(finite, high, 0.0)))
-        return _measured(computed, fmt, high, low, delta, accepted, judged, special)
+        return _Decided(accepted, judged, special, high, low, delta)
+
+
+def _below_overflow(fmt: Format, values: Any) -> bool:
+    return bool(np.max(values, initial=0.0) <= fmt.max and np.min(values, initial=0.0) >= -fmt.max)
 
 
 def share(computed: Any, fmt: Format, found: Elements, roundoff: float, operands: Iterable[Any]) -> float:
@@ -138,7 +229,9 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
     radius = np.asarray(ball.radii(), dtype=ball.centre.dtype)
     if exact is None:
         # Where the centre is wider than float64 the pair keeps what float64 alone would lose.
-        high = ball.centre.astype(np.float64)
+        high = ball.centre.astype(np.float64, copy=False)
+        if high is ball.centre:
+            return high, np.zeros(high.shape), _upward(radius)
         return high, (ball.centre - high).astype(np.float64), _upward(radius)
     high, low = to_float_pair(exact)
     offset = np.abs((ball.centre - high) - low)
@@ -155,9 +248,9 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
 
 
 def _upward(values: Any) -> Any:
-    # The next float covers the conversion from a wider centre type, the factor covers the additions before it. A bound
-    # that came out too small would fail a correct output.
-    return np.nextafter(values.astype(np.float64), np.inf) * (1 + _SLACK)
+    # The factor covers the conversion from a wider centre type and the additions before it, and the smallest number
+    # covers what a conversion loses of a subnormal. A bound that came out too small would fail a correct output.
+    return values.astype(np.float64, copy=False) * (1 + 2 * _SLACK) + 5e-324
 
 
 def _inside(computed: Any, fmt: Format, high: Any, low: Any, delta: Any) -> tuple[Any, Any]:
@@ -195,16 +288,14 @@ def _decide(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
     return bool(libmp.mpf_le(lower, out) and libmp.mpf_le(out, upper))
 
 
-def _measured(
-    computed: Any, fmt: Format, high: Any, low: Any, delta: Any, accepted: Any, judged: Any, special: Any
-) -> Elements:
-    """How far each element is from its exact value, in ulp and in bounds.
+def _measured(computed: Any, fmt: Format, found: _Decided) -> Measures:
+    """How far each element is from its exact value, in ulp and in bounds."""
+    with np.errstate(all="ignore"):
+        return _measures_of(computed, fmt, found)
 
-    Args:
-        computed, fmt: the output, and its format. high, low: the exact value y as a pair of numbers.
-        delta: the bound on |evaluation − y|.
-        accepted, judged, special: what was decided of each element (see `Elements`).
-    """
+
+def _measures_of(computed: Any, fmt: Format, found: _Decided) -> Measures:
+    accepted, judged, special, high, low, delta = found
     unit = ulp_array(fmt, high)
     signed = (computed - high) - low
     error = np.abs(signed)
@@ -217,4 +308,4 @@ def _measured(
     ulps = np.where(plain & np.isfinite(computed), error / unit, np.where(accepted, 0.0, np.inf))
     width = np.where(plain, (delta + 0.5 * unit) / unit, np.nan)
     bias = np.where(plain & np.isfinite(computed), signed / bound, 0.0)
-    return Elements(accepted, judged, special, ulps, ratio, bias, width, bound, high)
+    return Measures(ulps, ratio, bias, width, bound)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,8 @@ class Contract:
             factors are rounded to TF32.
         partials: format in which partial sums of a product of matrices may be stored; None for that of accumulation.
         division: roundings of a quotient: two where it is a product with the rounded reciprocal.
+        lattice: whether results are exact that are integers times a power of two and fit the format
+            (`oracles.rounding.lattice`). An evaluation that folds constants does not keep to it.
         flush: whether subnormal operands and results may become zero.
         algorithms: names of further algorithms of elementary functions that an evaluation may use: EXP2.
         systematic: whether errors count that may be the same in every sample: the roundings of constants and of their
@@ -88,11 +90,17 @@ class Contract:
     factors: float = 0.0
     partials: Format | None = None
     division: float = 2.0
+    lattice: bool = False
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
     systematic: bool = True
     scaling: float = 2.0**12
     roundings: float = 1.0
+
+    @functools.cached_property
+    def on_lattice(self) -> Contract:
+        """The same contract for data of which results are exact."""
+        return replace(self, lattice=True)
 
     @functools.cached_property
     def roundoff(self) -> float:

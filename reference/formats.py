@@ -146,7 +146,7 @@ def ulp_array(fmt: Format, values: npt.ArrayLike) -> Float64Array:
     array = np.asarray(values, dtype=np.float64)
     # A float64 with its exponent field alone is 2**e; of zero, subnormals: 0; of infinity: itself.
     leading = (array.view(np.uint64) & _EXPONENT_FIELD_OF_BINARY64).view(np.float64)
-    clipped = np.clip(leading, fmt.smallest_normal, math.ldexp(1.0, fmt.exponent_max))
+    clipped = np.minimum(np.maximum(leading, fmt.smallest_normal), math.ldexp(1.0, fmt.exponent_max))
     spacing = clipped * math.ldexp(1.0, 1 - fmt.precision)
     return np.asarray(np.where(np.isnan(array), np.nan, spacing))
 

@@ -59,6 +59,8 @@ def softmax(input: Array, dim: int, dtype: Any = None) -> Array:
     x = constant(input)
     weights = np.exp(x - np.max(x, axis=dim, keepdims=True))
     p = weights / _sum_along(weights, dim)
+    if x is input:  # nobody asks for derivatives
+        return p
     # exp(shift) is 1 with the derivatives of exp(x): the saved p, moved as x moves, and normalised again.
     moved = _as_stored(p, dtype) * np.exp(_shift(input))
     return attach(p, moved / _one(_sum_along(moved, dim)), kept=True)
@@ -73,6 +75,8 @@ def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
     x = constant(input)
     centred = x - np.max(x, axis=dim, keepdims=True)
     z = centred - np.log(_sum_along(np.exp(centred), dim))
+    if x is input:
+        return z
     # The same for logarithms: the saved z, moved as x moves, and normalised again. Its sum of exponentials is about 1,
     # so nothing overflows although no maximum is subtracted.
     moved = _as_stored(z, dtype) + _shift(input)

@@ -14,7 +14,9 @@ every evaluation gives just that, and NaN where one may not, as of ∞ times wha
 """
 
 from . import functions as functions  # The modules of rules enter themselves into the table of rules.
+from . import lattice as lattice
 from . import products as products
+from . import scans as scans
 from .ball import Ball as Ball
 from .ball import ball as ball
 from .reading import balls as balls

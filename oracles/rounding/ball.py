@@ -19,12 +19,16 @@ from .spread import SLACK
 #: The rule of every primitive, by name. It is filled by `rules.py`: a rule makes balls, and a ball asks for rules.
 RULES: dict[str, Callable[..., Ball]] = {}
 
+#: Of a primitive, by name: which elements of its result no evaluation rounds. It is filled by `lattice.py`.
+EXACT: dict[str, Callable[..., Any]] = {}
+
 
 class Ball(Array):
     """Centres, radii (None: exactly zero), and the contract.
 
     Attributes:
         special: whether some element, or one that it came from, is not finite.
+        bounded: whether all centres are known to be finite.
         nonnegative: whether no evaluation gives a negative element, however far below zero the radius reaches: squares,
             and what is made of them by sums and products.
         common: errors that elements have in common, of which the radius is the sum and more.
@@ -32,7 +36,7 @@ class Ball(Array):
         systematic: of a result, how much of every radius may be the same error in every sample; None if nobody asked.
     """
 
-    __slots__ = ("centre", "common", "contract", "nonnegative", "origin", "radius", "special", "systematic")
+    __slots__ = ("bounded", "centre", "common", "contract", "nonnegative", "origin", "radius", "special", "systematic")
 
     def __init__(
         self, centre: Any, radius: Any, contract: Contract, special: bool = False, nonnegative: bool = False
@@ -41,6 +45,7 @@ class Ball(Array):
         self.radius = radius
         self.contract = contract
         self.special = special
+        self.bounded = False
         self.nonnegative = nonnegative
         self.common: tuple[Common, ...] = ()
         self.origin: Ball | None = None
@@ -67,10 +72,12 @@ class Ball(Array):
         for x in balls:
             special = special or x.special
             nonnegative = nonnegative and x.nonnegative
-        if special or not np.isfinite(out.centre).all():
+        if special or not (out.bounded or primitive in _MOVED or np.isfinite(out.centre).all()):
             out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
             follow(primitive, out, balls, params)
+        if contract.lattice:
+            out = _credited(primitive, out, balls, params)
         # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
         out.nonnegative = (nonnegative and primitive in _KEEP_SIGN) or primitive in _NEVER_NEGATIVE
         if primitive == "multiply" and not nonnegative:
@@ -90,6 +97,16 @@ class Ball(Array):
         sure = [np.isnan(x.centre) & (x.radii() == 0) for x in (self, other)]
         open_ = ~(apart | (reach == 0) | sure[0] | sure[1])
         return condition(found & ~open_, found | open_, self)
+
+    def ends(self) -> tuple[Any, Any]:
+        if self.radius is None:
+            return self.centre, self.centre
+        # An element without any bound may be anywhere; the next numbers cover the roundings of the ends.
+        radius = np.where(np.isnan(self.radii()) & ~np.isnan(self.centre), np.inf, self.radii())
+        low, high = self.centre - radius, self.centre + radius
+        moved = radius > 0
+        low = np.where(moved, np.nextafter(low, -np.inf), self.centre)
+        return low, np.where(moved, np.nextafter(high, np.inf), self.centre)
 
     def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
         radius = self.radii()
@@ -127,8 +144,24 @@ def _flushed(centre: Any, contract: Contract) -> Any:
     return np.where(size < contract.accumulate.smallest_normal, size, 0.0)
 
 
+def _credited(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
+    """The result with radius zero where no evaluation rounds, and with one above zero where one may."""
+    contract = out.contract
+    if primitive == "divide":  # An implementation may average in one pass, whatever the divisor.
+        return Ball(out.centre, np.maximum(out.radii(), contract.underflow), contract, out.special)
+    rule = EXACT.get(primitive)
+    if rule is None or out.radius is None:
+        return out
+    exact = rule(contract, out, *operands, **params) & np.isfinite(out.radii())
+    if not np.any(exact):
+        return out
+    return Ball(out.centre, None if np.all(exact) else np.where(exact, 0.0, out.radii()), contract, out.special)
+
+
 def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
     """The radii of a result, where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
+    if primitive in _RUNNING:
+        return _settled_scan(out, operands, params["axis"])
     if primitive in BILINEAR:
         return _settled_product(primitive, out, operands, params)
     if primitive not in _COMPUTED:
@@ -142,11 +175,27 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
     # 0 / 0 without errors is NaN in every evaluation: the mean of no elements. Else finite operands met a singularity.
     nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
     sure = sure & (given | np.isfinite(out.radii()) | nothing)
+    if primitive == "prod":
+        (x,) = operands
+        met = np.isinf(x.centre), (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
+        sure = sure & ~np.logical_and(*(np.any(each, axis=axes, keepdims=True) for each in met))
     if primitive in ("multiply", "divide"):
         for x, y in (operands, operands[::-1])[: 2 if primitive == "multiply" else 1]:
             maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
             sure = sure & ~(np.isinf(x.centre) & maybe_zero)
     return np.where(given | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
+
+
+def _settled_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
+    """`_settled` where elements are made of all that came before them."""
+    (x,) = operands
+    strange = ~np.isfinite(x.centre)
+    open_ = np.where(strange, x.radii() != 0, ~np.isfinite(x.radii()))
+    maybe_zero = (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
+    before = [np.logical_or.accumulate(each, axis=axis) for each in (strange, open_, np.isinf(x.centre), maybe_zero)]
+    given, unsure, infinite, vanishing = before
+    unsure |= infinite & vanishing
+    return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
 
 
 def _settled_product(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
@@ -209,15 +258,25 @@ _NEVER_NEGATIVE = frozenset(
     {"square", "absolute", "sqrt", "exp", "sigmoid", "exp2", "cosh", "arccosh", "arccos", "erfc", "hypot"}
 )
 _KEEP_SIGN = frozenset(
-    {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "max", "store"}
+    {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "prod", "max", "store"}
+    | {"cumsum", "cumprod", "sort", "windows", "overlap"}
     | {"reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate", *BILINEAR}
     | {"sinh", "arctan", "arcsinh", "cbrt", "floor", "ceil", "rint", "trunc", "sign", "fmod", "float_power"}
 )
+
+#: Primitives that give elements of their operands: they are as finite as those.
+_MOVED = frozenset(
+    {"negative", "absolute", "maximum", "minimum", "where", "attach", "max", "sort", "windows", "store"}
+    | {"reshape", "transpose", "broadcast", "getitem", "concatenate"}
+)
+
+#: Primitives whose elements are computed of all elements before them.
+_RUNNING = frozenset({"cumsum", "cumprod"})
 
 #: Primitives that compute: the others move or choose elements, and the radii with them.
 _COMPUTED = frozenset(
     {"add", "subtract", "multiply", "divide", "square", "sqrt", "exp", "expm1", "log", "log1p", "tanh", "sigmoid"}
     | {"sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"}
     | {"exp2", "log2", "log10", "cbrt", "erf", "erfc", "arctan2", "hypot", "logaddexp", "fmod", "float_power"}
-    | {"floor", "ceil", "rint", "trunc", "sign", "power", "sum"}
+    | {"floor", "ceil", "rint", "trunc", "sign", "power", "sum", "prod"}
 )

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...reference.windows import positions_of, windows_of
 from ..contract import Contract
+from . import lattice
 from .ball import RULES, Ball
 from .spread import SLACK
 
@@ -64,6 +65,10 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         radius += product(_dense(a.radii()), whole[1]) * slack
     if not np.max(size, initial=0.0) <= limit:
         radius = np.where(size <= limit, radius, np.inf)
+    if contract.lattice:
+        exact = lattice.sums_exactly(contract, size, a, b)
+        radius = np.where(exact, 0.0, radius) if np.any(exact) else radius
+        terms = 0 if np.all(exact) else terms
     return Ball(centre, radius if terms else None, contract)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...reference.algorithms import Inapplicable, algorithms
 from ..contract import Contract
+from . import rows
 from .ball import Ball, ball
 from .rules import joined, magnitude_of
 
@@ -41,10 +42,28 @@ def balls_with_systematic(function: Callable[..., Any], values: Any, contract: C
 
 def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     with np.errstate(all="ignore"):
+        if max((np.size(v) for v in values), default=0) >= rows.LARGE:
+            plan = _by_rows(function, values)
+            if plan is not None:
+                return plan.run([np.asarray(v) for v in values], contract)
         outputs = function(*(_held(v, contract) for v in values))
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
 
 def _held(values: Any, contract: Contract) -> Any:
     """Balls of floating values; integers and truth values are what they are."""
-    return values if isinstance(values, np.ndarray) and values.dtype.kind in "iub" else ball(values, contract)
+    return values if _is_counted(values) else ball(values, contract)
+
+
+def _is_counted(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "iub"
+
+
+def _by_rows(function: Callable[..., Any], values: Any) -> rows.Plan | None:
+    if any(map(_is_counted, values)):
+        return None
+    try:
+        return rows.Plan(function, [np.shape(v) for v in values])
+    except Exception:
+        # What cannot be read from shapes alone is evaluated as a whole; a mistake in the formula is raised again there.
+        return None

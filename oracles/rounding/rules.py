@@ -16,6 +16,9 @@ from . import spread
 from .ball import RULES, Ball
 from .spread import SLACK
 
+#: Elements of a window, up to which the largest is found element by element for all windows at once.
+_SMALL_WINDOW = 2**10
+
 
 def magnitude_of(centre: Any) -> Any:
     """|c| as a new array for a radius: float64, for `SLACK` covers what a wider centre loses by it."""
@@ -32,15 +35,20 @@ def _rounded(contract: Contract, centre: Any, radius: Any, times: float = 1.0, e
     """
     u, limit = contract.roundoff * times, contract.limit
     out = magnitude_of(centre)
-    largest = out.max(initial=0.0) + (0.0 if radius is None else np.max(radius, initial=0.0))
-    inside = None if largest <= limit else out + (0.0 if radius is None else radius) <= limit
-    out *= (u + contract.centre_roundoff) * (1.0 + SLACK)
+    relative = (u + contract.centre_roundoff) * (1.0 + SLACK)
+    out *= relative
     if radius is not None:
         radius *= 1.0 + u + SLACK
         out += radius
     if eta or contract.flush:
         out += contract.underflow
-    return Ball(centre, out if inside is None else np.where(inside, out, np.inf), contract)
+    found = Ball(centre, out, contract)
+    # Every radius is at least `relative` times its centre: where all radii are so small, so are all centres.
+    found.bounded = bool(out.max(initial=0.0) <= 0.5 * relative * limit)
+    if not found.bounded:
+        given = 0.0 if radius is None else radius / (1.0 + u + SLACK)
+        found.radius = np.where(magnitude_of(centre) + given <= limit, out, np.inf)
+    return found
 
 
 def _is_power_of_two(x: Ball) -> bool:
@@ -104,7 +112,12 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
         return _rounded(contract, quotient, radius, times)
     # With q = c_a / c_b, |a / b - q| = |(a - c_a) - q (b - c_b)| / |b|; a divisor that may be zero leaves no bound.
     reach = magnitude_of(b.centre) - b.radius
-    distance = magnitude_of(quotient) * b.radius if a.radius is None else a.radius + magnitude_of(quotient) * b.radius
+    distance = magnitude_of(quotient) * b.radius
+    if a.radius is not None:
+        distance += a.radius
+    if np.min(reach, initial=1.0) > 0:
+        distance *= (1.0 + 2.0 * SLACK) / reach
+        return _rounded(contract, quotient, distance, times)
     return _rounded(contract, quotient, np.where(reach > 0, distance / reach, np.inf), times)
 
 
@@ -223,8 +236,20 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
 
 
 def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = False) -> Ball:
-    radius = None if a.radius is None else np.max(a.radii(), axis=axes, keepdims=True)
-    return Ball(np.max(a.centre, axis=axes, keepdims=True), radius, contract)
+    radius = None if a.radius is None else _largest_along(a.radii(), axes)
+    return Ball(_largest_along(a.centre, axes), radius, contract)
+
+
+def _largest_along(values: Any, axes: tuple[int, ...]) -> Any:
+    lengths = [values.shape[i] for i in axes]
+    if values.flags.c_contiguous or axes[0] != values.ndim - len(axes) or not 0 < math.prod(lengths) <= _SMALL_WINDOW:
+        return np.max(values, axis=axes, keepdims=True)
+    # Of windows, which overlap in memory, one element after another: NumPy would walk through each window by itself.
+    out: Any = None
+    for offset in np.ndindex(*lengths):
+        part = values[(..., *offset)]
+        out = part.copy() if out is None else np.maximum(out, part, out=out)
+    return out.reshape(*out.shape, *(1,) * len(axes))
 
 
 def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> Ball:

@@ -24,6 +24,8 @@ def nearest(c: Any, r: Any) -> Any:
 
 
 def of_exp(c: Any, r: Any, y: Any) -> Any:
+    if np.max(r, initial=0.0) <= 2.0**-8:
+        return y * (r * (1.0 + r * (0.5 + 0.25 * r)))  # above e^r - 1 for every r up to 1
     # e^(c + r) - e^c; for a large r, where e^r may overflow, at most e^(c + r), its exponent rounded up
     return np.where(r < 1.0, y * np.expm1(r), np.exp(c + r + (np.abs(c) + r) * SLACK))
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...reference.array import Array, attach, constant, store
+from ...reference.choice import Choice
 from ...reference.condition import Condition
 from ...reference.missing import NoReadingError
 from .lines import is_constant, is_written, line_of
@@ -67,10 +68,13 @@ class Reader(torch.fx.Interpreter):
         leaves = pytree.tree_leaves((args, kwargs))
         rule = RULES.get(node.target)
         if not any(_is_floating(leaf) for leaf in leaves):
-            if rule is None or not _gives_floating(node):
+            # Indices that were chosen are moved as they are; what is computed of them needs them to be the only ones.
+            chosen = any(isinstance(leaf, Choice) for leaf in leaves)
+            if rule is None or not (chosen or _gives_floating(node)):
                 return self._by_torch(node, args, kwargs)
-            # Integers that become floating numbers here are lifted first, so that the arithmetic counts as rounded.
-            args, kwargs = pytree.tree_map(self._lifted_integers, (args, dict(kwargs)))
+            if not chosen:
+                # Integers that become floating numbers here are lifted first, so that the arithmetic counts as rounded.
+                args, kwargs = pytree.tree_map(self._lifted_integers, (args, dict(kwargs)))
         if rule is None:
             random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
             raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS if random else _NO_RULE}")
@@ -143,4 +147,4 @@ def _gives_floating(node: torch.fx.Node) -> bool:
 
 
 def _tensor(value: Any) -> Any:
-    return torch.from_numpy(np.array(value)) if isinstance(value, (np.ndarray, np.generic)) else value
+    return torch.from_numpy(np.array(value)) if isinstance(value, (np.ndarray, np.generic, Choice)) else value

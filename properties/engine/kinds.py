@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from ...oracles.checks.exact_data import lowest_bit
 from ...oracles.op import Draft, Op, Sample, is_float, to_array
+from ...oracles.rounding.lattice import lowest_bit
 from ...oracles.tally import regimes_of
 from ...oracles.violation import Unsupported
 from .. import choices, strategies

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 
 from ...oracles.bits import same_bits
-from ...oracles.checks.exact_data import ExactBall
 from ...oracles.contract import Contract
 from ...oracles.op import dtype_name, is_float, to_array
 from ...oracles.rounding import Ball, balls
@@ -322,7 +321,7 @@ def _exact(function: Callable[..., Any], question: Question, contract: Contract)
     """The reading that knows which elements are exact in every order of evaluation."""
     centres = [np.asarray(values, dtype=contract.centre_type) for values in question.operands]
     with np.errstate(all="ignore"):
-        return tuple(function(*(ExactBall(c, None, contract) for c in centres)))
+        return tuple(function(*(Ball(c, None, contract.on_lattice) for c in centres)))
 
 
 def _sharpest(plain: Reading, exact: Reading) -> Reading:

@@ -4,6 +4,7 @@ The modules beside `kind` are the words: what each NumPy function means in primi
 """
 
 from . import contractions as contractions  # The modules of words enter themselves into the table of words.
+from . import ordering as ordering
 from . import products as products
 from . import rearranging as rearranging
 from . import selection as selection
@@ -30,6 +31,10 @@ from .kind import constant as constant
 from .kind import order_of as order_of
 from .kind import scatter as scatter
 from .kind import store as store
+from .ordering import largest_at as largest_at
+from .ordering import sorting_order as sorting_order
 from .products import contract_pair as contract_pair
 from .reductions import amax as amax
+from .scans import scanned as scanned
 from .shapes import normalize_axes as normalize_axes
+from .windows import windows as windows

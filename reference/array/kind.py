@@ -38,13 +38,15 @@ ELEMENTWISE = frozenset(
     | {"floor", "ceil", "rint", "trunc", "sign"}
 )
 #: Linear primitives that move elements: what they return is exact in every reading.
-#: `scatter` (the adjoint of `getitem`) adds where an index repeats.
-STRUCTURAL = frozenset(("reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate"))
+#: `scatter` (the adjoint of `getitem`) adds where an index repeats, and `overlap` (that of `windows`) where they meet.
+STRUCTURAL = frozenset(("reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate", "windows", "overlap"))
 #: Products of two operands and sums of them: of matrices, and of an array with windows of another.
 BILINEAR = frozenset(("matmul", "correlate"))
+#: What runs along an axis: sums and products so far, and the elements in ascending order.
+SCANS = frozenset(("cumsum", "cumprod", "sort"))
 #: Reductions; `store` is a rounding to the format of a stored intermediate; `among` a choice of algorithms.
-OTHER = frozenset(("sum", "max", "store", "among"))
-PRIMITIVES = ELEMENTWISE | STRUCTURAL | BILINEAR | OTHER
+OTHER = frozenset(("sum", "prod", "max", "store", "among"))
+PRIMITIVES = ELEMENTWISE | STRUCTURAL | BILINEAR | SCANS | OTHER
 
 
 #: What every NumPy function that a formula may call means, by the function. The modules of words fill it.
@@ -61,6 +63,8 @@ class Array(Methods):
     """
 
     level: int = 0
+    #: Whether it stands for what a comparison will find, where a formula is recorded before there are values.
+    is_condition: bool = False
     __array_priority__: ClassVar[float] = 100.0
     # The mixin defines an elementwise `==`, and Python takes the hash away from a class that does. An array is still
     # to be hashed by its identity, as any object that is not compared by value.
@@ -89,6 +93,11 @@ class Array(Methods):
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
         """A comparison with an array of the same reading: booleans, or a `Condition` where that leaves it open."""
         return ufunc(self.comparable(), other.comparable()).astype(bool)
+
+    def ends(self) -> tuple[Any, Any]:
+        """Arrays that compare elementwise, below and above every value that an element of a reading may have."""
+        values = self.comparable()
+        return values, values
 
     def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
         """Where elements surely, and possibly, equal the largest along the axes, of a reading; a NaN is the largest."""

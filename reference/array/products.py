@@ -34,14 +34,15 @@ def contract_pair(a: Any, of_a: str, b: Any, of_b: str, output: str) -> Any:
     inner = sorted({*of_a, *of_b} - set(output))
     if not inner or not (left and right):
         letters = output + "".join(inner)
-        products = _aligned(a, of_a, letters) * _aligned(b, of_b, letters)
+        products: Any = _aligned(a, of_a, letters) * _aligned(b, of_b, letters)
         return total_of(products, tuple(range(len(output), len(letters)))) if inner else products
     rows, terms, columns = (math.prod(lengths[c] for c in part) for part in (left, inner, right))
     shape = [lengths[c] for c in batch]
     # A letter that one operand alone has is summed over with the others: the other operand is repeated along it.
     first = np.reshape(_spread(a, of_a, [*batch, *left, *inner], lengths), (*shape, rows, terms))
     second = np.reshape(_spread(b, of_b, [*batch, *inner, *right], lengths), (*shape, terms, columns))
-    product = np.reshape(bind("matmul", (first, second), {}), [lengths[c] for c in (*batch, *left, *right)])
+    found: Any = bind("matmul", (first, second), {})
+    product: Any = np.reshape(found, [lengths[c] for c in (*batch, *left, *right)])
     return np.transpose(product, [[*batch, *left, *right].index(c) for c in output])
 
 
@@ -62,6 +63,7 @@ def _einsum(subscripts: str, *operands: Any) -> Array:
         raise NoReadingError(f"einsum: got {len(operands)} operands, need 1 to 3; contract them one after another")
     inputs, output = _parsed(subscripts, [np.ndim(x) for x in operands])
     read = [_without_repeats(x, names) for x, names in zip(operands, inputs, strict=True)]
+    x: Any
     x, names = read[0]
     for i, (y, its) in enumerate(read[1:], start=2):
         later = output + "".join(names for _, names in read[i:])
@@ -100,7 +102,8 @@ def _without_repeats(x: Any, names: str) -> tuple[Any, str]:
         while names.count(c) > 1:
             first, second = names.index(c), names.rindex(c)
             rest = [i for i in range(len(names)) if i not in (first, second)]
-            x = diagonal(np.transpose(x, [*rest, first, second]))
+            moved: Any = np.transpose(x, [*rest, first, second])
+            x = diagonal(moved)
             names = "".join(names[i] for i in rest) + c
     return x, names
 
@@ -117,7 +120,8 @@ def _matmul(a: Any, b: Any) -> Any:
     if np.ndim(right) == 2:
         # One matrix for all: the rows of every batch are rows of one matrix, and so the gradient of `b` is one sum.
         left = np.reshape(left, (-1, np.shape(left)[-1])) if np.ndim(left) > 2 else left
-        product: Any = np.reshape(bind("matmul", (left, right), {}), (*rows, *columns))
+        flat: Any = bind("matmul", (left, right), {})
+        product: Any = np.reshape(flat, (*rows, *columns))
     else:
         product = bind("matmul", (left, right), {})
     kept = np.shape(product)[:-2] + (() if np.ndim(a) == 1 else rows[-1:]) + (() if np.ndim(b) == 1 else columns)

@@ -45,9 +45,8 @@ def _of_correlate(position: int, g: Any, xs: Operands, params: Params) -> Any:
         # places. Elements of x that no window reaches are left out.
         reach = [s * (n - 1) + m + 1 for s, n, m in zip(stride, np.shape(g)[3:], window, strict=True)]
         used = np.transpose(x[(..., *(slice(n) for n in reach))], _swapped(x, (2, 1, 0)))
-        found = bind(
-            "correlate", (used, np.transpose(g, _swapped(g, (1, 2, 0)))), {"stride": dilation, "dilation": stride}
-        )
+        taps = np.transpose(g, _swapped(g, (1, 2, 0)))
+        found: Any = bind("correlate", (used, taps), {"stride": dilation, "dilation": stride})
         return np.transpose(found, _swapped(found, (1, 2, 0)))
     # Zeros stand between the positions of the result and around them, and the windows are turned round.
     spread = tuple(slice(m, m + s * (n - 1) + 1, s) for m, s, n in zip(window, stride, np.shape(g)[3:], strict=True))
@@ -71,7 +70,5 @@ def _moved(primitive: str) -> Callable[..., Any]:
     return rule
 
 
-#: primitive -> (tangents or None, operands, params) -> the tangent of the result
 TANGENTS: dict[str, Callable[..., Any]] = {name: _moved(name) for name in ("matmul", "correlate")}
-#: primitive -> (position, cotangent of the result, operands, params) -> the cotangent of the operand there
 COTANGENTS: dict[str, Callable[..., Any]] = {"matmul": _of_matmul, "correlate": _of_correlate}

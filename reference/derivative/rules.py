@@ -25,8 +25,8 @@ from ..array import (
     store,
 )
 from ..condition import condition, possibly, surely
+from . import products, scans
 from .broadcasting import unbroadcast
-from .products import COTANGENTS, TANGENTS
 
 Function = Callable[..., Any]
 
@@ -220,10 +220,16 @@ def _index_of(chosen: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
     return tuple(index)
 
 
+#: primitive -> (tangents or None, operands, params) -> the tangent of the result
+_TANGENTS = products.TANGENTS | scans.TANGENTS
+#: primitive -> (position, cotangent of the result, operands, params) -> the cotangent of the operand there
+_COTANGENTS = products.COTANGENTS | scans.COTANGENTS
+
+
 def moved_tangent(primitive: str, ts: list[Any], xs: Operands, params: Params) -> Any:
     """Forward mode of the structural primitives and reductions: the same map on the tangents."""
-    if primitive in TANGENTS:
-        return TANGENTS[primitive](ts, xs, params)
+    if primitive in _TANGENTS:
+        return _TANGENTS[primitive](ts, xs, params)
     if primitive == "max":
         (x,), (t,) = xs, ts
         largest = _largest(x, params)
@@ -262,8 +268,8 @@ def _transposed(primitive: str, position: int, g: Any, xs: Operands, params: Par
 def pulled(primitive: str, position: int, g: Any, y: Any, xs: Operands, params: Params) -> Any:
     if primitive in DIAGONAL:
         return unbroadcast(DIAGONAL[primitive][position](g, y, xs, params), np.shape(xs[position]))
-    if primitive in COTANGENTS:
-        return COTANGENTS[primitive](position, g, xs, params)
+    if primitive in _COTANGENTS:
+        return _COTANGENTS[primitive](position, g, xs, params)
     return _transposed(primitive, position, g, xs, params)
 
 

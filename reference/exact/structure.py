@@ -11,7 +11,7 @@ import numpy as np
 from mpmath import libmp
 
 from ..condition import Condition, possibly, surely
-from ..windows import windows_of
+from ..windows import offsets_of, windows_of
 from .numbers import Raw, bits_in_use, larger, primitives_at
 
 
@@ -108,9 +108,51 @@ def _correlated(x: Any, w: Any, stride: tuple[int, ...], dilation: tuple[int, ..
     return sums.swapaxes(2, 3).reshape(batch, groups, w.shape[1], *positions)
 
 
+def _overlapped(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
+    out = raw_array(np.zeros(shape))
+    add = primitives_at(bits_in_use())["add"]
+    for offset, index in offsets_of(out, sizes, stride, dilation):
+        out[index] = add(out[index], values[(..., *offset)])
+    return out
+
+
+def _running(name: str) -> Callable[..., Any]:
+    """A scan by one primitive, element after element."""
+
+    def scan(values: Any, axis: int) -> Any:
+        join = primitives_at(bits_in_use())[name]
+        rows = np.moveaxis(values, axis, 0).copy()
+        for i in range(1, len(rows)):
+            rows[i] = join(rows[i - 1], rows[i])
+        return np.moveaxis(rows, 0, axis)
+
+    return scan
+
+
+def _product_rows(values: Any, axes: tuple[int, ...]) -> Any:
+    bits = bits_in_use()
+    return _reduce_rows(values, axes, lambda row: functools.reduce(lambda a, b: libmp.mpf_mul(a, b, bits, "n"), row))
+
+
+def _sorted(values: Any, axis: int) -> Any:
+    def ordered(row: list[Raw]) -> list[Raw]:
+        numbers = [x for x in row if x != libmp.fnan]
+        return sorted(numbers, key=functools.cmp_to_key(libmp.mpf_cmp)) + [libmp.fnan] * (len(row) - len(numbers))
+
+    rows = np.moveaxis(values, axis, -1)
+    flat = [raw for row in rows.reshape(-1, rows.shape[-1]).tolist() for raw in ordered(row)]
+    return np.moveaxis(objects(flat, rows.shape), -1, axis)
+
+
 STRUCTURE: dict[str, Callable[..., Any]] = {
     "sum": _sum_rows,
     "max": _max_rows,
+    "prod": _product_rows,
+    "windows": windows_of,
+    "overlap": _overlapped,
+    "cumsum": _running("add"),
+    "cumprod": _running("multiply"),
+    "sort": _sorted,
     "matmul": _multiplied,
     "correlate": _correlated,
     "store": lambda x, dtype, asked: x,

@@ -24,8 +24,8 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def read(spec: Spec, tensors: tuple[Tensor, ...], **terms: Any) -> tuple[Ball, ...]:
-    """The balls of a spec, in the contract of the first tensor's dtype with other terms."""
+def read(spec: Spec, tensors: tuple[Tensor, ...], **terms: Any) -> tuple[Any, ...]:
+    """The balls and choices of a spec, in the contract of the first tensor's dtype with other terms."""
     asked = replace(contract(name_of(tensors[0].dtype)), **terms)
     return balls(traced(spec, *tensors), [x.double().numpy() for x in tensors], asked)
 

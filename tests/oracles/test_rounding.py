@@ -21,7 +21,8 @@ from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, exact, precision, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
 from opassay.reference.norms.layer_norm import native_layer_norm
-from opassay.reference.windows import windows_of
+
+from .random_orders import PRODUCTS, SCANS, tree_sum
 
 
 class Simulated(Array):
@@ -52,11 +53,13 @@ class Simulated(Array):
         xs = [x.values if isinstance(x, Simulated) else round_array(BINARY32, np.float64(x)) for x in operands]
         with np.errstate(all="ignore"):
             if primitive == "sum":
-                return Simulated(_tree_sum(xs[0], params["axes"], self.rng), self.rng)
-            if primitive in _PRODUCTS:
-                terms, axis = _PRODUCTS[primitive](*xs, **params)
-                summed = _tree_sum(round_array(BINARY32, terms), (axis,), self.rng)
+                return Simulated(tree_sum(xs[0], params["axes"], self.rng), self.rng)
+            if primitive in PRODUCTS:
+                terms, axis = PRODUCTS[primitive](*xs, **params)
+                summed = tree_sum(round_array(BINARY32, terms), (axis,), self.rng)
                 return Simulated(np.squeeze(summed, axis), self.rng)
+            if primitive in ("cumsum", "prod"):
+                return Simulated(SCANS[primitive](xs[0], self.rng, **params), self.rng)
             if primitive == "max":
                 return Simulated(np.max(xs[0], axis=params["axes"], keepdims=True), self.rng)
             if primitive in _MOVES:
@@ -81,6 +84,7 @@ def _put(x: Any, index: Any, shape: Any) -> Any:
 _MOVES: dict[str, Callable[..., Any]] = {
     "store": lambda x: x,
     "attach": lambda value, slope, kept: np.broadcast_to(value, np.shape(slope)),
+    "sort": lambda x, axis: np.sort(x, axis=axis),
     "where": lambda a, b, condition: np.where(condition, a, b),
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),
@@ -89,31 +93,6 @@ _MOVES: dict[str, Callable[..., Any]] = {
     "scatter": _put,
     "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
 }
-
-
-def _windows(x: Any, w: Any, stride: Any, dilation: Any) -> tuple[Any, int]:
-    view = windows_of(x, w.shape[3:], stride, dilation)  # (N, G, C, P, K)
-    products = np.einsum("ngcpk,gock->ngopck", view, w)
-    return products.reshape(*products.shape[:4], -1), 4
-
-
-#: The products that a bilinear primitive sums up, and along which axis.
-_PRODUCTS: dict[str, Callable[..., tuple[Any, int]]] = {
-    "matmul": lambda a, b: (a[..., :, :, None] * b[..., None, :, :], a.ndim - 1),
-    "correlate": _windows,
-}
-
-
-def _tree_sum(values: Any, axes: tuple[int, ...], rng: Any) -> Any:
-    """A float32 sum along a random binary tree, in random order."""
-    rest = [i for i in range(values.ndim) if i not in axes]
-    kept = [1 if i in axes else n for i, n in enumerate(values.shape)]
-    terms = list(np.transpose(values, (*axes, *rest)).reshape(-1, *[values.shape[i] for i in rest]))
-    while len(terms) > 1:
-        i, j = rng.choice(len(terms), 2, replace=False)
-        merged = round_array(BINARY32, terms[i] + terms[j])
-        terms = [t for k, t in enumerate(terms) if k not in (i, j)] + [merged]
-    return terms[0].reshape(kept)
 
 
 def _random(rng: Any, shape: tuple[int, ...], positive: bool = False) -> Any:
@@ -159,6 +138,7 @@ ATTACKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]
                 ((3, 7),), False),
     "moves": (lambda a: np.concatenate([np.transpose(a)[1:], np.maximum(np.transpose(a)[:1], 0.5)], 0) @ a,
               ((3, 4),), False),
+    "scans": (lambda a: np.cumsum(np.sort(a * a, axis=0), axis=0) / np.prod(a, axis=1, keepdims=True), ((4, 3),), True),
     "products of matrices": (lambda a, b: np.einsum("bij,bjk->bki", a, b), ((2, 3, 5), (2, 5, 4)), False),
     "convolution and its gradient": (_convolution_and_gradient, ((2, 1, 2, 7), (1, 3, 2, 2), (2, 1, 3, 3)), False),
     "layer norm and its gradient": (_norm_and_gradient, ((3, 9), (9,), (3, 9)), False),

@@ -8,9 +8,12 @@ from . import indexing as indexing
 from . import interpolation as interpolation
 from . import losses as losses
 from . import norms as norms
+from . import ordering as ordering
+from . import pooling as pooling
 from . import products as products
 from . import reductions as reductions
 from . import structure as structure
+from . import windows as windows
 from .table import DECOMPOSED as DECOMPOSED
 from .table import MOVES as MOVES
 from .table import RULES as RULES

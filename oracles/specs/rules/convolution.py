@@ -14,13 +14,13 @@ from .table import RULES
 aten = torch.ops.aten
 
 
-def _for_each_axis(given: Sequence[int], axes: int) -> tuple[int, ...]:
+def for_each_axis(given: Sequence[int], axes: int) -> tuple[int, ...]:
     """One number for each axis, of which torch takes one for all."""
     numbers = tuple(int(n) for n in given)
     return numbers * axes if len(numbers) == 1 else numbers
 
 
-def _placed(x: Any, before: Sequence[int], after: Sequence[int], step: Sequence[int]) -> Any:
+def placed(x: Any, before: Sequence[int], after: Sequence[int], step: Sequence[int]) -> Any:
     """`x` with zeros before, after and between its elements along the last axes; negative ones cut elements off."""
     lengths = np.shape(x)[np.ndim(x) - len(before) :]
     spread = [(n - 1) * s + 1 for n, s in zip(lengths, step, strict=True)]
@@ -28,7 +28,8 @@ def _placed(x: Any, before: Sequence[int], after: Sequence[int], step: Sequence[
     if wide != lengths:
         index = (slice(max(b, 0), max(b, 0) + n, s) for b, n, s in zip(before, spread, step, strict=True))
         shape = (*np.shape(x)[: np.ndim(x) - len(before)], *wide)
-        x = scatter(x, (..., *index), shape) if isinstance(x, Array) else _zeros_with(x, (..., *index), shape)
+        place = (..., *index)
+        x = scatter(x, place, shape) if isinstance(x, Array) else _zeros_with(x, place, shape)
     if any(n < 0 for n in (*before, *after)):
         each = zip(before, wide, after, strict=True)
         x = x[(..., *(slice(max(-b, 0), n - max(-a, 0)) for b, n, a in each))]
@@ -47,19 +48,20 @@ def _convolution(
 ) -> Any:  # fmt: skip
     """aten.convolution: x (N, C, *lengths); weight (O, C / groups, *sizes), (C, O / groups, *sizes) if transposed."""
     axes = np.ndim(x) - 2
-    stride, padding, dilation, extra = (_for_each_axis(n, axes) for n in (stride, padding, dilation, output_padding))
+    stride, padding, dilation, extra = (for_each_axis(n, axes) for n in (stride, padding, dilation, output_padding))
     sizes = np.shape(weight)[2:]
     own = np.reshape(weight, (groups, np.shape(weight)[0] // groups, *np.shape(weight)[1:]))
     if transposed:
         # The adjoint of a convolution: zeros between the elements of x, and the windows turned round.
         margin = [d * (k - 1) - p for d, k, p in zip(dilation, sizes, padding, strict=True)]
-        x = _placed(x, margin, [m + e for m, e in zip(margin, extra, strict=True)], stride)
-        own = np.swapaxes(own, 1, 2)[(..., *(slice(None, None, -1),) * axes)]
+        x = placed(x, margin, [m + e for m, e in zip(margin, extra, strict=True)], stride)
+        swapped: Any = np.swapaxes(own, 1, 2)
+        own = swapped[(..., *(slice(None, None, -1),) * axes)]
         stride = (1,) * axes
     else:
-        x = _placed(x, padding, padding, (1,) * axes)
+        x = placed(x, padding, padding, (1,) * axes)
     grouped = np.reshape(x, (np.shape(x)[0], groups, np.shape(x)[1] // groups, *np.shape(x)[2:]))
-    found = bind("correlate", (grouped, own), {"stride": stride, "dilation": dilation})
+    found: Any = bind("correlate", (grouped, own), {"stride": stride, "dilation": dilation})
     out = np.reshape(found, (np.shape(x)[0], -1, *np.shape(found)[3:]))
     return out if bias is None else out + np.reshape(bias, (1, -1, *(1,) * axes))
 

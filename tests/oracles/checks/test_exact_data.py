@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.checks.exact_data import ExactBall, exact_data, lowest_bit
+from opassay.oracles.checks.exact_data import exact_data
 from opassay.oracles.contract import contract
 from opassay.oracles.op import Op, Sample
+from opassay.oracles.rounding import Ball
+from opassay.oracles.rounding.lattice import lowest_bit
 from opassay.reference.algorithms import algorithm_of
 from opassay.reference.formats import FORMATS
 
@@ -19,8 +21,8 @@ from ..planted_ops import Subject, declared, judged, violation
 
 
 def _ball(values: Any, dtype: str = "float32") -> Any:
-    terms = contract(dtype)
-    return ExactBall(np.asarray(values, dtype=terms.centre_type), None, terms)
+    terms = contract(dtype).on_lattice
+    return Ball(np.asarray(values, dtype=terms.centre_type), None, terms)
 
 
 def _credited(array: Any) -> list[bool]:

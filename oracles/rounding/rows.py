@@ -1,0 +1,254 @@
+"""Balls evaluated by blocks of rows, where rows know nothing of each other.
+
+A reading of large arrays primitive by primitive moves every intermediate through memory many times. Where a formula
+treats the rows along axis 0 alike and one by one (a softmax over the last axis, a chain of elementwise operations), it
+is first recorded on arrays that have shapes alone, and then evaluated on so few rows at a time that all of their
+intermediates stay in the cache. Every rule of the reading is elementwise or along an axis, so the balls are the same
+ones, up to roundings of radii that all of them cover. What cannot be recorded, because it branches by values, or mixes
+rows, is evaluated as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...reference.algorithms import Inapplicable
+from ...reference.array import ELEMENTWISE, Array, Operands, Params
+from ..contract import Contract, contract
+from .ball import RULES, Ball, ball
+
+#: Elements of the largest input from which on blocks are worth their steps; and elements of a block, of which about
+#: ten intermediates fit a cache of a megabyte.
+LARGE, BLOCK = 2**17, 2**15
+
+
+#: What a comparison is recorded as.
+_COMPARE = "compare"
+#: For shapes, any contract will do.
+_ANY = contract("float32")
+
+
+class MixedRowsError(Exception):
+    """A formula that cannot be evaluated row by row."""
+
+
+class _Recorded(Array):
+    """An array of which only the shape is known; `rows` says whether its axis 0 counts the rows."""
+
+    __slots__ = ("is_condition", "plan", "rows", "size_", "value")
+
+    def __init__(self, plan: Plan, shape: tuple[int, ...], rows: bool, value: Any = None) -> None:
+        self.plan, self.size_, self.rows, self.value = plan, shape, rows, value
+        self.is_condition = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.size_
+
+    def base(self) -> Array:
+        return self
+
+    def lift(self, value: Any) -> Array:
+        return _Recorded(self.plan, np.shape(value), False, value)
+
+    def __bool__(self) -> bool:
+        raise MixedRowsError
+
+    def comparable(self) -> Any:
+        raise MixedRowsError
+
+    def compare(self, ufunc: np.ufunc, other: Array) -> Any:
+        found = self.plan.step(_COMPARE, (self, other), {"ufunc": ufunc})
+        found.is_condition = True
+        return found
+
+    def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
+        raise MixedRowsError
+
+    def ends(self) -> tuple[Any, Any]:
+        raise MixedRowsError
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
+        return self.plan.step(primitive, operands, params)
+
+
+class Plan:
+    """The primitives of a formula in order, and the shapes of what they make.
+
+    Attributes:
+        count: of rows.
+    """
+
+    def __init__(self, function: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> None:
+        """Records a formula.
+
+        Args:
+            function: of arrays. shapes: of them; those with the most axes have the rows along axis 0.
+
+        Raises:
+            MixedRowsError: it is not known to treat rows one by one.
+        """
+        most = max(map(len, shapes))
+        self.count = max(shape[0] for shape in shapes if len(shape) == most)
+        self.steps: list[tuple[_Recorded, str, Operands, Params]] = []
+        self.inputs = [_Recorded(self, s, len(s) == most and s[0] == self.count) for s in shapes]
+        outputs = function(*self.inputs)
+        self.outputs = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+        if not all(isinstance(each, _Recorded) and each.rows for each in self.outputs):
+            raise MixedRowsError
+
+    def step(self, primitive: str, operands: Operands, params: Params) -> _Recorded:
+        if primitive == "among":
+            return self._among(operands, params)
+        known = [x for x in (*operands, params.get("condition")) if isinstance(x, _Recorded)]
+        shape = _shape_after(primitive, [np.shape(x) for x in operands], params)
+        rows = any(x.rows for x in known)
+        if rows and not self._by_rows(primitive, operands, shape, params):
+            raise MixedRowsError
+        out = _Recorded(self, shape, rows)
+        self.steps.append((out, primitive, operands, params))
+        return out
+
+    def _among(self, operands: Operands, params: Params) -> _Recorded:
+        """A choice of algorithms is by rows if all of them are; it stays one step."""
+        before = len(self.steps)
+        results = []
+        for way in params["ways"]:
+            try:
+                result = way.formula(*operands)
+            except Inapplicable:
+                continue
+            if not isinstance(result, _Recorded):
+                raise MixedRowsError
+            results.append(result)
+        del self.steps[before:]
+        out = _Recorded(self, results[0].shape, any(each.rows for each in results))
+        self.steps.append((out, "among", operands, params))
+        return out
+
+    def _by_rows(self, primitive: str, operands: Operands, shape: tuple[int, ...], params: Params) -> bool:
+        """Whether every row of the result is made of the same row of the operands."""
+        plain = (params[name] for name in params if name not in ("condition", "ufunc"))
+        if shape[:1] != (self.count,) or not all(map(_is_plain, plain)):
+            return False
+        elementwise = primitive in ELEMENTWISE or primitive in (_COMPARE, "broadcast")
+        for x in (*operands, params.get("condition", 0.0)):
+            if isinstance(x, _Recorded) and x.rows:
+                if elementwise and x.ndim != len(shape):
+                    return False
+            elif np.ndim(x) >= len(shape) and np.shape(x)[0] != 1:
+                return False
+        return elementwise or _KEEPS_ROWS[primitive](shape, params)
+
+    def run(self, values: Sequence[Any], terms: Contract) -> tuple[Ball, ...]:
+        """The balls of the outputs, at float64 inputs."""
+        found: dict[int, Any] = {}
+        for given, value in zip(self.inputs, values, strict=True):
+            if not given.rows:
+                found[id(given)] = ball(value, terms)
+        for out, primitive, operands, params in self.steps:
+            if not out.rows:
+                found[id(out)] = self._evaluated(primitive, operands, params, found, terms)
+        parts = _Parts(self.outputs, terms)
+        step = max(BLOCK // max(max(x.size for x in self.inputs) // self.count, 1), 1)
+        for start in range(0, self.count, step):
+            end = min(start + step, self.count)
+            block = dict(found)
+            for given, value in zip(self.inputs, values, strict=True):
+                if given.rows:
+                    block[id(given)] = ball(value[start:end], terms)
+            for out, primitive, operands, params in self.steps:
+                if out.rows:
+                    if "shape" in params:
+                        params = {**params, "shape": (end - start, *params["shape"][1:])}
+                    block[id(out)] = self._evaluated(primitive, operands, params, block, terms)
+            parts.put(slice(start, end), [block[id(each)] for each in self.outputs])
+        return parts.balls()
+
+    def _evaluated(
+        self, primitive: str, operands: Operands, params: Params, found: dict[int, Any], terms: Contract
+    ) -> Any:
+        """The result of one step, a ball or a condition, of balls that were found before.
+
+        Args:
+            primitive, operands, params: the step. found: balls by the identity of what was recorded.
+            terms: the contract, of constants.
+        """
+        given = tuple(found.get(id(x), x.value) if isinstance(x, _Recorded) else x for x in operands)
+        holder = next((x for x in given if isinstance(x, Ball)), Ball(np.zeros(()), None, terms))
+        if primitive == _COMPARE:
+            left, right = (x if isinstance(x, Ball) else holder.lift(x) for x in given)
+            return left.compare(params["ufunc"], right)
+        condition = params.get("condition")
+        if isinstance(condition, _Recorded):
+            params = {**params, "condition": found[id(condition)]}
+        return holder.apply(primitive, given, params)
+
+
+class _Parts:
+    """Outputs that are put together of blocks."""
+
+    def __init__(self, outputs: Sequence[_Recorded], terms: Contract) -> None:
+        self.terms = terms
+        self.centres = [np.empty(each.shape, dtype=terms.centre_type) for each in outputs]
+        self.radii: list[Any] = [None for _ in outputs]
+        self.flags = [(False, True) for _ in outputs]
+
+    def put(self, rows: slice, blocks: Sequence[Ball]) -> None:
+        for i, part in enumerate(blocks):
+            self.centres[i][rows] = part.centre
+            if part.radius is not None:
+                if self.radii[i] is None:
+                    self.radii[i] = np.zeros(self.centres[i].shape)
+                self.radii[i][rows] = part.radius
+            special, nonnegative = self.flags[i]
+            self.flags[i] = special or part.special, nonnegative and part.nonnegative
+
+    def balls(self) -> tuple[Ball, ...]:
+        each = zip(self.centres, self.radii, self.flags, strict=True)
+        return tuple(Ball(centre, radius, self.terms, *flags) for centre, radius, flags in each)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter says nothing of single rows: no array is in it."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (int, float, str, bool, slice, type(Ellipsis)))
+
+
+def _shape_after(primitive: str, shapes: Sequence[tuple[int, ...]], params: Params) -> tuple[int, ...]:
+    """The shape of the result of a primitive, by its own rule on balls that take no memory."""
+    if primitive in ELEMENTWISE or primitive == _COMPARE:
+        return np.broadcast_shapes(*shapes, np.shape(params["condition"]) if "condition" in params else ())
+    if primitive not in _KEEPS_ROWS:
+        raise MixedRowsError
+    if "shape" in params:
+        return tuple(params["shape"])
+    if primitive == "store":
+        return shapes[0]
+    if "axes" in params and primitive != "transpose":
+        (shape,) = shapes
+        return tuple(1 if i in params["axes"] else n for i, n in enumerate(shape))
+    views = [Ball(np.broadcast_to(np.float64(0.0), shape), None, _ANY) for shape in shapes]
+    return RULES[primitive](_ANY, *views, **params).shape
+
+
+def _keeps_first(shape: tuple[int, ...], params: Params) -> bool:
+    index = params["index"]
+    return isinstance(index, tuple) and len(index) > 0 and isinstance(index[0], slice) and index[0] == slice(None)
+
+
+#: Primitives beside the elementwise ones that may keep rows apart: whether they do, by the shape of their result.
+_KEEPS_ROWS: dict[str, Callable[[tuple[int, ...], Params], bool]] = {
+    "sum": lambda shape, params: 0 not in params["axes"],
+    "max": lambda shape, params: 0 not in params["axes"],
+    "prod": lambda shape, params: 0 not in params["axes"],
+    "transpose": lambda shape, params: params["axes"][0] == 0,
+    "reshape": lambda shape, params: True,
+    "broadcast": lambda shape, params: True,
+    "getitem": _keeps_first,
+    "store": lambda shape, params: True,
+}

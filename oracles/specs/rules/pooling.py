@@ -1,0 +1,226 @@
+"""Aten operations that pool windows: their sums, their largest elements, and where these are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ....reference.array import bind, choose, constant, largest_at, windows
+from ....reference.choice import Choice
+from ....reference.condition import surely
+from .convolution import for_each_axis, placed
+from .table import enter, enter_move
+
+aten = torch.ops.aten
+
+
+class _Windows(NamedTuple):
+    """Windows along the last axes, in elements; `before` and `after` are what is added around them."""
+
+    sizes: tuple[int, ...]
+    stride: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def axes(self) -> int:
+        return len(self.sizes)
+
+
+def _windows_of(
+    lengths: Sequence[int], axes: int, sizes: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> _Windows:
+    """torch's arguments of pooling, with as many zeros behind as the last window needs.
+
+    Args:
+        lengths: of the pooled axes. axes: how many they are.
+        sizes, stride, padding, dilation, ceil_mode: as torch takes them.
+    """
+    size, padding, dilation = (for_each_axis(_listed(n), axes) for n in (sizes, padding, dilation))
+    step = for_each_axis(_listed(stride), axes) if _listed(stride) else size
+    after = []
+    for n, k, s, p, d in zip(lengths, size, step, padding, dilation, strict=True):
+        room = n + 2 * p - d * (k - 1) - 1
+        count = -(-room // s) + 1 if ceil_mode else room // s + 1
+        if ceil_mode and (count - 1) * s >= n + p:  # The last window must begin within the elements or before them.
+            count -= 1
+        after.append((count - 1) * s + d * (k - 1) + 1 - n - p)
+    return _Windows(size, step, padding, tuple(after), dilation)
+
+
+def _listed(given: Any) -> Sequence[int]:
+    return [given] if isinstance(given, int) else list(given)
+
+
+def _sums(x: Any, over: _Windows) -> Any:
+    """The sum of every window: a product with ones, so that no window is formed in memory."""
+    lead = np.shape(x)[: np.ndim(x) - over.axes]
+    padded = placed(x, over.before, over.after, (1,) * over.axes)
+    flat = np.reshape(padded, (math.prod(lead), 1, 1, *np.shape(padded)[len(lead) :]))
+    found: Any = bind(
+        "correlate", (flat, np.ones((1, 1, 1, *over.sizes))), {"stride": over.stride, "dilation": over.dilation}
+    )
+    return np.reshape(found, (*lead, *np.shape(found)[3:]))
+
+
+def _average(axes: int) -> Callable[..., Any]:
+    def rule(
+        x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ) -> Any:  # fmt: skip
+        lengths = np.shape(x)[-axes:]
+        over = _windows_of(lengths, axes, kernel_size, stride, padding, 1, ceil_mode)
+        total = _sums(x, over)
+        if divisor_override is not None:
+            return total / float(divisor_override)
+        counts = _counts(lengths, over, count_include_pad)
+        return total / (float(counts.flat[0]) if (counts == counts.flat[0]).all() else counts)
+
+    return rule
+
+
+def _counts(lengths: Sequence[int], over: _Windows, padded: bool) -> Any:
+    """How many elements each window has: with the declared zeros around them, or without."""
+    found: Any = np.ones(())
+    for n, k, s, before, after in zip(lengths, over.sizes, over.stride, over.before, over.after, strict=True):
+        starts = np.arange((n + before + after - k) // s + 1) * s - before
+        ends = np.minimum(starts + k, n + before if padded else n)
+        found = found[..., None] * (ends - (starts if padded else np.maximum(starts, 0)))
+    return found
+
+
+def _cells(length: int, count: int) -> list[slice]:
+    """The windows of an adaptive pooling: as equal as they can be, and overlapping where they are not."""
+    return [slice(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
+
+
+def _adaptive(x: Any, output_size: Any, axes: int, pooled: Callable[[Any], Any]) -> Any:
+    """`pooled` of every cell, whose axes are the last; x (..., *lengths)."""
+    lengths = np.shape(x)[-axes:]
+    wanted = for_each_axis(_listed(output_size), axes)
+    cells = itertools.product(*(_cells(n, count) for n, count in zip(lengths, wanted, strict=True)))
+    parts = [pooled(x[(..., *cell)]) for cell in cells]
+    return np.reshape(np.stack(parts, axis=-1), (*np.shape(x)[:-axes], *wanted))
+
+
+def _adaptive_average(axes: int) -> Callable[..., Any]:
+    def rule(x: Any, output_size: Any) -> Any:
+        lengths, wanted = np.shape(x)[-axes:], for_each_axis(_listed(output_size), axes)
+        if all(n % count == 0 for n, count in zip(lengths, wanted, strict=True)):
+            sizes = tuple(n // count for n, count in zip(lengths, wanted, strict=True))
+            return _average(axes)(x, sizes)
+        return _adaptive(x, output_size, axes, lambda cell: np.mean(cell, axis=tuple(range(-axes, 0))))
+
+    return rule
+
+
+def _below(x: Any) -> float:
+    """A number that no element of an array is below, if all are finite; else the lowest of all."""
+    base = constant(x)
+    for size in (2.0**4, 2.0**16, 2.0**100):
+        if surely((base > -size) & (base < size)).all():
+            return -size
+    return -np.inf
+
+
+def _largest(axes: int) -> Callable[..., Any]:
+    def rule(
+        x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    ) -> Any:
+        lengths = np.shape(x)[-axes:]
+        over = _windows_of(lengths, axes, kernel_size, stride, padding, dilation, ceil_mode)
+        padded = placed(x, over.before, over.after, (1,) * axes)
+        if any(over.before) or any(n > 0 for n in over.after):
+            inside = placed(np.ones(lengths), over.before, over.after, (1,) * axes) > 0
+            padded = choose(inside, padded, _below(x))
+        found = windows(padded, over.sizes, over.stride, over.dilation)
+        values = np.max(found, axis=tuple(range(-axes, 0)))
+        return values, _positions(found, lengths, over)
+
+    return rule
+
+
+def _positions(found: Any, lengths: Sequence[int], over: _Windows) -> Choice:
+    """Where in the pooled axes, counted through, the largest element of every window is."""
+    within = largest_at(found, tuple(range(-over.axes, 0)))
+
+    def starts() -> list[Any]:
+        counts = within.shape[-over.axes :]
+        each = (np.arange(n) * s - b for n, s, b in zip(counts, over.stride, over.before, strict=True))
+        return list(np.meshgrid(*each, indexing="ij"))
+
+    def accepts(given: Any) -> Any:
+        possible = (given >= 0) & (given < math.prod(lengths))
+        offsets = []
+        at = np.unravel_index(np.where(possible, given, 0), lengths)
+        for index, start, k, d in zip(at, starts(), over.sizes, over.dilation, strict=True):
+            offset = index - start
+            possible = possible & (offset >= 0) & (offset < d * k) & (offset % d == 0)
+            offsets.append(np.where(possible, offset // d, 0))
+        return possible & within.accepts(np.ravel_multi_index(offsets, over.sizes))
+
+    def likely() -> tuple[Any, Any]:
+        offsets = np.unravel_index(within.likely(), over.sizes)
+        each = zip(offsets, starts(), over.dilation, strict=True)
+        return np.ravel_multi_index([o * d + start for o, start, d in each], lengths), within.sure()
+
+    return Choice(within.shape, accepts, likely)
+
+
+def _adaptive_largest(axes: int) -> Callable[..., Any]:
+    def rule(x: Any, output_size: Any) -> Any:
+        lengths, wanted = np.shape(x)[-axes:], for_each_axis(_listed(output_size), axes)
+        if all(n % count == 0 for n, count in zip(lengths, wanted, strict=True)):
+            sizes = tuple(n // count for n, count in zip(lengths, wanted, strict=True))
+            return _largest(axes)(x, sizes)
+        values = _adaptive(x, output_size, axes, lambda cell: np.max(cell, axis=tuple(range(-axes, 0))))
+        return values, _positions_of_cells(x, lengths, wanted)
+
+    return rule
+
+
+def _positions_of_cells(x: Any, lengths: Sequence[int], wanted: Sequence[int]) -> Choice:
+    axes = len(wanted)
+    cells = list(itertools.product(*(_cells(n, count) for n, count in zip(lengths, wanted, strict=True))))
+    parts = [largest_at(x[(..., *cell)], tuple(range(-axes, 0))) for cell in cells]
+    numbers = np.arange(math.prod(lengths)).reshape(tuple(lengths))
+    shape = (*np.shape(x)[:-axes], *wanted)
+
+    def each(answers: Sequence[Any]) -> Any:
+        return np.stack(answers, axis=-1).reshape(shape)
+
+    def accepts(given: Any) -> Any:
+        answers = []
+        for i, (cell, part) in enumerate(zip(cells, parts, strict=True)):
+            own = numbers[cell].ravel()
+            index = given.reshape(*part.shape, -1)[..., i]
+            place = np.minimum(np.searchsorted(own, index), len(own) - 1)
+            answers.append((own[place] == index) & part.accepts(place))
+        return each(answers)
+
+    def likely() -> tuple[Any, Any]:
+        found = [numbers[cell].ravel()[part.likely()] for cell, part in zip(cells, parts, strict=True)]
+        return each(found), each([part.sure() for part in parts])
+
+    return Choice(shape, accepts, likely)
+
+
+enter(_average(1), aten.avg_pool1d.default)
+enter(_average(2), aten.avg_pool2d.default)
+enter(_average(3), aten.avg_pool3d.default)
+enter(_adaptive_average(1), aten.adaptive_avg_pool1d.default)
+enter(_adaptive_average(2), aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default)
+enter(_adaptive_average(3), aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool3d.default)
+enter_move(_largest(1), aten.max_pool1d_with_indices.default)
+enter_move(_largest(2), aten.max_pool2d_with_indices.default)
+enter_move(_largest(3), aten.max_pool3d_with_indices.default)
+enter_move(_adaptive_largest(1), aten.adaptive_max_pool1d.default)
+enter_move(_adaptive_largest(2), aten.adaptive_max_pool2d.default)
+enter_move(_adaptive_largest(3), aten.adaptive_max_pool3d.default)
+enter_move(lambda *args, **kwargs: _largest(1)(*args, **kwargs)[0], aten.max_pool1d.default)

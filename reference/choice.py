@@ -1,0 +1,97 @@
+"""Positions that a computation chooses by comparing values: any that rounding leaves possible is right.
+
+`numpy.argmax`, `torch.sort` and pooling return indices beside values, or instead of them. Where two values lie within
+each other's error, one evaluation finds one first and another the other, and both are right; so are ties. A `Choice` is
+asked whether given indices may have been found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .missing import NoReadingError
+
+
+class Choice:
+    """Indices that were chosen by values.
+
+    Attributes:
+        shape: of the indices.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], accepts: Callable[[Any], Any], found: Callable[[], tuple[Any, Any]]
+    ) -> None:
+        """Nothing is computed before it is asked for.
+
+        Args:
+            shape: of the indices. accepts: of an array of indices, which of them are right.
+            found: the indices that the centres give, and which of them are the only ones possible.
+        """
+        self.shape = shape
+        self._accepts = accepts
+        self._found = found
+
+    def accepts(self, indices: Any) -> Any:
+        """Which of the indices an evaluation may have found; an index out of range is none of them.
+
+        Args:
+            indices: integers, of the shape of this choice.
+        """
+        given = np.asarray(indices)
+        if given.shape != self.shape:
+            raise ValueError(f"indices: got shape={given.shape}, need {self.shape}")
+        return self._accepts(given)
+
+    def sure(self) -> Any:
+        """Where one index alone is possible."""
+        return self._found()[1]
+
+    def likely(self) -> Any:
+        """The indices that the centres of the values give."""
+        return self._found()[0]
+
+    def moved(self, move: Callable[[Any], Any]) -> Choice:
+        """Some of the indices, or all, at other places: `move` takes any NumPy array of this shape there."""
+        number = move(np.arange(int(np.prod(self.shape, dtype=np.int64))).reshape(self.shape))
+
+        def accepts(given: Any) -> Any:
+            # What was left out has the index of no element, which is refused and says nothing of the others.
+            whole = np.full(self.shape, -1).reshape(-1)
+            whole[number] = given
+            return self._accepts(whole.reshape(self.shape)).reshape(-1)[number]
+
+        def found() -> tuple[Any, Any]:
+            likely, sure = self._found()
+            return move(likely), move(sure)
+
+        return Choice(number.shape, accepts, found)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, index: Any) -> Choice:
+        return self.moved(lambda x: x[index])
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in (np.shape, np.ndim):
+            return self.shape if func is np.shape else self.ndim
+        _, *rest = args
+        if func in _STRUCTURAL and args[0] is self:
+            return self.moved(lambda x: func(x, *rest, **kwargs))
+        return func(*(np.asarray(x) if isinstance(x, Choice) else x for x in args), **kwargs)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        # What is computed from indices needs them, and not a set of what they may be.
+        likely, sure = self._found()
+        if not np.all(sure):
+            raise NoReadingError("an index hangs on a comparison that rounding decides, and more is computed from it")
+        return np.asarray(likely, dtype=dtype)
+
+
+#: Functions that move elements and leave each as it is.
+_STRUCTURAL = frozenset({np.reshape, np.ravel, np.transpose, np.moveaxis, np.swapaxes, np.expand_dims, np.squeeze})

@@ -1,0 +1,134 @@
+"""Derivatives of what runs along an axis, of products over axes, and of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..array import Array, Operands, Params, bind, choose, constant, scatter
+from ..condition import condition
+from ..missing import NoReadingError
+from ..ranks import places
+
+#: Elements of the table of who may take which place, where places are open.
+LARGEST_TABLE = 2**26
+
+
+def _backwards(x: Any, axis: int) -> Any:
+    return x[(*(slice(None),) * axis, slice(None, None, -1))]
+
+
+def _summed_from_behind(g: Any, axis: int) -> Any:
+    return _backwards(bind("cumsum", (_backwards(g, axis),), {"axis": axis}), axis)
+
+
+# The words ask for `cumprod` and `prod` only where no factor is zero, so that the others are a quotient.
+
+
+def _tangent_of_cumprod(ts: Any, xs: Operands, params: Params) -> Any:
+    ((x,), (t,)) = xs, ts
+    return bind("cumprod", (x,), params) * bind("cumsum", (t / x,), params)
+
+
+def _of_cumprod(position: int, g: Any, xs: Operands, params: Params) -> Any:
+    (x,) = xs
+    return _summed_from_behind(g * bind("cumprod", (x,), params), params["axis"]) / x
+
+
+def _tangent_of_prod(ts: Any, xs: Operands, params: Params) -> Any:
+    ((x,), (t,)) = xs, ts
+    return bind("prod", (x,), params) * np.sum(t / x, axis=params["axes"], keepdims=True)
+
+
+def _of_prod(position: int, g: Any, xs: Operands, params: Params) -> Any:
+    (x,) = xs
+    return g * bind("prod", (x,), params) / x
+
+
+class _Order:
+    """Which element takes which place when `x` is sorted along its last axis.
+
+    Attributes:
+        index: the element at every place, by the values alone.
+        at: the places where others are possible, as an index of `index`; each row of `possible` says for one of them
+            which elements are.
+    """
+
+    def __init__(self, x: Array) -> None:
+        reading = constant(x)
+        self.index = np.argsort(reading.comparable(), axis=-1, kind="stable")
+        first, last = places(*reading.ends())
+        self.open = np.take_along_axis(first, self.index, -1) != np.take_along_axis(last, self.index, -1)
+        self.at = np.nonzero(self.open)
+        *rows, place = self.at
+        self.rows = tuple(rows)
+        count = x.shape[-1]
+        if len(place) * count > LARGEST_TABLE:
+            raise NoReadingError(
+                f"sort: got {len(place)} places that more than one element may take among {count}, need at most "
+                f"{LARGEST_TABLE // count} of them for a derivative; ties count"
+            )
+        may = (first[self.rows] <= place[:, None]) & (place[:, None] <= last[self.rows])
+        self.share = 1.0 / np.maximum(may.sum(axis=-1, keepdims=True), 1)
+        self.possible = condition(np.zeros_like(may), may, reading)
+
+    def along(self) -> tuple[Any, ...]:
+        """The index of the elements in order, along the last axis."""
+        grid = list(np.ogrid[tuple(slice(n) for n in self.index.shape)])
+        grid[-1] = self.index
+        return tuple(grid)
+
+    def tangent(self, t: Any) -> Any:
+        moved = t[self.along()]
+        if not self.open.any():
+            return moved
+        chosen: Any = choose(self.possible, t[self.rows] if self.rows else t, 0.0, self.share)
+        parts = np.sum(chosen, axis=-1)
+        return choose(self.open, scatter(parts, self.at, self.index.shape), moved)
+
+    def cotangent(self, g: Any) -> Any:
+        shape = self.index.shape
+        if not self.open.any():
+            return scatter(g, self.along(), shape)
+        sure = scatter(choose(self.open, 0.0, g), self.along(), shape)
+        wanted = np.expand_dims(g[self.at], -1)
+        spread: Any = choose(self.possible, np.broadcast_to(wanted, np.shape(self.possible)), 0.0, self.share)
+        return sure + (scatter(spread, self.rows, shape) if self.rows else np.sum(spread, axis=0))
+
+
+def _tangent_of_sort(ts: Any, xs: Operands, params: Params) -> Any:
+    ((x,), (t,)) = xs, ts
+    axis = params["axis"]
+    return np.moveaxis(_Order(np.moveaxis(x, axis, -1)).tangent(np.moveaxis(t, axis, -1)), -1, axis)
+
+
+def _of_sort(position: int, g: Any, xs: Operands, params: Params) -> Any:
+    (x,) = xs
+    axis = params["axis"]
+    return np.moveaxis(_Order(np.moveaxis(x, axis, -1)).cotangent(np.moveaxis(g, axis, -1)), -1, axis)
+
+
+def _of_windows(position: int, g: Any, xs: Operands, params: Params) -> Any:
+    (x,) = xs
+    return bind("overlap", (g,), {"shape": np.shape(x), **params})
+
+
+def _of_overlap(position: int, g: Any, xs: Operands, params: Params) -> Any:
+    return bind("windows", (g,), {name: params[name] for name in ("sizes", "stride", "dilation")})
+
+
+TANGENTS: dict[str, Callable[..., Any]] = {
+    "cumprod": _tangent_of_cumprod,
+    "prod": _tangent_of_prod,
+    "sort": _tangent_of_sort,
+}
+COTANGENTS: dict[str, Callable[..., Any]] = {
+    "cumsum": lambda position, g, xs, params: _summed_from_behind(g, params["axis"]),
+    "cumprod": _of_cumprod,
+    "prod": _of_prod,
+    "sort": _of_sort,
+    "windows": _of_windows,
+    "overlap": _of_overlap,
+}
