@@ -21,3 +21,4 @@ from .ball import Ball as Ball
 from .ball import ball as ball
 from .reading import balls as balls
 from .reading import balls_with_systematic as balls_with_systematic
+from .rules import joined as joined

@@ -9,6 +9,7 @@ their names, and a buffer that a call writes is one more output.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from collections.abc import Callable, Sequence
@@ -21,11 +22,11 @@ import torch
 from ...oracles.bits import same_bits
 from ...oracles.contract import Contract
 from ...oracles.op import dtype_name, is_float, to_array
-from ...oracles.rounding import Ball, balls
+from ...oracles.rounding import Ball, balls, joined
 from ...oracles.specs import Traced, UntraceableError, traced
 from ...oracles.terms import Terms
 from ...oracles.transforms import REFERENCE, along
-from ...reference.algorithms import algorithm_of, algorithms
+from ...reference.algorithms import Inapplicable, algorithm_of, algorithms
 from ...reference.array import Array, store
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
@@ -318,10 +319,14 @@ def _with_algorithms(formula: Callable[..., Any], arguments: Arguments) -> Calla
 
 
 def _exact(function: Callable[..., Any], question: Question, contract: Contract) -> tuple[Reading, ...]:
-    """The reading that knows which elements are exact in every order of evaluation."""
+    """The reading that knows which elements are exact in every order of evaluation, whatever the algorithm."""
     centres = [np.asarray(values, dtype=contract.centre_type) for values in question.operands]
-    with np.errstate(all="ignore"):
-        return tuple(function(*(Ball(c, None, contract.on_lattice) for c in centres)))
+    found: tuple[Reading, ...] = ()
+    for algorithm in (function, *algorithms(function)):
+        with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
+            read = tuple(algorithm(*(Ball(c, None, contract.on_lattice) for c in centres)))
+            found = tuple(map(joined, found, read)) if found else read
+    return found
 
 
 def _sharpest(plain: Reading, exact: Reading) -> Reading:

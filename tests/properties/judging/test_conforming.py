@@ -112,3 +112,22 @@ def test_what_cannot_be_read_is_said_in_a_sentence() -> None:
         opassay.bound(plain, X, X)
     with pytest.raises(ValueError, match="contract: got 'tight'"):
         opassay.bound(plain, X, W, contract="tight")
+
+
+def test_exact_data_is_exact_only_where_every_algorithm_of_a_formula_is() -> None:
+    from opassay.oracles.terms import PRESETS
+    from opassay.properties.judging.arguments import Arguments
+    from opassay.properties.judging.specification import Specification
+    from opassay.reference.algorithms import algorithm_of
+
+    def total(x: Any) -> Any:
+        return np.sum(x, axis=-1)
+
+    arguments = Arguments.of([torch.tensor([[1.0, 2.0, 3.0]])])
+    spec = Specification("total", total, numpy=True)
+    (sharp,) = spec.read(arguments, {}, PRESETS["strict"], sharp=True)
+    (plain,) = spec.read(arguments, {}, PRESETS["strict"])
+    assert sharp.radii().max() == 0 < plain.radii().min()
+    algorithm_of(total)(lambda x: np.sum(x / 3.0, axis=-1) * 3.0)
+    (both,) = spec.read(arguments, {}, PRESETS["strict"], sharp=True)
+    assert both.radii().min() >= plain.radii().min()
