@@ -123,7 +123,8 @@ def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
         wide = ball.half_widths(fmt)[judged]
         size = np.abs(np.asarray(ball.centre, dtype=np.float64))[judged]
     # Zeros are known up to an underflow, which is no width to speak of.
-    return bool(np.any(size) and np.median(np.where(ball.radii()[judged] == 0, 0.0, wide)) > np.median(size))
+    width = np.where(ball.radii()[judged] == 0, 0.0, wide)[size > 0]
+    return bool(width.size and np.median(width) > np.median(size[size > 0]))
 
 
 def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ball: Ball, terms: Terms) -> Wrong:

@@ -137,3 +137,15 @@ def test_half_types_are_stored_between_operations_only_where_that_is_allowed() -
     assert found.verdict is Ruling.REJECTED
     wide = judge(candidates.in_float32, candidates.spec, inputs, contract="strict", questions=["GIVEN"])
     assert (wide.verdict, wide.kept) == (Ruling.ACCEPTED, "float64")
+
+
+def test_a_bound_that_is_wider_than_the_elements_is_weak_and_zeros_are_not_wide() -> None:
+    def cancels(x: Tensor) -> Tensor:
+        return (x + 1e8) - 1e8
+
+    inputs, asked = _inputs()[:1], ["GIVEN", "SEEDS"]
+    found = judge(cancels, cancels, inputs, questions=asked)
+    assert found.verdict is Ruling.WEAK
+    assert "wider than half of its elements" in found.weaknesses[0]
+    assert {each.standing for each in found.findings} == {Standing.VACUOUS}
+    assert judge(torch.relu, torch.relu, [inputs[0] - 2.0], questions=asked).verdict is Ruling.ACCEPTED
