@@ -145,8 +145,8 @@ def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ba
         f"computed   {value!r} ({value.hex()})",
         f"exact      {exact!r}",
         f"error      {error:.3g}: {ulp:.4g} ulp, {ratio:.4g} times the bound {limit:.3g}",
-        f"severity   {_share(error, largest)} of the largest exact element, {largest:.3g};"
-        f" {_share(most, largest)} where the error is largest",
+        f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g};"
+        f" {_share_of(most, largest)} where the error is largest",
         f"outside    {np.count_nonzero(outside)} of {outside.size} elements"
         f" ({outside.size - np.count_nonzero(found.judged)} not judged)",
         f"allowed    {terms}",
@@ -159,7 +159,7 @@ def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ba
     return Wrong(Code.VALUE, f"{title}, {ratio:.4g} times its bound", tuple(lines))
 
 
-def _share(error: float, largest: float) -> str:
+def _share_of(error: float, largest: float) -> str:
     return f"{error / largest:.2g}" if largest else "more than all"
 
 
@@ -172,7 +172,12 @@ def hold_all(
     finite: bool,
     order: int = 0,
 ) -> list[Held]:
-    """Hold every output against its reading; arguments as for `hold`, in the order of the outputs."""
+    """Hold every output against its reading.
+
+    Args:
+        names, computed, read, native: as for `hold`, one for each output.
+        terms, finite, order: as for `hold`.
+    """
     if len(computed) != len(read):
         return [Held(Wrong(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}"), 0, 0)]
     like: Sequence[Tensor | None] = [None] * len(read) if native is None else native

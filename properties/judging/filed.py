@@ -12,7 +12,7 @@ from .arguments import Arguments
 from .candidates.apart import CandidateApart, CandidateError
 from .candidates.files import GivenError, problem_of
 from .judgement import Judgement, Ruling
-from .judging import Progress, error_of, judged
+from .judging import Progress, judged, undecided
 from .session import Session, wrong
 from .specification import SpecError, specification
 
@@ -54,7 +54,7 @@ def judge_file(
         # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
         read.read(arguments, read.state, allowed)
     except SpecError as err:
-        return error_of(spec, str(allowed), seed, str(err), candidate)
+        return undecided(spec, str(allowed), seed, str(err), candidate)
     session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
     limit = int(memory * 2**30)
     with contextlib.ExitStack() as stack:

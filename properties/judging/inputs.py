@@ -18,7 +18,7 @@ def _normal(tensor: Tensor, rng: Any) -> Any:
     return rng.standard_normal(tuple(tensor.shape))
 
 
-def _wide(tensor: Tensor, rng: Any) -> Any:
+def _of_wide_exponents(tensor: Tensor, rng: Any) -> Any:
     return _normal(tensor, rng) * np.exp2(24 * rng.random(tuple(tensor.shape)) - 16)
 
 
@@ -41,7 +41,7 @@ WAYS: dict[str, Way] = {
     "SIGNS": _normal,
     "OFFSET": lambda t, rng: 100 + _normal(t, rng),
     "NEARONE": lambda t, rng: 1 + _normal(t, rng) / 64,
-    "WIDE": _wide,
+    "WIDE": _of_wide_exponents,
     "SMALL": lambda t, rng: _normal(t, rng) * 2.0**-20,
     "ZEROS": lambda t, rng: np.zeros(tuple(t.shape)),
     "INTEGERS": lambda t, rng: rng.integers(-4, 5, tuple(t.shape)),

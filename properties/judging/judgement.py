@@ -89,7 +89,7 @@ class Judgement:
 
     def __str__(self) -> str:
         lines = [f"{self.candidate} against {self.spec}, seed {self.seed}", f"allowed: {self.contract}"]
-        lines += map(line_of, self.findings)
+        lines += map(report_line, self.findings)
         for found in _distinct(self.causes):
             lines += ["", f"{found.question}: {found.wrong}"]
         lines += ["", f"{self.verdict}{self._because()}"]
@@ -104,7 +104,7 @@ class Judgement:
         return f": {codes}" if codes else ""
 
 
-def line_of(found: Finding) -> str:
+def report_line(found: Finding) -> str:
     """One finding as a line of the report."""
     title = QUESTIONS[found.question].title
     return clean(f"{_MARKS[found.standing]:8}{found.question:10} {title:55} {found.text}".rstrip())

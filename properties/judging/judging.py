@@ -125,7 +125,7 @@ def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
         if rows and all(each.held[i].vacuous for each in rows):
             found.append(f"the bound of {name} is wider than half of its elements for all inputs")
         balls = [ball for each in rows if (ball := each.held[i].ball) is not None]
-        if len(balls) > 1 and _constant(balls):
+        if len(balls) > 1 and _all_meet(balls):
             found.append(f"the right value of {name} is the same for all inputs that were tried{_which(balls[0])}")
         if not rows:
             found.append(f"no element of {name} could be judged")
@@ -134,7 +134,7 @@ def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
     return found
 
 
-def _constant(balls: Sequence[Ball]) -> bool:
+def _all_meet(balls: Sequence[Ball]) -> bool:
     """Whether the balls of an output, of different inputs, meet; those of other shapes are not compared."""
     first = balls[0]
     alike = [each for each in balls[1:] if each.shape == first.shape]
@@ -148,7 +148,11 @@ def _which(ball: Ball) -> str:
     return f": {values[0]:.6g}" if values.size == 1 else ""
 
 
-def error_of(spec: Specification | str, contract: str, seed: int, text: str, candidate: str) -> Judgement:
-    """A judgement that says nothing of the candidate."""
+def undecided(spec: Specification | str, contract: str, seed: int, text: str, candidate: str) -> Judgement:
+    """A judgement that says nothing of the candidate.
+
+    Args:
+        spec, contract, seed, candidate: see `Judgement`. text: why there is no verdict.
+    """
     name = spec if isinstance(spec, str) else spec.name
     return Judgement(Ruling.ERROR, candidate, name, contract, seed, error=text)

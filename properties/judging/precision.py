@@ -25,7 +25,7 @@ def arithmetic(session: Session) -> tuple[str, str]:
     if not dtypes:
         return "", "no output is floating"
     for terms, words in LADDER:
-        found = [held for each in evidence for held in _held(session, each, terms)]
+        found = [held for each in evidence for held in _held_again(session, each, terms)]
         if any(held.wrong is not None for held in found):
             continue
         said = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
@@ -34,7 +34,7 @@ def arithmetic(session: Session) -> tuple[str, str]:
     return "", UNKNOWN
 
 
-def _held(session: Session, each: Evidence, terms: Terms) -> list[Held]:
+def _held_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:
     sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
     read = session.spec.read(each.arguments, each.state, terms, sharp)[: len(each.computed)]
     return hold_all(each.run.names[: len(read)], each.computed, read, terms, None, finite=True)

@@ -139,7 +139,12 @@ class Session:
     def held(
         self, question: str, arguments: Arguments, state: State, run: Run, answer: Answer, sharp: bool = False
     ) -> Finding:
-        """Hold an answer against the spec; arguments as for `values`."""
+        """Hold an answer against the spec.
+
+        Args:
+            question, arguments, state, sharp: as for `values`.
+            run: what torch computes of the spec there. answer: of the candidate.
+        """
         # A buffer that only the spec has, or that came back under another name, says nothing of the outputs.
         with_buffers = len(answer.buffers) == len(run.written)
         computed = (*answer.outputs, *(answer.buffers if with_buffers else ()))

@@ -94,7 +94,7 @@ def audit_task(
             continue
         rows.append(Trivial(name, _accepted(outputs, run.outputs, relative, absolute)))
     tolerance = f"|out - right| <= {absolute:g} + {relative:g} |right|"
-    return Audit(found.name, tolerance, tuple(rows), tuple(_constant(found, arguments, run, seed)))
+    return Audit(found.name, tolerance, tuple(rows), tuple(_constant_outputs(found, arguments, run, seed)))
 
 
 def _accepted(outputs: Sequence[Tensor], right: Sequence[Tensor], relative: float, absolute: float) -> bool:
@@ -142,7 +142,7 @@ def _left_out(spec: Specification, arguments: Arguments) -> Iterator[tuple[str, 
     nodes = [(i, node) for i, node in enumerate(graph.graph.nodes) if node.op == "call_function"]
     for i, node in nodes[:_MOST]:
         if _stand_in(node) is not None and _matters(node):
-            yield f"without {node.target}", functools.partial(_without, graph, i, operands, count)
+            yield f"without {node.target}", functools.partial(_run_without, graph, i, operands, count)
 
 
 def _stand_in(node: torch.fx.Node) -> torch.fx.Node | None:
@@ -163,7 +163,9 @@ def _matters(node: torch.fx.Node) -> bool:
     return not any(word in name for word in ("clone", "detach", "alias", "view", "_to_copy", "expand", "permute", "t."))
 
 
-def _without(graph: torch.fx.GraphModule, position: int, operands: Sequence[Tensor], count: int) -> Sequence[Tensor]:
+def _run_without(
+    graph: torch.fx.GraphModule, position: int, operands: Sequence[Tensor], count: int
+) -> Sequence[Tensor]:
     """The first outputs of a graph in which the operation at a position is left out."""
     changed = copy.deepcopy(graph)
     node = list(changed.graph.nodes)[position]
@@ -177,7 +179,7 @@ def _without(graph: torch.fx.GraphModule, position: int, operands: Sequence[Tens
     return tensors_of(changed(*operands))[:count]
 
 
-def _constant(spec: Specification, arguments: Arguments, run: Run, seed: int) -> Iterator[str]:
+def _constant_outputs(spec: Specification, arguments: Arguments, run: Run, seed: int) -> Iterator[str]:
     """A sentence for each output that is the same at all inputs, within what rounding does."""
     rng = np.random.default_rng(seed)
     sets = [arguments, *(filled(arguments, WAYS[way], rng) for way in _UNLIKE)]

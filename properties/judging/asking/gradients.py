@@ -31,10 +31,10 @@ def gradients(session: Session) -> Finding:
         return raised("GRAD", answer.raised, "NotImplementedError" in answer.raised)
     if not answer.offered:
         return not_asked("GRAD", "the candidate's outputs require no gradient")
-    return _held(session, inputs, names, cotangents, answer.gradients)
+    return _held_gradients(session, inputs, names, cotangents, answer.gradients)
 
 
-def _held(
+def _held_gradients(
     session: Session, inputs: list[Tensor], names: list[str], cotangents: list[Tensor], got: list[Tensor | None]
 ) -> Finding:
     spec, arguments = session.spec, session.given

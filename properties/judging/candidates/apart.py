@@ -126,7 +126,7 @@ class CandidateApart:
         The process is ended; processes that it started are ended, too.
         """
         self._process.kill()
-        found = [f"a process was left running: {_program(pid)}" for pid in _marked(self._process.mark)]
+        found = [f"a process was left running: {_program_name(pid)}" for pid in _marked(self._process.mark)]
         self._end_marked()
         now = _stamps(self._files)
         return [*found, *(f"a file was written: {path}" for path, old in self._files.items() if now.get(path) != old)]
@@ -165,7 +165,7 @@ def _marked(mark: str) -> list[int]:
     return [pid for pid in numbers if pid != os.getpid() and began_with(pid, mark)]
 
 
-def _program(pid: int) -> str:
+def _program_name(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return "ended by now"

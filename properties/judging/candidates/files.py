@@ -114,8 +114,8 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
         GivenError: it lacks a name.
     """
     module, name = module_of(address)
-    found = _named(module, address, (name,) if name else _SPECS)
-    draw = _named(module, address, _INPUTS)
+    found = _first_of(module, address, (name,) if name else _SPECS)
+    draw = _first_of(module, address, _INPUTS)
     make = getattr(module, "get_init_inputs", None)
     path = Path(getattr(module, "__file__", None) or ".")
     whole = draw.__name__ == "generate_input" if callable(draw) else False
@@ -143,12 +143,12 @@ def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Cal
         GivenError: it lacks a name.
     """
     module, name = module_of(address)
-    found = _named(module, address, (name,) if name else _CANDIDATES)
+    found = _first_of(module, address, (name,) if name else _CANDIDATES)
     with _blamed(address):
         return str(getattr(found, "__name__", name)), instance_of(found, made, seed)
 
 
-def _named(module: ModuleType, address: str, names: Sequence[str]) -> Any:
+def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
     for name in names:
         if hasattr(module, name):
             return getattr(module, name)

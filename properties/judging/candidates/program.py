@@ -17,7 +17,7 @@ from ...places.serving import serve
 _HOSTS: list[Any] = []
 
 
-def _prepare(hello: dict[str, Any]) -> dict[str, str]:
+def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
     limit = int(hello["memory"])
     if limit:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -28,7 +28,7 @@ def _prepare(hello: dict[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _answered(question: dict[str, Any]) -> dict[str, Any]:
+def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     if "load" in question:
         return _loaded(question)
     from .calls import read_call, write_answer
@@ -63,4 +63,4 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(_prepare, _answered)
+    serve(_with_limits, _answer_to)

@@ -76,7 +76,7 @@ def judge_command(
     require("torch", "mpmath", "msgspec")
     from ....properties.judging import filed
 
-    with _told(as_json), _progress() as progress:
+    with _telling_in_json(as_json), _progress() as progress:
         asked = functools.partial(
             filed.judge_file, candidate, spec, contract=contract, seed=seed, seconds=seconds, memory=memory
         )
@@ -103,7 +103,7 @@ def asked_of_files(run: Callable[[], _Found]) -> _Found:
 
 
 @contextlib.contextmanager
-def _told(as_json: bool) -> Iterator[None]:
+def _telling_in_json(as_json: bool) -> Iterator[None]:
     """A program that reads JSON gets a line for a wrong command line, too."""
     try:
         yield
