@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,8 +48,10 @@ expression), `choose` (a choice whose slope at the tie is stated) and `amax` (a 
 """
 
 
-def _home(rule: Callable[..., Any]) -> str:
-    return (inspect.unwrap(rule).__module__ if hasattr(rule, "__module__") else "").rpartition(".")[2]
+def _home(rule: Any) -> str:
+    """The module of words that a rule stands in; NumPy's own functions among the rules are elementwise ones."""
+    package, _, module = str(getattr(rule, "__module__", "")).rpartition(".")
+    return module if package == __package__ else "elementwise"
 
 
 def _name(func: Any) -> str:
@@ -67,10 +67,10 @@ def page() -> str:
     """The text of docs/words.md."""
     groups = defaultdict(set)
     for func, rule in WORDS.items():
-        home = _home(rule)
-        groups[home if home in _GROUPS else "elementwise"].add(_name(func))
+        groups[_home(rule)].add(_name(func))
     parts = [_HEAD]
-    for home, title in _GROUPS.items():
+    for home in [*_GROUPS, *sorted(set(groups) - set(_GROUPS))]:
+        title = _GROUPS.get(home, home.capitalize())
         parts.append(f"## {title}\n\n{_wrapped(sorted(groups[home]))}\n")
     methods = sorted({*SAME_NAME, *OWN} - {"view"})
     have = [name for name in methods if name in OWN or getattr(np, name) in WORDS]
