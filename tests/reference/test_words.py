@@ -118,7 +118,7 @@ def test_an_array_has_protocols_only_where_it_has_them() -> None:
 
 
 def test_a_cast_to_a_narrower_format_is_a_rounding_that_the_formula_asks_for() -> None:
-    (narrow,) = balls(lambda x: x.astype(np.float16), [np.array([1.0])], contract("float32"))
+    (narrow,) = balls(lambda x: x.astype(np.float16), [np.array([1.0 + 2.0**-20])], contract("float32"))
     (wide,) = balls(lambda x: x.astype(np.float64), [np.array([1.0])], contract("float32"))
     assert narrow.radii() >= 2.0**-11
     assert wide.radii() == 0

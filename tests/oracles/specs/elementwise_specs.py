@@ -81,6 +81,19 @@ FAULTS: dict[tuple[str, str, str], str] = {
     ("erf", "value", "float16"): "an approximation with an absolute error near zero",
     ("power 1.3", "value", "bfloat16"): "the exponent is rounded to the half format",
     ("power 1.3", "value", "float16"): "the exponent is rounded to the half format",
+    **{
+        (name, "value", dtype): "the quotient is rounded to the half format before it is made a whole number"
+        for name in ("floor of a quotient", "truncated quotient")
+        for dtype in ("bfloat16", "float16")
+    },
+    **{
+        (name, "traced gradient", "float16"): "the quotient is rounded to the half format before it is truncated"
+        for name in ("fmod", "remainder")
+    },
+    ("3.3 to the", "value", "bfloat16"): "the base is rounded to the half format",
+    ("3.3 to the", "value", "float16"): "the base is rounded to the half format",
+    ("3.3 to the", "traced gradient", "float16"): "the base is rounded to the half format",
+    ("logsigmoid", "traced gradient", "float16"): "the exponential is rounded to the half format on the way",
     ("addcdiv", "gradient", "float32"): "the square of the divisor underflows",
     ("expm1", "gradient", "float32"): "the slope is the rounded result plus 1, which cancels",
 }
