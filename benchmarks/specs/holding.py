@@ -50,10 +50,17 @@ def values(call: Call, dtype: str, results: Sequence[torch.Tensor], after: Seque
     computed = [*results, *(after[i] for i in spec.written if after)]
     # torch stores every intermediate of a graph that it runs operation by operation.
     terms = replace(contract(dtype), intermediates=True)
+    if any(_is_transposed_convolution(node) for node in spec.graph.graph.nodes):
+        # On CPUs torch has one in half types as columns of products, which it stores and then adds up in place.
+        terms = replace(terms, partials=FORMATS[dtype])
     found = Found()
     for ball, tensor in zip(balls(spec, [_values(t) for t in call.tensors], terms), computed, strict=False):
         _hold(found, ball, tensor.detach())
     return found
+
+
+def _is_transposed_convolution(node: torch.fx.Node) -> bool:
+    return node.target is torch.ops.aten.convolution.default and bool(node.args[6])
 
 
 def gradients(call: Call) -> Found:

@@ -70,6 +70,11 @@ _NORMS: dict[str, Making] = {
     ),
     "cosine_similarity": lambda: (F.cosine_similarity, normal(6, 20), normal(6, 20)),
     "pairwise_distance": lambda: (F.pairwise_distance, normal(6, 20), normal(6, 20)),
+    "distances": lambda: (
+        lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1.0), F.pdist(x)),
+        normal(27, 6),
+        normal(4, 6),
+    ),
     "moments": lambda: (
         lambda x: (x.var(), x.std(1), torch.var_mean(x, 0, correction=0), x.std(dim=(0, 2), unbiased=False)),
         normal(4, 5, 6) + 2,
@@ -147,6 +152,10 @@ _POSITIONS: dict[str, Making] = {
     "masks": lambda: (
         lambda x, m: (x.masked_fill(m, -1.0), torch.where(m, x, x * 0.1), x.tril(1), x.triu(-1)), normal(5, 6),
         _classes(2, 5, 6).bool(),
+    ),
+    "put_and_masked_scatter": lambda: (
+        lambda x, i, v, m: (x.put(i, v), x.put(i, v, accumulate=True), x.masked_scatter(m, v)), normal(3, 4),
+        torch.tensor([5, 0, 7, 1, 2]), normal(5), torch.eye(3, 4).bool(),
     ),
     "take_along_dim": lambda: (
         lambda x, i: (torch.take_along_dim(x, i, 1), torch.take(x, i)), normal(4, 6), _classes(6, 4, 3),

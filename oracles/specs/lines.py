@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.fx.traceback
@@ -35,26 +35,18 @@ class Lines(TorchDispatchMode):
 
     Attributes:
         last: the line of the latest operation, "" before the first.
+        asked: another mode, which is to be on as well.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.last = ""
-        self._asked = _Asked()
-
-    def __enter__(self) -> Self:
-        self._asked.__enter__()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *err: Any) -> None:
-        super().__exit__(*err)
-        self._asked.__exit__(*err)
+        self.asked = _Asked()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = _line() or self.last
         constant = not torch.is_grad_enabled()
-        said = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self._asked.enabled or _writes())}
+        said = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.asked.enabled or _writes())}
         with torch.fx.traceback.annotate(said):
             return func(*args, **(kwargs or {}))
 

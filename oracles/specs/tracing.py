@@ -105,7 +105,7 @@ def trace(call: Call, of_values: bool = False) -> Traced:
     def flat(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         # A copy that nobody writes stays a copy in the graph; so what the spec wrote is known.
         copies = [t.clone() for t in tensors]
-        with lines:
+        with lines.asked, lines:
             found = call.results(copies)
         places[:] = [place for place, _ in found]
         return [leaf for _, leaf in found], copies

@@ -128,6 +128,16 @@ def _index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = F
     return _written(x, values, lambda places, new: places.__setitem__(index, new))
 
 
+def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    return np.reshape(_index_put(_flat(x), [np.ravel(index)], np.ravel(source), accumulate), np.shape(x))
+
+
+def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    chosen = np.broadcast_to(mask, np.shape(x))
+    taken = _flat(source)[: int(np.count_nonzero(chosen))]
+    return _written(x, taken, lambda places, new: places.__setitem__(chosen, new))
+
+
 def _index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
     return _added(x, source if alpha == 1 else source * alpha, _along(x, dim, np.asarray(index)))
 
@@ -244,6 +254,8 @@ RULES.update(
         aten.scatter_reduce.two: _scatter_reduce,
         aten.index_put.default: _index_put,
         aten._unsafe_index_put.default: _index_put,
+        aten.put.default: _put,
+        aten.masked_scatter.default: _masked_scatter,
         aten.index_add.default: _index_add,
         aten._embedding_bag.default: _embedding_bag,
         aten._embedding_bag_forward_only.default: _embedding_bag,

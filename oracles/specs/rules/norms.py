@@ -167,6 +167,30 @@ def _vector_norm(x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False,
     return np.power(total(np.power(size, order)), 1.0 / order)
 
 
+def _distances(x: Any, y: Any, p: float, mode: Any = None) -> Any:
+    """cdist: lengths of the differences of every row of x and every row of y."""
+
+    def straight(x: Any, y: Any) -> Any:
+        return _vector_norm(np.expand_dims(x, -2) - np.expand_dims(y, -3), p, [-1])
+
+    def by_products(x: Any, y: Any) -> Any:
+        squares = [np.sum(np.square(t), axis=-1) for t in (x, y)]
+        both = np.expand_dims(squares[0], -1) + np.expand_dims(squares[1], -2)
+        found = both - np.matmul(x, np.swapaxes(y, -1, -2)) * 2.0
+        return safe_root(np.where(found <= 0, 0.0, found))
+
+    # Of more than 25 rows torch takes x² + y² − 2 x y, unless it is told otherwise (`mode` 2).
+    many = max(np.shape(x)[-2], np.shape(y)[-2]) > 25
+    products = p == 2 and (mode == 1 or (many and mode != 2))
+    ways = [Algorithm(straight, ""), Algorithm(by_products, "")]
+    return among(ways if products else ways[:1], x, y)
+
+
+def _distances_of_pairs(x: Any, p: float = 2.0) -> Any:
+    first, second = np.triu_indices(np.shape(x)[0], 1)
+    return _vector_norm(x[first] - x[second], p, [-1])
+
+
 def _weight_norm(v: Any, g: Any, dim: int = 0) -> tuple[Any, Any]:
     """v g/‖v‖, a length for every place along `dim`; and the lengths."""
     axes = tuple(i for i in range(np.ndim(v)) if i != dim % np.ndim(v))
@@ -187,6 +211,8 @@ RULES.update(
         aten.var_mean.correction: _var_mean,
         aten.std_mean.correction: _std_mean,
         aten.linalg_vector_norm.default: _vector_norm,
+        aten._cdist_forward.default: _distances,
+        aten._pdist_forward.default: _distances_of_pairs,
         aten._weight_norm_interface.default: _weight_norm,
     }
 )
