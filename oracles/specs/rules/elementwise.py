@@ -104,7 +104,7 @@ enter(
 )  # fmt: skip
 enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
 enter(_with_alpha(np.subtract), aten.sub.Tensor, aten.sub.Scalar)
-enter(_with_alpha(lambda a, b: b - a), aten.rsub.Scalar, aten.rsub.Tensor)
+enter(lambda a, b, alpha=1: b - (a if alpha == 1 else a * alpha), aten.rsub.Scalar, aten.rsub.Tensor)
 enter(_multiplied, aten.mul.Tensor, aten.mul.Scalar)
 enter(np.divide, aten.div.Tensor, aten.div.Scalar)
 enter(np.greater, aten.gt.Scalar, aten.gt.Tensor)

@@ -69,6 +69,10 @@ def _lost(x: Tensor) -> Tensor:
     return F.cross_entropy(x, torch.tensor([1, 0, 2, 2]), ignore_index=0, label_smoothing=0.1)
 
 
+def _subtracted(x: Tensor) -> Any:
+    return torch.rsub(x, 3, alpha=2)
+
+
 #: A spec, and a candidate with one mistake.
 MISTAKES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (_normalised, lambda x: F.layer_norm(x, (8,), eps=1e-3)),
@@ -79,6 +83,7 @@ MISTAKES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (_length, lambda x: x.abs().sum(1)),
     (_length, lambda x: (x.square().sum(1) + 1e-4).sqrt()),
     (_spread, lambda x: x.var(1, correction=0)),
+    (_subtracted, lambda x: 6 - x),
     (_lost, lambda x: F.cross_entropy(x, torch.tensor([1, 0, 2, 2]), label_smoothing=0.1)),
     (_lost, lambda x: F.cross_entropy(x, torch.tensor([1, 0, 2, 2]), ignore_index=0)),
 )
