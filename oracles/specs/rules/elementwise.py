@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import constant, erf, erfc, sigmoid
+from ....reference.array import Array, constant, erf, erfc, sigmoid, store
 from ....reference.condition import Condition
 from .table import RULES, Rule, enter
 
@@ -20,6 +20,11 @@ def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _with_alpha(f: Rule) -> Rule:
     return lambda a, b, alpha=1: f(a, b if alpha == 1 else b * alpha)
+
+
+def _scalar(x: Any, number: float) -> Any:
+    """A number beside a tensor x, which torch makes a tensor of x's dtype."""
+    return store(constant(x).lift(float(number)), asked=False) if isinstance(x, Array) else number
 
 
 def _power(x: Any, exponent: Any) -> Any:
@@ -88,7 +93,7 @@ def _divided(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return np.divide(a, b)
     # A step has slope 0 wherever it is, and torch does not ask how the quotient moves.
-    quotient = np.divide(constant(a), constant(b))
+    quotient = store(np.divide(constant(a), constant(b)), asked=False)
     return np.floor(quotient) if rounding_mode == "floor" else np.trunc(quotient)
 
 
@@ -136,7 +141,7 @@ RULES.update(
         aten.reciprocal.default: _inverse,
         aten.erf.default: erf,
         aten.erfc.default: erfc,
-        aten.pow.Scalar: np.power,
+        aten.pow.Scalar: lambda base, x: np.power(_scalar(x, base), x),
         aten.pow.Tensor_Tensor: np.power,
         aten.div.Tensor_mode: _divided,
         aten.div.Scalar_mode: _divided,
