@@ -72,7 +72,10 @@ def _prod(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     factors = np.float64(a.centre.size // max(centre.size, 1))
     if factors <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
-    return _multiplied(contract, a, centre, lambda x: np.prod(x, axis=axes, keepdims=True), factors)
+    read = _multiplied(contract, a, centre, lambda x: np.prod(x, axis=axes, keepdims=True), factors)
+    size = np.abs(centre).astype(np.float64) + read.radii()
+    stored = np.expm1(np.log1p(_stored_roundoff(contract)) * (factors - 1.0))
+    return Ball(read.centre, read.radii() + size * stored * (1.0 + SLACK), contract) if stored else read
 
 
 def _sort(contract: Contract, a: Ball, axis: int) -> Ball:
@@ -88,6 +91,12 @@ def _sort(contract: Contract, a: Ball, axis: int) -> Ball:
 def _windows(contract: Contract, a: Ball, sizes: Any, stride: Any, dilation: Any) -> Ball:
     radius = None if a.radius is None else windows_of(np.ascontiguousarray(a.radii()), sizes, stride, dilation)
     return Ball(windows_of(a.centre, sizes, stride, dilation), radius, contract)
+
+
+def _stored_roundoff(contract: Contract) -> float:
+    """The roundoff of a partial result that is stored, 0 where none is stored in a narrower format."""
+    narrower = contract.intermediates and contract.stores.precision < contract.accumulate.precision
+    return contract.stores.unit_roundoff if narrower else 0.0
 
 
 def _overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Ball:
@@ -106,6 +115,7 @@ def _overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: Any, d
     radius = size * additions * ((contract.roundoff + contract.centre_roundoff) * slack)
     if contract.flush:
         radius += additions * contract.underflow
+    radius += additions * (size * _stored_roundoff(contract))  # They may be added one by one to what is stored.
     if a.radius is not None:
         radius += summed(a.radii()) * slack
     elif not additions.any():
