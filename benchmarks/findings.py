@@ -1,0 +1,181 @@
+"""What the framework found in public kernels: runs a program for each finding, and says what is there still.
+
+    python benchmarks/findings.py [NAME]...      # a table: finding, library and version, present or fixed or not run
+    python benchmarks/findings.py --write        # and docs/findings.md, with the figures of this run
+
+The programs are in `benchmarks/findings/`; each runs on its own, too. They need the libraries that they judge. One that
+is not installed makes its findings `not run`. Exit codes: 0, or 3 where mpmath and opassay disagree or a program broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS, FIGURES = HERE / "findings", HERE / "findings" / "figures.json"
+PAGE = HERE.parent / "docs" / "findings.md"
+OUTCOMES: Mapping[int, str] = {0: "fixed", 1: "present", 2: "not run", 3: "disagreed"}
+KINDS, SEVERITIES = ("wrong result", "less accurate"), ("high", "medium", "low")
+_SECONDS = 300.0
+
+_INTRODUCTION = """\
+# What opassay found in public kernels
+
+Each section is a program that a reader can run: it calls the installed library, computes the exact values of the same
+inputs with mpmath, which shares no code with opassay, and has opassay judge the output by a spec. The program fails if
+mpmath's values do not lie in opassay's balls, or if the two judge differently. The figures were taken with one thread
+on: {machine}.
+
+```
+python benchmarks/findings.py              # all of them: present, fixed, or not run
+python benchmarks/findings/torch_ndtr.py   # one; exit code 1 while the fault is there, 0 without it, 2 if not run
+```
+
+*Wrong result*: the output has no right digit, or the first or second one is wrong, on inputs of the documented domain.
+*Less accurate*: the output is off by more than rounding the documented formula can make it, but the error is small
+beside the tensor that it stands in. Severity is high where a training or an inference goes wrong in silence, low where
+few will ever see it. A bound is opassay's: the furthest that an evaluation of the spec by the terms may be off.
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A finding as its program tells it, read without importing anything."""
+
+    name: str
+    title: str
+    text: str
+    library: str
+    version: str
+    kind: str
+    severity: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a program printed, when, and with which version."""
+
+    date: str
+    version: str
+    text: str
+
+
+def program(path: Path) -> Program | None:
+    """The finding of a file; None for a module that programs share."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    told: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            names = [each.id for each in node.targets[0].elts if isinstance(each, ast.Name)]
+            if set(names) & {"LIBRARY", "KIND"}:
+                told.update(zip(names, ast.literal_eval(node.value), strict=True))
+    if "LIBRARY" not in told:
+        return None
+    title, _, text = (ast.get_docstring(tree) or "").partition("\n\n")
+    return Program(path.stem, title, text, told["LIBRARY"], told["VERSION"], told["KIND"], told["SEVERITY"])
+
+
+def programs() -> list[Program]:
+    """All findings, the severest first."""
+    found = [each for each in map(program, sorted(PROGRAMS.glob("*.py"))) if each is not None]
+    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), KINDS.index(each.kind), each.name))
+
+
+def table(found: Sequence[Program]) -> str:
+    """The findings in one table."""
+    lines = ["| finding | library | | severity |", "|---|---|---|---|"]
+    for each in found:
+        anchor = "".join(letter for letter in each.title.lower() if letter.isalnum() or letter in " -_").replace(
+            " ", "-"
+        )
+        lines.append(f"| [{each.title}](#{anchor}) | {each.library} {each.version} | {each.kind} | {each.severity} |")
+    return "\n".join(lines)
+
+
+def section(found: Program, figures: Figures) -> str:
+    """A finding in the page."""
+    about = f"`benchmarks/findings/{found.name}.py`, {figures.date}, {found.library} {figures.version}"
+    return (
+        f"## {found.title}\n\n*{found.kind.capitalize()}, severity {found.severity}.*\n\n{found.text}\n\n"
+        f"{about}:\n\n```text\n{figures.text}\n```\n"
+    )
+
+
+def page() -> str:
+    """The page of the docs: from the texts of the programs, and their figures in `figures.json`."""
+    kept = json.loads(FIGURES.read_text(encoding="utf-8"))
+    figures = {name: Figures(**each) for name, each in kept["figures"].items()}
+    found = programs()
+    parts = [_INTRODUCTION.format(machine=kept["machine"]), table(found) + "\n"]
+    return "\n".join(parts + [section(each, figures[each.name]) for each in found])
+
+
+def asked(path: Path) -> tuple[str, str]:
+    """The outcome of a program, and what it printed."""
+    command = [sys.executable, str(path)]
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return "broke", f"no end within {_SECONDS:.0f} s"
+    # An exception ends a program with 1, too; one that has judged says so.
+    if done.returncode not in OUTCOMES or (done.returncode != 2 and "  opassay " not in done.stdout):
+        return "broke", (done.stderr or done.stdout).strip()
+    return OUTCOMES[done.returncode], done.stdout.strip()
+
+
+def _machine() -> str:
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.machine(),
+    )
+    return f"{model}, Python {platform.python_version()}"
+
+
+def main() -> int:
+    """Run what was asked for, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="findings; all without one")
+    parser.add_argument("--write", action="store_true", help="write docs/findings.md with the figures of this run")
+    options = parser.parse_args()
+    every = programs()
+    if unknown := set(options.names) - {each.name for each in every}:
+        parser.error(
+            f"no finding is named {', '.join(sorted(unknown))}: need one of {', '.join(x.name for x in every)}"
+        )
+    kept = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {"figures": {}}
+    outcomes = []
+    for each in every:
+        if options.names and each.name not in options.names:
+            continue
+        outcome, text = asked(PROGRAMS / f"{each.name}.py")
+        outcomes.append(outcome)
+        print(f"{each.name:24} {each.library + ' ' + each.version:22} {outcome}", flush=True)
+        if outcome in ("broke", "disagreed", "not run"):
+            print("    " + text.replace("\n", "\n    "))
+        elif options.write:
+            first, _, rest = text.rpartition(f"{each.library} ")[2].partition("\n")
+            kept["figures"][each.name] = asdict(Figures(datetime.now(UTC).date().isoformat(), first, rest))
+    if options.write:
+        kept = {"machine": _machine(), "figures": dict(sorted(kept["figures"].items()))}
+        FIGURES.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        PAGE.write_text(page(), encoding="utf-8")
+    return 3 if {"broke", "disagreed"} & set(outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The page of findings is made of its programs, and the programs can tell a fault from a right answer."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import pytest
+import torch
+
+import opassay
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+def _script(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+RUNNER = _script(BENCHMARKS / "findings.py")
+PROGRAMS = {program.name: program for program in RUNNER.programs()}
+
+
+def test_the_page_is_made_of_the_programs() -> None:
+    """`python benchmarks/findings.py --write` makes it anew."""
+    assert RUNNER.PAGE.read_text(encoding="utf-8") == RUNNER.page()
+
+
+def test_there_are_findings_and_all_have_figures() -> None:
+    figures = json.loads(RUNNER.FIGURES.read_text(encoding="utf-8"))["figures"]
+    assert set(figures) == set(PROGRAMS)
+    assert len(PROGRAMS) >= 8
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_finding_says_what_a_reader_must_know(name: str) -> None:
+    program = PROGRAMS[name]
+    assert (program.kind in RUNNER.KINDS, program.severity in RUNNER.SEVERITIES) == (True, True)
+    assert [
+        word for word in ("**Documented**", "**Does it matter?**", "**Upstream**") if word not in program.text
+    ] == []
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_figures_are_of_the_version_that_the_program_names(name: str) -> None:
+    figures = RUNNER.Figures(**json.loads(RUNNER.FIGURES.read_text(encoding="utf-8"))["figures"][name])
+    assert figures.version == PROGRAMS[name].version
+    assert datetime.date.fromisoformat(figures.date) >= datetime.date(2026, 11, 1)
+    assert "opassay   refused" in figures.text
+    assert "(mpmath)" in figures.text
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("print('  opassay   refused'); raise SystemExit(1)", "present"),
+        ("print('  opassay   accepted')", "fixed"),
+        ("print('nothing is installed'); raise SystemExit(2)", "not run"),
+        ("print('  opassay   refused'); raise SystemExit(3)", "disagreed"),
+        ("raise ValueError('the library has another signature')", "broke"),
+    ],
+)
+def test_the_runner_tells_a_fault_from_a_program_that_broke(tmp_path: Path, text: str, outcome: str) -> None:
+    (tmp_path / "planted.py").write_text(text)
+    assert RUNNER.asked(tmp_path / "planted.py")[0] == outcome
+
+
+def test_a_library_that_is_not_installed_is_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    proof = _script(BENCHMARKS / "findings" / "proof.py")
+    assert proof.tell("no-such-library", "1.0", lambda: None) == proof.NOT_RUN
+    assert "is not installed" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(opassay, "bound"), reason="this opassay has no `bound`")
+@pytest.mark.parametrize(
+    ("off", "exact_off", "outcome"),
+    [(0.0, 0.0, "FIXED"), (1e-4, 0.0, "PRESENT"), (float("nan"), 0.0, "PRESENT"), (0.0, 1e-4, "DISAGREED")],
+)
+def test_a_proof_is_judged_by_mpmath_and_by_the_bound(off: float, exact_off: float, outcome: str) -> None:
+    module = _script(BENCHMARKS / "findings" / "proof.py")
+    x = torch.tensor([0.5, 2.0])
+    exact = [mpmath.exp(value) + exact_off for value in module.numbers(x)]
+    proof = module.Proof("planted", torch.exp(x) + off, exact, torch.exp, (x,))
+    code, lines = module._judged(proof)
+    assert code == getattr(module, outcome)
+    assert any("(mpmath)" in line for line in lines)
