@@ -45,6 +45,11 @@ python benchmarks/findings/torch_ndtr.py   # one; exit code 1 while the fault is
 *Less accurate*: the output is off by more than rounding the documented formula can make it, but the error is small
 beside the tensor that it stands in. Severity is high where a training or an inference goes wrong in silence, low where
 few will ever see it. A bound is opassay's: the furthest that an evaluation of the spec by the terms may be off.
+
+A bound is as sharp as its spec. The specs here are the documented formulas, written so that nothing cancels or
+overflows needlessly. Torch's own function as the spec brings what torch's algorithms are allowed, and where that is as
+wide as the fault, opassay accepts the fault, or judges nothing where an evaluation may overflow. Sections on functions
+of torch, and on group norm, say how that ended.
 """
 
 

@@ -13,8 +13,6 @@ import mpmath
 import pytest
 import torch
 
-import opassay
-
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
@@ -82,7 +80,6 @@ def test_a_library_that_is_not_installed_is_not_judged(capsys: pytest.CaptureFix
     assert "is not installed" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(not hasattr(opassay, "bound"), reason="this opassay has no `bound`")
 @pytest.mark.parametrize(
     ("off", "exact_off", "outcome"),
     [(0.0, 0.0, "FIXED"), (1e-4, 0.0, "PRESENT"), (float("nan"), 0.0, "PRESENT"), (0.0, 1e-4, "DISAGREED")],

@@ -1,11 +1,11 @@
 """What every program of this folder does: a library's numbers, the exact ones by mpmath, and what opassay rules.
 
 A program computes something with a library and gives a `Proof`: the library's output, the exact values as mpmath
-computes them from the same inputs, and a spec. Its `EXIT` says what was found:
+computes them from the same inputs, and a spec. Its exit code says what was found:
 
 0: the output lies where opassay's bound for the spec lets it lie, so the fault is not there;
 1: the fault is there;
-2: nothing was found out, because the library, or an opassay that has `bound`, is not installed;
+2: nothing was found out, because the library is not installed;
 3: mpmath and opassay disagree on the exact values or on the verdict, which would be a fault of ours.
 
 Another version of the library than the page tells of is asked all the same, and the difference is printed.
@@ -22,6 +22,8 @@ from typing import Any
 import mpmath
 import torch
 
+from opassay import assert_conforms, bound
+
 FIXED, PRESENT, NOT_RUN, DISAGREED = 0, 1, 2, 3
 #: Enough that nothing here is a matter of mpmath's own rounding.
 mpmath.mp.prec = 400
@@ -29,6 +31,7 @@ mpmath.mp.prec = 400
 _ROUNDING = mpmath.mpf(2) ** -53
 #: How many elements are printed: those that are worst in bounds.
 _SHOWN = 4
+_RULINGS = {True: "accepted", False: "refused"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Proof:
         spec: a plain PyTorch function or a NumPy formula that says what the call means.
         args: the inputs, as the spec takes them.
         terms: what opassay lets an implementation do.
+        own: torch's own function of that name, as a second spec. It says what the algorithms of torch are allowed, so
+            its bound may be much wider than that of `spec`.
     """
 
     call: str
@@ -50,6 +55,7 @@ class Proof:
     spec: Callable[..., Any]
     args: tuple[Any, ...]
     terms: str = "torch"
+    own: tuple[str, Callable[..., Any]] | None = None
 
 
 def numbers(tensor: Any) -> list[mpmath.mpf]:
@@ -90,19 +96,12 @@ def tell(library: str, version: str, proof: Callable[[], Proof]) -> int:
     found, _, _ = found.partition("+")  # torch's wheels name what they were built for
     if found != version:
         print(f"{library} {found} is installed; the page tells of {version}")
-    try:
-        from opassay import bound  # noqa: F401 (an opassay without it cannot judge)
-    except ImportError:
-        print("an opassay with `bound` is not installed")
-        return NOT_RUN
     code, lines = _judged(proof())
     print(f"{library} {found}", *lines, sep="\n")
     return code
 
 
 def _judged(proof: Proof) -> tuple[int, list[str]]:
-    from opassay import assert_conforms, bound
-
     limits = bound(proof.spec, *proof.args, contract=proof.terms)
     centres, widths = numbers(limits.centre), numbers(limits.half_width)
     computed = numbers(proof.computed.double())
@@ -117,17 +116,25 @@ def _judged(proof: Proof) -> tuple[int, list[str]]:
         f"  error     {_error(computed, proof.exact, worst)}; {outside} of {len(ratios)} outside",
     ]
     agree = all(map(_agree, centres, proof.exact, numbers(limits.radius)))
-    try:
-        assert_conforms(proof.computed, proof.spec, *proof.args, contract=proof.terms)
-        accepted, ruling = True, "accepted"
-    except AssertionError:
-        accepted, ruling = False, "refused"
+    accepted = _accepted(proof, proof.spec)
+    ruling = _RULINGS[accepted]
     finite = mpmath.isfinite(ratios[worst])
     how = f": {_short(ratios[worst], 4)} times the bound {_short(widths[worst], 3)}" if finite else ""
     lines.append(f"  opassay   {ruling} under the terms '{proof.terms}'{how}")
+    if proof.own is not None:
+        name, function = proof.own
+        lines.append(f"            {_RULINGS[_accepted(proof, function)]} with {name} itself as the spec")
     if not agree or accepted != (outside == 0):
         return DISAGREED, [*lines, "  mpmath and opassay disagree"]
     return (FIXED if accepted else PRESENT), lines
+
+
+def _accepted(proof: Proof, spec: Callable[..., Any]) -> bool:
+    try:
+        assert_conforms(proof.computed, spec, *proof.args, contract=proof.terms)
+    except AssertionError:
+        return False
+    return True
 
 
 def _ratio(computed: mpmath.mpf, exact: mpmath.mpf, width: mpmath.mpf) -> mpmath.mpf:
