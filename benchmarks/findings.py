@@ -41,10 +41,11 @@ python benchmarks/findings.py              # all of them: present, fixed, or not
 python benchmarks/findings/torch_ndtr.py   # one; exit code 1 while the fault is there, 0 without it, 2 if not run
 ```
 
-*Wrong result*: the output has no right digit, or the first or second one is wrong, on inputs of the documented domain.
-*Less accurate*: the output is off by more than rounding the documented formula can make it, but the error is small
-beside the tensor that it stands in. Severity is high where a training or an inference goes wrong in silence, low where
-few will ever see it. A bound is opassay's: the furthest that an evaluation of the spec by the terms may be off.
+*Wrong result*: on inputs of the documented domain the output is wrong in its first digits, or has none that is right,
+and is of use by itself (a probability, a distance, a gradient). *Less accurate*: it is off by more than roundings of
+the documented formula can make it, but the error is small beside the tensors that it commonly stands in. Severity is
+high where a training or an inference goes wrong in silence, low where few will ever see it. A bound is opassay's: the
+furthest that an evaluation of the spec by the terms may be off.
 
 A bound is as sharp as its spec. The specs here are the documented formulas, written so that nothing cancels or
 overflows needlessly. Torch's own function as the spec brings what torch's algorithms are allowed, and where that is as

@@ -23,7 +23,7 @@ import torch
 from proof import Proof, numbers, run
 
 LIBRARY, VERSION = "triton", "3.9.0"
-KIND, SEVERITY = "wrong result", "low"
+KIND, SEVERITY = "less accurate", "low"
 
 
 def _kernel() -> Any:
