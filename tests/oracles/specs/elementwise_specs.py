@@ -82,17 +82,10 @@ FAULTS: dict[tuple[str, str, str], str] = {
     ("power 1.3", "value", "bfloat16"): "the exponent is rounded to the half format",
     ("power 1.3", "value", "float16"): "the exponent is rounded to the half format",
     **{
-        (name, "value", dtype): "the quotient is rounded to the half format before it is made a whole number"
-        for name in ("floor of a quotient", "truncated quotient")
+        ("floor of a quotient", "value", dtype): "the quotient is rounded to the half format before it is made whole"
         for dtype in ("bfloat16", "float16")
     },
-    **{
-        (name, "traced gradient", "float16"): "the quotient is rounded to the half format before it is truncated"
-        for name in ("fmod", "remainder")
-    },
-    ("3.3 to the", "value", "bfloat16"): "the base is rounded to the half format",
-    ("3.3 to the", "value", "float16"): "the base is rounded to the half format",
-    ("3.3 to the", "traced gradient", "float16"): "the base is rounded to the half format",
+    ("remainder", "traced gradient", "float16"): "the quotient is rounded to the half format before it is made whole",
     ("logsigmoid", "traced gradient", "float16"): "the exponential is rounded to the half format on the way",
     ("addcdiv", "gradient", "float32"): "the square of the divisor underflows",
     ("expm1", "gradient", "float32"): "the slope is the rounded result plus 1, which cancels",
