@@ -15,10 +15,10 @@ from .moments import (
     Array,
     Grads,
     derived_on_lines,
+    folded_by_one_scale,
     gradient_of_sums,
     input_gradient,
     moments_of,
-    on_line,
     saved_statistics,
     those_wanted,
     weighted,
@@ -71,8 +71,7 @@ def native_group_norm(
     centred, mean, rstd = moments_of(x, (2, 3), eps)
     # The folded form needs one multiplication and one addition per element. It is another algorithm and not only
     # another order: where b and μ scale nearly cancel in the shift, its error is larger.
-    scale = rstd if w is None else rstd * w
-    out = on_line(x, mean, scale, b) if folded else weighted(centred * rstd, w, b)
+    out = folded_by_one_scale(x, mean, rstd, w, b) if folded else weighted(centred * rstd, w, b)
     if lines:
         out = derived_on_lines(x, mean, rstd, (2, 3), eps, out, (w, b))
     return np.reshape(out, np.shape(input)), np.reshape(mean, (N, group)), np.reshape(rstd, (N, group))
