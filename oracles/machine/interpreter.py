@@ -42,6 +42,19 @@ def prepare() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+def round_as_hardware() -> None:
+    """Have Triton's interpreter round as the hardware rounds, for kernels that are launched in their own way.
+
+    Raises:
+        ImportError: Triton is not installed.
+    """
+    from triton.runtime import interpreter
+
+    builder = type("Builder", (_Rounding, interpreter.InterpreterBuilder), {"interpreter": interpreter})()
+    interpreter.interpreter_builder = builder
+    interpreter.interpreter_semantic = interpreter.TritonSemantic(builder)
+
+
 class Machine:
     """A launcher (`impl.gpu.launching.Launcher`) that interprets, and judges every address.
 
@@ -150,15 +163,42 @@ class _Unpatched:
         """Nothing: the language stays as it is."""
 
 
-class _Judged:
-    """What the interpreter's builder does otherwise: memory is judged, and numbers round as the hardware rounds them.
+class _Rounding:
+    """What the interpreter's builder does otherwise: numbers round as the hardware rounds them.
 
     Attributes:
-        machine: whose memory it is. interpreter: Triton's module.
+        interpreter: Triton's module.
+    """
+
+    interpreter: Any
+
+    def cast_impl(self, src: Any, dst_type: Any) -> Any:
+        tl, handle = self.interpreter.tl, self.interpreter.TensorHandle
+        if src.dtype.scalar == tl.float32 and dst_type.scalar == tl.bfloat16:
+            return handle(_to_bfloat16(src.data), tl.bfloat16)
+        if src.dtype.scalar == tl.bfloat16 and dst_type.scalar == tl.float32:
+            return handle((src.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+        return self._plain.cast_impl(self, src, dst_type)
+
+    def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
+        if self.interpreter.tl.float32 in (src.dtype.scalar, dst_type.scalar):
+            return self.cast_impl(src, dst_type)
+        return self._plain.create_fp_to_fp(self, src, dst_type, rounding_mode)
+
+    @property
+    def _plain(self) -> Any:
+        """The interpreter's own class, whose methods these stand before."""
+        return self.interpreter.InterpreterBuilder
+
+
+class _Judged(_Rounding):
+    """What the interpreter's builder does otherwise where memory is judged, too.
+
+    Attributes:
+        machine: whose memory it is.
     """
 
     machine: Machine
-    interpreter: Any
 
     def create_masked_load(self, ptrs: Any, mask: Any, other: Any, cache_policy: Any, is_volatile: Any) -> Any:
         element = ptrs.get_element_ty()
@@ -181,24 +221,6 @@ class _Judged:
 
     def create_barrier(self) -> None:
         self.machine.memory.barrier()
-
-    def cast_impl(self, src: Any, dst_type: Any) -> Any:
-        tl, handle = self.interpreter.tl, self.interpreter.TensorHandle
-        if src.dtype.scalar == tl.float32 and dst_type.scalar == tl.bfloat16:
-            return handle(_to_bfloat16(src.data), tl.bfloat16)
-        if src.dtype.scalar == tl.bfloat16 and dst_type.scalar == tl.float32:
-            return handle((src.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
-        return self._plain.cast_impl(self, src, dst_type)
-
-    def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-        if self.interpreter.tl.float32 in (src.dtype.scalar, dst_type.scalar):
-            return self.cast_impl(src, dst_type)
-        return self._plain.create_fp_to_fp(self, src, dst_type, rounding_mode)
-
-    @property
-    def _plain(self) -> Any:
-        """The interpreter's own class, whose methods these stand before."""
-        return self.interpreter.InterpreterBuilder
 
     def _truth(self, mask: Any, ptrs: Any) -> tuple[Any, Any]:
         # The interpreter makes integers of what is true of a block and of a scalar together.

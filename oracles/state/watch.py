@@ -86,6 +86,13 @@ _PINS: list[Pin] = []
 _NOTED: list[str] = []
 
 
+def settle() -> None:
+    """Import what torch imports at the first transform or compilation: what that changes is no change by a subject."""
+    for name in _MACHINERY:
+        if name not in sys.modules:
+            importlib.import_module(name)
+
+
 @contextmanager
 def pinned() -> Iterator[Pin]:
     """Run the questions of one cell in the state that a fresh process has, and give the caller's state back after it.
@@ -94,9 +101,7 @@ def pinned() -> Iterator[Pin]:
     numbers (default dtype and device, gradients, autocast, flush-to-zero, the random states) is torch's default,
     whatever ran in this process before.
     """
-    for name in _MACHINERY:
-        if name not in sys.modules:
-            importlib.import_module(name)
+    settle()
     # A new object is read, because `SETTINGS` gives what it holds of an outer cell, where there is one.
     before, random_state = SampleSettings().read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
     if not _PINS:

@@ -137,7 +137,8 @@ def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ba
     ratio, error = float(found.ratio[at]), abs(value - exact)
     inside = np.abs(found.value[np.isfinite(found.value)])
     largest = float(inside.max(initial=0.0))
-    errors = np.abs(values - found.value)[outside]
+    with np.errstate(invalid="ignore"):
+        errors = np.abs(values - found.value)[outside]
     most = float(errors[np.isfinite(errors)].max(initial=0.0))
     widths = found.width[np.isfinite(found.width)]
     ulp, limit, here = (float(array[at]) for array in (found.ulp, found.bound, found.width))

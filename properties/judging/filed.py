@@ -29,6 +29,7 @@ def judge_file(
     seconds: float = SECONDS,
     memory: float = MEMORY,
     given: Mapping[str, Any] | None = None,
+    interpret: bool = False,
     questions: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Judgement:
@@ -37,7 +38,8 @@ def judge_file(
     Args:
         candidate, spec: files, or pairs `module:name`.
         contract, seed: as for `judge`. seconds, memory: limits of the candidate; GiB, 0 for none.
-        given: arguments of what gives the inputs, by name.
+        given: arguments of what gives the inputs, by name. interpret: whether the candidate's Triton kernels are run by
+            Triton's interpreter, which needs no GPU.
         questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
 
     Raises:
@@ -59,7 +61,7 @@ def judge_file(
     limit = int(memory * 2**30)
     with contextlib.ExitStack() as stack:
         try:
-            apart = CandidateApart(candidate, problem.made, seed, seconds, limit, [problem.path])
+            apart = CandidateApart(candidate, problem.made, seed, seconds, limit, [problem.path], interpret)
         except CandidateError as err:
             return _unloaded(session, str(err))
         stack.enter_context(apart)

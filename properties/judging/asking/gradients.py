@@ -9,6 +9,9 @@ from ..candidates.calls import floating
 from ..comparing import hold_all
 from ..session import Asking, Finding, Session, not_asked, raised, summed
 
+#: What a candidate without gradients says: by its own exception, or by that of an operator registered without any.
+_NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered")
+
 
 def gradients(session: Session) -> Finding:
     """GRAD: reverse mode, with cotangents that are drawn; the gradients of the spec come from its own text."""
@@ -28,7 +31,7 @@ def gradients(session: Session) -> Finding:
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
     answer = session.call(arguments, gradients=True, wanted=names, cotangents=cotangents)
     if answer.raised:
-        return raised("GRAD", answer.raised, "NotImplementedError" in answer.raised)
+        return raised("GRAD", answer.raised, any(words in answer.raised for words in _NOT_OFFERED))
     if not answer.offered:
         return not_asked("GRAD", "the candidate's outputs require no gradient")
     return _held_gradients(session, inputs, names, cotangents, answer.gradients)

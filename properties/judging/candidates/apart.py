@@ -45,6 +45,7 @@ class CandidateApart:
         address: a file, or a pair `module:name`. made: what a class is made of. seed: of its random state.
         seconds: that its loading, and each call, may take. memory: bytes that it may take; 0 for no limit.
         watched: further files that it must not write.
+        interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
 
     Attributes:
         name, shapes: see `calls.Answering`. changed: what its making changed in its process.
@@ -54,12 +55,13 @@ class CandidateApart:
     """
 
     def __init__(
-        self, address: str, made: Sequence[Any], seed: int, seconds: float, memory: int, watched: Sequence[Path] = ()
-    ) -> None:
+        self, address: str, made: Sequence[Any], seed: int, seconds: float, memory: int, watched: Sequence[Path] = (),
+        interpret: bool = False,
+    ) -> None:  # fmt: skip
         self._seconds = seconds
         self._folder = tempfile.TemporaryDirectory(prefix="opassay-judge-")
         self._files = _stamps([*watched, *_sources()])
-        self._process = Process({"memory": memory}, command=COMMAND)
+        self._process = Process({"memory": memory, "interpret": interpret}, command=COMMAND)
         self._number = 0
         try:
             self._said(_START)

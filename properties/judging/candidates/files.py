@@ -1,6 +1,7 @@
 """Files that hold a spec or a candidate: which names they have to have, and what is made of them.
 
-Two conventions are known, and pairs `module:name`:
+Two conventions are known, and pairs `module:name` or `file.py:name`, in which a name `space::op` is an operator that
+the module registers with `torch.library`:
 
 - `Model` and `get_inputs` in the spec, `ModelNew` (or `Model`) in the candidate; both are made of what the spec's
   `get_init_inputs` gives, from equal random states.
@@ -75,11 +76,12 @@ def _blamed(address: str) -> Iterator[None]:
 
 
 def _imported(address: str) -> tuple[ModuleType, str]:
-    path = Path(address)
+    file, within, of_file = address.partition(".py:")
+    path = Path(f"{file}.py" if within else address)
     if path.suffix == ".py" or path.is_file():
         if not path.is_file():
-            raise GivenError(f"{address}: no such file")
-        return _of_file(path.resolve()), ""
+            raise GivenError(f"{path}: no such file")
+        return _of_file(path.resolve()), of_file
     name, colon, attribute = address.partition(":")
     if not colon:
         raise GivenError(f"{address}: no such file, and no pair module:name")
@@ -150,8 +152,10 @@ def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Cal
 
 def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
     for name in names:
-        if hasattr(module, name):
-            return getattr(module, name)
+        space, registered, op = name.partition("::")
+        home = getattr(torch.ops, space) if registered else module
+        if hasattr(home, op or name):
+            return getattr(home, op or name)
     raise GivenError(f"{address}: has none of {', '.join(names)}")
 
 

@@ -35,6 +35,7 @@ class Host:
     """
 
     def __init__(self, name: str, function: Callable[..., Any], changed: Sequence[str] = ()) -> None:
+        state.settle()
         self.name, self.changed = name, tuple(changed)
         self._function, self._calls = function, 0
         module = function if isinstance(function, torch.nn.Module) else None

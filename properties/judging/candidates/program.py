@@ -1,6 +1,7 @@
 """The program of a candidate's process: loads the candidate, and answers calls until there are no more.
 
-The first line says `{"memory": bytes}`. Then comes `{"load": address, "made": path, "seed": number}`, answered by
+The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted}`. Then comes
+`{"load": address, "made": path, "seed": number}`, answered by
 `{"loaded": name, "shapes": {...}, "changed": [...]}` or `{"refused": why}`; then any number of `{"call": path,
 "answer": path}`, answered by `{"done": true}`. Tensors go through these files (`calls.py`).
 """
@@ -22,6 +23,11 @@ def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
     if limit:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+    if hello["interpret"]:
+        from ....oracles.machine.interpreter import prepare, round_as_hardware
+
+        prepare()
+        round_as_hardware()
     import torch
 
     torch.set_num_threads(1)

@@ -51,6 +51,7 @@ def parsed(words: tuple[str, ...]) -> dict[str, Any]:
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of each call.")
 @click.option("--memory", type=click.FloatRange(min=0), default=16.0, show_default=True, help="GiB; 0 for no limit.")
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
+@click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def judge_command(
     candidate: str,
@@ -60,6 +61,7 @@ def judge_command(
     seconds: float,
     memory: float,
     given: tuple[str, ...],
+    interpret: bool,
     as_json: bool,
 ) -> int:
     """Judge CANDIDATE, a file or MODULE:NAME, by its spec in plain PyTorch.
@@ -72,15 +74,16 @@ def judge_command(
     Args:
         candidate, spec: files or pairs. contract: its name. seed: of everything drawn.
         seconds, memory: limits of the candidate. given: NAME=VALUE words. as_json: whether a program reads this.
+        interpret: whether kernels of Triton are interpreted.
     """
-    require("torch", "mpmath", "msgspec")
+    require("torch", "mpmath", "msgspec", *(("triton",) if interpret else ()))
     from ....properties.judging import filed
 
     with _telling_in_json(as_json), _progress() as progress:
         asked = functools.partial(
             filed.judge_file, candidate, spec, contract=contract, seed=seed, seconds=seconds, memory=memory
         )
-        found = asked_of_files(functools.partial(asked, given=parsed(given), progress=progress))
+        found = asked_of_files(functools.partial(asked, given=parsed(given), interpret=interpret, progress=progress))
     click.echo(found.as_json() if as_json else str(found))
     return CODES[str(found.verdict)]
 

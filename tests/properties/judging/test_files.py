@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -143,6 +144,64 @@ def test_a_spec_without_a_reading_is_no_verdict_on_the_candidate(
 
 
 # --------------------------------------------------------------------------------------------------------- audit-task
+
+
+RMS_SPEC = """
+import torch
+
+def reference(x, w):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w
+
+def get_inputs():
+    return [torch.randn(3, 100).bfloat16(), torch.randn(100).bfloat16()]
+"""
+TRITON = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def rows(x, w, y, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    mask = at < n
+    v = tl.load(x + row * n + at, mask=mask, other=0.0).to(tl.float32)
+    squares = v * v
+    rms = tl.sqrt(tl.sum(squares, 0) / n + 1e-6)
+    out = v / rms * tl.load(w + at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(y + row * n + at, out.to(tl.bfloat16), mask=mask)
+
+def candidate(x, w):
+    x, w = x.contiguous(), w.contiguous()
+    y, n = torch.empty_like(x), x.shape[-1]
+    rows[(x.numel() // n,)](x, w, y, n, BLOCK=128)
+    return y
+"""
+LIBRARY = """
+import torch
+
+@torch.library.custom_op("opassay_tests::rms", mutates_args=())
+def rms(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], w, 1e-6)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.parametrize(
+    ("wrong", "ruling"), [("", Ruling.ACCEPTED), ("tl.where(at < 64, v, 0.0) * ", Ruling.REJECTED)]
+)
+def test_a_kernel_of_triton_is_judged_in_an_interpreter(wrong: str, ruling: Ruling, tmp_path: Path) -> None:
+    (tmp_path / "rms_spec.py").write_text(RMS_SPEC)
+    (tmp_path / "rms.py").write_text(TRITON.replace("squares = v * ", f"squares = {wrong or 'v * '}"))
+    files = str(tmp_path / "rms.py"), str(tmp_path / "rms_spec.py")
+    found = judge_file(*files, contract="torch", interpret=True, questions=("GIVEN", "SEEDS", "UNTOUCHED"))
+    assert found.verdict == ruling, found
+
+
+def test_an_operator_of_a_library_is_a_candidate(tmp_path: Path) -> None:
+    (tmp_path / "rms_spec.py").write_text(RMS_SPEC)
+    (tmp_path / "library.py").write_text(LIBRARY)
+    address = f"{tmp_path / 'library.py'}:opassay_tests::rms"
+    found = judge_file(address, str(tmp_path / "rms_spec.py"), contract="torch", questions=(*QUICK, "GRAD"))
+    assert found.verdict == Ruling.ACCEPTED, found
 
 
 def test_an_audit_names_the_trivial_programs_that_a_check_accepts(
