@@ -45,6 +45,18 @@ CUDA_FUNCTIONS: Mapping[str, float] = {
     "sinh": 3.0, "cosh": 2.0, "arcsinh": 3.0, "arccosh": 4.0, "arctanh": 3.0,
     "exp2": 2.0, "log2": 1.0, "log10": 2.0, "cbrt": 1.0, "erf": 2.0, "erfc": 4.0, "arctan2": 3.0, "hypot": 3.0,
 }  # fmt: skip
+#: NumPy's and XLA's on CPUs, which differ from torch's: what `benchmarks/library_functions.py` shows in float32 (NumPy
+#: 2.4.6, jax 0.10.2; AVX512), rounded up, and torch's number where that is larger or nothing was measured.
+NUMPY_FUNCTIONS: Mapping[str, float] = {
+    **CPU_FUNCTIONS, "exp": 3.0, "expm1": 3.0, "log": 4.0, "log1p": 2.0, "tanh": 2.0, "sin": 2.0, "cos": 2.0,
+    "exp2": 3.0, "log2": 3.0, "log10": 4.0, "cosh": 3.0, "arctan": 3.0, "sigmoid": 5.0,
+}  # fmt: skip
+XLA_FUNCTIONS: Mapping[str, float] = {
+    **CPU_FUNCTIONS, "exp": 6.0, "expm1": 6.0, "log": 2.0, "log1p": 3.0, "tanh": 5.0, "exp2": 68.0, "log2": 3.0,
+    "log10": 3.0, "sinh": 25.0, "cosh": 25.0, "erf": 6.0,
+}  # fmt: skip
+#: The tables of libraries, by the name that terms have for them.
+LIBRARIES: Mapping[str, Mapping[str, float]] = {"numpy": NUMPY_FUNCTIONS, "xla": XLA_FUNCTIONS}
 #: Errors that approximations have whatever the size of the result, in units of u of binary32. torch's vectorised GELU
 #: takes erf from Abramowitz and Stegun 7.1.26, which is off by 1.5e-7 (2.5 u) on paper; with its roundings 1 + erf is
 #: off by 11.6 u on a million float32 numbers (torch 2.13, AVX512).

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..reference.formats import FORMATS, Format
-from .contract import CUDA_FUNCTIONS, EXP2, Contract, contract
+from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, Contract, contract
 
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
 #: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
@@ -55,6 +55,7 @@ class Terms:
         factors: what factors of products of matrices may be rounded to, a key of `FACTORS`; empty for nothing.
         partials: format in which partial sums of products may be stored; empty for that of accumulation.
         approximate: whether functions and quotients may be CUDA's fast ones.
+        library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
         flush: whether subnormal numbers may become zero.
         algorithms: names of further algorithms that may be used (`Promises.algorithms`).
     """
@@ -66,6 +67,7 @@ class Terms:
     factors: str = ""
     partials: str = ""
     approximate: bool = False
+    library: str = ""
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
 
@@ -75,6 +77,8 @@ class Terms:
                 raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(FORMATS)}")
         if self.factors not in ("", *FACTORS):
             raise ValueError(f"factors: got {self.factors!r}, need one of {', '.join(FACTORS)}")
+        if self.library not in ("", *LIBRARIES):
+            raise ValueError(f"library: got {self.library!r}, need one of {', '.join(LIBRARIES)}")
 
     def __str__(self) -> str:
         """What is allowed, in one line."""
@@ -84,6 +88,7 @@ class Terms:
         said += [f"factors of products rounded to {self.factors}"] if self.factors else []
         said += [f"partial sums stored in {self.partials}"] if self.partials else []
         said += ["CUDA's fast functions and quotients"] if self.approximate else []
+        said += [f"elementary functions of {self.library}"] if self.library else []
         said += ["subnormal numbers may be zero"] if self.flush else []
         said += [f"algorithms: {', '.join(sorted(self.algorithms))}"] if self.algorithms else []
         return f"{self.name}: {'; '.join(said)}"
@@ -106,7 +111,7 @@ class Terms:
             intermediates=self.intermediates,
             factors=factors,
             partials=partials,
-            functions=APPROXIMATE_FUNCTIONS if fast else base.functions,
+            functions=APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions),
             division=_FULL_DIVISION if fast else base.division,
         )
 
@@ -136,6 +141,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     **{name: {"factors": name} for name in ("tf32", "bf16x3")},
     "stored": {"intermediates": True},
     "approximate": {"approximate": True},
+    **{name: {"library": name} for name in LIBRARIES},
     "flush": {"flush": True},
 }
 #: Allowances that name an algorithm.

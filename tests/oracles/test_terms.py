@@ -31,7 +31,7 @@ def test_a_name_that_is_none_is_refused_with_the_list(name: str) -> None:
         terms(name)
 
 
-@pytest.mark.parametrize("field", ["accumulate", "inputs", "partials", "factors"])
+@pytest.mark.parametrize("field", ["accumulate", "inputs", "partials", "factors", "library"])
 def test_a_format_that_is_none_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match=f"{field}: got 'int8', need one of "):
         Terms(**{field: "int8"})  # type: ignore[arg-type]
