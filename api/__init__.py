@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 # Only type checkers and editors read these imports; at run time `__getattr__` serves the names. `as` marks each of them
 # as public, which a plain import in a typed package is not.
 if TYPE_CHECKING:
+    from opassay import pytest as pytest
     from opassay.oracles.op import Draft as Draft
     from opassay.oracles.op import Law as Law
     from opassay.oracles.op import Op as Op
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from opassay.properties.declaring import laws as laws
     from opassay.properties.declaring import refusals as refusals
     from opassay.properties.declaring.declare import declare as declare
+    from opassay.properties.engine.plan import load_op as load_op
+    from opassay.properties.functions.kernel import KERNEL_PROPERTIES as KERNEL_PROPERTIES
+    from opassay.properties.functions.kernel import Offer as Offer
+    from opassay.properties.functions.kernel import custom_kernel as custom_kernel
+    from opassay.properties.functions.kernel import kernel_of_op as kernel_of_op
     from opassay.properties.functions.user import custom_function as custom_function
     from opassay.properties.judging.conforming import Bound as Bound
     from opassay.properties.judging.conforming import assert_conforms as assert_conforms
@@ -42,11 +48,14 @@ if TYPE_CHECKING:
     from opassay.properties.judging.judging import judge as judge
     from opassay.properties.judging.specification import Formula as Formula
     from opassay.properties.judging.specification import SpecError as SpecError
+    from opassay.properties.summary import ok as ok
+    from opassay.properties.summary import table as table
     from opassay.properties.verification import Settings as Settings
     from opassay.properties.verification import replay_case as replay_case
     from opassay.properties.verification import run_cell as run_cell
     from opassay.properties.verification import verify as verify
     from opassay.properties.verification import verify_function as verify_function
+    from opassay.properties.verification import verify_kernel as verify_kernel
 
 __version__ = "0.1.0"
 
@@ -65,12 +74,18 @@ _HOME = {
     "declare": "opassay.properties.declaring.declare",
     **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.verification"),
     "custom_function": "opassay.properties.functions.user",
-    "verify_function": "opassay.properties.verification",
+    "load_op": "opassay.properties.engine.plan",
+    **dict.fromkeys(
+        ("KERNEL_PROPERTIES", "Offer", "custom_kernel", "kernel_of_op"), "opassay.properties.functions.kernel"
+    ),
+    **dict.fromkeys(("ok", "table"), "opassay.properties.summary"),
+    **dict.fromkeys(("verify_function", "verify_kernel"), "opassay.properties.verification"),
 }
 #: Names that are modules: what a declaration is made of.
 _MODULES = {
     "drawing": "opassay.properties.declaring.drawing",
     "laws": "opassay.properties.declaring.laws",
+    "pytest": "opassay.pytest",
     "refusals": "opassay.properties.declaring.refusals",
     "strategies": "opassay.properties.strategies",
 }

@@ -33,7 +33,7 @@ from .paths import Expected, Path, Problem
 from .rounding import Ball, balls, balls_with_systematic
 from .state import interrupt
 from .tally import LARGE, Tally
-from .transforms import Word, compiled, derivative_order, path_name
+from .transforms import Word, compiled, derivative_order, engine_for, path_name, required
 from .verdict import Code, Worst
 from .violation import Fault, Unsupported, Violation, raised
 
@@ -91,9 +91,8 @@ class Judge:
         return contract(dtype, self.arithmetic, order + promises.order, **allowed)
 
     def offered(self, words: Sequence[Word]) -> list[Word]:
-        """The words all of whose steps the op offers; Unsupported where there is none."""
-        without = self.op.promises.without
-        lacking = [without & {step if isinstance(step, str) else "vmap" for step in w} for w in words]
+        """The words that the op offers, with all of their steps and orders; Unsupported where there is none."""
+        lacking = [self.op.promises.without & required(word) for word in words]
         if words and all(lacking):
             names = sorted(frozenset().union(*lacking))
             raise Unsupported(Code.NOT_APPLICABLE, f"{self.op.name} offers no {' and no '.join(names)}")
@@ -135,7 +134,7 @@ class Judge:
 
     def path(self, sample: Sample, word: Word, primal: Sequence[Tensor], engine: str = "func") -> Path:
         """The path of a word at a sample; `primal` are the outputs of the op itself there."""
-        return Path.drawn(self.op, sample, word, primal, engine, self.device)
+        return Path.drawn(self.op, sample, word, primal, engine_for(self.op.promises.without, engine), self.device)
 
     def run(self, path: Path, function: Subject | None = None, what: str = "") -> tuple[Tensor, ...]:
         """The outputs of the subject, or of another implementation, along a path; compiled where the subject is."""
@@ -169,7 +168,7 @@ class Judge:
         Args:
             sample: the input.
             word: the steps of T, innermost first; none for the subject itself.
-            engine: who takes the steps, a name of `ENGINES`.
+            engine: who takes the steps, a name of `ENGINES`; autograd where the op does not offer torch.func.
             function: what is judged in place of the subject: the subject in another surrounding, for example.
             exactly: whether an exact reading may be made besides the ball.
 
@@ -183,7 +182,7 @@ class Judge:
         if derivative_order(word) and not self.op.differentiable_positions(sample.args):
             raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{self.op.name} declares no differentiable argument")
         with torch.no_grad():
-            primal = self._primal_before(sample, word, engine, function)
+            primal = self._primal_before(sample, word, engine_for(self.op.promises.without, engine), function)
         path = self.path(sample, word, primal, engine)
         computed = self.run(path, function) if word or self.compiled else primal
         if function is None:
@@ -380,6 +379,8 @@ def gradients(
         cotangents: one for each output. what: what messages call this.
         retained: whether the graph is kept, so that it can be differentiated once more.
     """
+    if not leaves:
+        return []
     pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
     targets, given = [y for y, _ in pairs], [g for _, g in pairs]
     options = {"allow_unused": True, "retain_graph": retained}

@@ -15,6 +15,7 @@ from ..reference.algorithms import parameters_of, require_names
 from .contract import EXP2
 from .subjects.documented import Documented
 from .subjects.several import Devices, Ranks
+from .transforms import with_implied
 
 Tensor = torch.Tensor
 Subject = Callable[..., Any]
@@ -199,7 +200,8 @@ class Promises:
             None where its memory is its own; by default all outputs own theirs.
         order: of the derivative that the op itself is; 1 for a backward op.
         nesting: how deep transforms may nest for every word of them to be asked for, one by one (WORD).
-        without: transforms that the op does not offer, of "jvp" and "vmap"; what needs one is not asked.
+        without: what the op does not offer, names of `transforms.OFFERS`; what needs one of them is not asked. Without
+            "func" there is no "vmap" either, and derivatives are taken by autograd alone.
         invariant: (args, device) -> where slices are treated one by one (INV), or None where there are none. The device
             is "cuda" for kernels that are interpreted, too. Without it nothing is promised of slices.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
@@ -220,6 +222,9 @@ class Promises:
     one_graph: bool = True
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "without", with_implied(self.without))
 
 
 @dataclass(frozen=True)

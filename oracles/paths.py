@@ -25,6 +25,7 @@ import torch
 
 from ..reference.algorithms import algorithm_of, algorithms
 from .op import Op, Promises, Sample, Stream, Tensor, copied, flat_outputs, is_float, to_array
+from .specs.tracing import SpecFormula
 from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
 
 
@@ -124,7 +125,14 @@ class Problem:
         # Every algorithm that the formula declares is taken along the same word, because an evaluation may use any of
         # them and the bound has to cover it.
         first, *others = (
-            along(REFERENCE, word, in_arguments(_of_arrays(algorithm), self.kept, at), len(self.wrt), outputs, passive)
+            along(
+                REFERENCE,
+                word,
+                in_arguments(_of_arrays(algorithm, self.kept), self.kept, at),
+                len(self.wrt),
+                outputs,
+                passive,
+            )
             for algorithm in (self.op.reference, *algorithms(self.op.reference, self.op.promises.algorithms))
         )
 
@@ -140,8 +148,9 @@ class Problem:
         return [to_array(self.kept[i]) for i in (*self.fixed, *self.wrt)]
 
 
-def _of_arrays(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """A formula that takes tensors, of integers say, as NumPy arrays."""
+def _of_arrays(formula: Callable[..., Any], kept: Sequence[Any]) -> Callable[..., Any]:
+    """A formula that takes tensors, of integers say, as NumPy arrays; a spec in the dtypes of these arguments."""
+    formula = formula.for_arguments(kept) if isinstance(formula, SpecFormula) else formula
 
     def plain(*args: Any) -> Any:
         return formula(*(a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in args))

@@ -47,6 +47,7 @@ class Property:
         effort: how many examples are drawn, relative to a profile's number of them.
         dtypes: the dtypes in which it is asked.
         compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
+        requires: what an op must offer for it to be asked (`Promises.without`).
         interprets: whether it is asked of kernels that are interpreted: each program of them takes milliseconds.
         where: in which process it is judged.
     """
@@ -65,6 +66,7 @@ class Property:
     compiles: bool = False
     interprets: bool = False
     where: Where = Where.HERE
+    requires: tuple[str, ...] = ()
 
     def large_of(self, examples: int) -> int:
         """How many samples of `examples` are large: one at least, but none where there are two or fewer."""
@@ -90,8 +92,9 @@ _TABLE = (
     Property(
         "ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
         effort=0.25, compiles=True, interprets=True, large=LARGE, most=20_000,
+        requires=("double",),
     ),
-    Property("ORD3", "third order", effort=0.2, dtypes=("float64",)),
+    Property("ORD3", "third order", effort=0.2, dtypes=("float64",), requires=("triple",)),
     Property("ADJ", "forward and reverse mode are adjoint"),
     Property("VMAP", "vmap over every in_dims and out_dims", slices=3, effort=0.25, interprets=True),
     Property("NEST", "nested transforms", slices=4, effort=0.07),
@@ -103,12 +106,18 @@ _TABLE = (
     Property("DATA", "exact data, bit for bit", kind="integers", interprets=True),
     Property("LAYOUT", "strides and views", interprets=True),
     Property("SPECIAL", "NaN, infinities, zeros, subnormals, largest", effort=0.15, compiles=True, interprets=True),
-    Property("EMPTY", "zero-size inputs", kind="empty", effort=0.3, compiles=True, interprets=True),
+    Property(
+        "EMPTY", "zero-size inputs",
+        kind="empty", effort=0.3, compiles=True, interprets=True, requires=("empty",),
+    ),
     Property("ERROR", "documented errors", effort=0.4),
     Property("PURE", "inputs and globals untouched", effort=0.4),
-    Property("FAKE", "meta and fake tensors", effort=0.4),
+    Property("FAKE", "meta and fake tensors", effort=0.4, requires=("fake",)),
     # One compilation takes as long as thousands of calls, hence the smallest effort of all.
-    Property("COMP", "torch.compile and torch.export: other sizes, other values, reloaded", effort=0.01, ample=True),
+    Property(
+        "COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
+        effort=0.01, ample=True, requires=("compile",),
+    ),
     Property("DET", "run to run and thread count", kind="large", effort=0.12),
     Property("SIZE", "sizes where kernels change their ways, at every alignment", kind="sizes", effort=0.3),
     Property(
@@ -128,7 +137,8 @@ _TABLE = (
         effort=0.2, dtypes=("float32", "bfloat16"),
     ),
     Property(
-        "AGREE", "without a formula: the ways to one result agree", slices=7, effort=0.2, dtypes=("float64",)
+        "AGREE", "without a formula: the ways to one result agree", slices=7, effort=0.2, dtypes=("float64",),
+        requires=("func", "double"),
     ),
     Property(
         "FWAD", "torch's own forward AD with our decompositions installed", effort=0.25, where=Where.PREPARED

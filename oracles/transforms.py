@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,32 @@ class Vmap:
 
     def in_dims(self, passive: int, inputs: int) -> tuple[int | None, ...]:
         return (0,) * passive + tuple(None if i in self.shared else 0 for i in range(inputs))
+
+
+#: What an op may not offer (`op.Promises.without`), by name, in words.
+OFFERS = {
+    "jvp": "forward mode",
+    "vmap": "torch.vmap",
+    "func": "the transforms of torch.func",
+    "double": "derivatives of second order, by differentiating backward",
+    "triple": "derivatives of third order",
+    "compile": "torch.compile and torch.export",
+    "fake": "meta and fake tensors",
+    "empty": "tensors without elements",
+}
+_IMPLIED = {"func": ("vmap",), "double": ("triple",)}
+
+
+def with_implied(without: Collection[str]) -> frozenset[str]:
+    """These names of what is not offered, and those of what needs one of them.
+
+    Raises:
+        ValueError: a name is not one of `OFFERS`.
+    """
+    unknown = sorted(set(without) - OFFERS.keys())
+    if unknown:
+        raise ValueError(f"without: got {unknown[0]!r}, need names of {', '.join(OFFERS)}")
+    return frozenset(without).union(*(_IMPLIED.get(name, ()) for name in without))
 
 
 FIRST: tuple[Word, ...] = (("vjp",), ("jvp",))
@@ -92,6 +118,8 @@ def _eager_jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
 
 def _eager_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
+    if not primals:
+        return ()
     with torch.enable_grad():
         # An input that requires grad already belongs to a vjp step further out, from which detaching would cut it off.
         leaves = [p if p.requires_grad else p.detach().requires_grad_() for p in primals]
@@ -126,6 +154,24 @@ ENGINES = {"func": _FUNC, "eager": Engine(_eager_jvp, _eager_vjp, _vmap)}
 def engines_of(word: Word) -> tuple[str, ...]:
     """Engines that can take a word: dual levels do not nest, so eager takes at most one jvp, outermost or alone."""
     return ("func", "eager") if word.count("jvp") == 0 or word == ("jvp",) else ("func",)
+
+
+def required(word: Word) -> frozenset[str]:
+    """What an op must offer for a word to be taken (`OFFERS`)."""
+    order = derivative_order(word)
+    names = {step if isinstance(step, str) else "vmap" for step in word}
+    names |= {name for least, name in ((2, "double"), (3, "triple")) if order >= least}
+    return frozenset(names if "eager" in engines_of(word) else names | {"func"})
+
+
+def engine_for(without: Collection[str], asked: str) -> str:
+    """The engine that is asked for; autograd and dual tensors for an op without torch.func."""
+    return "eager" if "func" in without else asked
+
+
+def engines_for(without: Collection[str], word: Word) -> tuple[str, ...]:
+    """All engines that can take a word of an op that does not offer these things."""
+    return tuple(dict.fromkeys(engine_for(without, engine) for engine in engines_of(word)))
 
 
 def along(

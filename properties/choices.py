@@ -7,7 +7,7 @@ drawn inside of `recorded`, each choice is written down with all the values that
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -81,3 +81,10 @@ def choose(name: str, values: Sequence[Value]) -> st.SearchStrategy[Value]:
 
         _MADE[key] = st.sampled_from(values).map(note)
     return cast("st.SearchStrategy[Value]", _MADE[key])
+
+
+def restrict(met: Collection[tuple[str, str]]) -> None:
+    """Of what was declared only these values can be had: the others are of drafts that an op does not take."""
+    for record in _OPEN:
+        for name, values in record.declared.items():
+            record.declared[name] = tuple(value for value in values if (name, value) in met)

@@ -7,7 +7,7 @@ place; so neither has to look the other up by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..oracles.case import CaseError, load_case
@@ -16,13 +16,25 @@ from ..oracles.properties import DTYPES, PROPERTIES, Where
 from ..oracles.verdict import Cell, Verdict, charged
 from .engine.guard import guarded
 from .engine.samples import Settings
+from .functions.kernel import KERNEL_PROPERTIES, KERNEL_WITHOUT, Offer, custom_kernel, kernel_of_op
+from .functions.shapes import Extent
 from .functions.user import Samples, custom_function
 from .places.gathering import OnRanks
 from .places.here import Here, Place
 from .places.interpreted import interpreted_place
 from .places.prepared import prepared_place
+from .strategies import MODERATE
 
-__all__ = ["CaseError", "Settings", "place_of", "replay_case", "run_cell", "verify", "verify_function"]
+__all__ = [
+    "CaseError",
+    "Settings",
+    "place_of",
+    "replay_case",
+    "run_cell",
+    "verify",
+    "verify_function",
+    "verify_kernel",
+]
 
 
 def place_of(cell: Cell) -> Place:
@@ -108,3 +120,63 @@ def verify_function(
         function, samples, reference, constant=constant, specials=specials, flush=flush, algorithms=algorithms
     )
     return verify(op, properties=properties, dtypes=dtypes, settings=settings or Settings("brief"))
+
+
+def verify_kernel(
+    kernel: Callable[..., Any],
+    reference: Callable[..., Any] | str | Op,
+    shapes: Mapping[str, Sequence[Extent]] | None = None,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    regimes: Sequence[str] = MODERATE,
+    differentiable: Iterable[str] | None = None,
+    supported: Callable[..., Any] | None = None,
+    outputs: Sequence[int] | None = None,
+    without: Iterable[str] = KERNEL_WITHOUT,
+    max_order: int = 3,
+    specials: bool = True,
+    flush: bool = False,
+    algorithms: Iterable[str] = (),
+    properties: Sequence[str] = KERNEL_PROPERTIES,
+    dtypes: Sequence[str] = ("float32",),
+    device: str = "cpu",
+    profile: str = "brief",
+    settings: Settings | None = None,
+) -> list[Verdict]:
+    """Verdicts on a kernel, one per property and dtype, as `verify` gives them.
+
+    Args:
+        kernel: any callable of tensors; gradients are taken by `torch.autograd.grad`.
+        reference: what it means: plain PyTorch, or NumPy, forward only; or an op of the catalog, by name, whose
+            declaration then says which samples there are, and nothing of `shapes` to `differentiable` is given.
+        shapes, constants, sizes, regimes, differentiable: as for `custom_kernel`.
+        supported: (arguments by name) -> whether the kernel takes such a call of an op of the catalog.
+        outputs: positions of the kernel's outputs that are judged, in the order of the reference's; all by default.
+        without: what the kernel does not offer, of "jvp", "vmap", "func", "double", "triple", "compile", "fake",
+            "empty"; a question that needs one of them is "unsupported", and no failure.
+        max_order: of the derivatives that it offers: 0 for a kernel without gradients, 1 without double backward.
+        specials, flush, algorithms: as for `custom_function`.
+        properties, dtypes, device: codes of properties, torch dtype names, "cpu" or "cuda".
+        profile: how much is asked, a name of `PROFILES`. settings: the same, with seed and examples.
+
+    Raises:
+        TypeError, ValueError: as `custom_kernel`.
+    """
+    offer = Offer(without, max_order, specials, flush, algorithms, outputs)
+    given = {"constants": constants, "sizes": sizes, "differentiable": differentiable}
+    if isinstance(reference, (str, Op)):
+        extra = [name for name, value in {"shapes": shapes, **given}.items() if value is not None]
+        if extra:
+            raise ValueError(f"{extra[0]}: got one, and the declaration of an op has its own")
+        op = kernel_of_op(kernel, reference, supported=supported, offer=offer)
+    else:
+        if supported is not None:
+            raise ValueError("supported: got a function, which is for an op of the catalog; need shapes and sizes")
+        if shapes is None:
+            raise ValueError("shapes: got none, need the shape of every tensor that the kernel takes")
+        op = custom_kernel(
+            kernel, reference, shapes, constants=constants, sizes=sizes, regimes=regimes,
+            differentiable=differentiable, offer=offer,
+        )  # fmt: skip
+    return verify(op, "opassay", properties, dtypes, device, settings or Settings(profile))

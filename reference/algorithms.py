@@ -32,6 +32,16 @@ class Algorithm(NamedTuple):
     name: str
 
 
+class Declared(NamedTuple):
+    """The algorithms that were declared for a formula.
+
+    They belong to that function alone: `functools.wraps` copies the attribute to a wrapper, which may be another one.
+    """
+
+    formula: Formula
+    algorithms: tuple[Algorithm, ...]
+
+
 def algorithm_of(formula: Formula, name: str = "") -> Callable[[Formula], Formula]:
     """Declare another algorithm for a formula: equal in exact arithmetic, evaluated in another order.
 
@@ -39,7 +49,7 @@ def algorithm_of(formula: Formula, name: str = "") -> Callable[[Formula], Formul
     """
 
     def declare(algorithm: Formula) -> Formula:
-        formula.algorithms = (*declared(formula), Algorithm(algorithm, name))  # type: ignore[attr-defined]
+        declare_all(formula, (*declared(formula), Algorithm(algorithm, name)))
         return algorithm
 
     return declare
@@ -64,7 +74,13 @@ def also(name: str = "", **changes: Any) -> Callable[[_F], _F]:
 
 def declared(formula: Formula) -> tuple[Algorithm, ...]:
     """All other algorithms of a formula."""
-    return getattr(formula, "algorithms", ())
+    found: Declared | None = getattr(formula, "algorithms", None)
+    return found.algorithms if found is not None and found.formula is formula else ()
+
+
+def declare_all(formula: Formula, others: tuple[Algorithm, ...]) -> None:
+    """Declare these, and no others, as the other algorithms of a formula."""
+    formula.algorithms = Declared(formula, others)  # type: ignore[attr-defined]
 
 
 def algorithms(formula: Formula, allowed: Collection[str] = ()) -> tuple[Formula, ...]:

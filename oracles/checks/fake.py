@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from ..verdict import Code
 def fakes(judge: Judge, sample: Sample) -> None:
     """FAKE: shape, dtype, stride and device of forward and reverse mode outputs."""
     eager = _described(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
-    with FakeTensorMode() as mode:
+    with _quiet(), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
         _compare(
             judge,
@@ -31,6 +33,17 @@ def fakes(judge: Judge, sample: Sample) -> None:
     _compare(
         judge, _described(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False), bare, "meta tensors"
     )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's log of a call that fails on fake tensors: hundreds of lines, whose last the verdict tells."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str) -> list[Tensor]:

@@ -34,14 +34,16 @@ Optional = Sequence[Tensor | None]
 
 def needed(judge: Judge, sample: Sample) -> None:
     """NEEDS: in reverse mode of first and second order, in forward mode, and in `torch.func`."""
-    asked = _Asked(judge, sample)
+    asked, without = _Asked(judge, sample), judge.op.promises.without
     for needs in _sets(len(asked.problem.wrt), sample):
         asked.first(needs)
         if needs:
             asked.accumulated(needs)
-            asked.by_func(needs)
-            asked.second(needs)
-            if "jvp" not in judge.op.promises.without:
+            if "func" not in without:
+                asked.by_func(needs)
+            if "double" not in without:
+                asked.second(needs)
+            if "jvp" not in without:
                 asked.forward(needs)
 
 

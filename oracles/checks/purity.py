@@ -198,6 +198,8 @@ def dual(judge: Judge, sample: Sample) -> None:
     _same_primal(judge, sample, judge.call(f, *leaves, what="requires_grad"), plain, "primal with requires_grad")
     if "jvp" not in judge.op.promises.without:
         primal_with_tangents(judge, sample)
+    if "func" in judge.op.promises.without:
+        return
     through = judge.call(lambda: torch.func.vjp(f, *problem.inputs)[0], what="primal of func.vjp")
     _same_primal(judge, sample, through, plain, "primal of func.vjp")
 
@@ -223,6 +225,8 @@ def primal_with_tangents(judge: Judge, sample: Sample) -> None:
         duals = [forward_ad.make_dual(t, v) for t, v in zip(problem.inputs, tangents, strict=True)]
         primals = [forward_ad.unpack_dual(y).primal for y in judge.call(f, *duals, what="dual tensors")]
     _same_primal(judge, sample, primals, plain, "primal with tangents")
+    if "func" in judge.op.promises.without:
+        return
     pushed = judge.call(lambda: torch.func.jvp(f, tuple(problem.inputs), tuple(tangents))[0], what="primal of func.jvp")
     _same_primal(judge, sample, pushed, plain, "primal of func.jvp")
 

@@ -36,14 +36,18 @@ def specials(judge: Judge, sample: Sample) -> None:
     if not judge.op.promises.specials:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} does not promise special values to be in its domain")
     rng = sample.seeded(Stream.SPECIAL)
-    for i in (*Problem(judge.op, sample.args).wrt, *judge.op.written(sample.args)):
+    problem = Problem(judge.op, sample.args)
+    # An op without gradients has no operand that they are taken in; its values are asked for all the same.
+    for i in (*(problem.wrt if judge.op.differentiable else problem.fixed), *judge.op.written(sample.args)):
         # Three samples one after the other have all values in each of their arguments. Other arguments begin with
         # others, so that a sample has more than three of them.
         for planted in _planted(sample.args[i], VALUES * (sample.turn + i), VALUES, rng):
             laced = sample.with_args([*sample.args[:i], planted, *sample.args[i + 1 :]])
             judge.hold(laced, ())
-            judge.hold(laced, ("vjp",), "eager")
-    _in_directions(judge, sample, rng)
+            if judge.op.differentiable:
+                judge.hold(laced, ("vjp",), "eager")
+    if judge.op.differentiable:
+        _in_directions(judge, sample, rng)
 
 
 def _in_directions(judge: Judge, sample: Sample, rng: Any) -> None:

@@ -8,6 +8,7 @@ from .calls import Call as Call
 from .calls import Operand as Operand
 from .reader import UntraceableError as UntraceableError
 from .rules import RULES as RULES
+from .tracing import SpecFormula as SpecFormula
 from .tracing import Traced as Traced
 from .tracing import formula_of as formula_of
 from .tracing import trace as trace

@@ -201,10 +201,14 @@ def _is_copied_input(node: torch.fx.Node) -> bool:
     return isinstance(copied, torch.fx.Node) and copied.op == "placeholder"
 
 
-def formula_of(function: Callable[..., Any]) -> Callable[..., Any]:
+def formula_of(function: Callable[..., Any], like: Sequence[Any] = ()) -> Callable[..., Any]:
     """`function` as a formula of NumPy arrays; tensors among its arguments come as arrays, and are traced in float64.
 
     Its outputs are those of the spec; None stands for those that are not floating.
+
+    Args:
+        function: the spec.
+        like: arguments of a call; floating arrays in the place of its tensors are traced in the dtypes of those.
 
     Raises (when called):
         UntraceableError: an operation of the function has no rule.
@@ -220,7 +224,7 @@ def formula_of(function: Callable[..., Any]) -> Callable[..., Any]:
         # and other arguments alone.
         key = repr(shapes)
         if key not in graphs:
-            graphs[key] = _of_arrays(function, args)
+            graphs[key] = _of_arrays(function, args, like)
         return floating(graphs[key](*(a for a in args if _is_array(a))))
 
     return formula
@@ -236,7 +240,33 @@ def _dtype(value: Any) -> torch.dtype:
     return torch.bool if value.dtype.kind == "b" else torch.int64
 
 
-def _of_arrays(function: Callable[..., Any], args: Sequence[Any]) -> Traced:
+class SpecFormula:
+    """A spec as the formula of an op: read as the spec rounds in the dtypes of the arguments of each sample.
+
+    A cast that the spec asks for, to the dtype of an argument, is then the cast that it makes there.
+
+    Attributes:
+        spec: the function of plain PyTorch.
+    """
+
+    def __init__(self, spec: Callable[..., Any], name: str = "") -> None:
+        self.spec, self.__wrapped__ = spec, spec
+        self.__name__ = name or getattr(spec, "__name__", type(spec).__name__)
+        self._formulas: dict[tuple[torch.dtype | None, ...], Callable[..., Any]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        return self.for_arguments(())(*args)
+
+    def for_arguments(self, args: Sequence[Any]) -> Callable[..., Any]:
+        """The formula in the dtypes of these arguments."""
+        dtypes = tuple(a.dtype if isinstance(a, torch.Tensor) else None for a in args)
+        if dtypes not in self._formulas:
+            like = [torch.empty(0, dtype=dtype) if dtype is not None else None for dtype in dtypes]
+            self._formulas[dtypes] = formula_of(self.spec, like)
+        return self._formulas[dtypes]
+
+
+def _of_arrays(function: Callable[..., Any], args: Sequence[Any], like: Sequence[Any] = ()) -> Traced:
     positions = [i for i, a in enumerate(args) if _is_array(a)]
 
     def of_tensors(*tensors: Any) -> Any:
@@ -245,4 +275,8 @@ def _of_arrays(function: Callable[..., Any], args: Sequence[Any]) -> Traced:
             given[i] = tensor
         return function(*given)
 
-    return traced(of_tensors, *(torch.ones(np.shape(args[i]), dtype=_dtype(args[i])) for i in positions))
+    def dtype_of(i: int) -> torch.dtype:
+        known = like[i] if i < len(like) else None
+        return known.dtype if isinstance(known, torch.Tensor) else _dtype(args[i])
+
+    return traced(of_tensors, *(torch.ones(np.shape(args[i]), dtype=dtype_of(i)) for i in positions))

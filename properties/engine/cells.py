@@ -29,6 +29,7 @@ from ...oracles.snippet import snippet
 from ...oracles.state import interrupt
 from ...oracles.subjects.asking import promised, require_asked
 from ...oracles.tally import LARGE, PLANNED
+from ...oracles.transforms import OFFERS
 from ...oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
 from ...oracles.violation import Unsupported, Violation, error_of, kind_of, shape_of
 from .. import worlds
@@ -72,6 +73,9 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
     require_asked(op, subject, cell.property)
     if cell.dtype not in question.dtypes:
         raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
+    lacking = [name for name in question.requires if name in op.promises.without]
+    if lacking:
+        raise Unsupported(Code.NOT_APPLICABLE, f"{cell.op} offers no {lacking[0]}: {OFFERS[lacking[0]]}")
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
     if cell.subject == INTERPRETED:

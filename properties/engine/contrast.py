@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable
 
@@ -27,6 +28,8 @@ from .limits import limits_of
 
 #: With fewer kinds of samples that passed, so many further samples are judged after a failure, for so many seconds.
 ENOUGH, FURTHER, SECONDS = 6, 20, 5.0
+#: Another failure is told beside the simplest one if it is so many times as far beyond its bound.
+MUCH_WORSE = 4.0
 #: Facts that are told, and characters of one: the value of an argument may be a long text.
 MOST, LONGEST = 3, 60
 
@@ -44,6 +47,12 @@ def facts_of(op: Op, sample: Sample, draft: Draft | None = None) -> Facts:
     for name, extent in () if draft is None else draft.extents.items():
         found.append(f"{name} > 1" if extent > 1 else f"{name} = {extent}")
     return frozenset(found)
+
+
+def shapes_of(op: Op, sample: Sample) -> str:
+    """The shapes of a sample's tensors, by name."""
+    tensors = [(op.label(i), tuple(a.shape)) for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
+    return ", ".join(f"{name} {shape}" for name, shape in tensors[:MOST])
 
 
 def _of_argument(name: str, value: object) -> Iterable[str]:
@@ -64,10 +73,24 @@ class Contrast:
 
     def __init__(self) -> None:
         self._seen: list[tuple[Facts, Violation | None]] = []
+        self._shapes: dict[int, str] = {}
 
-    def note(self, facts: Facts, violation: Violation | None) -> None:
-        """A sample was judged: what is so of it, and what it broke, if anything."""
+    def note(self, facts: Facts, violation: Violation | None, shapes: str = "") -> None:
+        """A sample was judged: what is so of it, what it broke, if anything, and its shapes in words."""
         self._seen.append((facts, violation))
+        if violation is not None:
+            self._shapes[id(violation)] = shapes
+
+    def worst_beside(self, told: Violation | None) -> str:
+        """The worst of the failures like the one that is told, if it is much worse: that one is the simplest."""
+        if told is None or told.worst is None or not math.isfinite(told.worst.ratio):
+            return ""
+        alike = [v for _, v in self._seen if v is not None and v.worst is not None and same_failure(told, v)]
+        worst = max(alike, key=lambda v: 0.0 if v.worst is None else v.worst.ratio, default=told)
+        if worst.worst is None or worst.worst.ratio < MUCH_WORSE * told.worst.ratio:
+            return ""
+        at = f"{worst.worst.where} of {self._shapes.get(id(worst), '')}"
+        return f"elsewhere {worst.worst.ratio:.4g} times its bound at {at}; the case is a simpler one"
 
     @property
     def needs_more(self) -> bool:
@@ -91,7 +114,7 @@ class Contrast:
                 answer = ask(draft, data)
                 if answer is not None:
                     sample, violation = answer
-                    self.note(facts_of(op, sample, draft), violation)
+                    self.note(facts_of(op, sample, draft), violation, shapes_of(op, sample))
 
         limits = limits_of(FURTHER, steered=False, shrunk=False)
         # Whatever else these samples would tell, that the question is not asked of one, say, the cell has its verdict.

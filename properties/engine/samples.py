@@ -35,7 +35,7 @@ from ..picking import drafting, edges
 from ..picking.cover import Cover, Covered, coverage
 from ..picking.drafting import Drawn
 from . import declarations, draws, kinds
-from .contrast import Answer, Contrast, facts_of
+from .contrast import Answer, Contrast, facts_of, shapes_of
 from .failures import Failures, Spent
 from .limits import limits_of, moved_to, seed_of
 from .profiles import PROFILES
@@ -214,7 +214,8 @@ class Picked:
             ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
             drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
             self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"))
-        return self.contrast.told()
+        worse = self.contrast.worst_beside(self.failing()[1])
+        return "\n  ".join(line for line in (worse, self.contrast.told()) if line)
 
     def _judged(self, opened: Opened, kind: str, draft: Draft, seed: int) -> Answer | None:
         """A further sample and what it broke; None where nothing of it could be judged."""
@@ -312,7 +313,8 @@ class Picked:
             judge_one(self.opened, sample, draft.values)
         except Violation as violation:
             self._last = (sample, violation)
-            self.contrast.note(facts_of(self.opened.judge.op, sample, draft), violation)
+            op = self.opened.judge.op
+            self.contrast.note(facts_of(op, sample, draft), violation, shapes_of(op, sample))
             if violation.once:
                 self._changes.append(self._last)
             if self._counting:

@@ -17,7 +17,8 @@ from ...oracles.op import Draft, Op, Promises, Sample, is_float
 from ...oracles.specs import UntraceableError, formula_of
 from ...oracles.verdict import Code
 from ...oracles.violation import Unsupported
-from ...reference.algorithms import declared
+from ...reference.algorithms import declare_all, declared
+from .old_style import forward_of, not_offered
 
 Args = tuple[Any, ...]
 Samples = Sequence[Args] | Callable[[Any], Args]
@@ -38,7 +39,9 @@ def custom_function(
     """The declaration of a custom function, for `verify`, for a plugin, or for `opassay run --op MODULE:NAME`.
 
     Args:
-        function: a subclass of `torch.autograd.Function` or of `opassay.impl.Function` with `setup_context`.
+        function: a subclass of `torch.autograd.Function` or of `opassay.impl.Function`. One without `setup_context` is
+            asked through autograd alone, because torch.func refuses it; and one whose backward is
+            `once_differentiable` is not asked for second derivatives.
         samples: tuples of arguments as for `apply`, or a callable from a `numpy.random.Generator` to such a tuple.
             Floating tensors are converted to the dtype that is asked for. Slices of a batch get values between the
             smallest and the largest of a given tensor.
@@ -69,7 +72,7 @@ def custom_function(
     differentiable = tuple(n for n in signature.parameters if n not in set(constant))
     promises = Promises(
         dtypes=functools.partial(_dtypes_when_called, forward), aliases=lambda args: aliases, nesting=3,
-        without=_not_offered(function), specials=specials, one_graph=False, flush=flush,
+        without=not_offered(function), specials=specials, one_graph=False, flush=flush,
         algorithms=frozenset((algorithms,) if isinstance(algorithms, str) else algorithms),
     )  # fmt: skip
     subject = functools.partial(_applied, function, written)
@@ -82,19 +85,7 @@ def custom_function(
 def _checked(function: Any) -> Callable[..., Any]:
     if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
         raise TypeError(f"function: got {function!r}, need a subclass of torch.autograd.Function")
-    if function.setup_context is torch.autograd.Function.setup_context:
-        raise TypeError(
-            f"function: got {function.__name__} without setup_context, need forward and setup_context apart"
-        )
-    forward: Callable[..., Any] = function.forward
-    return forward
-
-
-def _not_offered(function: Any) -> frozenset[str]:
-    """The transforms that the class has no rule for."""
-    base = torch.autograd.Function
-    missing = {"jvp": function.jvp is base.jvp, "vmap": function.vmap is base.vmap and not function.generate_vmap_rule}
-    return frozenset(name for name, absent in missing.items() if absent)
+    return forward_of(function)
 
 
 def _drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Args]:
@@ -138,7 +129,7 @@ def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, 
     if reference is not None:
         functools.update_wrapper(stated := functools.partial(reference), reference)
         # Algorithms that the user has declared belong to the formula, and the wrapped one has to show them as well.
-        stated.algorithms = declared(reference)  # type: ignore[attr-defined]
+        declare_all(stated, declared(reference))
         return stated
     traced = formula_of(forward)
     try:

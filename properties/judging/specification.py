@@ -26,7 +26,7 @@ from ...oracles.rounding import Ball, balls, joined
 from ...oracles.specs import Traced, UntraceableError, traced
 from ...oracles.terms import Terms
 from ...oracles.transforms import REFERENCE, along
-from ...reference.algorithms import Inapplicable, algorithm_of, algorithms
+from ...reference.algorithms import Inapplicable, algorithm_of, algorithms, declared
 from ...reference.array import Array, store
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
@@ -313,7 +313,7 @@ def _with_algorithms(formula: Callable[..., Any], arguments: Arguments) -> Calla
         return tuple(leaf for leaf in leaves if leaf is not None)
 
     first = functools.partial(filled, formula)
-    for other in getattr(formula, "algorithms", ()):
+    for other in declared(formula):
         algorithm_of(first, other.name)(functools.partial(filled, other.formula))
     return first
 

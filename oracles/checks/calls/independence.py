@@ -158,7 +158,8 @@ def _others(judge: Judge, sample: Sample) -> list[Truth]:
     found = _in_inference_mode(judge, inferred)
     truth = observed(judge, inferred, "after inference mode")
     require_same(judge, found, truth.outputs, "in inference mode at first")
-    steps = [step for name, step in (("jvp", "jvp"), ("vmap", Vmap(2))) if name not in judge.op.promises.without]
+    without = judge.op.promises.without
+    steps = [step for name, step in (("jvp", "jvp"), ("vmap", Vmap(2))) if name not in without]
     if judge.op.differentiable_positions(transformed.args):
         path = judge.path(_alone(sample, transformed.args, transformed.args), tuple(steps), ())
         judge.run(path, what="under transforms at first")

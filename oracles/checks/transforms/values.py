@@ -12,7 +12,7 @@ from ....reference.formats import FORMATS
 from ...judge import Judge
 from ...op import Sample, Tensor, dtype_name, to_array
 from ...rounding import Ball
-from ...transforms import SECOND, THIRD, Word, engines_of, word_name
+from ...transforms import SECOND, THIRD, Word, engines_for, word_name
 from ...verdict import Code
 
 
@@ -34,7 +34,8 @@ def tangent(judge: Judge, sample: Sample) -> None:
 def forward_and_reverse(judge: Judge, sample: Sample) -> None:
     """EMPTY: values and first-order gradients; what the formula gives for no elements is the documented result."""
     forward(judge, sample)
-    reverse(judge, sample)
+    if judge.op.differentiable:
+        reverse(judge, sample)
 
 
 def second(judge: Judge, sample: Sample) -> None:
@@ -49,7 +50,7 @@ def third(judge: Judge, sample: Sample) -> None:
 
 def _words(judge: Judge, sample: Sample, words: Sequence[Word]) -> None:
     for word in judge.offered(words):
-        for engine in engines_of(word):
+        for engine in engines_for(judge.op.promises.without, word):
             judge.hold(sample, word, engine)
 
 

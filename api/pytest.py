@@ -1,0 +1,91 @@
+"""For tests that run under pytest: assertions with a card for every failure, and questions as parameters of a test.
+
+Import the functions where they are used. The fixture `opassay_settings` is there after
+`pytest_plugins = ("opassay.pytest",)` in a conftest; it follows `--opassay-profile` and `--opassay-seed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from opassay.oracles.op import Op
+from opassay.oracles.verdict import Cell, Outcome, Verdict
+from opassay.properties.functions.kernel import KERNEL_PROPERTIES
+from opassay.properties.judging.conforming import assert_conforms as assert_conforms
+from opassay.properties.summary import cards, ok, table
+from opassay.properties.verification import Settings, run_cell, verify
+
+
+def questions(
+    op: Op, properties: Sequence[str] = KERNEL_PROPERTIES, dtypes: Sequence[str] = ("float32",), device: str = "cpu"
+) -> list[Any]:
+    """What is asked of an op, for `pytest.mark.parametrize("question", ...)`: a cell each, of id "VJP-float32".
+
+    Args:
+        op: a declaration, as `opassay.custom_kernel` makes it. properties, dtypes, device: what is asked.
+    """
+    return [
+        pytest.param(Cell(op.name, code, dtype, device, "opassay"), id=f"{code}-{dtype}")
+        for code in properties
+        for dtype in dtypes
+    ]
+
+
+def assert_verified(
+    judged: Op | Verdict | Sequence[Verdict],
+    question: Cell | None = None,
+    *,
+    properties: Sequence[str] = KERNEL_PROPERTIES,
+    dtypes: Sequence[str] = ("float32",),
+    settings: Settings | None = None,
+) -> list[Verdict]:
+    """Fail the test unless all verdicts hold; the message is a card for each that does not.
+
+    A test none of whose questions applies is skipped, with their reasons.
+
+    Args:
+        judged: verdicts, or a declaration, which is judged here.
+        question: the one that is asked of a declaration; else `properties` and `dtypes` say which.
+        settings: profile, seed and examples; profile "brief" by default.
+
+    Returns:
+        The verdicts.
+
+    Raises:
+        AssertionError: a verdict does not hold, or none is "verified".
+    """
+    __tracebackhide__ = True  # Pytest then shows the line of the test, and not lines of this function.
+    if isinstance(judged, Op):
+        asked = settings or Settings("brief")
+        found = verify(judged, "opassay", properties, dtypes, settings=asked) if question is None else (
+            [run_cell(question, asked, judged)]
+        )  # fmt: skip
+    else:
+        found = [judged] if isinstance(judged, Verdict) else list(judged)
+    if found and all(verdict.outcome == Outcome.UNSUPPORTED for verdict in found):
+        pytest.skip("; ".join(dict.fromkeys(verdict.reason for verdict in found)))
+    if not ok(found):
+        raise AssertionError(f"{_headline(found)}\n\n{cards(found) or table(found)}")
+    return found
+
+
+def _headline(verdicts: Sequence[Verdict]) -> str:
+    failed = [v.cell for v in verdicts if v.outcome not in (Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSUPPORTED)]
+    if not failed:
+        return f"none of {len(verdicts)} questions is verified"
+    named = ", ".join(f"{cell.property}-{cell.dtype}" for cell in failed)
+    return f"{len(failed)} of {len(verdicts)} questions failed: {named}"
+
+
+@pytest.fixture
+def opassay_settings(request: pytest.FixtureRequest) -> Settings:
+    """How much is asked: what the options of the command line say, else profile "brief" with seed 0."""
+    options = request.config.option
+    asked = getattr(options, "opassay", False)
+    profile = getattr(options, "opassay_profile", "brief") if asked else "brief"
+    return Settings(
+        profile, getattr(options, "opassay_seed", None) or 0, getattr(options, "opassay_max_examples", None)
+    )

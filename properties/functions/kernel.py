@@ -1,0 +1,310 @@
+"""Anybody's kernel as an op: a callable, what it means in plain PyTorch or NumPy, and the shapes that it takes.
+
+What is hard here: a kernel is a function of tensors that says nothing of itself. What it does not offer has to be said
+for it, so that it is not failed for that; and what its reference is written in has to be found out. PyTorch is tried
+first: NumPy's functions do not take the tensors without values that a spec is traced with.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from hypothesis.control import assume
+from torch.utils import _pytree as pytree
+
+from ...oracles.op import Draft, Op, Promises, is_float
+from ...oracles.specs import SpecFormula, UntraceableError
+from ...reference.algorithms import Algorithm, declare_all, declared
+from .. import choices, strategies
+from ..declaring.arguments import Signature
+from ..engine.plan import load_op
+from .old_style import forward_of
+from .shapes import Extent, Shapes, samples_by
+
+#: What a kernel is asked if nothing else is said: values, gradients, memory, exact data, edges of the domain.
+KERNEL_PROPERTIES = ("FWD", "VJP", "LAYOUT", "SPECIAL", "PURE", "DET", "EMPTY", "DATA")
+#: What a kernel does not offer if nothing else is said: most have a backward, which torch.func refuses, and no more.
+KERNEL_WITHOUT = ("func", "jvp")
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a kernel offers and promises besides its values.
+
+    Attributes:
+        without: names of `oracles.transforms.OFFERS` that it does not offer.
+        max_order: of the derivatives that it has; 0 if it has none.
+        specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
+        flush: whether subnormal numbers may be read and returned as zero.
+        algorithms: names of less accurate algorithms that it may use: those that the reference declares, and "exp2".
+        outputs: positions of the kernel's outputs that are judged, in the order of the reference's; all by default.
+    """
+
+    without: Iterable[str] = KERNEL_WITHOUT
+    max_order: int = 3
+    specials: bool = True
+    flush: bool = False
+    algorithms: Iterable[str] = ()
+    outputs: Sequence[int] | None = None
+
+    def lacking(self) -> frozenset[str]:
+        """All that is not offered, the orders of derivatives among it."""
+        orders = {name for most, name in ((2, "double"), (3, "triple")) if self.max_order < most}
+        return frozenset(_several(self.without)) | orders
+
+    def promises(self, dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]) -> Promises:
+        """The promises of an op that is made of the kernel."""
+        return Promises(
+            dtypes=dtypes, without=self.lacking(), specials=self.specials, one_graph=False, flush=self.flush,
+            algorithms=frozenset(_several(self.algorithms)),
+        )  # fmt: skip
+
+    def picked(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel, with those of its outputs that are judged."""
+
+        def subject(*args: Any) -> tuple[Any, ...]:
+            leaves = [t for t in pytree.tree_leaves(call(*args)) if isinstance(t, torch.Tensor)]
+            return tuple(leaves if self.outputs is None else (leaves[i] for i in self.outputs))
+
+        return subject
+
+
+def _several(names: Iterable[str]) -> Iterable[str]:
+    return (names,) if isinstance(names, str) else names
+
+
+def custom_kernel(
+    kernel: Callable[..., Any],
+    reference: Callable[..., Any],
+    shapes: Mapping[str, Sequence[Extent]],
+    *,
+    constants: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    regimes: Sequence[str] = strategies.MODERATE,
+    differentiable: Iterable[str] | None = None,
+    offer: Offer | None = None,
+    name: str = "",
+) -> Op:
+    """The declaration of a kernel, for `verify`, for `opassay.pytest`, or for `opassay run --op MODULE:NAME`.
+
+    Args:
+        kernel: what is judged: any callable of tensors, or a subclass of `torch.autograd.Function`.
+        reference: what it means, forward only: plain PyTorch, a module of it, or NumPy. Its dtypes are promised. A cast
+            in it is a rounding that the kernel may make, too.
+        shapes: the shape of every floating tensor that both take, by its name in `reference`: symbols, "2*n", or
+            numbers. The kernel gets them by the same names if it has them, else in this order.
+        constants: further arguments, by name, with the one value that is asked for.
+        sizes: for a symbol of which not every extent is taken, those that are.
+        regimes: of the data, names of `strategies.REGIMES`.
+        differentiable: names of the tensors that gradients are promised for; all by default.
+        offer: what the kernel does not offer, and what it promises. name: of the op; by default that of the kernel.
+
+    Raises:
+        TypeError: `kernel` or `reference` is not callable, or the reference can neither be traced nor be called with
+            NumPy arrays.
+        ValueError: a name is that of no argument or symbol, or an extent is of another kind.
+    """
+    offer, fixed = offer or Offer(), dict(constants or {})
+    for what, given in (("kernel", kernel), ("reference", reference)):
+        if not callable(given):
+            raise TypeError(f"{what}: got {type(given).__name__}, need a callable")
+    known = Shapes.of(shapes, sizes or {})
+    names = tuple(known.arguments)
+    wanted = names if differentiable is None else tuple(_several(differentiable))
+    wrong = [n for n in wanted if n not in names]
+    if wrong:
+        raise ValueError(f"differentiable: got {wrong[0]!r}, need names of {', '.join(names)}")
+    _require_taken(kernel, reference, fixed)
+    call = _by_name("reference", reference, names, fixed)
+    title = name or _name_of(kernel)
+    operands = tuple(np.ones(shape) for shape in known.at(known.smallest()).values())
+    formula = _formula(reference, call, operands, title)
+    return Op(
+        title,
+        formula,
+        {"opassay": offer.picked(_by_name("kernel", kernel, names, fixed))},
+        samples_by(known, regimes),
+        () if offer.max_order < 1 else wanted,
+        offer.promises(_dtypes_of(formula, operands)),
+    )
+
+
+def kernel_of_op(
+    kernel: Callable[..., Any],
+    op: str | Op,
+    *,
+    supported: Callable[..., Any] | None = None,
+    offer: Offer | None = None,
+) -> Op:
+    """A kernel under the declaration of an op of the catalog: its formula, its samples and its laws.
+
+    Args:
+        kernel: takes the arguments of the op, in their order, and returns its outputs.
+        op: the name of an op, as `opassay list` has it, or a declaration.
+        supported: (arguments by name) -> whether the kernel takes such a call; others are not asked.
+        offer: as for `custom_kernel`.
+
+    Raises:
+        SelectionError: there is no op of that name. ValueError: a parameter of `supported` is no argument of the op.
+    """
+    known, offer = load_op(op) if isinstance(op, str) else op, offer or Offer()
+    if not callable(kernel):
+        raise TypeError(f"kernel: got {type(kernel).__name__}, need a callable")
+    promises = replace(
+        known.promises, without=known.promises.without | offer.lacking(), saved=None, invariant=None, one_graph=False,
+        specials=known.promises.specials and offer.specials, flush=offer.flush, nesting=0,
+        algorithms=known.promises.algorithms | frozenset(_several(offer.algorithms)),
+    )  # fmt: skip
+    return replace(
+        known,
+        subjects={"opassay": offer.picked(kernel)},
+        samples=known.samples if supported is None else _filtered(known, supported),
+        differentiable=known.differentiable if offer.max_order else (),
+        promises=promises,
+        kernels=False,
+        ranks=None,
+        devices=None,
+    )
+
+
+# --------------------------------------------------------------------------------------------------- two functions
+
+
+def _parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters by name; None where there is no telling."""
+    if isinstance(function, type) and issubclass(function, torch.autograd.Function):
+        function = forward_of(function)
+    elif isinstance(function, torch.nn.Module):
+        function = function.forward
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def _name_of(function: Any) -> str:
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return "kernel" if name == "<lambda>" else name
+
+
+def _require_taken(kernel: Any, reference: Any, constants: Mapping[str, Any]) -> None:
+    """ValueError unless one of the two functions has each of the constants."""
+    both = [_parameters(kernel), _parameters(reference)]
+    for name in constants:
+        if not any(known is None or name in known or _takes_any(known) for known in both):
+            raise ValueError(f"constants: got {name!r}, which is a parameter of neither kernel nor reference")
+
+
+def _takes_any(known: Mapping[str, inspect.Parameter]) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+
+
+def _by_name(what: str, function: Any, names: Sequence[str], constants: Mapping[str, Any]) -> Callable[..., Any]:
+    """A function of the tensors in order that calls `function` by their names, or in order where it has other ones.
+
+    Raises:
+        ValueError: the function takes other arguments than these and the constants.
+    """
+    known = _parameters(function)
+    given = {n: v for n, v in constants.items() if known is None or n in known or _takes_any(known)}
+    named = known is not None and all(n in known and known[n].kind in _NAMED for n in names)
+    is_function = isinstance(function, type) and issubclass(function, torch.autograd.Function)
+    signature = None if known is None else inspect.Signature(list(known.values()))
+
+    def bound(*args: Any) -> inspect.BoundArguments | None:
+        by_name, in_order = (dict(zip(names, args, strict=True)), ()) if named else ({}, args)
+        return None if signature is None else signature.bind(*in_order, **by_name, **given)
+
+    def call(*args: Any) -> Any:
+        if is_function:
+            taken = bound(*args)
+            assert taken is not None
+            taken.apply_defaults()
+            return function.apply(*taken.args)
+        return function(**dict(zip(names, args, strict=True)), **given) if named else function(*args, **given)
+
+    try:
+        bound(*names)
+    except TypeError as err:
+        raise ValueError(f"{what}: does not take shapes {', '.join(names)} and constants: {err}") from err
+    shown: Any = call
+    shown.__signature__ = inspect.Signature(
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    )
+    shown.__name__ = _name_of(function)
+    shown.__wrapped__ = function
+    return call
+
+
+def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], title: str) -> Callable[..., Any]:
+    others = declared(reference)
+    if others:
+        names = tuple(inspect.signature(call).parameters)
+        declare_all(call, tuple(Algorithm(_by_name("reference", o.formula, names, {}), o.name) for o in others))
+        return call
+    # NumPy's functions take a tensor for an array of numbers; of a tensor without numbers, on "meta", they refuse that.
+    why = _fails(call, [torch.empty(o.shape, device="meta") for o in operands])
+    if why and not _fails(call, operands):
+        return call
+    formula = SpecFormula(call, title)
+    try:
+        formula(*operands)
+    except UntraceableError as err:
+        raise TypeError(f"reference: as plain PyTorch, {err}; with NumPy arrays, {_fails(call, operands)}") from err
+    return formula
+
+
+def _fails(call: Callable[..., Any], operands: Sequence[Any]) -> str:
+    """Why a function of these gives nothing of their kind; empty if it does."""
+    kind = torch.Tensor if isinstance(operands[0], torch.Tensor) else (np.ndarray, np.generic)
+    try:
+        leaves = pytree.tree_leaves(call(*operands))
+    except Exception as err:
+        return f"{type(err).__name__}: {err}"
+    other = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, kind)]
+    return f"it gives {', '.join(other)}" if other else ""
+
+
+def _dtypes_of(formula: Callable[..., Any], operands: Sequence[Any]) -> Callable[..., tuple[torch.dtype, ...]]:
+    """The dtypes of the outputs: those that a spec has, and those of the arguments for a formula in NumPy."""
+    if not isinstance(formula, SpecFormula):
+        count = len(pytree.tree_leaves(formula(*operands)))
+        return lambda args: (next(a.dtype for a in args if is_float(a)),) * count
+    spec = formula.spec
+
+    def of_spec(args: tuple[Any, ...]) -> tuple[torch.dtype, ...]:
+        with torch.no_grad():
+            return tuple(t.dtype for t in pytree.tree_leaves(spec(*args)) if is_float(t))
+
+    return of_spec
+
+
+# -------------------------------------------------------------------------------------------- what a kernel takes
+
+
+def _filtered(op: Op, supported: Callable[..., Any]) -> Callable[..., Any]:
+    """The samples of an op that a kernel takes; what no such sample has is not declared as a value to be met."""
+    read = Signature(op.reference).reader(f"{op.name}: supported", supported)
+    met: dict[tuple[str, str], set[tuple[str, str]]] = {}
+
+    @st.composite
+    def drawn(draw: st.DrawFn, dtype: str, kind: str, given: st.SearchStrategy[Draft]) -> Draft:
+        with choices.recorded() as record:
+            draft = draw(given)
+        assume(read(draft.fill(np.random.default_rng(0))))
+        found = met.setdefault((dtype, kind), set())
+        found |= record.values
+        choices.restrict(found)
+        return draft
+
+    def samples(dtype: str, kind: str = "ordinary") -> Any:
+        return drawn(dtype, kind, op.samples(dtype, kind))
+
+    return samples

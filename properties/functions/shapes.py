@@ -1,0 +1,197 @@
+"""Samples from shapes by symbols: `{"x": ("N", "n"), "w": ("n",)}` says which extents are equal, and no more.
+
+What is hard here: a kernel goes wrong at certain extents, one beside a block, say, and a sample has few elements, so
+that it can be judged in exact numbers as well. So the extents of ordinary samples are drawn by bands, every band of
+every symbol is met, and where one symbol is long the others are short.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from ...oracles.op import Draft
+from ...oracles.verdict import Code
+from ...oracles.violation import Unsupported
+from ...reference.formats import FORMATS
+from .. import strategies
+from ..choices import choose, settle
+
+#: An extent: a number, a symbol, or a multiple of one ("2*n").
+Extent = str | int
+#: Extents of ordinary samples by bands, the simplest first: around vectors, warps and blocks, one less and one more.
+BANDS: dict[str, tuple[int, ...]] = {
+    "1": (1,),
+    "2 to 7": (2, 3, 4, 5, 7),
+    "about a vector": (8, 9, 13, 15, 16, 17),
+    "about a warp": (31, 32, 33),
+    "about a block": (65, 63, 64, 127, 128, 129),
+}
+#: Elements of an ordinary sample's tensors. Where extents are fixed, tensors have room for several of these, too.
+ORDINARY, SEVERAL = 400, 16
+_EXTENT = re.compile(r"(?:(\d+)\s*\*\s*)?([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Shapes of tensors by symbols.
+
+    Attributes:
+        arguments: by name, the extents: (factor, symbol), of which the symbol "" is 1.
+        sizes: the extents that some symbols are restricted to.
+    """
+
+    arguments: Mapping[str, tuple[tuple[int, str], ...]]
+    sizes: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, shapes: Mapping[str, Sequence[Extent]], sizes: Mapping[str, Sequence[int]]) -> Shapes:
+        """
+        Args:
+            shapes: the extents of every tensor, by the name of the argument. sizes: extents to which a kernel restricts
+                a symbol, all others being allowed for the others.
+
+        Raises:
+            ValueError: there is no tensor, an extent is of another kind, or `sizes` has another symbol or no numbers.
+        """
+        if not shapes:
+            raise ValueError("shapes: got none, need those of one tensor at least")
+        found = cls(
+            {name: tuple(_parsed(name, extents, e) for e in extents) for name, extents in shapes.items()},
+            {symbol: tuple(allowed) for symbol, allowed in sizes.items()},
+        )
+        for symbol, allowed in found.sizes.items():
+            if symbol not in found.symbols:
+                raise ValueError(f"sizes: got symbol {symbol!r}, need one of {', '.join(found.symbols)}")
+            if not allowed or not all(isinstance(n, int) and n > 0 for n in allowed):
+                raise ValueError(f"sizes: got {symbol}={allowed!r}, need whole numbers above zero")
+        return found
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """All symbols; that of the last axis of the first tensor first, because that axis is its row."""
+        found = [symbol for extents in self.arguments.values() for _, symbol in reversed(extents) if symbol]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """The symbols of any extent."""
+        return tuple(symbol for symbol in self.symbols if symbol not in self.sizes)
+
+    def at(self, extents: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """The shape of every tensor."""
+        return {
+            name: tuple(factor * (extents[symbol] if symbol else 1) for factor, symbol in axes)
+            for name, axes in self.arguments.items()
+        }
+
+    def smallest(self) -> dict[str, int]:
+        """Small extents, different ones where they may be."""
+        free = {symbol: 2 + i for i, symbol in enumerate(self.free)}
+        return {symbol: min(self.sizes[symbol]) if symbol in self.sizes else free[symbol] for symbol in self.symbols}
+
+    @property
+    def ordinary(self) -> int:
+        """Elements of an ordinary sample's tensors."""
+        return max(ORDINARY, min(SEVERAL * self._fixed({}), strategies.MOSTLY))
+
+    def bands(self, symbol: str) -> tuple[str, ...]:
+        """The bands that a symbol can be in, in an ordinary sample: the first, where fixed extents leave no room."""
+        found = [name for name, extents in BANDS.items() if self._fixed({symbol: min(extents)}) <= self.ordinary]
+        return tuple(found) or tuple(BANDS)[:1]
+
+    def _fixed(self, extents: Mapping[str, int]) -> int:
+        """Elements of the largest tensor where free symbols are one but for these, and others as large as they get."""
+        found = {symbol: max(self.sizes.get(symbol, (1,))) for symbol in self.symbols}
+        return max(math.prod(shape) for shape in self.at(found | dict(extents)).values())
+
+    def within(self, extents: Mapping[str, int], limit: int) -> dict[str, int]:
+        """The extents with at most `limit` elements in each tensor: the longest is kept for as long as it can be."""
+        found = dict(extents)
+        while max(math.prod(shape) for shape in self.at(found).values()) > limit:
+            long = sorted((s for s in self.free if found[s] > 1), key=lambda s: found[s])
+            if not long:
+                break
+            symbol = long[-2] if len(long) > 1 else long[-1]
+            found[symbol] = max(1, found[symbol] // 2)
+        return found
+
+
+def _parsed(name: str, extents: Sequence[Extent], extent: Extent) -> tuple[int, str]:
+    if isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0:
+        return extent, ""
+    match = _EXTENT.fullmatch(extent) if isinstance(extent, str) else None
+    if match is None:
+        raise ValueError(f"shapes: got {extent!r} in {name}={extents!r}, need a symbol ('n'), '2*n' or a whole number")
+    return int(match[1] or 1), match[2]
+
+
+def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.SearchStrategy[Draft]]:
+    """Samples of tensors of these shapes, for an op's declaration: (dtype name, kind) -> strategy.
+
+    Args:
+        regimes: names of `strategies.REGIMES`; every tensor has one of its own.
+
+    Raises:
+        ValueError: a regime is not one of them.
+    """
+    unknown = [name for name in regimes if name not in strategies.REGIMES]
+    if unknown or not regimes:
+        known = ", ".join(strategies.REGIMES)
+        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {known}")
+
+    @st.composite
+    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+        extents = draw(_extents(shapes, kind))
+        names = [draw(_regime(kind, regimes)) for _ in shapes.arguments]
+
+        def fill(rng: Any) -> tuple[torch.Tensor, ...]:
+            return tuple(
+                _filled(rng, name, shape, dtype) for name, shape in zip(names, shapes.at(extents).values(), strict=True)
+            )
+
+        return Draft(fill, ", ".join(dict.fromkeys(names)), extents)
+
+    return samples
+
+
+def _regime(kind: str, regimes: Sequence[str]) -> st.SearchStrategy[str]:
+    return st.just("integers") if kind == "integers" else strategies.regimes(kind, regimes)
+
+
+def _filled(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    values = strategies.integers if regime == "integers" else strategies.REGIMES[regime]
+    rows = (math.prod(shape[:-1]), math.prod(shape[-1:]))
+    return strategies.to_dtype(np.reshape(values(rng, rows, FORMATS[dtype]), shape), dtype)
+
+
+@st.composite
+def _extents(draw: st.DrawFn, shapes: Shapes, kind: str) -> dict[str, int]:
+    found = {symbol: draw(choose(f"extent {symbol}", allowed)) for symbol, allowed in shapes.sizes.items()}
+    if kind == "empty":
+        if not shapes.free:
+            raise Unsupported(Code.NOT_APPLICABLE, "sizes= allows no extent of zero")
+        found |= {symbol: draw(st.sampled_from((1, 3))) for symbol in shapes.free}
+        found[draw(choose("without elements", shapes.free))] = 0
+        return found
+    if kind == "large":
+        drawn = draw(strategies.extents(kind, len(shapes.free), strategies.LARGEST))
+        return shapes.within(found | dict(zip(shapes.free, drawn, strict=True)), strategies.LARGEST)
+    bands = {symbol: draw(choose(f"extent {symbol}", shapes.bands(symbol))) for symbol in shapes.free}
+    found |= {symbol: draw(st.sampled_from(BANDS[band])) for symbol, band in bands.items()}
+    found = shapes.within(found, shapes.ordinary)
+    for symbol, band in bands.items():
+        if found[symbol] not in BANDS[band]:
+            settle(f"extent {symbol}", _band_of(found[symbol]))
+    return found
+
+
+def _band_of(extent: int) -> str:
+    return next(name for name, extents in BANDS.items() if extent <= max(extents))

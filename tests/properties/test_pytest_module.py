@@ -1,0 +1,79 @@
+"""`opassay.pytest` in a user's own session: a card for each failure, ids that paste, skips with their reason."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import opassay
+from opassay import Cell, Code, Outcome, Verdict
+from opassay.pytest import assert_verified, questions
+
+THEIRS = """
+import opassay, pytest, torch
+from opassay.pytest import assert_conforms, assert_verified, questions
+
+pytest_plugins = ("opassay.pytest",)
+
+
+def double(x):
+    return x + x
+
+
+def wrong(x):
+    return torch.cat([double(x)[:64], x[64:]])
+
+
+RIGHT, WRONG = (opassay.custom_kernel(k, double, {"x": ("n",)}) for k in (double, wrong))
+FEW = opassay.Settings("brief", max_examples=12, simpler=False)
+
+
+@pytest.mark.parametrize("question", questions(WRONG, ("FWD", "JVP")))
+def test_wrong(question):
+    assert_verified(WRONG, question, settings=FEW)
+
+
+def test_right(opassay_settings):
+    assert opassay_settings.profile == "brief"
+    assert_verified(RIGHT, properties=("FWD", "VJP"), settings=FEW)
+
+
+def test_one_output():
+    x = torch.ones(3)
+    assert_conforms(x + x, double, x)
+"""
+
+
+def test_failures_are_cards_in_a_users_session(tmp_path: Path) -> None:
+    (tmp_path / "test_theirs.py").write_text(THEIRS)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", "test_theirs.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 2 passed, 1 skipped" in done.stdout
+    assert "test_theirs.py::test_wrong[FWD-float32] FAILED" in done.stdout
+    assert "wrong offers no jvp" in done.stdout
+    report = done.stdout.partition("= FAILURES =")[2].partition("= short test summary")[0]
+    assert "AssertionError: 1 of 1 questions failed: FWD-float32" in report
+    assert "wrong::FWD[float32-cpu-opassay]: fail, OA101" in report
+    assert "worst     out[" in report
+    assert "api/pytest.py" not in report
+    assert "replay" not in report
+    assert len(report.splitlines()) < 25
+
+
+def test_what_is_not_verified_is_no_pass() -> None:
+    cell = Cell("k", "FWD", "float32", "cpu", "opassay")
+    weak = Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn")
+    with pytest.raises(AssertionError, match="none of 1 questions is verified"):
+        assert_verified(weak)
+    with pytest.raises(AssertionError, match="none of 0 questions"):
+        assert_verified([])
+    held = Verdict(cell, Outcome.VERIFIED, Code.HELD, "held")
+    assert assert_verified([held, weak]) == [held, weak]
+    assert not opassay.ok([held, Verdict(cell, Outcome.ERROR, Code.HARNESS, "broke")])
+    assert [p.id for p in questions(opassay.load_op("trace"), ("FWD", "VJP"))] == ["FWD-float32", "VJP-float32"]
