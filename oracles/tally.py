@@ -36,6 +36,7 @@ class Tally:
         refused: samples of which the subject refused something; what was left of some of them is among `samples`.
         ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search makes it large.
         last_share: of the elements of the last sample that were judged.
+        last_blank: whether all values of the last sample are zero within their bounds, so that a zero would be right.
         part: which samples of the cell are being judged: PLANNED, LARGE or MORE.
         notes: remarks to be added to the reason of the verdict.
         refusals: samples of which the subject refused something that it documents as outside, by the reason.
@@ -44,11 +45,12 @@ class Tally:
 
     def __init__(self) -> None:
         self.samples = self.judged = self.not_judged = self.refused = 0
-        self.ratio_of_sample, self.last_share = 0.0, 1.0
+        self.ratio_of_sample, self.last_share, self.last_blank = 0.0, 1.0, False
         self.part = PLANNED
         self.notes: list[str] = []
         self.timing: dict[str, float] = {}
         self.refusals: dict[str, int] = {}
+        self._values_seen = self._told = 0  # elements of the sample being judged, and outputs of it that are not zero
         self._refused = False  # whether the subject refused something of the sample that is being judged
         self._max_ulp = self._max_ratio = 0.0
         self._worst: Worst | None = None
@@ -82,7 +84,8 @@ class Tally:
     @contextmanager
     def sample(self, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
         """Book what the block judges of a sample, and what it does not, to its regimes and to its declared values."""
-        self.ratio_of_sample, self._refused = 0.0, False
+        self.ratio_of_sample, self._refused, self.last_blank = 0.0, False, False
+        self._values_seen, self._told = 0, 0
         self._again = sample.seed in self._seeds
         self._seeds.add(sample.seed)
         judged, not_judged = self.judged, self.not_judged
@@ -150,6 +153,9 @@ class Tally:
         self._keep(found)
         if not judged:
             return
+        self._values_seen += judged
+        self._told += bool(np.any(found.judged & (found.special | (np.abs(found.value) > found.bound))))
+        self.last_blank = bool(self._values_seen) and not self._told
         # One mean is kept for each output of a sample, because errors within a sample share their operands. `biases`
         # needs independent numbers.
         # A steered search repeats seeds, and two samples of one seed share their data.

@@ -137,8 +137,8 @@ class Large(Every):
         self.largest = max(self.largest, largest_of(sample))
         if draft.extents:
             name, extent = _longest(draft)
-            # A sample of which nothing could be judged says nothing about a long axis, so another one is looked for.
-            if self._judge.tally.last_share >= 0.5:
+            # A sample of which nothing could be judged, or whose right results are all zero, says nothing of an axis.
+            if self._judge.tally.last_share >= 0.5 and not self._judge.tally.last_blank:
                 self._bands.add((name, _band(extent)))
                 if extent > LONG:
                     self._long.add(name)
