@@ -25,6 +25,7 @@ _MARKS = {
     Standing.HELD: "ok",
     Standing.WRONG: "WRONG",
     Standing.VACUOUS: "vacuous",
+    Standing.SUSPECT: "suspect",
     Standing.REFUSED: "refused",
     Standing.NOT_ASKED: "-",
 }
@@ -59,6 +60,11 @@ class Judgement:
         """The findings that are wrong."""
         return tuple(found for found in self.findings if found.standing is Standing.WRONG)
 
+    @property
+    def suspicions(self) -> tuple[Finding, ...]:
+        """The findings that are within what is proven, and not likely."""
+        return tuple(found for found in self.findings if found.standing is Standing.SUSPECT)
+
     def as_json(self) -> str:
         """One line for a program."""
         causes = [
@@ -71,9 +77,11 @@ class Judgement:
             for found in self.causes
             if found.wrong is not None
         ]
+        suspect = [clean(str(found.wrong))[:2000] for found in self.suspicions]
         said = {
             "verdict": str(self.verdict),
             "causes": causes,
+            "suspect": suspect,
             "arithmetic": self.arithmetic,
             "kept": self.kept,
             "contract": self.contract,
@@ -90,9 +98,10 @@ class Judgement:
     def __str__(self) -> str:
         lines = [f"{self.candidate} against {self.spec}, seed {self.seed}", f"allowed: {self.contract}"]
         lines += map(report_line, self.findings)
-        for found in _distinct(self.causes):
+        for found in (*_distinct(self.causes), *self.suspicions):
             lines += ["", f"{found.question}: {found.wrong}"]
         lines += ["", f"{self.verdict}{self._because()}"]
+        lines += [f"  suspect: {found.text}" for found in self.suspicions]
         lines += [f"  weak: {text}" for text in self.weaknesses]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []
         return clean("\n".join(lines))

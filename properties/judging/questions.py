@@ -1,7 +1,7 @@
 """The table of questions that are asked of a candidate, in words. `asking` has a function for each.
 
-A statistical verdict beside the worst case (how many standard deviations of rounding an output is off) would be one
-more row here, with an outcome of its own: it must never be mixed with what is proven.
+LIKELY is a statistical verdict beside the worst case, how many standard deviations of rounding an output is off. It has
+an outcome of its own, `Standing.SUSPECT`, and is never mixed with what is proven.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class Standing(enum.StrEnum):
     HELD = "held"
     WRONG = "wrong"
     VACUOUS = "vacuous"  # held, but half of the elements have a bound wider than themselves
+    SUSPECT = "suspect"  # within the bound, but farther off than independent rounding errors are likely to be
     REFUSED = "refused"  # the candidate raised where it may: at another size, at other strides
     NOT_ASKED = "not asked"
 
@@ -59,6 +60,7 @@ _TABLE = (
     Question("GRAD", "gradients of inputs and parameters"),
     Question("SIZES", "values: other sizes"),
     Question("AUTOCAST", "values: under autocast"),
+    Question("LIKELY", "values no farther off than random errors are"),
     Question("LEFT", "nothing left running, no file written"),
 )
 

@@ -54,6 +54,16 @@ class Evidence:
     held: tuple[Held, ...]
 
 
+@dataclass(frozen=True)
+class Gradients:
+    """What a candidate gave as gradients, as `Evidence`; `drawn` evaluates them with random errors."""
+
+    names: tuple[str, ...]
+    computed: tuple[Tensor, ...]
+    held: tuple[Held, ...]
+    drawn: Callable[[np.random.Generator], tuple[Any, ...]]
+
+
 @dataclass
 class Session:
     """One candidate under judgement.
@@ -63,7 +73,8 @@ class Session:
         draw: (seed) -> arguments, where the spec's file gives any number of them.
         given: the arguments.
         made: what the making of the candidate changed in its process. changed: what its calls changed there.
-        evidence: of the values that were asked. left: asks what the candidate left behind, when it is asked no more.
+        evidence: of the values that were asked. gradients: of those that were asked.
+        left: asks what the candidate left behind, when it is asked no more.
     """
 
     spec: Specification
@@ -73,6 +84,7 @@ class Session:
     given: Arguments
     draw: Callable[[int], Sequence[Any]] | None = None
     evidence: list[Evidence] = field(default_factory=list)
+    gradients: list[Gradients] = field(default_factory=list)
     made: Sequence[str] = ()
     left: Callable[[], list[str]] = lambda: []
     changed: list[str] = field(default_factory=list)

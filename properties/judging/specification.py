@@ -23,6 +23,7 @@ from ...oracles.bits import same_bits
 from ...oracles.contract import Contract
 from ...oracles.op import dtype_name, is_float, to_array
 from ...oracles.rounding import Ball, balls, joined
+from ...oracles.rounding.chance import evaluation
 from ...oracles.specs import Traced, UntraceableError, traced
 from ...oracles.terms import Terms
 from ...oracles.transforms import REFERENCE, along
@@ -127,6 +128,12 @@ class Specification:
         question = self._question(arguments, state, terms)
         return self._evaluated(question.function, question, terms, 0, sharp)
 
+    def drawn(self, arguments: Arguments, state: State, terms: Terms, draws: np.random.Generator) -> tuple[Any, ...]:
+        """The outputs of one evaluation with random rounding errors, as arrays; arguments as for `read`."""
+        question = self._question(arguments, state, terms)
+        contract = terms.contract(question.dtype, question.device, 0)
+        return evaluation(question.function, question.operands, contract, draws)
+
     def gradients(
         self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
     ) -> tuple[Reading, ...]:
@@ -137,6 +144,21 @@ class Specification:
             wanted: positions among the floating tensors of the state and then of the arguments.
             cotangents: one for each floating output.
         """
+        question = self._of_gradients(arguments, state, terms, wanted, cotangents)
+        return self._evaluated(question.function, question, terms, 1, False)
+
+    def drawn_gradients(
+        self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
+        draws: np.random.Generator,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """`drawn` of the gradients; other arguments as for `gradients`."""
+        question = self._of_gradients(arguments, state, terms, wanted, cotangents)
+        contract = terms.contract(question.dtype, question.device, 1)
+        return evaluation(question.function, question.operands, contract, draws)
+
+    def _of_gradients(
+        self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
+    ) -> Question:
         question = self._question(arguments, state, terms)
         passive = [i for i in range(len(question.operands)) if i not in wanted]
         order = [*passive, *wanted]
@@ -147,7 +169,7 @@ class Specification:
 
         derived = along(REFERENCE, ("vjp",), reordered, len(wanted), len(cotangents), len(passive))
         operands = [*(question.operands[i] for i in order), *map(to_array, cotangents)]
-        return self._evaluated(derived, Question(derived, operands, question.dtype, question.device), terms, 1, False)
+        return Question(derived, operands, question.dtype, question.device)
 
     def _evaluated(
         self, function: Callable[..., Any], question: Question, terms: Terms, order: int, sharp: bool

@@ -61,9 +61,13 @@ def _convolution(
     else:
         x = placed(x, padding, padding, (1,) * axes)
     grouped = np.reshape(x, (np.shape(x)[0], groups, np.shape(x)[1] // groups, *np.shape(x)[2:]))
+    if bias is not None:
+        # The bias may be what a sum begins with, and then passes all its roundings: so it is one more term.
+        grouped = np.concatenate([grouped, np.ones((*np.shape(grouped)[:2], 1, *np.shape(grouped)[3:]))], axis=2)
+        first = np.reshape(bias, (*np.shape(own)[:2], 1, *(1,) * axes))
+        own = np.concatenate([own, placed(first, (0,) * axes, [n - 1 for n in sizes], (1,) * axes)], axis=2)
     found: Any = bind("correlate", (grouped, own), {"stride": stride, "dilation": dilation})
-    out = np.reshape(found, (np.shape(x)[0], -1, *np.shape(found)[3:]))
-    return out if bias is None else out + np.reshape(bias, (1, -1, *(1,) * axes))
+    return np.reshape(found, (np.shape(x)[0], -1, *np.shape(found)[3:]))
 
 
 RULES[aten.convolution.default] = _convolution

@@ -1,7 +1,7 @@
 """What asks each question of `questions.QUESTIONS`, a module per kind."""
 
 from .. import questions
-from . import gradients, history, memory, process, sizes, values
+from . import gradients, history, likely, memory, process, sizes, values
 
 #: code -> what asks it, in the table's order.
 ASKING = questions.bound(
@@ -12,5 +12,6 @@ ASKING = questions.bound(
         **gradients.ASKING,
         **sizes.ASKING,
         **process.ASKING,
+        **likely.ASKING,
     }
 )

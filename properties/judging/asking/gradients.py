@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from ..arguments import Tensor
 from ..candidates.calls import floating
 from ..comparing import hold_all
-from ..session import Asking, Finding, Session, not_asked, raised, summed
+from ..session import Asking, Finding, Gradients, Session, not_asked, raised, summed
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any.
 _NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered")
@@ -49,7 +51,10 @@ def _held_gradients(
     wanted = [floats.index(label) for label in labels]
     read = spec.gradients(arguments, spec.state, session.terms, wanted, cotangents)
     titles = [f"gradient of {arguments.label(int(n[1:])) if n.startswith('#') else n}" for n in labels]
-    return summed("GRAD", hold_all(titles, computed, read, session.terms, None, arguments.finite, order=1))
+    found = hold_all(titles, computed, read, session.terms, None, arguments.finite, order=1)
+    drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, cotangents)
+    session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn))
+    return summed("GRAD", found)
 
 
 ASKING: dict[str, Asking] = {"GRAD": gradients}

@@ -1,0 +1,75 @@
+"""What is likely, beside what is proven: whether outputs are as near as independent rounding errors leave them."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+from ....oracles.op import dtype_name, to_array
+from ....oracles.rounding import Ball
+from ....oracles.rounding.chance import RISK, RUNS, Likeness, likeness
+from ....oracles.verdict import Code
+from ....reference.formats import FORMATS
+from ..comparing import Wrong
+from ..questions import Standing
+from ..session import Asking, Finding, Gradients, Session, held, not_asked
+
+#: The questions whose outputs are looked at, besides gradients. At OFFSET and NEARONE elements cancel.
+_OF = ("GIVEN", "SEEDS", "OFFSET", "NEARONE")
+#: One evaluation may take so many seconds; of a larger one the worst case has to do.
+_SECONDS = 0.1
+
+
+def likely(session: Session) -> Finding:
+    """LIKELY: never wrong, but suspect, where an output lies within its bound and beyond what is likely."""
+    rows = _accepted(session)
+    if not rows:
+        return not_asked("LIKELY", f"nothing was asked at {' or '.join(_OF)}")
+    looked = 0
+    for question, each in rows:
+        draws = session.generator(f"LIKELY {question}")
+        begun = time.perf_counter()
+        runs = [each.drawn(draws)]
+        seconds = time.perf_counter() - begun
+        if seconds > _SECONDS:
+            return not_asked("LIKELY", f"{RUNS} evaluations of {seconds:.2g} s each take long")
+        runs += [each.drawn(draws) for _ in range(RUNS - 1)]
+        for i, (name, computed, one) in enumerate(zip(each.names, each.computed, each.held, strict=False)):
+            if not isinstance(one.ball, Ball) or one.wrong is not None:
+                continue
+            fmt = FORMATS[dtype_name(computed.dtype)]
+            found = likeness(to_array(computed), fmt, one.ball, [run[i] for run in runs])
+            if found is not None and found.suspect:
+                return Finding("LIKELY", Standing.SUSPECT, _told(name, question, found, session.seed), looked)
+            looked += 0 if found is None else found.elements
+    return held("LIKELY", looked) if looked else not_asked("LIKELY", "every output is exact, or wrong")
+
+
+def _accepted(session: Session) -> list[tuple[str, Gradients]]:
+    """What is looked at, with the question that asked for it."""
+    spec, terms = session.spec, session.terms
+    rows = []
+    for each in session.evidence:
+        if each.question in _OF:
+            drawn = functools.partial(spec.drawn, each.arguments, each.state, terms)
+            rows.append((each.question, Gradients(tuple(each.run.names), each.computed, each.held, drawn)))
+    return [*rows, *(("GRAD", each) for each in session.gradients)]
+
+
+def _told(name: str, question: str, found: Likeness, seed: int) -> Wrong:
+    at = f"{name}[{', '.join(map(str, found.at))}]" if found.at else name
+    title = (
+        f"{name} at {question}: {found.overall:.3g} standard deviations of rounding off, {found.largest:.3g} at most"
+    )
+    lines = (
+        f"overall    {found.overall:.4g}, root mean square of {found.elements} elements; suspect beyond"
+        f" {found.most[1]:.3g}",
+        f"largest    {found.largest:.4g}, of {at}; suspect beyond {found.most[0]:.3g}",
+        f"model      {RUNS} evaluations with random errors, seed {seed}; a right output is suspect with probability"
+        f" {RISK:g} at most",
+        "           if rounding errors are independent and lean to no side: a suspicion, no proof",
+    )
+    return Wrong(Code.BIAS, title, lines)
+
+
+ASKING: dict[str, Asking] = {"LIKELY": likely}

@@ -1,0 +1,105 @@
+"""Evaluations with random errors: right ones are not suspect, and small errors within wide bounds are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from opassay.oracles.contract import contract
+from opassay.oracles.rounding import balls
+from opassay.oracles.rounding.chance import RISK, RUNS, Likeness, evaluation, likeness, quantile
+from opassay.reference.formats import BINARY32
+
+SEED = 20
+
+Formula = Callable[..., Any]
+
+
+def _layers(x: Any, *weights: Any) -> Any:
+    for weight in weights:
+        x = np.maximum(x @ weight, 0.0) * 1.25
+    return x
+
+
+def _normed(x: Any) -> Any:
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    return centred / np.sqrt(np.mean(np.square(centred), axis=-1, keepdims=True) + 1e-5)
+
+
+def _summed(x: Any) -> Any:
+    return np.sum(np.exp(x), axis=-1)
+
+
+_SHAPES: dict[Formula, list[tuple[int, ...]]] = {
+    _layers: [(8, 32), *[(32, 32)] * 6],
+    _normed: [(8, 100)],
+    _summed: [(6, 3000)],
+}
+
+
+def _operands(formula: Formula) -> list[Any]:
+    draws = np.random.default_rng(SEED)
+    first, *others = (draws.standard_normal(shape) for shape in _SHAPES[formula])
+    return [np.float32(x) for x in (first, *(w / w.shape[0] ** 0.5 for w in others))]
+
+
+def _likeness(formula: Formula, computed: Any) -> Likeness:
+    wide = [x.astype(np.float64) for x in _operands(formula)]
+    terms, draws = contract("float32"), np.random.default_rng(SEED)
+    (read,) = balls(formula, wide, terms)
+    assert np.all(np.abs(computed - read.centre) <= read.half_widths(BINARY32)), "within the worst case"
+    drawn = [evaluation(formula, wide, terms, draws)[0] for _ in range(RUNS)]
+    found = likeness(computed.astype(np.float64), BINARY32, read, drawn)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("formula", _SHAPES)
+def test_an_evaluation_in_float32_is_not_suspect(formula: Formula) -> None:
+    found = _likeness(formula, formula(*_operands(formula)))
+    assert not found.suspect
+    assert 0 < found.overall < 1
+
+
+def test_a_small_error_within_a_wide_bound_is_suspect() -> None:
+    right = _layers(*_operands(_layers))
+    assert _likeness(_layers, right * np.float32(1 + 3e-5)).suspect
+
+
+def test_one_element_that_is_off_is_suspect() -> None:
+    right = _layers(*_operands(_layers))
+    at = tuple(int(i) for i in np.unravel_index(np.argmax(right), right.shape))
+    right[at] *= np.float32(1 + 2e-4)
+    found = _likeness(_layers, right)
+    assert found.suspect
+    assert found.at == at
+    assert found.overall < found.most[1]
+
+
+def test_a_formula_without_errors_says_nothing() -> None:
+    values = np.arange(4.0)
+    terms, draws = contract("float32"), np.random.default_rng(SEED)
+    (read,) = balls(np.negative, [values], terms)
+    drawn = [evaluation(np.negative, [values], terms, draws)[0] for _ in range(RUNS)]
+    assert likeness(-values, BINARY32, read, drawn) is None
+
+
+def test_quantiles_are_those_of_student() -> None:
+    # Tables of Student's t with 32 degrees of freedom, both tails: 5 % and 0.1 %.
+    assert quantile(0.05) == pytest.approx(2.0369, rel=1e-4)
+    assert quantile(0.001) == pytest.approx(3.6218, rel=1e-4)
+
+
+def test_the_mean_of_dependent_squares_is_bounded_as_the_page_says() -> None:
+    """E max(F - a, 0) / (x - a) < 4 P(F > x) for F = t², x the square of the quantile and a = 9x/10."""
+
+    def beyond(value: Any) -> Any:
+        return mpmath.betainc(RUNS / 2, 0.5, 0, RUNS / (RUNS + value), regularized=True)
+
+    x = quantile(RISK / 8) ** 2
+    excess = mpmath.quad(beyond, [0.9 * x, x, 2 * x, 10 * x, mpmath.inf])
+    assert excess / (0.1 * x) < 4 * beyond(x)
