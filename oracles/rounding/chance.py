@@ -99,11 +99,11 @@ class Chance(Array):
 def _roundings(primitive: str, given: Sequence[Ball], found: Ball, contract: Contract) -> int:
     """How many roundings of one size a radius is the sum of."""
     if primitive == "sum":
-        return max(given[0].centre.size // max(found.centre.size, 1) - 1, 1)
+        return max(int(given[0].centre.size) // max(int(found.centre.size), 1) - 1, 1)
     if contract.factors or contract.partials is not None:
         return 1  # The error of a factor is no rounding of the sum.
     if primitive == "matmul":
-        return max(given[0].shape[-1], 1)
+        return max(int(given[0].shape[-1]), 1)
     if primitive == "correlate":
         return max(math.prod(given[1].shape[2:]), 1)
     return 1
