@@ -58,7 +58,8 @@ def test_an_error_within_the_bound_is_suspect_and_accepted() -> None:
 
 def test_a_gradient_within_the_bound_is_suspect() -> None:
     def candidate(*args: Tensor) -> Tensor:
-        found: Tensor = _OtherGradient.apply(_layers(*args))
+        scaled: Any = _OtherGradient
+        found: Tensor = scaled.apply(_layers(*args))
         return found
 
     found = judge(candidate, _layers, _OPERANDS, questions=QUESTIONS)
