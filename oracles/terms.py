@@ -129,7 +129,7 @@ PRESETS: Mapping[str, Terms] = {
     "tensor_core": replace(_TORCH, name="tensor_core", factors="tf32", algorithms=_TORCH.algorithms | {EXP2}),
     "fast_math": replace(
         _TORCH, name="fast_math", factors="tf32", approximate=True, flush=True,
-        algorithms=_TORCH.algorithms | {EXP2, "rescaled"},
+        algorithms=_TORCH.algorithms | {EXP2},
     ),
 }  # fmt: skip
 #: The fields that a single allowance sets, by its name.
@@ -145,7 +145,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     "flush": {"flush": True},
 }
 #: Allowances that name an algorithm.
-_ALGORITHMS = frozenset({EXP2, "folded", "shifted", "rescaled"})
+_ALGORITHMS = frozenset({EXP2, "folded", "shifted"})
 
 #: What a precision audit tries, from the strictest to the laxest, and what it says of a kernel that keeps it.
 LADDER: tuple[tuple[Terms, str], ...] = (

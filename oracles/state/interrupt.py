@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -15,49 +15,116 @@ _RAISED: list[BaseException] = []
 _DEPTH = 0
 
 
-@contextmanager
-def heard() -> Iterator[None]:
+class _Hold:
+    """Whether signals wait, because an exception now would leave the process's state half restored.
+
+    Attributes:
+        depth: how many blocks hold them. A block begins with `HOLD.depth += 1` written out, because the interpreter
+            runs signal handlers between two calls and not between a load and a store.
+        waiting: the handlers of the signals that came meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.waiting: list[Callable[[], Any]] = []
+
+
+HOLD = _Hold()
+
+
+def heard() -> AbstractContextManager[None]:
     """Run a cell so that a signal ends it with what the user's handler raises (KeyboardInterrupt), and no verdict.
 
-    A subject may swallow or disguise such an exception, and so may what stands between (Hypothesis calls it flaky). So
-    the handlers that are there are wrapped to remember what they raise, and it is raised again at the end of the block.
-    Outside the main thread, where no handler runs, the block runs as it is.
+    A subject may swallow or disguise such an exception, and so may what stands between (Hypothesis calls it flaky, and
+    Python drops it in a callback of its garbage collector). So the handlers that are there are wrapped to remember what
+    they raise, and it is raised again at the next `reraise`, or at the end of the block. Outside the main thread, where
+    no handler runs, the block runs as it is.
     """
-    global _DEPTH
-    if _DEPTH == 0:
-        _RAISED.clear()
-    handlers = _wrapped()
-    _DEPTH += 1
-    try:
-        yield
-    finally:
+    return _Heard()
+
+
+class _Heard(AbstractContextManager[None]):
+    # This is a class because a signal may end a generator's context after its beginning and before the block, and
+    # nothing would then put the handlers back.
+
+    def __init__(self) -> None:
+        self._handlers: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> None:
+        global _DEPTH
+        HOLD.depth += 1
+        try:
+            if _DEPTH == 0:
+                _RAISED.clear()
+                HOLD.waiting.clear()
+                self._wrap()
+        except BaseException:
+            HOLD.depth -= 1
+            self._unwrap()
+            raise
+        _DEPTH += 1
+        HOLD.depth -= 1
+
+    def __exit__(self, *raised: object) -> None:
+        global _DEPTH
+        HOLD.depth += 1
         _DEPTH -= 1
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        self._unwrap()
+        try:
+            release()
+        except BaseException as err:
+            _RAISED.append(err)
         if _RAISED:
             raise _RAISED[0] from None  # It replaces any exception that is on its way through this block.
 
+    def _wrap(self) -> None:
+        """Put remembering handlers in the place of all that Python functions handle."""
+        # Outside the main thread Python lets nobody set a handler.
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                self._handlers[number] = handler
+                signal.signal(number, _remembering(handler))
+
+    def _unwrap(self) -> None:
+        """Put the handlers back; each may run, and raise, as soon as it is there, and the others must follow it."""
+        while self._handlers:
+            number, handler = next(iter(self._handlers.items()))
+            try:
+                signal.signal(number, handler)
+                del self._handlers[number]
+            except BaseException as err:
+                _RAISED.append(err)
+
 
 def reraise() -> None:
-    """Raise what a handler of the user raised, if one has: asked wherever a subject's exception is caught."""
+    """Raise what a handler of the user raised, if one has: asked around every sample, and where subjects' errors are
+    caught."""
+    if _DEPTH and not HOLD.depth and HOLD.waiting:
+        _deliver()
     if _DEPTH and _RAISED:
         raise _RAISED[0] from None
 
 
-def _wrapped() -> dict[signal.Signals, Any]:
-    """Put remembering handlers in the place of all that Python functions handle; returns those that were there."""
-    # Inside of another block the handlers are wrapped already, and outside the main thread Python lets nobody set one.
-    if _DEPTH or threading.current_thread() is not threading.main_thread():
-        return {}
-    found = {number: signal.getsignal(number) for number in _SIGNALS}
-    found = {number: handler for number, handler in found.items() if callable(handler)}
-    for number, handler in found.items():
-        signal.signal(number, _remembering(handler))
-    return found
+def release() -> None:
+    """End a block that held signals; the handlers of those that came run now, and may raise."""
+    HOLD.depth -= 1
+    if not HOLD.depth:
+        _deliver()
+
+
+def _deliver() -> None:
+    while HOLD.waiting:
+        HOLD.waiting.pop(0)()
 
 
 def _remembering(handler: Any) -> Any:
     def handle(number: int, frame: FrameType | None) -> Any:
+        if HOLD.depth:
+            HOLD.waiting.append(lambda: handle(number, frame))
+            return None
         try:
             return handler(number, frame)
         except BaseException as err:

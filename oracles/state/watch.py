@@ -16,13 +16,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from . import interrupt
 from .attributes import Deep
 from .leftovers import Leftovers
 from .settings import MODES, SampleSettings
@@ -93,52 +94,87 @@ def settle() -> None:
             importlib.import_module(name)
 
 
-@contextmanager
-def pinned() -> Iterator[Pin]:
+def pinned() -> AbstractContextManager[Pin]:
     """Run the questions of one cell in the state that a fresh process has, and give the caller's state back after it.
 
     Threads, directory, environment, handlers and warnings are the caller's, who may want them so. What would decide
     numbers (default dtype and device, gradients, autocast, flush-to-zero, the random states) is torch's default,
     whatever ran in this process before.
     """
-    settle()
-    # A new object is read, because `SETTINGS` gives what it holds of an outer cell, where there is one.
-    before, random_state = SampleSettings().read(), np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
-    if not _PINS:
-        _NOTED.clear()
-    pin = Pin()
-    _PINS.append(pin)
-    earlier = SETTINGS.begin()
-    try:
-        yield pin
-    finally:
-        SETTINGS.end(earlier)
-        _PINS.remove(pin)
-        SETTINGS.restored(before, False)
-        np.random.set_state(random_state)  # noqa: NPY002
+    return _Pinned()
 
 
-@contextmanager
-def watched(*tiers: Tier) -> Iterator[list[str]]:
+class _Pinned(AbstractContextManager[Pin]):
+    # Signals wait while state is read and set: an interrupt in the midst of it would leave the caller with a process
+    # that is half a cell's.
+
+    def __enter__(self) -> Pin:
+        interrupt.HOLD.depth += 1
+        try:
+            settle()
+            # A new object is read, because `SETTINGS` gives what it holds of an outer cell, where there is one.
+            self._before = SampleSettings().read()
+            self._random_state = np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
+            if not _PINS:
+                _NOTED.clear()
+            self._pin = Pin()
+            self._earlier = SETTINGS.begin()
+            _PINS.append(self._pin)
+        finally:
+            interrupt.HOLD.depth -= 1
+        return self._pin
+
+    def __exit__(self, *raised: object) -> None:
+        interrupt.HOLD.depth += 1
+        try:
+            SETTINGS.end(self._earlier)
+            _PINS.remove(self._pin)
+            SETTINGS.restored(self._before, False)
+            np.random.set_state(self._random_state)  # noqa: NPY002
+        finally:
+            interrupt.release()
+
+
+def watched(*tiers: Tier) -> AbstractContextManager[list[str]]:
     """Compare the state after the block with that before, and put it back; the list is filled as the block ends.
 
     What changed is noted in the cell's pin, too. A process that the block forked ends here: it must not go on judging.
     """
-    process, first, compilation = os.getpid(), len(_NOTED), _last_compilation()
-    before = [(tier, tier.read()) for tier in tiers]
-    seen: list[str] = []
-    try:
-        yield seen
-    finally:
-        if os.getpid() != process:
-            # A normal exit would run the handlers, and write the buffers, that the copy has of its parent.
-            os._exit(1)
-        compiled = _last_compilation() is not compilation
-        found = [*_NOTED[first:], *(line for tier, earlier in before for line in tier.restored(earlier, compiled))]
-        del _NOTED[first:]
-        seen += dict.fromkeys(shortened(line) for line in found)
+    return _Watched(tiers)
+
+
+class _Watched(AbstractContextManager[list[str]]):
+    def __init__(self, tiers: Sequence[Tier]) -> None:
+        self._tiers = tiers
+        self._seen: list[str] = []
+
+    def __enter__(self) -> list[str]:
+        interrupt.HOLD.depth += 1
+        try:
+            self._process, self._first, self._compilation = os.getpid(), len(_NOTED), _last_compilation()
+            self._before = [(tier, tier.read()) for tier in self._tiers]
+        finally:
+            interrupt.HOLD.depth -= 1
+        return self._seen
+
+    def __exit__(self, *raised: object) -> None:
+        interrupt.HOLD.depth += 1
+        try:
+            if os.getpid() != self._process:
+                # A normal exit would run the handlers, and write the buffers, that the copy has of its parent.
+                os._exit(1)
+            self._restore()
+        finally:
+            interrupt.release()
+
+    def _restore(self) -> None:
+        compiled = _last_compilation() is not self._compilation
+        restored = (line for tier, earlier in self._before for line in tier.restored(earlier, compiled))
+        found = [*_NOTED[self._first :], *restored]
+        del _NOTED[self._first :]
+        self._seen += dict.fromkeys(shortened(line) for line in found)
         if _PINS:
-            _PINS[-1].note(seen)
+            _PINS[-1].note(self._seen)
 
 
 def make_canonical() -> None:
@@ -152,7 +188,9 @@ def undisturbed(call: Callable[..., Any], args: Sequence[Any]) -> Any:
     try:
         return call(*args)
     finally:
+        interrupt.HOLD.depth += 1
         _NOTED.extend(MODES.restored(before))
+        interrupt.release()
 
 
 def _last_compilation() -> object:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from opassay import Cell, Code, Draft, Op, Outcome, Settings, run_cell, verify
 from opassay.oracles.op import Refusal
+from opassay.oracles.state.settings import SampleSettings
 from opassay.oracles.verdict import Verdict
 from opassay.oracles.violation import MAX_LINE, MAX_LINES, Unsupported
 from opassay.properties.engine import cells
@@ -221,13 +224,70 @@ def test_an_interrupt_is_no_verdict(subject: Callable[[Tensor, Tensor], Tensor])
     moments = random.Random(seed)
     handler = signal.getsignal(signal.SIGINT)
     for _ in range(20):
+        # The subject starts the timer, so that the signal comes while the cell runs and never within pytest.
         timer = threading.Timer(moments.uniform(0.0, 0.2), os.kill, (os.getpid(), signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the signal may come as soon as the timer runs)
-            timer.start()
-            run_cell(asked("ADJ"), Settings("commit", max_examples=10_000), planted(subject))
-            time.sleep(10)
+        starts = iter([timer.start])
+        with pytest.raises(KeyboardInterrupt):
+            run_cell(asked("ADJ"), Settings("commit", max_examples=10_000), planted(_first(starts, subject)))
         timer.join()
         assert signal.getsignal(signal.SIGINT) is handler
+
+
+def _first(
+    starts: Iterator[Callable[[], None]], subject: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Tensor, Tensor], Tensor]:
+    def op(x: Tensor, w: Tensor) -> Tensor:
+        for start in starts:
+            start()
+        return subject(x, w)
+
+    return op
+
+
+@pytest.mark.parametrize("reader", ["read", "restored", "begin", "end"])
+def test_a_signal_waits_while_the_state_is_read_and_put_back(reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, came = getattr(SampleSettings, reader), []
+
+    def interrupted(*args: Any) -> Any:
+        came.append(reader)
+        signal.raise_signal(signal.SIGINT)
+        return whole(*args)
+
+    before, handler = torch.get_default_dtype(), signal.getsignal(signal.SIGINT)
+    torch.set_default_dtype(torch.float64)
+    monkeypatch.setattr(SampleSettings, reader, interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_cell(asked("FWD"), FEW, planted(scaled))
+        assert came
+        assert torch.get_default_dtype() is torch.float64
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_an_interrupt_that_a_callback_of_the_garbage_collector_swallows_ends_the_cell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+    signals = iter([signal.SIGINT])
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        for number in signals:
+            signal.raise_signal(number)
+
+    def op(x: Tensor, w: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) == 3:
+            gc.callbacks.append(collected)
+            gc.collect()
+            gc.callbacks.remove(collected)
+        return scaled(x, w)
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)  # what Python says of the swallowed exception
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(asked("FWD"), Settings("commit", max_examples=10_000), planted(op))
+    assert len(calls) < 10
 
 
 def test_an_interrupt_while_a_failure_is_repeated_is_no_verdict() -> None:
