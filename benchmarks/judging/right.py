@@ -119,11 +119,15 @@ def _times_reciprocal(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tens
 
 
 def _running(x: Tensor, dim: int, size: int = 16) -> tuple[Tensor, Tensor]:
-    """The largest element and the sum of exponentials, in one pass over tiles."""
+    """The largest element and the sum of exponentials, in one pass over tiles.
+
+    The largest element takes no gradient, as in `_largest`: what autograd would send through it cancels only nearly,
+    and the rest, which is of the size of the whole row's sum, would be added to one element.
+    """
     most = torch.full_like(x.narrow(dim, 0, 1), -torch.inf)
     total = torch.zeros_like(most)
     for part in x.split(size, dim):
-        larger = torch.maximum(most, part.amax(dim, keepdim=True))
+        larger = torch.maximum(most, _largest(part, dim))
         # Where nothing but -inf has been seen the difference would be NaN.
         shift = torch.where(torch.isneginf(larger), torch.zeros_like(larger), larger)
         total = total * torch.exp(most - shift) + torch.exp(part - shift).sum(dim, keepdim=True)

@@ -5,7 +5,10 @@ Sizes are small: a spec is here for what it says, and its shapes are odd where k
 
 from .fused import FUSED as FUSED
 from .holding import Found as Found
+from .holding import bounds as bounds
 from .holding import gradients as gradients
+from .holding import hold as hold
+from .holding import pullback as pullback
 from .holding import values as values
 from .making import Example as Example
 from .making import made as made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from opassay.oracles import accept
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import Ball, balls
-from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, Call, trace
+from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, Call, Traced, trace
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS
 
@@ -48,15 +48,24 @@ def values(call: Call, dtype: str, results: Sequence[torch.Tensor], after: Seque
     """
     spec = trace(call, of_values=True)
     computed = [*results, *(after[i] for i in spec.written if after)]
+    found = Found()
+    for ball, tensor in zip(_bounds(spec, call, dtype), computed, strict=False):
+        hold(found, ball, tensor.detach())
+    return found
+
+
+def bounds(call: Call, dtype: str) -> list[Any]:
+    """The balls that the reading of a spec gives for its results and for the inputs that it writes."""
+    return _bounds(trace(call, of_values=True), call, dtype)
+
+
+def _bounds(spec: Traced, call: Call, dtype: str) -> list[Any]:
     # torch stores every intermediate of a graph that it runs operation by operation.
     terms = replace(contract(dtype), intermediates=True)
     if any(_is_transposed_convolution(node) for node in spec.graph.graph.nodes):
         # On CPUs torch has one in half types as columns of products, which it stores and then adds up in place.
         terms = replace(terms, partials=FORMATS[dtype])
-    found = Found()
-    for ball, tensor in zip(balls(spec, [_values(t) for t in call.tensors], terms), computed, strict=False):
-        _hold(found, ball, tensor.detach())
-    return found
+    return list(balls(spec, [_values(t) for t in call.tensors], terms))
 
 
 def _is_transposed_convolution(node: torch.fx.Node) -> bool:
@@ -73,16 +82,59 @@ def gradients(call: Call) -> Found:
 
 
 def _gradients(call: Call, moving: list[int]) -> Found:
+    pull = pullback(call, moving)
+    found = Found()
+    pulled = pull.computed(lambda *leaves: call.outputs(*leaves)[0])
+    for ball, gradient in zip(pull.bounds, pulled, strict=True):
+        hold(found, ball, gradient)
+    return found
+
+
+@dataclass(frozen=True)
+class Pullback:
+    """A vector-Jacobian product of a spec.
+
+    Attributes:
+        call: the spec and its arguments. moving: positions of the tensors that it is taken of.
+        results: positions of the results that have gradients. cotangents: one for each of them.
+        bounds: the balls of the gradients that the reading of the spec has.
+    """
+
+    call: Call
+    moving: Sequence[int]
+    results: Sequence[int]
+    cotangents: Sequence[torch.Tensor]
+    bounds: Sequence[Any]
+
+    def computed(self, function: Callable[..., Sequence[torch.Tensor]]) -> list[torch.Tensor]:
+        """torch's gradients of a function that returns what the spec returns, with the same cotangents."""
+        tensors = self.call.tensors
+        leaves = [t.detach().clone().requires_grad_(i in self.moving) for i, t in enumerate(tensors)]
+        with torch.enable_grad():
+            returned = function(*leaves)
+            outputs = [returned[i] for i in self.results]
+            pulled = torch.autograd.grad(
+                outputs, [leaves[i] for i in self.moving], list(self.cotangents), allow_unused=True
+            )
+        return [
+            torch.zeros(tensors[i].shape) if gradient is None else gradient
+            for i, gradient in zip(self.moving, pulled, strict=True)
+        ]
+
+
+def pullback(call: Call, moving: Sequence[int]) -> Pullback:
+    """The vector-Jacobian product of a spec at drawn cotangents, of float32, with its balls.
+
+    Raises:
+        RuntimeError: torch has no gradients of one of these tensors.
+    """
     spec = trace(call, of_values=True)
     results = [i for i, y in enumerate(spec.outputs) if y.role == RESULT and y.dtype.is_floating_point]
     leaves = [t.detach().clone().requires_grad_(i in moving) for i, t in enumerate(call.tensors)]
-    found = Found()
     with torch.enable_grad():
         returned = call.outputs(*leaves)[0]
-        results = [i for i in results if returned[i].requires_grad]
-        outputs = [returned[i] for i in results]
-        cotangents = [torch.randn(y.shape) for y in outputs]
-        pulled = torch.autograd.grad(outputs, [leaves[i] for i in moving], cotangents, allow_unused=True)
+    results = [i for i in results if returned[i].requires_grad]
+    cotangents = [torch.randn(returned[i].shape) for i in results]
 
     def formula(*operands: Any) -> Any:
         arrays = [_values(t) for t in call.tensors]
@@ -95,10 +147,8 @@ def _gradients(call: Call, moving: list[int]) -> Found:
         return vjp(of_moving, operands[: len(moving)])[1](*operands[len(moving) :])
 
     operands = [call.tensors[i] for i in moving] + cotangents
-    read = balls(formula, [_values(t) for t in operands], replace(contract("float32", order=1), intermediates=True))
-    for ball, gradient, i in zip(read, pulled, moving, strict=True):
-        _hold(found, ball, torch.zeros(call.tensors[i].shape) if gradient is None else gradient)
-    return found
+    terms = replace(contract("float32", order=1), intermediates=True)
+    return Pullback(call, moving, results, cotangents, list(balls(formula, [_values(t) for t in operands], terms)))
 
 
 def _values(tensor: torch.Tensor) -> Any:
@@ -106,7 +156,8 @@ def _values(tensor: torch.Tensor) -> Any:
     return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
-def _hold(found: Found, ball: Any, tensor: torch.Tensor) -> None:
+def hold(found: Found, ball: Any, tensor: torch.Tensor) -> None:
+    """Hold a result against its ball, and count its elements."""
     found.judged += tensor.numel()
     if not isinstance(ball, Ball):
         found.refused += int(np.sum(np.asarray(ball) != tensor.numpy()))

@@ -111,8 +111,8 @@ def group_norm_backward(
         g = dy
         if W is not None:
             g = dy * of_channels(W, row, c, groups, each, there, ACC)
-        g = tl.where(taken, g - mean_of(over_group(g), length, ACC)[:, None, None], 0.0)
         slope = mean_of(over_group(g * xh), length, ACC)
+        g = tl.where(taken, g - mean_of(over_group(g), length, ACC)[:, None, None], 0.0)
         if GR is not None:
             slope += r * mean_of(tl.load(GR + row, mask=there, other=0.0), length, ACC)
         d = r[:, None, None] * (g - xh * slope[:, None, None])
@@ -133,12 +133,10 @@ def group_norm_backward_long(
     r = tl.load(RSTD + row + tl.arange(0, 1))
     m = tl.load(MEAN + row + tl.arange(0, 1))
     of_g = tl.zeros((CHANNELS,), ACC)
-    of_xh = tl.zeros((CHANNELS,), ACC)
     of_both = tl.zeros((CHANNELS,), ACC)
     for first in range(0, each, CHANNELS):
         c = first + tl.arange(0, CHANNELS)
         of_dy = tl.zeros((CHANNELS, BLOCK), ACC)
-        of_own = tl.zeros((CHANNELS, BLOCK), ACC)
         of_dy_xh = tl.zeros((CHANNELS, BLOCK), ACC)
         for p_first in range(0, positions, BLOCK):
             p = p_first + tl.arange(0, BLOCK)
@@ -148,7 +146,6 @@ def group_norm_backward_long(
             of_dy += dy
             if NORMALIZED:
                 xh = tl.where(taken, (tl.load(X + at, mask=taken, other=0.0).to(ACC) - m) * r, 0.0)
-                of_own += xh
                 of_dy_xh += dy * xh
         d_bias = tl.sum(of_dy, 1)
         d_weight = tl.sum(of_dy_xh, 1)
@@ -163,11 +160,9 @@ def group_norm_backward_long(
                 d_weight *= w
             of_g += d_bias
             of_both += d_weight
-            of_xh += tl.sum(of_own, 1)
     if D is not None:
         bar = mean_of(tl.sum(of_g, 0), length, ACC)
-        # bar((g - bar(g)) xh): the elements of xh add up to nearly 0, and a large bar(g) would leak in by what is left.
-        slope = mean_of(tl.sum(of_both, 0) - bar * tl.sum(of_xh, 0), length, ACC)
+        slope = mean_of(tl.sum(of_both, 0), length, ACC)
         if GR is not None:
             slope += r * mean_of(tl.load(GR + row), length, ACC)
         for first in range(0, each, CHANNELS):

@@ -1,9 +1,9 @@
 """Triton kernels of layer norm. Rows that fit into registers are read once, in both directions.
 
 Letters: x in rows of N elements with mean m, r = 1/√(var + eps), xh = (x - m) r, g = dy w, bar = mean over the row, dm
-and ds the cotangents of mean and r. Backward, as in `expressions`:
+and ds the cotangents of mean and r. Backward, as ATen has it from any mean and r that it is given:
 
-    d_x = r (g - bar(g) - xh (bar((g - bar(g)) xh) + r ds / N)) + dm / N,   d_w = Σ dy xh,   d_b = Σ dy.
+    d_x = r (g - bar(g) - xh (bar(g xh) + r ds / N)) + dm / N,   d_w = Σ dy xh,   d_b = Σ dy.
 
 The variance is that of the centred row. A program of the backward kernel goes over many rows with its own sums for d_w
 and d_b, which `partial_sums` adds up. Operands that a call does not have are None, as are results that nobody wants.
@@ -134,8 +134,9 @@ def layer_norm_backward(
             g = dy
             if W is not None:
                 g = dy * w
-            g = tl.where(taken, g - mean_of(tl.sum(g, 1), N, ACC)[:, None], 0.0)
+            # bar(g xh) with the g that is not centred yet: the xh of a mean that is not the row's do not add up to 0.
             slope = mean_of(tl.sum(g * xh, 1), N, ACC)[:, None]
+            g = tl.where(taken, g - mean_of(tl.sum(g, 1), N, ACC)[:, None], 0.0)
             if GR is not None:
                 # One factor r at a time: r^2 alone underflows long before r ds / N does.
                 slope += r * mean_of(tl.load(GR + at_row, mask=there, other=0.0), N, ACC)[:, None]
@@ -162,7 +163,6 @@ def layer_norm_slopes(G, X, MEAN, RSTD, W, GR, BAR, SLOPE, M, N, w_step, DOUBLE:
     r = tl.load(RSTD + row)
     m = tl.load(MEAN + row)
     of_g = tl.zeros((BLOCK,), ACC)
-    of_xh = tl.zeros((BLOCK,), ACC)
     of_both = tl.zeros((BLOCK,), ACC)
     for first in range(0, N, BLOCK):
         k = first + tl.arange(0, BLOCK)
@@ -171,11 +171,9 @@ def layer_norm_slopes(G, X, MEAN, RSTD, W, GR, BAR, SLOPE, M, N, w_step, DOUBLE:
             g *= tl.load(W + row // M * w_step + k, mask=k < N, other=0.0).to(ACC)
         xh = tl.where(k < N, (tl.load(X + row * N + k, mask=k < N, other=0.0).to(ACC) - m) * r, 0.0)
         of_g += g
-        of_xh += xh
         of_both += g * xh
     bar = mean_of(tl.sum(of_g, 0), N, ACC)
-    # bar((g - bar(g)) xh): the elements of xh add up to nearly 0, and a large bar(g) would leak in by what is left.
-    slope = mean_of(tl.sum(of_both, 0) - bar * tl.sum(of_xh, 0), N, ACC)
+    slope = mean_of(tl.sum(of_both, 0), N, ACC)
     if GR is not None:
         slope += r * mean_of(tl.load(GR + row), N, ACC)
     tl.store(BAR + row, bar)
