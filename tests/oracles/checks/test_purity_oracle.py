@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from opassay.oracles.bits import same_bits
-from opassay.oracles.checks.purity import dual, memory, pure
+from opassay.oracles.checks.purity import dual, memory, primal_with_tangents, pure
 from opassay.oracles.op import Promises
+from opassay.oracles.subjects.documented import Documented
 from opassay.oracles.violation import Unsupported, Violation
 
 from ..planted_ops import (
@@ -176,6 +177,20 @@ def test_dual_finds_a_planted_fault(name: str) -> None:
     found = violation(dual, declared(NOT_DUAL[name]), sample(2))
     assert found is not None
     assert found.code.name == "BITS", found.message
+
+
+def test_a_primal_that_has_the_bits_of_the_plain_call_is_not_blamed_for_its_value() -> None:
+    def coarse(x: Tensor, w: Tensor) -> Tensor:
+        return (x * w) * 1.01
+
+    def other_with_tangent(x: Tensor, w: Tensor) -> Tensor:
+        return (x * w) * (1.02 if _has_tangent(x) else 1.01)
+
+    no_bits = {"opassay": Documented(bits=False)}
+    assert violation(primal_with_tangents, declared(coarse, documented=no_bits), sample(2)) is None
+    found = violation(primal_with_tangents, declared(other_with_tangent, documented=no_bits), sample(2))
+    assert found is not None
+    assert found.code.name == "VALUE", found.message
 
 
 def _keeps_a_product_more(x: Tensor, w: Tensor) -> Tensor:
