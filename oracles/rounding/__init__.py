@@ -10,10 +10,12 @@ order (Rump, BIT 52, 2012; Jeannerod & Rump, SIMAX 34, 2013).
 
 What is hard here: a radius that measures no distance. It is infinite where an evaluation may overflow the accumulate
 format, although the centre does not; such an element is not judged. At a centre that is NaN or infinite it is 0 where
-every evaluation gives just that, and NaN where one may not, as of ∞ times what may be zero (`_settled`).
+every evaluation gives just that, and NaN where one may not, as of ∞ times what may be zero (`_settled`). A product of
+∞ and a zero that a reading inserts, a margin of a convolution, need not be formed: see `insertions.py`.
 """
 
 from . import functions as functions  # The modules of rules enter themselves into the table of rules.
+from . import insertions as insertions
 from . import lattice as lattice
 from . import products as products
 from . import scans as scans

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,9 @@ RULES: dict[str, Callable[..., Ball]] = {}
 #: Of a primitive, by name: which elements of its result no evaluation rounds. It is filled by `lattice.py`.
 EXACT: dict[str, Callable[..., Any]] = {}
 
+#: Of a primitive, by name: its result where operands have inserted zeros. It is filled by `insertions.py`.
+MARKED: dict[str, Callable[..., Ball]] = {}
+
 
 class Ball(Array):
     """Centres, radii (None: exactly zero), and the contract.
@@ -34,9 +37,14 @@ class Ball(Array):
         common: errors that elements have in common, of which the radius is the sum and more.
         origin: the ball that this one repeats along some axes; None for any other.
         systematic: of a result, how much of every radius may be the same error in every sample; None if nobody asked.
+        inserted: which elements are zeros that an evaluation need not form; None where there is none.
+        stray: which elements may as well be NaN, as a product of such a zero and an infinity is; None for none.
     """
 
-    __slots__ = ("bounded", "centre", "common", "contract", "nonnegative", "origin", "radius", "special", "systematic")
+    __slots__ = (
+        "bounded", "centre", "common", "contract", "inserted", "nonnegative", "origin", "radius", "special", "stray",
+        "systematic",
+    )  # fmt: skip
 
     def __init__(
         self, centre: Any, radius: Any, contract: Contract, special: bool = False, nonnegative: bool = False
@@ -50,6 +58,8 @@ class Ball(Array):
         self.common: tuple[Common, ...] = ()
         self.origin: Ball | None = None
         self.systematic: Any = None
+        self.inserted: Any = None
+        self.stray: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,14 +78,17 @@ class Ball(Array):
         contract = self.contract
         balls = [x if isinstance(x, Ball) else _constant(x, contract) for x in operands]
         out = RULES[primitive](contract, *balls, **params)
-        special, nonnegative = False, True
+        special, nonnegative, marked = False, True, "inserted" in params
         for x in balls:
             special = special or x.special
+            marked = marked or x.inserted is not None or x.stray is not None
             nonnegative = nonnegative and x.nonnegative
         if special or not (out.bounded or primitive in _MOVED or np.isfinite(out.centre).all()):
             out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
             follow(primitive, out, balls, params)
+        if marked:
+            out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
         if contract.lattice:
             out = _credited(primitive, out, balls, params)
         # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
@@ -88,7 +101,8 @@ class Ball(Array):
         assert isinstance(other, Ball)
         found = ufunc(self.centre, other.centre)
         exact = self.radius is None and other.radius is None
-        if exact or other is self or not self.contract.systematic:
+        stray = [x.stray for x in (self, other) if x.stray is not None]
+        if (exact and not stray) or other is self or not self.contract.systematic:
             return found
         # Where the two balls meet, some evaluation finds one thing and some another. Elements without any error are
         # what they are, and so are infinities and NaNs that every evaluation gives.
@@ -96,6 +110,8 @@ class Ball(Array):
         apart = np.abs(self.centre - other.centre) > reach * (1.0 + 2.0 * SLACK)
         sure = [np.isnan(x.centre) & (x.radii() == 0) for x in (self, other)]
         open_ = ~(apart | (reach == 0) | sure[0] | sure[1])
+        for mask in stray:  # With NaN a comparison finds something else.
+            open_ = open_ | mask
         return condition(found & ~open_, found | open_, self)
 
     def ends(self) -> tuple[Any, Any]:
@@ -163,7 +179,7 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
     if primitive in _RUNNING:
         return _settled_scan(out, operands, params["axis"])
     if primitive in BILINEAR:
-        return _settled_product(primitive, out, operands, params)
+        return settled_product(primitive, out, operands, params)
     if primitive not in _COMPUTED:
         return out.radius
     axes = params.get("axes", ())
@@ -198,26 +214,39 @@ def _settled_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
     return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
 
 
-def _settled_product(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
-    """`_settled` where elements are sums of products: a factor that is not finite reaches all that it is a term of."""
-    plain = replace(out.contract, accumulate=BINARY32, factors=0.0, partials=None)  # float64 counts whatever is counted
+def met(primitive: str, contract: Contract, params: Params) -> Callable[[Any, Any], Any]:
+    """A question about a product: which of its elements have a term with a left and a right factor of some kinds.
 
-    def met(left: Any, right: Any) -> Any:
-        """Where a term has a left factor and a right factor of those kinds."""
-        return (
-            RULES[primitive](plain, *(Ball(x.astype(np.float64), None, plain) for x in (left, right)), **params).centre
-            > 0
-        )
+    Args:
+        primitive, params: the product. contract: of its operands.
+    """
+    plain = replace(contract, accumulate=BINARY32, factors=0.0, partials=None)  # float64 counts whatever is counted
 
+    def has_term(left: Any, right: Any) -> Any:
+        pair = (Ball(x.astype(np.float64), None, plain) for x in (left, right))
+        return RULES[primitive](plain, *pair, **params).centre > 0
+
+    return has_term
+
+
+def settled_product(
+    primitive: str, out: Ball, operands: Sequence[Ball], params: Params, real: Sequence[Any] | None = None
+) -> Any:
+    """`_settled` where elements are sums of products: a factor that is not finite reaches all that it is a term of.
+
+    Args:
+        primitive, out, operands, params: the product. real: which factors surely count; all of them by default.
+    """
+    has_term = met(primitive, out.contract, params)
     a, b = operands
-    any_a, any_b = (np.ones(x.shape) for x in operands)
+    any_a, any_b = [np.ones(x.shape) for x in operands] if real is None else real
     strange = [~np.isfinite(x.centre) for x in operands]
     open_ = [np.where(bad, x.radii() != 0, ~np.isfinite(x.radii())) for x, bad in zip(operands, strange, strict=True)]
     # ∞ times what may be zero, and is not surely zero, is NaN in one evaluation and infinite in another.
     maybe_zero = [(np.abs(x.centre) <= x.radii()) & (x.radii() > 0) for x in operands]
-    given = met(strange[0], any_b) | met(any_a, strange[1])
-    unsure = met(open_[0], any_b) | met(any_a, open_[1])
-    unsure |= met(np.isinf(a.centre), maybe_zero[1]) | met(maybe_zero[0], np.isinf(b.centre))
+    given = has_term(strange[0], any_b) | has_term(any_a, strange[1])
+    unsure = has_term(open_[0], any_b) | has_term(any_a, open_[1])
+    unsure |= has_term(np.isinf(a.centre), maybe_zero[1]) | has_term(maybe_zero[0], np.isinf(b.centre))
     return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
 
 

@@ -102,7 +102,7 @@ def _overlap(contract: Contract, out: Ball, a: Ball, shape: Any, sizes: Any, str
     return is_exact(a) & holds_multiples(contract, size, common_unit(a.centre))
 
 
-def _scatter(contract: Contract, out: Ball, a: Ball, index: Any, shape: Any, in_place: bool = False) -> Any:
+def _scatter(contract: Contract, out: Ball, a: Ball, index: Any, shape: Any, **how: bool) -> Any:
     size = np.zeros(shape)
     np.add.at(size, index, np.abs(a.centre).astype(np.float64))
     return is_exact(a) & holds_multiples(contract, size, common_unit(a.centre))

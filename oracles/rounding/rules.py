@@ -269,7 +269,9 @@ def joined(a: Ball, b: Ball) -> Ball:
     with np.errstate(all="ignore"):
         same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
         reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
-    return Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
+    found = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
+    found.stray = a.stray if b.stray is None else b.stray if a.stray is None else a.stray | b.stray
+    return found
 
 
 def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
@@ -310,7 +312,9 @@ def _put(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
     return out
 
 
-def _scatter_add(contract: Contract, a: Ball, index: Any, shape: tuple[int, ...], in_place: bool = False) -> Ball:
+def _scatter_add(
+    contract: Contract, a: Ball, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False
+) -> Ball:
     if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
         return Ball(_put(a.centre, index, shape), None if a.radius is None else _put(a.radii(), index, shape), contract)
     centre = np.zeros(shape, dtype=a.centre.dtype)

@@ -62,7 +62,8 @@ def hold(
         ball: its reading.
         terms: what was allowed, for messages.
         native: what torch computes of the spec, where the spec can be run. Its shape and dtype are required. Where an
-            input is not finite, a NaN or an infinity that it has is accepted, too.
+            input is not finite, a NaN or an infinity that it has is accepted, too, but for an infinity of the other
+            sign where the reading and torch agree on one.
         finite: whether all inputs were finite. order: of the derivative.
     """
     if tuple(computed.shape) != ball.shape:
@@ -82,10 +83,16 @@ def hold(
         # Where every evaluation meets a NaN or an infinity the output must have one; which of them follows from the
         # order of evaluation, and of torch's own order nothing is required.
         surely = ~np.isfinite(ball.centre) & (ball.radii() == 0)
-        theirs = np.zeros(values.shape, bool) if native is None else ~np.isfinite(to_array(native))
+        own = None if native is None else to_array(native)
+        theirs = np.zeros(values.shape, bool) if own is None else ~np.isfinite(own)
         accepted = np.where(surely, ~np.isfinite(values) | (~theirs & (native is not None)), accepted)
         accepted |= theirs & ~np.isfinite(values)
         judged |= surely
+        if ball.stray is not None:  # A product with a zero that the spec does not ask for may be formed, or left out.
+            accepted |= ball.stray & np.isnan(values)
+        # An infinity that is sure, and that torch finds, too, has its sign; a derivative there need not have one.
+        signed = surely & np.isinf(ball.centre) & (True if own is None else own == ball.centre)
+        accepted &= ~(signed & (values == -ball.centre) & (order == 0))
     count = int(np.count_nonzero(judged))
     held = Held(None, count, values.size - count, _vacuous(ball, fmt, judged), ball)
     if np.all(accepted):

@@ -203,19 +203,22 @@ def among(ways: Sequence[Algorithm], *arrays: Any) -> Any:
     return bind("among", arrays, {"ways": tuple(ways)})
 
 
-def scatter(x: Any, index: Any, shape: Sequence[int], in_place: bool = False) -> Any:
+def scatter(x: Any, index: Any, shape: Sequence[int], in_place: bool = False, inserted: bool = False) -> Any:
     """Zeros of `shape` with `x` added at `index`: the adjoint of `getitem`.
 
     Args:
         x, index, shape: see above.
         in_place: whether an evaluation adds one by one to what is stored, and the contract says whether it may.
+        inserted: whether the zeros are there for the sake of the formula alone, as a margin is, so that an evaluation
+            may leave out products with them. That matters where the other factor is not finite.
     """
     if not isinstance(x, Array):
         out = np.zeros(tuple(shape))
         np.add.at(out, index, x)
         return out
     params = {"index": index, "shape": tuple(shape)}
-    return bind("scatter", (x,), {**params, "in_place": True} if in_place else params)
+    asked = {"in_place": in_place, "inserted": inserted}
+    return bind("scatter", (x,), {**params, **{name: True for name, wanted in asked.items() if wanted}})
 
 
 def _of_ufunc(ufunc: np.ufunc, method: str) -> Any:

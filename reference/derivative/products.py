@@ -53,7 +53,9 @@ def _of_correlate(position: int, g: Any, xs: Operands, params: Params) -> Any:
     shape = (*np.shape(g)[:3], *(n + m for n, m in zip(np.shape(x)[3:], window, strict=True)))
     turned = np.transpose(w[(..., *(slice(None, None, -1),) * len(window))], _swapped(w, (0, 2, 1)))
     return bind(
-        "correlate", (scatter(g, (..., *spread), shape), turned), {"stride": (1,) * len(window), "dilation": dilation}
+        "correlate",
+        (scatter(g, (..., *spread), shape, inserted=True), turned),
+        {"stride": (1,) * len(window), "dilation": dilation},
     )
 
 

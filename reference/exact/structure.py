@@ -67,7 +67,7 @@ def _chosen(a: Any, b: Any, condition: Any, share: Any) -> Any:
     return np.where(possibly(condition) & ~surely(condition), mixed, picked)
 
 
-def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False) -> Any:
+def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
     out = raw_array(np.zeros(shape))
     # Slices and integers reach every element at most once, so that assigning is adding. An index array may name an
     # element twice; NumPy would keep the last value alone, so the elements are added one by one.

@@ -75,7 +75,7 @@ class Simulated(Array):
 _SPECIAL = {name: np.vectorize(getattr(math, name), otypes=[np.float64]) for name in ("erf", "erfc")}
 
 
-def _put(x: Any, index: Any, shape: Any) -> Any:
+def _put(x: Any, index: Any, shape: Any, inserted: bool = False) -> Any:
     out = np.zeros(shape)
     np.add.at(out, index, x)
     return out

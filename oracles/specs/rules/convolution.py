@@ -21,7 +21,10 @@ def for_each_axis(given: Sequence[int], axes: int) -> tuple[int, ...]:
 
 
 def placed(x: Any, before: Sequence[int], after: Sequence[int], step: Sequence[int]) -> Any:
-    """`x` with zeros before, after and between its elements along the last axes; negative ones cut elements off."""
+    """`x` with zeros before, after and between its elements along the last axes; negative ones cut elements off.
+
+    An evaluation may leave out products with these zeros, as a kernel does that never forms them.
+    """
     lengths = np.shape(x)[np.ndim(x) - len(before) :]
     spread = [(n - 1) * s + 1 for n, s in zip(lengths, step, strict=True)]
     wide = tuple(max(b, 0) + n + max(a, 0) for b, n, a in zip(before, spread, after, strict=True))
@@ -29,7 +32,7 @@ def placed(x: Any, before: Sequence[int], after: Sequence[int], step: Sequence[i
         index = (slice(max(b, 0), max(b, 0) + n, s) for b, n, s in zip(before, spread, step, strict=True))
         shape = (*np.shape(x)[: np.ndim(x) - len(before)], *wide)
         place = (..., *index)
-        x = scatter(x, place, shape) if isinstance(x, Array) else _zeros_with(x, place, shape)
+        x = scatter(x, place, shape, inserted=True) if isinstance(x, Array) else _zeros_with(x, place, shape)
     if any(n < 0 for n in (*before, *after)):
         each = zip(before, wide, after, strict=True)
         x = x[(..., *(slice(max(-b, 0), n - max(-a, 0)) for b, n, a in each))]

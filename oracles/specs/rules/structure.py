@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ....reference.array import constant
+from .convolution import placed
 from .table import MOVES, RULES, Rule, enter_move, overloads
 
 aten = torch.ops.aten
@@ -60,6 +61,10 @@ def _by_places(operation: Any) -> Rule:
 
 
 def _padded(x: Any, pads: Sequence[int], value: float = 0.0) -> Any:
+    axes = len(pads) // 2
+    if value == 0.0 and np.size(x):
+        # Whoever convolves what was padded may leave out the products with these zeros.
+        return placed(x, pads[-2::-2], pads[::-2], (1,) * axes)
     places = aten.constant_pad_nd(torch.arange(np.size(x)).reshape(np.shape(x)), list(pads), -1).numpy()
     if not np.size(x):
         return np.full(places.shape, float(value))

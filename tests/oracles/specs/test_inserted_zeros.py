@@ -1,0 +1,129 @@
+"""A margin of zeros meets an infinite weight: kernels that form the product and kernels that do not are both right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import opassay
+
+from ..spec_judging import read
+
+
+def _padded(x: Tensor, w: Tensor) -> Tensor:
+    return F.conv2d(x, w, padding=1)
+
+
+def _padded_alike(x: Tensor, w: Tensor) -> Tensor:
+    return F.conv2d(x, w, padding="same")
+
+
+def _padded_before(x: Tensor, w: Tensor) -> Tensor:
+    return F.conv2d(F.pad(x, (1, 1, 1, 1)), w)
+
+
+def _spread(x: Tensor, w: Tensor) -> Tensor:
+    return F.conv_transpose2d(x, w, stride=2, padding=1)
+
+
+def _in_windows(x: Tensor, w: Tensor) -> Tensor:
+    """Every product with the margin is formed."""
+    return (w.reshape(len(w), -1) @ F.unfold(x, 3, padding=1)).reshape(1, len(w), *x.shape[2:])
+
+
+def _tap_by_tap(x: Tensor, w: Tensor) -> Tensor:
+    """No product with the margin is formed."""
+    out = torch.zeros(1, len(w), 4, 4)
+    for i in range(3):
+        for j in range(3):
+            rows, columns = slice(max(1 - i, 0), min(5 - i, 4)), slice(max(1 - j, 0), min(5 - j, 4))
+            part = x[..., max(i - 1, 0) : 4 + min(i - 1, 0), max(j - 1, 0) : 4 + min(j - 1, 0)]
+            for c in range(x.shape[1]):
+                out[..., rows, columns] += part[:, c : c + 1] * w[:, c, i, j].reshape(1, -1, 1, 1)
+    return out
+
+
+def _stuffed(x: Tensor, w: Tensor) -> Tensor:
+    """Zeros stand between the elements of x, and all products with them are formed."""
+    wide = torch.zeros(1, x.shape[1], 7, 7)
+    wide[..., ::2, ::2] = x
+    columns = F.unfold(wide, 3, padding=1)
+    return (w.flip(2, 3).transpose(0, 1).reshape(w.shape[1], -1) @ columns).reshape(1, -1, 7, 7)
+
+
+def _thrown(x: Tensor, w: Tensor) -> Tensor:
+    """Every element of x is multiplied with all weights and added where the products belong."""
+    out = torch.zeros(1, w.shape[1], 9, 9)
+    for i in range(3):
+        for j in range(3):
+            for c in range(x.shape[1]):
+                out[..., i : i + 7 : 2, j : j + 7 : 2] += x[:, c : c + 1] * w[c, :, i, j].reshape(1, -1, 1, 1)
+    return out[..., 1:8, 1:8]
+
+
+Kernel = Callable[[Tensor, Tensor], Tensor]
+RIGHT: list[tuple[Kernel, Kernel]] = [
+    *((spec, kernel) for spec in (_padded, _padded_alike, _padded_before) for kernel in (_in_windows, _tap_by_tap)),
+    (_spread, _stuffed),
+    (_spread, _thrown),
+]
+
+
+def _operands(value: float) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x, w = torch.randn(1, 2, 4, 4, generator=generator), torch.randn(2, 2, 3, 3, generator=generator)
+    w[0, 1, 0, 0] = value
+    return x, w
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+@pytest.mark.parametrize(("spec", "kernel"), RIGHT)
+def test_both_kinds_of_kernels_are_right(spec: Kernel, kernel: Kernel, value: float) -> None:
+    x, w = _operands(value)
+    opassay.assert_conforms(kernel(x, w), spec, x, w)
+
+
+@pytest.mark.parametrize("spec", [_padded, _spread])
+def test_wrong_numbers_and_wrong_signs_beside_them_are_refused(spec: Kernel) -> None:
+    x, w = _operands(float("inf"))
+    kernel = {_padded: _tap_by_tap, _spread: _thrown}[spec]
+    out = kernel(x, w)
+    assert out.isfinite().any()
+    assert out.isinf().any()
+    wrong = [
+        torch.where(out.isfinite(), out * (1 + 1e-3), out),  # numbers that the infinity does not reach
+        torch.where(out.isinf(), -out, out),  # infinities of the other sign
+        torch.where(out.isinf(), torch.zeros(()), out),  # an infinity that is lost
+        torch.where(out.isfinite(), torch.inf, out),  # one where there is none: an evaluation has NaN or the number
+    ]
+    for candidate in wrong:
+        with pytest.raises(AssertionError, match="outside its accept set"):
+            opassay.assert_conforms(candidate, spec, x, w)
+
+
+def test_what_no_inserted_zero_reaches_may_not_be_nan() -> None:
+    x, w = _operands(float("inf"))
+    (ball,) = read(_spread, (x, w))
+    assert 0 < ball.stray.sum() < ball.stray.size
+    assert not ball.stray[0, 0].any()  # The weights of this channel are all finite.
+    other = _thrown(x, w)
+    other[0, 0, 0, 0] = float("nan")
+    with pytest.raises(AssertionError, match="outside its accept set"):
+        opassay.assert_conforms(other, _spread, x, w)
+
+
+def test_marks_go_with_what_is_computed() -> None:
+    x, w = _operands(float("inf"))
+    (plain,) = read(_padded, (x, w))
+    (scaled,) = read(lambda x, w: (_padded(x, w) * 0.7 + x[:, :1]).transpose(2, 3), (x, w))
+    assert (scaled.stray == plain.stray.swapaxes(2, 3)).all()
+    (added,) = read(lambda x, w: _padded(x, w).sum(3), (x, w))
+    assert (added.stray == plain.stray.any(3)).all()
+    (chosen,) = read(lambda x, w: F.relu(_padded(x, w)), (x, w))
+    assert (chosen.radii()[plain.stray] >= abs(chosen.centre[plain.stray])).all()
+    (kept,) = read(_padded, _operands(1.0))
+    assert kept.stray is None
