@@ -13,7 +13,8 @@ from .holding import values as values
 from .making import Example as Example
 from .making import made as made
 from .networks import NETWORKS as NETWORKS
+from .sampled import SAMPLED as SAMPLED
 from .single import SINGLE as SINGLE
 
 #: Every spec by its name: a function that makes the spec and the arguments of one call.
-SPECS = {**SINGLE, **FUSED, **NETWORKS}
+SPECS = {**SINGLE, **SAMPLED, **FUSED, **NETWORKS}

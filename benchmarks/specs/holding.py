@@ -13,6 +13,7 @@ from opassay.oracles import accept
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import Ball, balls
 from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, Call, Traced, trace
+from opassay.reference.choice import Choice
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS
 
@@ -160,7 +161,8 @@ def hold(found: Found, ball: Any, tensor: torch.Tensor) -> None:
     """Hold a result against its ball, and count its elements."""
     found.judged += tensor.numel()
     if not isinstance(ball, Ball):
-        found.refused += int(np.sum(np.asarray(ball) != tensor.numpy()))
+        right = ball.accepts(tensor.numpy()) if isinstance(ball, Choice) else np.asarray(ball) == tensor.numpy()
+        found.refused += int(np.sum(~right))
         return
     fmt = FORMATS[str(tensor.dtype).removeprefix("torch.")]
     elements = accept.judge(tensor.double().numpy(), fmt, ball, None)

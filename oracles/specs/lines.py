@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .calls import Call
+from .stand_ins import STAND_INS
 
 _LONGEST = 90  # characters of a line that are shown
 _TORCHS = str(Path(torch.__file__).parent)
@@ -64,7 +65,7 @@ class _Asked(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         before, self.enabled = self.enabled, torch.is_grad_enabled()
         try:
-            return func(*args, **(kwargs or {}))
+            return STAND_INS.get(func, func)(*args, **(kwargs or {}))
         finally:
             self.enabled = before
 

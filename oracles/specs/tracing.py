@@ -33,6 +33,7 @@ from .calls import RESULT, Call, Operand
 from .lines import Lines
 from .reader import Reader, UntraceableError
 from .rules import DECOMPOSED, RULES
+from .stand_ins import opened
 
 #: torch's decompositions of operations that have no rule of their own.
 _DECOMPOSITIONS = {op: rule for op, rule in {**core_aten_decompositions(), **DECOMPOSED}.items() if op not in RULES}
@@ -157,7 +158,8 @@ def _tracing() -> Iterator[None]:
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     try:
         # No tensor asks for gradients, so none are traced; but where the spec itself turns them off is seen.
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), torch.fx.traceback.preserve_node_meta():
+        preserved = torch.fx.traceback.preserve_node_meta()
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), preserved, opened():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)

@@ -1,19 +1,18 @@
 """What each aten operation means in NumPy's words, on arrays of any reading."""
 
 from . import activations as activations  # The modules enter their rules into the table.
+from . import alignment as alignment
 from . import conditions as conditions
-from . import convolution as convolution
+from . import counting as counting
 from . import elementwise as elementwise
+from . import images as images
 from . import indexing as indexing
-from . import interpolation as interpolation
 from . import losses as losses
 from . import norms as norms
 from . import ordering as ordering
-from . import pooling as pooling
 from . import products as products
 from . import reductions as reductions
 from . import structure as structure
-from . import windows as windows
 from .table import DECOMPOSED as DECOMPOSED
 from .table import MOVES as MOVES
 from .table import RULES as RULES

@@ -97,6 +97,10 @@ def _divided(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     return np.floor(quotient) if rounding_mode == "floor" else np.trunc(quotient)
 
 
+def _times_power_of_two(x: Any, exponent: Any) -> Any:
+    return x * (np.ldexp(1.0, exponent) if np.asarray(exponent).dtype.kind in "iu" else np.exp2(exponent))
+
+
 def _rounded(x: Any, decimals: int = 0) -> Any:
     return np.round(x, decimals)
 
@@ -145,6 +149,7 @@ RULES.update(
         aten.pow.Tensor_Tensor: np.power,
         aten.div.Tensor_mode: _divided,
         aten.div.Scalar_mode: _divided,
+        aten.ldexp.Tensor: _times_power_of_two,
         aten.round.decimals: _rounded,
         aten.logical_xor.default: _exclusive,
         aten.bitwise_xor.Tensor: _exclusive,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ....reference.array import amax, constant, scatter
+from .norms import vector_norm
 from .table import RULES, enter_move, overloads
 
 aten = torch.ops.aten
@@ -204,6 +205,21 @@ def _scatter_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, incl
     return np.reshape(largest, np.shape(x))
 
 
+def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
+    """As `_scatter_reduce`, of whole slices."""
+    shape = np.shape(source)
+    spread = np.reshape(np.asarray(index), [-1 if i == dim % max(len(shape), 1) else 1 for i in range(len(shape))])
+    return _scatter_reduce(x, dim, np.broadcast_to(spread, shape), source, reduce, include_self)
+
+
+def _renormed(weight: Any, indices: Any, most: float, order: float) -> Any:
+    """Rows of an embedding that are looked up, and are longer than they may be, made as long."""
+    rows = np.unique(np.asarray(indices))
+    picked = weight[rows]
+    length = vector_norm(picked, order, [1], True)
+    return _index_copy(weight, 0, rows, np.where(length > most, picked * (most / (length + 1e-7)), picked))
+
+
 # ---------------------------------------------------------------------------------------------- bags of embeddings
 
 
@@ -257,6 +273,8 @@ RULES.update(
         aten.put.default: _put,
         aten.masked_scatter.default: _masked_scatter,
         aten.index_add.default: _index_add,
+        aten.index_reduce.default: _index_reduce,
+        aten.embedding_renorm.default: _renormed,
         aten._embedding_bag.default: _embedding_bag,
         aten._embedding_bag_forward_only.default: _embedding_bag,
     }

@@ -152,7 +152,7 @@ def _std_mean(x: Any, dim: Any = None, correction: Any = None, keepdim: bool = F
     return safe_root(var), mean
 
 
-def _vector_norm(x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def vector_norm(x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     axes = axes_of(dim)
     size = np.absolute(x)
     if order in (np.inf, -np.inf):
@@ -171,7 +171,7 @@ def _distances(x: Any, y: Any, p: float, mode: Any = None) -> Any:
     """cdist: lengths of the differences of every row of x and every row of y."""
 
     def straight(x: Any, y: Any) -> Any:
-        return _vector_norm(np.expand_dims(x, -2) - np.expand_dims(y, -3), p, [-1])
+        return vector_norm(np.expand_dims(x, -2) - np.expand_dims(y, -3), p, [-1])
 
     def by_products(x: Any, y: Any) -> Any:
         squares = [np.sum(np.square(t), axis=-1) for t in (x, y)]
@@ -188,7 +188,7 @@ def _distances(x: Any, y: Any, p: float, mode: Any = None) -> Any:
 
 def _distances_of_pairs(x: Any, p: float = 2.0) -> Any:
     first, second = np.triu_indices(np.shape(x)[0], 1)
-    return _vector_norm(x[first] - x[second], p, [-1])
+    return vector_norm(x[first] - x[second], p, [-1])
 
 
 def _weight_norm(v: Any, g: Any, dim: int = 0) -> tuple[Any, Any]:
@@ -210,7 +210,7 @@ RULES.update(
         aten.std.correction: lambda *args, **kwargs: safe_root(_var(*args, **kwargs)),
         aten.var_mean.correction: _var_mean,
         aten.std_mean.correction: _std_mean,
-        aten.linalg_vector_norm.default: _vector_norm,
+        aten.linalg_vector_norm.default: vector_norm,
         aten._cdist_forward.default: _distances,
         aten._pdist_forward.default: _distances_of_pairs,
         aten._weight_norm_interface.default: _weight_norm,

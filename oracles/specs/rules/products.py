@@ -38,8 +38,23 @@ def _trilinear(a: Any, b: Any, c: Any, of_a: Any, of_b: Any, of_c: Any, summed: 
     return np.sum(left * middle * right, axis=tuple(summed))
 
 
+def _grouped(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """A product of matrices for every group; of an operand with two axes the groups are parts, which end at `ends`."""
+    if ends is None:
+        return np.matmul(a, b)
+    parts = [slice(int(start), int(end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    if np.ndim(a) == np.ndim(b) == 2:  # The parts are of what is summed over.
+        return np.stack([np.matmul(a[:, part], b[part]) for part in parts], axis=0)
+    if np.ndim(a) == 2:
+        found = np.concatenate([np.matmul(a[part], b[i]) for i, part in enumerate(parts)], axis=0)
+        rest = np.shape(a)[0] - np.shape(found)[0]
+        return found if not rest else np.concatenate([found, np.zeros((rest, np.shape(found)[1]))], axis=0)
+    return np.concatenate([np.matmul(a[i], b[:, part]) for i, part in enumerate(parts)], axis=1)
+
+
 enter(np.matmul, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default)
 enter(_added(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
 RULES[aten.addbmm.default] = _added(lambda a, b: np.einsum("bij,bjk->ik", a, b))
 RULES[aten._trilinear.default] = _trilinear
+RULES[aten._grouped_mm.default] = _grouped
 RULES[aten.addr.default] = _added(lambda a, b: np.einsum("i,j->ij", a, b))

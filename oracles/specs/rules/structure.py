@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ....reference.array import constant
-from .convolution import placed
+from .images.convolution import placed
 from .table import MOVES, RULES, Rule, enter_move, overloads
 
 aten = torch.ops.aten
@@ -116,6 +116,7 @@ RULES.update(
         aten.constant_pad_nd.default: _padded,
         aten.copy.default: _copied,
         aten.copy_.default: _copied,
+        aten.resize_as.default: lambda x, like, **kwargs: np.zeros(np.shape(like)),  # What is there is written later.
         aten.ones_like.default: lambda x, **kwargs: np.ones(np.shape(x)),
         aten.zeros_like.default: lambda x, **kwargs: np.zeros(np.shape(x)),
         aten.full_like.default: lambda x, value, **kwargs: np.full(np.shape(x), float(value)),

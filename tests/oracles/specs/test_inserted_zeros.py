@@ -80,7 +80,7 @@ def _operands(value: float) -> tuple[Tensor, Tensor]:
     return x, w
 
 
-@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+@pytest.mark.parametrize("value", [-float("inf"), float("nan")])
 @pytest.mark.parametrize(("spec", "kernel"), RIGHT)
 def test_both_kinds_of_kernels_are_right(spec: Kernel, kernel: Kernel, value: float) -> None:
     x, w = _operands(value)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import Array, bind, scatter
-from .table import RULES
+from .....reference.algorithms import STORED, Algorithm
+from .....reference.array import Array, among, bind, scatter, store
+from ..table import RULES
 
 aten = torch.ops.aten
 
@@ -73,4 +74,23 @@ def _convolution(
     return np.reshape(found, (np.shape(x)[0], -1, *np.shape(found)[3:]))
 
 
+def _by_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
+    """conv_tbc: x (time, N, C), weight (size, C, O)."""
+
+    def at_once(x: Any, weight: Any, bias: Any) -> Any:
+        moved, turned = np.transpose(x, (1, 2, 0)), np.transpose(weight, (2, 1, 0))
+        return np.transpose(_convolution(moved, turned, bias, [1], [pad], [1], False, [0], 1), (2, 0, 1))
+
+    def in_stored_steps(x: Any, weight: Any, bias: Any) -> Any:
+        wide = np.moveaxis(placed(np.moveaxis(x, 0, -1), [pad], [pad], [1]), -1, 0)
+        count = np.shape(wide)[0] - np.shape(weight)[0] + 1
+        total = bias
+        for k in range(np.shape(weight)[0]):
+            total = store(total + np.matmul(wide[k : k + count], weight[k]), asked=False)
+        return total
+
+    return among([Algorithm(at_once, ""), Algorithm(in_stored_steps, STORED)], x, weight, bias)
+
+
 RULES[aten.convolution.default] = _convolution
+RULES[aten.conv_tbc.default] = _by_time

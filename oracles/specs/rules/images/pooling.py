@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ....reference.array import bind, choose, constant, largest_at, windows
-from ....reference.choice import Choice
-from ....reference.condition import surely
+from .....reference.array import bind, choose, constant, largest_at, windows
+from .....reference.choice import Choice
+from .....reference.condition import surely
+from ..table import enter, enter_move
 from .convolution import for_each_axis, placed
-from .table import enter, enter_move
 
 aten = torch.ops.aten
 

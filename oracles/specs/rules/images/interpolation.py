@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import Array, constant, store
-from ....reference.condition import Condition
-from .table import RULES, Rule, overloads
+from .....reference.array import Array, constant, store
+from .....reference.condition import Condition
+from ..table import RULES, Rule, overloads
 
 aten = torch.ops.aten
 
 #: The parameter of cubic convolution that torch has; R. Keys, Cubic convolution interpolation for digital image
 #: processing, IEEE Trans. ASSP 29, 1981, has −1/2.
-_CUBIC = -0.75
+CUBIC = -0.75
 
 
-def _lifted(x: Any, value: Any) -> Any:
+def as_constant(x: Any, value: Any) -> Any:
     """A constant in the reading of x."""
     return constant(x).lift(value) if isinstance(x, Array) else np.asarray(value, dtype=np.float64)
 
@@ -39,8 +39,8 @@ def _coordinates(x: Any, places: Any, ratio: tuple[float, float], shift: float) 
     quotient = ratio[0] / ratio[1]
     plain = places * quotient - shift
     if float(np.float32(quotient)) == quotient:  # Whatever evaluates this has the quotient, and rounds nothing.
-        return _lifted(x, plain), plain
-    coordinate = _lifted(x, places) * (_lifted(x, ratio[0]) / ratio[1])
+        return as_constant(x, plain), plain
+    coordinate = as_constant(x, places) * (as_constant(x, ratio[0]) / ratio[1])
     return coordinate - shift if shift else coordinate, plain
 
 
@@ -49,7 +49,7 @@ def _picked(x: Any, dim: int, index: Any) -> Any:
     return x[(slice(None),) * dim + (np.clip(index, 0, length - 1),)]
 
 
-def _kept(weight: Any) -> Any:
+def kept(weight: Any) -> Any:
     """A weight or a term, which an evaluation may keep in the format of the image."""
     return store(weight, asked=False)
 
@@ -59,21 +59,21 @@ def _nearest(x: Any, dim: int, base: Any, part: Any) -> Any:
 
 
 def _linear(x: Any, dim: int, base: Any, part: Any) -> Any:
-    weights = (_kept(1.0 - part), _kept(part))
-    before, after = (_kept(_picked(x, dim, base + i) * weight) for i, weight in enumerate(weights))
+    weights = (kept(1.0 - part), kept(part))
+    before, after = (kept(_picked(x, dim, base + i) * weight) for i, weight in enumerate(weights))
     return before + after
 
 
 def _cubic(x: Any, dim: int, base: Any, part: Any) -> Any:
     def near(t: Any) -> Any:
-        return ((_CUBIC + 2.0) * t - (_CUBIC + 3.0)) * t * t + 1.0
+        return ((CUBIC + 2.0) * t - (CUBIC + 3.0)) * t * t + 1.0
 
     def far(t: Any) -> Any:
-        return ((_CUBIC * t - 5.0 * _CUBIC) * t + 8.0 * _CUBIC) * t - 4.0 * _CUBIC
+        return ((CUBIC * t - 5.0 * CUBIC) * t + 8.0 * CUBIC) * t - 4.0 * CUBIC
 
-    weights = [_kept(w) for w in (far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part))]
-    terms = [_kept(_picked(x, dim, base + i - 1) * weight) for i, weight in enumerate(weights)]
-    return _kept(terms[0] + terms[1]) + _kept(terms[2] + terms[3])
+    weights = [kept(w) for w in (far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part))]
+    terms = [kept(_picked(x, dim, base + i - 1) * weight) for i, weight in enumerate(weights)]
+    return kept(terms[0] + terms[1]) + kept(terms[2] + terms[3])
 
 
 def _along(x: Any, dim: int, between: Callable[..., Any], coordinate: Any, plain: Any) -> Any:
@@ -94,6 +94,17 @@ def _not_negative(coordinate: Any, plain: Any) -> tuple[Any, Any]:
     return np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
 
 
+def scale_of(length: int, wanted: int, scale: Any, corners: bool) -> tuple[float, float]:
+    """How many pixels of an image one of the result stands for, as a quotient of two numbers.
+
+    Args:
+        length, wanted: of both along a dim. scale: by how much it grows, or None. corners: whether corners agree.
+    """
+    if corners:
+        return (float(length - 1), float(wanted - 1)) if wanted > 1 else (0.0, 1.0)
+    return (float(length), float(wanted)) if scale is None else (1.0, float(scale))
+
+
 def _upsampled(
     x: Any, sizes: Any, scales: Sequence[Any], between: Callable[..., Any], corners: bool, middle: float, shift: float
 ) -> Any:
@@ -109,9 +120,7 @@ def _upsampled(
         scale = scales[dim - first] if scales else None
         length = np.shape(x)[dim]
         wanted = int(length * scale) if sizes is None else int(sizes[dim - first])
-        ratio = (float(length), float(wanted)) if scale is None else (1.0, float(scale))
-        if corners:
-            ratio = (float(length - 1), float(wanted - 1)) if wanted > 1 else (0.0, 1.0)
+        ratio = scale_of(length, wanted, scale, corners)
         coordinate, plain = _coordinates(x, np.arange(wanted) + middle, ratio, shift)
         if between is _linear:
             coordinate, plain = np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
@@ -122,19 +131,19 @@ def _upsampled(
 def _with_corners(between: Callable[..., Any]) -> Rule:
     def rule(x: Any, sizes: Any, corners: bool, *scales: Any) -> Any:
         half = 0.0 if corners else 0.5
-        return _upsampled(x, sizes, _listed(scales), between, corners, half, half)
+        return _upsampled(x, sizes, scales_of(scales), between, corners, half, half)
 
     return rule
 
 
 def _of_nearest(middle: float) -> Rule:
     def rule(x: Any, sizes: Any, *scales: Any) -> Any:
-        return _upsampled(x, sizes, _listed(scales), _nearest, False, middle, 0.0)
+        return _upsampled(x, sizes, scales_of(scales), _nearest, False, middle, 0.0)
 
     return rule
 
 
-def _listed(scales: Sequence[Any]) -> Sequence[Any]:
+def scales_of(scales: Sequence[Any]) -> Sequence[Any]:
     """The scales of all dims, whether they came as one list or one by one."""
     if len(scales) == 1 and isinstance(scales[0], Sequence):
         return list(scales[0])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import bind, windows
+from .....reference.array import bind, windows
+from ..table import RULES, enter_move
 from .convolution import placed
-from .table import RULES, enter_move
 
 aten = torch.ops.aten
 

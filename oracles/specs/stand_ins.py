@@ -1,0 +1,93 @@
+"""Functions of torch that cannot be traced as they stand, and what is traced in their place.
+
+Some read a number off a tensor in order to check it, or write into a tensor by an operation that torch cannot turn into
+one with a result of its own. What stands here computes the same by operations that can be traced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.modules._functions import CrossMapLRN2d
+
+
+def _gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """That of torch without its test for negative variances; what is computed of those has no meaning."""
+    if not isinstance(var, Tensor):
+        var = var * torch.ones_like(input)
+    if var.shape != input.shape and input.shape[:-1] == var.shape:
+        var = var.unsqueeze(-1)
+    var = var.clone()
+    with torch.no_grad():
+        var.clamp_(min=eps)
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+
+
+def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return x.copy_(function(x, *args, **kwargs))
+
+    return in_place
+
+
+def _rrelu(
+    input: Tensor, lower: float = 0.125, upper: float = 1.0 / 3.0, training: bool = False, inplace: bool = False
+) -> Tensor:
+    found = torch.rrelu(input, lower, upper, training)
+    return input.copy_(found) if inplace else found
+
+
+def _selu(input: Tensor, inplace: bool = False) -> Tensor:
+    return input.copy_(torch.selu(input)) if inplace else torch.selu(input)
+
+
+def _embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Tensor:  # fmt: skip
+    """With rows made shorter where the table stands, which keeps the derivatives that it has."""
+    if max_norm is not None:
+        with torch.no_grad():
+            weight.copy_(torch.ops.aten.embedding_renorm(weight, input, max_norm, norm_type))
+    return F.embedding(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, sparse)
+
+
+#: By the function that a spec calls.
+STAND_INS: dict[Any, Callable[..., Any]] = {
+    F.gaussian_nll_loss: _gaussian_nll_loss,
+    F.embedding: _embedding,
+    F.selu: _selu,
+    F.rrelu: _rrelu,
+    torch.selu_: _written(torch.selu),
+    torch.rrelu_: _written(torch.rrelu),
+}
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[None]:
+    """While it is on, torch's one module with a custom function is traced as what that function does."""
+
+    def forward(*args: Any) -> Any:
+        return CrossMapLRN2d.forward(SimpleNamespace(save_for_backward=lambda *saved: None), *args)
+
+    own = CrossMapLRN2d.__dict__.get("apply")
+    CrossMapLRN2d.apply = staticmethod(forward)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        if own is None:
+            del CrossMapLRN2d.apply
+        else:
+            CrossMapLRN2d.apply = own  # type: ignore[method-assign]
