@@ -1,0 +1,52 @@
+"""Reads one call of every function of torch.nn.functional, and writes the page docs/specs.md.
+
+    python benchmarks/functions_read.py > docs/specs.md
+
+What torch computes for each call in float32 is held against what was read; on standard error it is told what is not
+accepted, and how many functions were read. About a minute on one core.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import torch
+from specs import made, values
+from specs.functional import CALLS, NOT_CALLED, functions
+from specs.listing import page
+
+from opassay.oracles.specs import Call, UntraceableError
+
+
+def read() -> tuple[list[str], dict[str, str]]:
+    """The functions that are read, and why each of the others is not."""
+    known, refused = [], dict(NOT_CALLED)
+    for name in functions():
+        if name in NOT_CALLED:
+            continue
+        example = made(name, CALLS[name])
+        try:
+            call = Call.of(example.spec, *example.args)
+            found = values(call, "float32", *call.outputs(*call.tensors))
+        except UntraceableError as err:
+            refused[name] = str(err)
+            continue
+        known.append(name)
+        if found.refused or not found.judged:
+            print(f"{name}: {found.line()}", file=sys.stderr)
+    return known, refused
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        known, refused = read()
+    print(page(known, refused), end="")
+    print(f"{len(known)} of {len(known) + len(refused)} functions read", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The page docs/specs.md: which functions of torch.nn.functional are read, and which operations of aten have a rule."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+
+import numpy as np
+
+from opassay.oracles.specs.rules import DECOMPOSED, RULES
+
+_HEAD = """\
+# What a spec in PyTorch may say
+
+A spec is a function or a module of plain PyTorch. It is traced to aten operations, and each of them is read by a rule;
+so a spec may use whatever torch turns into operations of this page. Anything else ends with one sentence, which names
+the operation and the line of the spec that asked for it; a formula in NumPy may be given then ([words.md](words.md)).
+
+A spec must have one answer: what draws random numbers is put in evaluation. A number, a branch or a shape that hangs on
+the values of tensors cannot be traced. Complex numbers, transforms of Fourier, decompositions of matrices (`torch.fft`,
+`torch.linalg` beside norms and products) and special functions beyond `erf` have no rule.
+
+`python benchmarks/functions_read.py > docs/specs.md` writes this page anew.
+"""
+_TITLES = {
+    "activations": "Activations", "alignment": "Alignment", "conditions": "Conditions", "counting": "Counts and places",
+    "elementwise": "Functions of elements", "indexing": "Reading and writing at places", "images": "Images and signals",
+    "losses": "Losses", "norms": "Norms and lengths", "ordering": "Ordering and scans",
+    "products": "Products of matrices", "reductions": "Reductions", "structure": "Shapes and constants",
+}  # fmt: skip
+#: Rules that are functions of NumPy, and no elementwise ones.
+_OF_NUMPY: dict[object, str] = {np.matmul: "products", np.transpose: "structure", np.swapaxes: "structure"}
+
+
+def _reason(said: str) -> str:
+    """Of a refusal what does not depend on the call that was made."""
+    if "draws random" in said:
+        return "it draws random numbers"
+    return "an operation of it has no rule" if "has no rule" in said else said
+
+
+def page(known: list[str], refused: dict[str, str]) -> str:
+    """The text of docs/specs.md."""
+    parts = [_HEAD, f"## Functions of `torch.nn.functional` that are read: {len(known)}\n\n{_wrapped(known)}\n"]
+    parts.append(f"## Those that are not: {len(refused)}\n")
+    parts.append("\n".join(f"- `{name}`: {_reason(refused[name])}" for name in sorted(refused)) + "\n")
+    parts.append(operations())
+    return "\n".join(parts)
+
+
+def operations() -> str:
+    """The part of the page that lists the operations that have a rule."""
+    groups = defaultdict(set)
+    for table in (RULES, DECOMPOSED):
+        for operation, rule in table.items():
+            space, _, name = str(operation).partition(".")
+            groups[_home(rule)].add(name.removesuffix(".default") if space == "aten" else "")
+    count = len({name for names in groups.values() for name in names if name})
+    parts = [f"## Operations of aten that have a rule: {count}\n", "Others are read where torch decomposes them.\n"]
+    for home in sorted(groups, key=lambda each: _TITLES.get(each, each)):
+        parts.append(f"### {_TITLES.get(home, home)}\n\n{_wrapped(sorted(groups[home] - {''}))}\n")
+    return "\n".join(parts)
+
+
+def _home(rule: object) -> str:
+    """The module of rules that a rule stands in; NumPy's own functions are elementwise ones."""
+    if rule in _OF_NUMPY:
+        return _OF_NUMPY[rule]
+    module = str(getattr(rule, "__module__", "") or "")
+    return module.partition("specs.rules.")[2].partition(".")[0] or "elementwise"
+
+
+def _wrapped(names: list[str]) -> str:
+    return textwrap.fill(", ".join(f"`{name}`" for name in names), 120)
