@@ -35,26 +35,12 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
     problem = Problem(op, sample.args)
     with torch.no_grad():
         primal = problem.subject(op.subject(subject))(*problem.inputs)
-    own = len(problem.wrt)
     directions = Path.drawn(op, sample, fault.word, primal, device=problem.inputs[0].device).directions
-    written = op.written(sample.args)
-    names = {i: f"x{problem.wrt.index(i)}" for i in problem.wrt} | {i: f"w{i}" for i in written}
-    call = ", ".join(names.get(i, _value(a)) for i, a in enumerate(sample.args))
+    own = len(problem.wrt)
     lines = [
         "import sys",
-        *_imports(op.subjects[subject]),
-        "",
-        _BITS,
-        *(f"x{i} = {_tensor(t)}" for i, t in enumerate(problem.inputs)),
+        *_defined(op, subject, problem, sample),
         *(f"d{i} = {_tensor(t)}" for i, t in enumerate(directions)),
-        "",
-        f"def f({', '.join(f'x{i}' for i in range(own))}):",
-        # What the op writes is made inside `f`, so that each call of it begins with the sample's values.
-        *(f"    w{i} = {_tensor(sample.args[i])}" for i in written),
-        f"    out = {_name(op.subjects[subject])}({call})",
-        "    out = tuple(out) if isinstance(out, (tuple, list)) else (out,)",
-        *([f"    out += ({', '.join(f'w{i}' for i in written)},)"] if written else []),
-        "    return tuple(y for y in out if y is not None and y.is_floating_point())",
         "",
         *_path(fault.word, own, len(primal)),
         f"got = float(outputs[{fault.output}][{', '.join(map(str, fault.index)) or '...'}])",
@@ -67,6 +53,54 @@ def snippet(op: Op, subject: str, sample: Sample, violation: Violation, case_id:
     ]
     text = "\n".join(lines) + "\n"
     return text if len(text) <= LONGEST else f"# opassay replay {case_id}"
+
+
+def ending(op: Op, subject: str, sample: Sample) -> str:
+    """A program that calls a subject, and takes its gradients, of a sample that ended the process; empty for none.
+
+    The subject is not called to write it, because that would end this process, too.
+
+    Args:
+        op, subject: the op, and the name of the subject. sample: what the process was judging when it ended.
+    """
+    if op.is_compiled(subject) or not _importable(op.subjects[subject]):
+        return ""
+    problem = Problem(op, sample.args)
+    inputs = ", ".join(f"x{i}" for i in range(len(problem.wrt)))
+    reverse = [
+        f"outputs, vjp = torch.func.vjp(f, {inputs})",
+        "vjp(tuple(torch.ones_like(y) for y in outputs))",
+    ]
+    lines = [
+        *_defined(op, subject, problem, sample),
+        f"f({inputs})",
+        *(reverse if problem.wrt else []),
+        'print("the process was not ended")',
+    ]
+    text = "\n".join(lines) + "\n"
+    return text if len(text) <= LONGEST else ""
+
+
+def _defined(op: Op, subject: str, problem: Problem, sample: Sample) -> list[str]:
+    """The lines that define the inputs x0, x1, ... and `f`, the subject as a function of them."""
+    written = op.written(sample.args)
+    names = {i: f"x{problem.wrt.index(i)}" for i in problem.wrt} | {i: f"w{i}" for i in written}
+    call = ", ".join(names.get(i, _value(a)) for i, a in enumerate(sample.args))
+    return [
+        *_imports(op.subjects[subject]),
+        "",
+        _BITS,
+        *(f"x{i} = {_tensor(t)}" for i, t in enumerate(problem.inputs)),
+        "",
+        f"def f({', '.join(f'x{i}' for i in range(len(problem.wrt)))}):",
+        # What the op writes is made inside `f`, so that each call of it begins with the sample's values.
+        *(f"    w{i} = {_tensor(sample.args[i])}" for i in written),
+        f"    out = {_name(op.subjects[subject])}({call})",
+        "    out = tuple(out) if isinstance(out, (tuple, list)) else (out,)",
+        *([f"    out += ({', '.join(f'w{i}' for i in written)},)"] if written else []),
+        "    return tuple(y for y in out if y is not None and y.is_floating_point())",
+        "",
+    ]
 
 
 _BITS = """def bits(text, dtype, *shape):

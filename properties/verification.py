@@ -14,6 +14,7 @@ from ..oracles.case import CaseError, load_case
 from ..oracles.op import INTERPRETED, Op
 from ..oracles.properties import DTYPES, PROPERTIES, Where
 from ..oracles.verdict import Cell, Verdict, charged
+from .engine.cells import judge_cell
 from .engine.guard import guarded
 from .engine.samples import Settings
 from .functions.kernel import KERNEL_PROPERTIES, KERNEL_WITHOUT, Offer, custom_kernel, kernel_of_op
@@ -30,6 +31,7 @@ __all__ = [
     "Settings",
     "place_of",
     "replay_case",
+    "retell_cell",
     "run_cell",
     "verify",
     "verify_function",
@@ -67,6 +69,20 @@ def replay_case(text: str) -> Verdict:
     """
     cell, sample = load_case(text)
     return guarded(cell, lambda: place_of(cell).replay(cell, sample, text))
+
+
+def retell_cell(cell: Cell, settings: Settings, tell: Callable[[str], None]) -> Verdict | None:
+    """Judge a cell of the catalog again, and tell the case file of every sample before it is judged.
+
+    This finds the sample by which a process ends: the one that was told last. None for a cell that is not judged in
+    this process.
+
+    Raises:
+        KeyboardInterrupt: as `run_cell`.
+    """
+    if not isinstance(place_of(cell), Here):
+        return None
+    return guarded(cell, lambda: judge_cell(cell, settings, tell=tell))
 
 
 def verify(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..oracles.verdict import Cell, Code, Failure, Outcome, Verdict, charged, clean
+from ..oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict, charged, clean
 from . import exit_codes
 from .exit_codes import Reason
 from .record import RecordError, Run, plan_digest
@@ -163,7 +163,10 @@ class Account:
         outcome = Outcome.TIMEOUT if event.timed_out else Outcome.CRASH
         code = Code.TIMED_OUT if event.timed_out else Code.CRASHED
         how, details = clean(event.how), clean(event.details)
-        failure = Failure(code, how, details) if details else None
+        signs = Signs(error=how, samples=int(bool(event.case)))
+        failure = Failure(code, how, details or how, event.case_id, event.case, event.program, signs)
+        if event.case:
+            self.on_case(event.case_id, event.case)
         self.finished[cell.key] = Verdict(cell, outcome, code, how, failure=failure)
 
     def _missing(self, cell: Cell, interrupted: str) -> Verdict:

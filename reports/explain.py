@@ -174,8 +174,9 @@ EXPLANATIONS: dict[Code, Explanation] = {
     ),
     Code.RETIRED: Explanation(
         "not asked, because the op ended its process too often",
-        "Two cells of this op and subject ended in a crash or ran out of time. Its other cells were not asked, so that"
-        " one bad op costs the run no more than two processes.",
+        "Two cells of a property of this op and subject ended in a crash or ran out of time, so that its other cells of"
+        " that property were not asked; where cells of two properties did, no other cell of the op was. One bad op"
+        " costs the run no more than three processes.",
         "The cells of this op that are `crash` or `timeout`: their cards have the stacks. Run one of them alone.",
     ),
     Code.CRASHED: Explanation(

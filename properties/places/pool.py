@@ -3,7 +3,7 @@
 What this is for: a run is finished, and says something of every cell, even where ops hang, crash or take all memory.
 Ops of this package share workers. Every op of somebody else has workers of its own, in which no other op runs: what it
 does to its process (a default dtype, flush-to-zero, a patched function) then reaches no neighbour. The pool is the
-watchdog: it ends workers that are out of time or out of memory, and gives up an op that has ended two of them.
+watchdog: it ends workers that are out of time or out of memory, and gives up an op that goes on to end them.
 
 What is hard here: to tell what happened from what can be seen. A worker that has died may have answered before; one
 that has closed its pipes may still be running; one that says nothing may be at work. So every worker is looked at in
@@ -34,7 +34,7 @@ from .process import AnswerError, Process
 WORKER = (sys.executable, "-m", "opassay.properties.places.worker")
 #: What a worker is told that judges alone: in no team of ranks, and with no limit on its memory.
 ALONE: Mapping[str, Any] = {"world": ["lockstep", "host", None], "memory": 0, "join": False}
-#: Workers that an op may end before its other cells are no longer asked.
+#: Workers that a property of an op may end, and properties that may end one, before others are no longer asked.
 PATIENCE = 2
 #: Seconds for a worker to import what it needs, before it is given its first cell.
 STARTING = 300.0
@@ -165,7 +165,7 @@ class Pool:
     stopped: Callable[[], bool] = lambda: False
     _waiting: dict[str, deque[Cell]] = field(default_factory=dict)
     _workers: list[_Worker] = field(default_factory=list)
-    _deaths: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _deaths: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     _printed: Counter[str] = field(default_factory=Counter)
     _started: int = 0
     _failed_starts: int = 0
@@ -331,19 +331,24 @@ class Pool:
                 raise StartError(f"workers end before their first cell: {how}; {details[-500:]}")
 
     def _judge_op(self, cell: Cell) -> Iterator[Event]:
-        """Give up an op that has ended too many workers: one bad op must not take the run's time from the others."""
-        # Deaths are counted by subject, too: that one implementation of an op crashes says nothing about the others.
-        key = (cell.op, cell.subject)
-        self._deaths[key] += 1
-        if self._deaths[key] < PATIENCE:
-            return
-        owner = owner_of(cell.op)
-        waiting = self._waiting.get(owner, deque())
-        dropped = tuple(each for each in waiting if (each.op, each.subject) == key)
-        self._waiting[owner] = deque(each for each in waiting if (each.op, each.subject) != key)
+        """Give up what has ended too many workers: one bad op must not take the run's time from the others.
+
+        Cells of one property end for one reason, such as tensors without elements, so only the others of that property
+        are given up first. Deaths are counted by subject, because one implementation says nothing about the others.
+        """
+        deaths = self._deaths.setdefault((cell.op, cell.subject), Counter())
+        deaths[cell.property] += 1
+        whole, owner = len(deaths) >= PATIENCE, owner_of(cell.op)
+        kept, dropped = deque[Cell](), deque[Cell]()
+        for each in self._waiting.get(owner, ()):
+            same = (each.op, each.subject) == (cell.op, cell.subject)
+            spent = whole or (each.property == cell.property and deaths[cell.property] >= PATIENCE)
+            (dropped if same and spent else kept).append(each)
+        self._waiting[owner] = kept
         if dropped:
-            why = f"{cell.op} of subject {cell.subject} ended {PATIENCE} processes; its other cells were not asked"
-            yield GivenUp(dropped, why)
+            ended = f"{cell.op} of subject {cell.subject} ended {deaths.total()} processes"
+            what = "other cells" if whole else f"other cells of {cell.property}"
+            yield GivenUp(tuple(dropped), f"{ended}; its {what} were not asked")
 
     def _count_printed(self, worker: _Worker) -> Iterator[Event]:
         """Say, once an op, that it prints much."""

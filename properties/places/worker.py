@@ -6,11 +6,14 @@ torchrun started; the answer is `{"ready": environment}`. Then comes any of
 
 - `{"load": name}`: import the declaration of an op; `{"loaded": ""}`, or what is wrong with it.
 - `{"cell": [op, property, dtype, device, subject], "settings": {...}}`: `{"verdict": {...}, "notes": [...]}`.
+- the same with `"retell": path`: the case file of each sample is written to that file before the sample is judged, and
+  with it the program that it makes; `{"retold": true}`, if the process lives.
 - `{"replay": path}`: judge the sample of a case file; `{"verdict": {...}}`, or `{"refused": why}` for no case file.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import time
 import traceback
@@ -67,6 +70,8 @@ def _answered(question: dict[str, Any]) -> dict[str, Any]:
     from ..verification import Settings, run_cell
 
     cell = Cell(*question["cell"])
+    if "retell" in question:
+        return _retold(cell, question["settings"], Path(question["retell"]))
     verdict = _timed(cell, lambda: run_cell(cell, Settings(**question["settings"])))
     return {"verdict": as_data(verdict), "notes": _predicted(cell, verdict)}
 
@@ -102,6 +107,19 @@ def _replayed(path: Path) -> dict[str, Any]:
         return {"verdict": as_data(replay_case(path.read_text(encoding="utf-8")))}
     except (ValueError, OSError) as err:  # a CaseError is a ValueError, and so is a text that is not UTF-8
         return {"refused": str(err)}
+
+
+def _retold(cell: Cell, settings: dict[str, Any], told: Path) -> dict[str, Any]:
+    from ...oracles.case import case_id, load_case
+    from ...oracles.snippet import ending
+    from ..verification import Settings, retell_cell
+
+    def tell(case: str) -> None:
+        program = ending(load_op(cell.op), cell.subject, load_case(case)[1])
+        told.write_text(json.dumps([case_id(cell, case), case, program]), encoding="utf-8")
+
+    retell_cell(cell, Settings(**settings), tell)
+    return {"retold": True}
 
 
 def _timed(cell: Cell, run: Callable[[], Verdict]) -> Verdict:

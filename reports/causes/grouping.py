@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...oracles.verdict import FAILED, Code, Failure, Verdict, counted
+from ...oracles.verdict import FAILED, Code, Failure, Outcome, Verdict, counted
 from ..text import by_key, number, one_line
 from .severity import Severity, gravity, severity_of
 
@@ -137,8 +137,9 @@ def has_program(failure: Failure) -> bool:
 
 
 def causes_of(verdicts: Iterable[Verdict]) -> list[Cause]:
-    """The causes of what failed, the gravest first; of equally grave ones that of most cells."""
-    seen = [Seen(v, failure) for v in verdicts if v.outcome in FAILED for failure in v.causes]
+    """The causes of what failed or crashed, the gravest first; of equally grave ones that of most cells."""
+    told = FAILED | {Outcome.CRASH}
+    seen = [Seen(v, failure) for v in verdicts if v.outcome in told for failure in v.causes]
     groups = _merged(by_key(seen, _key))
     causes = [Cause(key[1], key[2], tuple(found)) for key, found in groups.items()]
     return sorted(causes, key=lambda cause: (gravity(cause.severity), -len(cause.cells)))
@@ -157,6 +158,9 @@ def _key(one: Seen) -> Key:
     """(subject, where, path, what else tells it apart)."""
     cell, failure = one.verdict.cell, one.failure
     signs, where = failure.signs, failure.signs.kernel or cell.op
+    if failure.code is Code.CRASHED:
+        # The same signal at the same kind of samples comes from the same line, whichever op leads there.
+        return cell.subject, "", cell.property, "crash", signs.error
     if signs.error:
         # The same text comes from the same line, whichever op leads there.
         asserted = _ASSERTED.search(signs.error)

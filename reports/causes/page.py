@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ...oracles.verdict import clean, counted, told
+from ...oracles.verdict import Code, clean, counted, told
 from ..record import Run
 from ..text import code_span, markdown, number
 from .grouping import Cause, has_program
@@ -82,7 +82,8 @@ def _block(text: str, language: str) -> list[str]:
 def _program(cause: Cause) -> list[str]:
     failure = cause.example.failure
     if has_program(failure) and len(failure.snippet) <= _CHARACTERS:
-        said = "It exits with 1 while the fault is there, and needs torch alone."
+        ends = "is ended by a signal" if failure.code is Code.CRASHED else "exits with 1"
+        said = f"It {ends} while the fault is there, and needs torch alone."
         return [said, "", *_block(failure.snippet, "python")]
     if not failure.case_id:
         return ["There is none: the failure did not repeat."]

@@ -15,6 +15,7 @@ from ...oracles.verdict import Code, Failure
 class Severity(enum.StrEnum):
     """From the gravest to the least."""
 
+    CRASH = "crash"  # the process died
     WRONG = "wrong"  # no digit is right on the scale of the tensor, or a NaN, an infinity, another dtype or shape
     RAISES = "raises"  # an exception on valid input: nothing wrong was computed
     INACCURATE = "inaccurate"  # half of the format's digits or more are lost
@@ -38,6 +39,8 @@ def severity_of(failure: Failure, dtype: str) -> Severity:
         dtype: of its cell, a name of torch's.
     """
     share = failure.signs.share
+    if failure.code is Code.CRASHED:
+        return Severity.CRASH
     if failure.code is Code.RAISED:
         return Severity.RAISES
     if failure.code in _ALWAYS_WRONG:

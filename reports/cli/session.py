@@ -13,6 +13,7 @@ import msgspec
 
 from ...oracles.verdict import Cell, Outcome, Verdict
 from ...properties.engine.plan import Selection
+from ...properties.inquest import culprit
 from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, Ready, Started, StartError, Terms
 from ...properties.worlds import World
 from .. import exit_codes
@@ -86,6 +87,7 @@ class Session:
         self.request, self.account, self.records, self.teller, self.ending = request, account, records, teller, ending
         self.seconds = 0.0
         self._failures = 0
+        self._died: dict[tuple[str, str, str], Died] = {}
 
     def run(self, cells: Sequence[Cell]) -> list[Reason]:
         """Judges the cells.
@@ -103,8 +105,11 @@ class Session:
             with contextlib.closing(pool.events()) as events:
                 for event in events:
                     self._take(event)
+            self._inquire()
         except StartError as err:
             reasons.append((exit_codes.INTERNAL, one_line(str(err), 500)))
+        except KeyboardInterrupt:
+            pass  # heard while a crash was looked into; `ending` says so below
         except OSError as err:  # no process, pipe or temporary file can be had
             reasons.append((exit_codes.INTERNAL, f"no worker could be started: {type(err).__name__}: {err}"))
         if self.ending():
@@ -136,12 +141,25 @@ class Session:
             case Died(cell=cell):
                 self._record(log.CellDied(cell.key, event.timed_out, event.how, event.details))
                 self._tell(cell)
+                if not event.timed_out:
+                    self._died.setdefault((cell.op, cell.property, cell.subject), event)
             case GivenUp(cells=cells, why=why):
                 self._record(log.CellsGivenUp([cell.key for cell in cells], why))
                 self.teller.left_out(len(cells), why)
             case Note(text=text):
                 self._record(log.Noted(text))
                 self.teller.say(text)
+
+    def _inquire(self) -> None:
+        """Find the samples that ended processes, of one cell of each op, property and subject: dtypes hardly differ."""
+        terms = self.request.terms()
+        for died in self._died.values():
+            if self._stopped():
+                return
+            found = culprit(died.cell, terms.settings, terms.timeout, terms.command, self.ending)
+            if found is not None:
+                told = (found.case_id, found.case, found.program)
+                self._record(log.CellDied(died.cell.key, died.timed_out, died.how, died.details, *told))
 
     def _record(self, event: log.Event) -> None:
         """Takes an event to the log and then to the account, because the log survives if this process is killed."""

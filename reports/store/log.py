@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from ...oracles.verdict import MAX_TEXT, Verdict, as_data
+from ...oracles.verdict import MAX_CASE, MAX_TEXT, Verdict, as_data
 from .verdict_data import VerdictData
 
 #: Bytes of a line; an event with the largest case and snippet of a failure stays below it.
@@ -21,6 +21,7 @@ MAX_LINE = 64 * 2**20
 _CHUNK = 1000
 
 _Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+_Long = Annotated[str, msgspec.Meta(max_length=MAX_CASE)]
 # A key joins five names of at most 512 characters each (`record._Name`) with a few signs between them.
 _Key = Annotated[str, msgspec.Meta(max_length=2600)]
 
@@ -69,12 +70,15 @@ class CellFinished(_Event, tag="cell_finished"):
 
 
 class CellDied(_Event, tag="cell_died"):
-    """The process of a cell ended, or was ended."""
+    """The process of a cell ended, or was ended; a second event of a cell says by which sample."""
 
     cell: _Key
     timed_out: bool
     how: _Text
     details: _Text
+    case_id: _Text = ""
+    case: _Long = ""
+    program: _Long = ""
 
 
 class CellsGivenUp(_Event, tag="cells_given_up"):
