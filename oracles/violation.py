@@ -88,7 +88,11 @@ def error_of(violation: Violation) -> str:
     error = violation.__cause__
     if violation.code is not Code.RAISED or error is None:
         return ""
-    line = next((line for line in said(error) if line.strip()), "")
+    lines = [line.strip() for line in said(error) if line.strip()]
+    # An error that stands for another one, as that of a compiler's backend does, tells it in its second line.
+    if len(lines) > 1 and lines[0].endswith(" raised:"):
+        return _OF_THE_SAMPLE.sub("#", lines[1])[:300]
+    line = lines[0] if lines else ""
     return _OF_THE_SAMPLE.sub("#", f"{error_name(error)}: {line}")[:300]
 
 

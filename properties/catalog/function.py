@@ -9,6 +9,7 @@ import torch
 
 from ...impl.function import Function
 from ...oracles.op import Op
+from ...oracles.subjects.documented import Documented, Limit
 from ..declaring import laws
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
@@ -35,6 +36,17 @@ def _law(word: tuple[str, ...]) -> laws.Relation:
     return laws.law(name, _written_otherwise, lambda one, other: (one, other), exact=True, word=word)
 
 
+#: What torch.autograd.Function takes. A gradient that is silently zero in another container fails all the same.
+TORCH = Documented(
+    source="torch's documentation",
+    limits=(
+        Limit(
+            "outputs in another container than a tuple",
+            "notes/extending: forward returns either a single Tensor output, or a tuple of tensors",
+            where=lambda spec, **others: spec_of(spec).container not in ("one", "tuple"),
+        ),
+    ),
+)
 OPS: tuple[Op, ...] = (
     declare(
         function,
@@ -48,6 +60,7 @@ OPS: tuple[Op, ...] = (
         aliases=_returned_arguments,
         nesting=3,
         one_graph=False,
+        documented={"torch": TORCH},
         laws=tuple(_law(word) for word in ((), ("vjp",), ("jvp",))),
     ),
 )

@@ -7,7 +7,8 @@ What is hard here: a cause is not seen, only its failures are. Failures are take
 raised, or where the same op of torch gives wrong values along a path of the same shape. Where full precision fails,
 the half types fail for the same reason in the same outputs. Where the half types alone lose some digits, the op or its
 derivative is made of ops that round each, which is one cause for all ops. A law that is broken, or a jvp and vjp that
-are no adjoints of each other, are what wrong values look like from another side.
+are no adjoints of each other, are what wrong values look like from another side. A derivative of what is wrong by
+itself says nothing new.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ _ASSERTED = re.compile(r'INTERNAL ASSERT FAILED at "([^"]{1,200})"')
 #: Shapes in messages, whose numbers are signs already.
 _LISTS = re.compile(r"\[#?(, ?#)*\]")
 _STEP = re.compile(r"jvp|vjp")
+#: What is wrong with an output beside its values. Under vmap a wrong number of outputs is an error of its own.
+_ATTRIBUTE = re.compile(r"got (dtype|\d+ outputs|shape)|from eager")
+_OUTPUTS = "out_dims is not compatible with the structure of `outputs`"
+#: The output that a title names: "t_out[1]".
+_OUTSIDE = re.compile(r"([\w\[\]]+) outside its accept set")
 
 Key = tuple[str, ...]
 
@@ -161,6 +167,8 @@ def _key(one: Seen) -> Key:
     if failure.code is Code.CRASHED:
         # The same signal at the same kind of samples comes from the same line, whichever op leads there.
         return cell.subject, "", cell.property, "crash", signs.error
+    if _OUTPUTS in signs.error:
+        return cell.subject, "", "attributes", "attribute"
     if signs.error:
         # The same text comes from the same line, whichever op leads there.
         asserted = _ASSERTED.search(signs.error)
@@ -173,7 +181,9 @@ def _key(one: Seen) -> Key:
     if failure.code is Code.NOT_RAISED:
         return cell.subject, where, signs.path, str(failure.code)
     said = _SAMPLE.sub("", failure.title)
-    attribute = failure.code in (Code.BITS, Code.ATTRIBUTE) and re.search(r"got (dtype|\d+ outputs|shape)|eager", said)
+    attribute = failure.code in (Code.BITS, Code.ATTRIBUTE) and re.search(
+        r"got (dtype|\d+ outputs|shape)|from eager", said
+    )
     if attribute and re.search(r"dtype[:=]", f"{said} {failure.message}"):
         # Tensors of several dtypes are promoted by whatever takes the place of the op, whichever op that is.
         return cell.subject, "", "another dtype", "attribute"
@@ -204,9 +214,10 @@ def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
     for key in sorted(found, key=lambda key: "values" in key[3:4]):
         left: list[Seen] = []
         for one in found[key]:
-            others = [found[other] for other in _followed(key, one) if other in found and other != key]
+            followed = [other for other in _followed(key, one) if other in found and other != key]
             # An op that does not fail there by itself has another cause, even where the same kernel does its work.
-            home = next((seen for seen in others if _alike(one, seen)), left)
+            alike = _derived if (key[2], key[-1]) == ("higher derivatives", "full") else _alike
+            home = next((found[other] for other in followed if alike(one, found[other])), left)
             home.append(one)
         found[key] = left
     named: dict[Key, list[Seen]] = {}
@@ -229,6 +240,9 @@ def _followed(key: Key, one: Seen) -> list[Key]:
     where = one.failure.signs.kernel or one.verdict.cell.op
     if kind == "adjoint":
         return [(subject, where, way, "values", "", "full") for way in ("jvp", "vjp")]
+    if half == "full" and path == "higher derivatives":
+        # The innermost step is written last.
+        return [(subject, where, _STEP.findall(one.failure.signs.path)[-1], "values", empty, "full")]
     if half == "full":
         return [(subject, where, path, "values", empty, "full")] if kind == "special" else []
     own = path_shape(one.failure.signs.path)
@@ -249,6 +263,30 @@ def _alike(one: Seen, seen: Sequence[Seen]) -> bool:
     same = [other.failure.signs.output for other in seen if other.verdict.cell.op == one.verdict.cell.op]
     output = one.failure.signs.output
     return bool(same) and (not output or "" in same or output in same)
+
+
+def _derived(one: Seen, seen: Sequence[Seen]) -> bool:
+    """Whether a failure is a derivative of a result that is wrong by itself, as gravely and as often, in the same op.
+
+    The tangent of a tangent, "t_t_out[1]", is that of "t_out[1]". The other names of higher derivatives are those of
+    arguments, and do not tell which output they go back to.
+    """
+    output = _output_of(one.failure)
+    inner = output.removeprefix("t_")
+    return any(
+        other.verdict.cell.op == one.verdict.cell.op
+        and other.verdict.cell.dtype not in _HALF
+        and inner in (output, _output_of(other.failure))
+        and gravity(other.severity) <= gravity(one.severity)
+        and other.failure.signs.samples >= one.failure.signs.samples
+        for other in seen
+    )
+
+
+def _output_of(failure: Failure) -> str:
+    """The output outside its accept set, with its index where there are several."""
+    found = _OUTSIDE.search(failure.title)
+    return failure.signs.output if found is None else found[1]
 
 
 def _number(one: Seen) -> float:

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay import Cell, Code, Documented, Limit, Op, Outcome, Settings, Verdict, impl, run_cell
+from opassay import Cell, Code, Documented, Limit, Op, Outcome, Settings, Verdict, impl, replay_case, run_cell
 from opassay.oracles.contract import contract
 from opassay.oracles.judge import Judge
 from opassay.oracles.op import Sample
 from opassay.oracles.verdict import Failure, Signs
-from opassay.oracles.violation import Violation
+from opassay.oracles.violation import Violation, error_of, raised
 from opassay.properties.declaring.declare import declare
 from opassay.properties.engine.plan import load_op
 from opassay.reference.linalg import trace as formula
@@ -182,3 +182,37 @@ def test_an_error_beside_an_exact_zero_is_as_severe_as_it_is_large() -> None:
     assert _share(plus(1e-5), [1.0, 0.0, -1.0]) is Severity.INACCURATE
     assert _share(plus(0.5), [1.0, 0.0, -1.0]) is Severity.WRONG
     assert _share(plus(math.nan), [1.0, 0.0, -1.0]) is Severity.WRONG
+
+
+def _of_a_function(code: str, **told: Any) -> Outcome:
+    """The outcome of torch's custom functions, for 0.75 x written and returned in some container."""
+    spec = json.dumps({"arity": 1, "terms": [[[[0, "same"]], 0.75, False]], "ways": ["fresh"], **told})
+    body = {
+        "schema": "opassay-case/1", "seed": 0, "regime": "benign", "slices": [],
+        "cell": {"op": "function", "property": code, "dtype": "float32", "device": "cpu", "subject": "torch"},
+        "args": [{"str": spec}, {"dtype": "float32", "shape": [1], "bits": "6cbf003e"}],
+    }  # fmt: skip
+    return replay_case(json.dumps(body)).outcome
+
+
+def test_torch_s_functions_return_a_tensor_or_a_tuple() -> None:
+    assert _of_a_function("FWD", container="list", ways=["dirty"]) is Outcome.REFUSED
+    assert _of_a_function("FWD", ways=["dirty"]) is Outcome.VERIFIED
+    # The gradient of a list is zero, and nothing says so.
+    assert _of_a_function("VJP", container="list", backward_order=[0]) is Outcome.FAIL
+    assert _of_a_function("VJP", backward_order=[0]) is Outcome.VERIFIED
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("backend='x' raised:\nValueError: size 3\n\nWhile executing", "ValueError: size #"),
+        ("one raised:", "RuntimeError: one raised:"),
+        ("one\ntwo", "RuntimeError: one"),
+    ],
+)
+def test_an_error_that_stands_for_another_is_told_by_that_one(said: str, told: str) -> None:
+    error = RuntimeError(said)
+    violation = raised("op", error, "forward")
+    violation.__cause__ = error
+    assert error_of(violation) == told

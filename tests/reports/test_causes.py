@@ -94,6 +94,58 @@ def test_half_types_alone_and_further_failures_of_a_cell_are_causes_of_their_own
     assert [cause.where for cause in causes_of(several)] == ["softmax and 1 more"]
 
 
+def _second(samples: int = 3, share: float = 0.5, output: str = "t_t_out[1]", op: str = "norm") -> Verdict:
+    item = seen("ORD2", op=op, path="jvp∘jvp (func)", output="t_t_out", samples=samples, share=share)
+    assert item.failure is not None
+    return replace(item, failure=replace(item.failure, title=f"norm: {output} outside its accept set, 9x bound"))
+
+
+def _first(samples: int = 3, share: float = 0.5) -> Verdict:
+    item = seen("JVP", op="norm", path="jvp (func)", output="t_out", samples=samples, share=share)
+    assert item.failure is not None
+    return replace(item, failure=replace(item.failure, title="norm: t_out[1] outside its accept set, 9x bound"))
+
+
+@pytest.mark.parametrize(
+    ("second", "first", "causes"),
+    [
+        (_second(), _first(), 1),
+        # Another output, another op, a graver failure, and a more frequent one have causes of their own.
+        (_second(output="t_t_out[0]"), _first(), 2),
+        (_second(op="other"), _first(), 2),
+        (_second(), _first(share=1e-3), 2),
+        (_second(samples=4), _first(), 2),
+    ],
+)  # fmt: skip
+def test_a_derivative_of_what_is_wrong_is_no_cause_of_its_own(second: Verdict, first: Verdict, causes: int) -> None:
+    assert len(causes_of([second, first])) == causes
+
+
+def test_a_wrong_number_of_outputs_is_one_cause_also_where_vmap_complains_of_it() -> None:
+    items = []
+    for path in ("jvp (func)", "jvp (eager) with a special value"):
+        item = seen("JVP", code=Code.ATTRIBUTE, path=path, op=f"op {path}")
+        assert item.failure is not None
+        items.append(replace(item, failure=replace(item.failure, title=f"op {path}: got 3 outputs, need 2")))
+    said = "ValueError: vmap(f): out_dims is not compatible with the structure of `outputs`. out_dims has structure"
+    assert len(causes_of([*items, seen("VMAP", code=Code.RAISED, error=said)])) == 1
+
+
+def test_a_crash_is_the_gravest_cause() -> None:
+    def crash(op: str, how: str, snippet: str = "") -> Verdict:
+        cell = Cell(op, "EMPTY", "float32", "cpu", "torch")
+        failure = Failure(Code.CRASHED, how, "stacks", f"{cell.id}-1", "{}", snippet, Signs(error=how))
+        return Verdict(cell, Outcome.CRASH, Code.CRASHED, how, failure=failure)
+
+    program = "import torch\n"
+    found = causes_of(
+        [seen(), crash("a", "killed by SIGFPE"), crash("b", "killed by SIGFPE", program), crash("c", "x")]
+    )
+    assert [(cause.severity, len(cause.cells)) for cause in found[:2]] == [(Severity.CRASH, 2), (Severity.CRASH, 1)]
+    assert found[0].example.failure.snippet == program
+    assert "killed by SIGFPE" in found[0].title
+
+
 def test_the_gravest_comes_first_and_facts_are_those_of_all() -> None:
     small = seen("FWD", path="forward", output="out", share=1e-12, common=("weight=None", "row > 1"))
     again = seen("SIZE", path="forward", output="out", share=1e-13, common=("weight=None",))
