@@ -1,7 +1,7 @@
 """`F.cross_entropy`: forward mode takes the derivative by class weights as zero
 
-Reverse mode refuses clearly ("the derivative for 'weight' is not implemented"). `torch.func.jvp` and `jacfwd` go on
-with a tangent of zero, alone or beside tangents of the logits. `F.nll_loss` does the same.
+Reverse mode refuses clearly ("not differentiable with respect to argument 'weight'"). `torch.func.jvp` and `jacfwd` go
+on with a tangent of zero, alone or beside tangents of the logits. `F.nll_loss` does the same.
 
 **Documented**: weight is a manual rescaling weight given to each class. Nothing says that it may be differentiated, and
 nothing says that its derivative is zero.

@@ -1,13 +1,13 @@
-"""`F.layer_norm`: the second derivative by forward mode twice is wrong
+"""`F.layer_norm`: the second derivative is wrong where the first one is taken by forward mode
 
-`torch.func.jvp` of `torch.func.jvp` of layer norm drops terms: those by which the mean and the variance of the input
-change. So do `jacfwd` of `jacfwd` and a Laplacian by forward mode. Reverse mode over either mode is right.
-`F.batch_norm` in training loses the same terms.
+The derivative of `torch.func.jvp` of layer norm, by either mode, drops terms: those by which the mean and the variance
+of the input change. So do `jacfwd` of `jacfwd`, and a Laplacian by forward mode. The derivative of `torch.func.vjp` is
+right by either mode. `F.batch_norm` in training loses the same terms.
 
 **Documented**: torch.func.jvp composes with itself; nothing excepts normalisation.
 
 **Does it matter?** Physics-informed networks and Laplacians of wave functions take second derivatives of a network,
-and by forward mode over forward mode where there are many outputs. The error is as large as the value.
+and begin with forward mode where there are many outputs. The error is as large as the value.
 
 **Upstream** knows: [pytorch#196700](https://github.com/pytorch/pytorch/issues/196700), and for batch norm
 [pytorch#196699](https://github.com/pytorch/pytorch/issues/196699).

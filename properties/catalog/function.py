@@ -46,6 +46,7 @@ TORCH = Documented(
             where=lambda spec, **others: spec_of(spec).container not in ("one", "tuple"),
         ),
     ),
+    bits=False,  # notes/numerical_accuracy: computations that are mathematically identical need not have the same bits
 )
 OPS: tuple[Op, ...] = (
     declare(

@@ -103,8 +103,8 @@ LOSS_BACKWARD = dataclasses.replace(
 )
 #: torch.softmax and torch.log_softmax: "If specified, the input tensor is cast to dtype before the operation".
 ROWS = dataclasses.replace(PLAIN, casts=lambda dtype: dtype)
-#: The Function behind the full backward hooks of modules.
-HOOK = dataclasses.replace(PLAIN, limits=(OLD_STYLE, *PLAIN.limits))
+#: The Function behind the full backward hooks of modules. torch.compile breaks a graph where it must.
+HOOK = dataclasses.replace(PLAIN, limits=(OLD_STYLE, *PLAIN.limits), promises={**PLAIN.promises, "one_graph": False})
 #: No half type is named for it.
 WINDOW = dataclasses.replace(PLAIN, source="torch.nn.LocalResponseNorm", dtypes=("float64", "float32"))
 #: torch.nn.GroupNorm: "Input: (N, C, *)".

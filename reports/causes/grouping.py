@@ -199,12 +199,18 @@ def _value_key(one: Seen, where: str) -> Key:
     cell, failure = one.verdict.cell, one.failure
     path, half = path_shape(failure.signs.path), "half" if cell.dtype in _HALF else "full"
     kind = "adjoint" if failure.code is Code.ADJOINT else "special" if failure.code is Code.SPECIAL else "values"
+    if cell.property == "EMPTY":
+        # A kernel that has nothing to do returns early, in front of its values as of its derivatives.
+        return cell.subject, where, "without elements", "values"
+    if half == "full" and one.severity is Severity.NEGLIGIBLE:
+        # Less than one rounding of the largest number is what another order of the same operations makes.
+        return cell.subject, "", "forward" if path == "forward" else "derivatives", "negligible"
     if half == "half" and kind != "special":
         # Derivatives of every order and in both modes are made of the same ops, each of which rounds to half.
         path, kind = "forward" if path == "forward" and kind == "values" else "derivatives", "values"
         if failure.code is Code.ADJOINT or one.severity in (Severity.DIGITS, Severity.NEGLIGIBLE):
             where = ""
-    return cell.subject, where, path, kind, "without elements" if cell.property == "EMPTY" else "", half
+    return cell.subject, where, path, kind, half
 
 
 def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
@@ -233,36 +239,39 @@ def _followed(key: Key, one: Seen) -> list[Key]:
     """The groups that a failure of a group may follow from, the likeliest first."""
     if key[3:] == ("law",):
         paths = ("forward", "vjp", "jvp")
-        return [(*key[:2], path, "values", "", of) for of in ("full", "half") for path in paths]
-    if len(key) != 6:
+        return [(*key[:2], path, "values", of) for of in ("full", "half") for path in paths]
+    if len(key) != 5 or key[4] not in ("full", "half"):
         return []
-    subject, _, path, kind, empty, half = key
-    where = one.failure.signs.kernel or one.verdict.cell.op
+    subject, _, path, kind, half = key
+    where, steps = one.failure.signs.kernel or one.verdict.cell.op, _STEP.findall(one.failure.signs.path)
     if kind == "adjoint":
-        return [(subject, where, way, "values", "", "full") for way in ("jvp", "vjp")]
+        return [(subject, where, way, "values", "full") for way in ("jvp", "vjp")]
     if half == "full" and path == "higher derivatives":
         # The innermost step is written last.
-        return [(subject, where, _STEP.findall(one.failure.signs.path)[-1], "values", empty, "full")]
+        return [(subject, where, steps[-1], "values", "full")]
     if half == "full":
-        return [(subject, where, path, "values", empty, "full")] if kind == "special" else []
+        return [(subject, where, path, "values", "full")] if kind == "special" else []
     own = path_shape(one.failure.signs.path)
-    ways = (own, "jvp", "vjp") if one.failure.code is Code.ADJOINT else (own,)
+    ways = (own, "jvp", "vjp") if one.failure.code is Code.ADJOINT else (own, *steps[-1:])
     if kind == "values" and path == "forward":
-        return [(subject, where, path, kind, empty, "full")]
-    found: list[Key] = [(subject, where, way, kind, empty, "full") for way in ways]
+        return [(subject, where, path, kind, "full")]
+    found: list[Key] = [(subject, where, way, kind, "full") for way in dict.fromkeys(ways)]
     # What overflows float16 on its way is wrong for the reason that it is inaccurate elsewhere.
+    half_path = "forward" if path == "forward" else "derivatives"
     if kind == "special":
-        half_path = path if path == "forward" else "derivatives"
-        found += [(subject, where, way, "values", empty, of) for way, of in ((half_path, "half"), (path, "full"))]
-    found.append((subject, "", "derivatives", "values", empty, "half"))
+        found += [(subject, where, way, "values", of) for way, of in ((half_path, "half"), (path, "full"))]
+    found.append((subject, "", half_path, "values", "half"))
     return found
 
 
 def _alike(one: Seen, seen: Sequence[Seen]) -> bool:
-    """Whether a failure is of an op and of an output, as far as that is known, which fail in a group, too."""
+    """Whether a failure is of an op and of an output, as far as that is known, which fail in a group, too.
+
+    The tangent of an output that is wrong is one of the same output.
+    """
     same = [other.failure.signs.output for other in seen if other.verdict.cell.op == one.verdict.cell.op]
     output = one.failure.signs.output
-    return bool(same) and (not output or "" in same or output in same)
+    return bool(same) and (not output or "" in same or output in same or output.removeprefix("t_") in same)
 
 
 def _derived(one: Seen, seen: Sequence[Seen]) -> bool:

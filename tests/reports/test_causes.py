@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from datetime import date
@@ -92,6 +93,21 @@ def test_half_types_alone_and_further_failures_of_a_cell_are_causes_of_their_own
     # Derivatives whose formula rounds at every step are one cause in all ops.
     several = [seen(dtype="bfloat16", share=0.01, op=op) for op in ("softmax", "trace")]
     assert [cause.where for cause in causes_of(several)] == ["softmax and 1 more"]
+
+
+def test_failures_without_elements_and_negligible_ones_are_one_cause_of_a_kernel_and_of_all() -> None:
+    empty = [seen("EMPTY", dtype, path=path) for dtype in ("float32", "float16") for path in ("forward", "vjp (func)")]
+    assert [(cause.path, len(cause.seen)) for cause in causes_of(empty)] == [("without elements", 4)]
+    # The errors are less than one rounding of the largest number of a float32 tensor.
+    small = [seen("JVP", op=op, path=path, share=1e-9) for op, path in (("a", "jvp (func)"), ("b", "vjp (func)"))]
+    assert [(cause.severity, len(cause.seen)) for cause in causes_of(small)] == [(Severity.NEGLIGIBLE, 2)]
+
+
+def test_what_overflows_a_half_type_is_where_that_loses_digits() -> None:
+    digits = seen("FWD", "float16", path="forward", output="out", share=1e-3)
+    overflow = seen("LAYOUT", "float16", code=Code.SPECIAL, path="forward", output="out", share=math.inf)
+    assert len(causes_of([digits, overflow])) == 1
+    assert len(causes_of([digits, replace(overflow, cell=replace(overflow.cell, op="other"))])) == 2
 
 
 def _second(samples: int = 3, share: float = 0.5, output: str = "t_t_out[1]", op: str = "norm") -> Verdict:

@@ -133,6 +133,8 @@ def _as_parameters(judge: Judge, sample: Sample) -> None:
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     outputs = judge.call(problem.subject(call), *leaves, what="parameters in place of tensors")
     for i, y in enumerate(outputs):
+        if any(y is parameter for parameter in kept):
+            raise judge.broken(Code.ALIASED, f"out[{i}] is an argument itself", where="parameters in place of tensors")
         if isinstance(y, torch.nn.Parameter):
             raise judge.broken(Code.ATTRIBUTE, f"out[{i}] is a Parameter", where="parameters in place of tensors")
     require_equal(judge, path.along((), ()), [y.detach() for y in outputs], plain, "parameters in place of tensors")

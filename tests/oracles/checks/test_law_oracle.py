@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from opassay.oracles.checks.laws import laws
 from opassay.oracles.op import Law, Sample
-from opassay.oracles.violation import Unsupported
+from opassay.oracles.subjects.documented import Documented
+from opassay.oracles.violation import Unsupported, Violation
 
 from ..planted_ops import ALL, Subject, declared, judged, sample, scaled, upward, violation
 
@@ -61,6 +63,18 @@ def test_a_planted_fault_is_found(name: str) -> None:
 def test_the_right_op_passes(dtype: str) -> None:
     found = judged(laws, declared(scaled, laws=(NEVER, ROLLED, DOUBLED, WITHIN)), sample(1, dtype), dtype)
     assert found.judged == 3 * 20
+
+
+def test_a_subject_that_documents_no_equal_bits_is_held_to_the_bounds() -> None:
+    def found(subject: Subject) -> Violation | None:
+        op = declared(subject, laws=(ROLLED,))
+        documented = dict.fromkeys(op.subjects, Documented("the manual", bits=False))
+        return violation(laws, dataclasses.replace(op, documented=documented), sample(1))
+
+    assert found(_first_row_apart) is None
+    outside = found(_first_row_of_ones)
+    assert outside is not None
+    assert outside.code.name == "VALUE"
 
 
 def test_zeros_of_both_signs_are_one_number() -> None:

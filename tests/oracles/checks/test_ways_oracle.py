@@ -160,6 +160,10 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
         _changed_if(lambda x, w: isinstance(w, torch.nn.Parameter), lambda x, w, *rest: torch.nn.Parameter(x * w)),
         "ATTRIBUTE", "is a Parameter",
     ),
+    "an argument comes back": (
+        _changed_if(lambda x, w: isinstance(x, torch.nn.Parameter), lambda x, w, *rest: x),
+        "ALIASED", "is an argument itself",
+    ),
     "other values in inference mode": (
         _changed_if(lambda x, w: torch.is_inference_mode_enabled()), "BITS", "in inference mode",
     ),
