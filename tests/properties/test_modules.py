@@ -53,6 +53,12 @@ def test_the_production_modules_are_judged_as_their_ops_are(op: str, code: str) 
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
 
 
+def test_compiled_code_that_builds_a_module_of_torch_is_asked_of_nobody() -> None:
+    verdict = run_cell(Cell("layer_norm", "COMP", "float32", "cpu", "module"), FEW)
+    assert (verdict.outcome, verdict.code) == (Outcome.UNSUPPORTED, Code.NOT_APPLICABLE)
+    assert "a module is built before it is compiled" in verdict.reason
+
+
 def test_modules_are_asked_for_by_name_and_not_by_default() -> None:
     assert {cell.subject for cell in plan(Selection(ops=("layer_norm",)))} == {"opassay"}
     assert plan(Selection(ops=("layer_norm",), subjects=("module",), properties=("FWD",)))[0].subject == "module"

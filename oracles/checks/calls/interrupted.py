@@ -19,17 +19,21 @@ class Interrupted(RuntimeError):
     """What a call of torch raises in place of a result; torch's own errors are of this kind, too."""
 
 
-class AtEveryFunction(TorchFunctionMode):
-    """Does something before every function of torch that this thread calls; reading an attribute is no call."""
+#: Reading an attribute is no call. Switching gradients on or off cannot fail, and it is how a block puts them back.
+_READS, _SWITCHES = frozenset({"__get__"}), frozenset({"_set_grad_enabled"})
 
-    def __init__(self, do: Callable[[], object]) -> None:
+
+class AtEveryFunction(TorchFunctionMode):
+    """Does something before every function of torch that this thread calls, but for those of some names."""
+
+    def __init__(self, do: Callable[[], object], but: frozenset[str] = _READS) -> None:
         super().__init__()
-        self.do = do
+        self.do, self.but = do, but
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if getattr(func, "__name__", "") != "__get__":
+        if getattr(func, "__name__", "") not in self.but:
             self.do()
         return func(*args, **(kwargs or {}))
 
@@ -48,7 +52,7 @@ def interrupted(call: Callable[[], Any], at: int) -> bool:
             raise Interrupted("a call of torch that fails")
 
     def run() -> None:
-        with AtEveryFunction(count):
+        with AtEveryFunction(count, _READS | _SWITCHES):
             call()
 
     try:
