@@ -36,7 +36,7 @@ def _aligned(x: Tensor) -> Any:
 
 
 def _aligned_one_by_one(x: Tensor) -> Any:
-    labels, steps, lengths = torch.tensor([1, 2, 2, 3, 3, 3, 1]), (7, 6, 3), (3, 1, 3)
+    labels, steps, lengths = (torch.tensor(each) for each in ([1, 2, 2, 3, 3, 3, 1], [7, 6, 3], [3, 1, 3]))
     return F.ctc_loss(x.log_softmax(-1), labels, steps, lengths, blank=4, reduction="none", zero_infinity=True)
 
 

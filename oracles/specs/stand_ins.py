@@ -64,9 +64,17 @@ def _embedding(
     return F.embedding(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, sparse)
 
 
+def _affine_grid(theta: Tensor, size: list[int], align_corners: bool | None = None) -> Any:
+    """Under autocast torch multiplies matrices in the narrow format, inside of an operation that is not cast itself."""
+    kind = theta.device.type
+    theta = theta.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else theta
+    return F.affine_grid(theta, size, align_corners)
+
+
 #: By the function that a spec calls.
 STAND_INS: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
+    F.affine_grid: _affine_grid,
     F.embedding: _embedding,
     F.selu: _selu,
     F.rrelu: _rrelu,

@@ -92,7 +92,9 @@ def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int) -> An
             # torch takes the derivative as it is in the logits of which x is the log-softmax; there both are the same.
             loss = attach(loss, loss + np.sum(np.exp(part)), kept=True)
         losses.append(loss)
-    lifted = [loss if isinstance(loss, Array) or not isinstance(batch, Array) else batch.lift(loss) for loss in losses]
+    lifted: list[Any] = [
+        loss if isinstance(loss, Array) or not isinstance(batch, Array) else batch.lift(loss) for loss in losses
+    ]
     found: Any = np.stack(lifted)
     return found if np.ndim(x) == 3 else np.reshape(found, ())
 

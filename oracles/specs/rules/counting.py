@@ -9,7 +9,7 @@ import torch
 
 from ....reference.array import Array, amax, constant
 from ....reference.choice import Choice
-from ....reference.condition import Condition, condition, possibly, surely
+from ....reference.condition import condition, possibly, surely
 from .table import RULES
 
 aten = torch.ops.aten
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 def _places(bounds: Any, x: Any, right: bool = False, side: str | None = None, sorter: Any = None) -> Any:
     """searchsorted: how many bounds, in ascending order along their last dim, are below a number.
 
-    Where a comparison is open, so is the place.
+    Where a comparison is open, so is the place; of bounds that are in no order, any place is right.
 
     Args:
         bounds: (n,), or (*rows, n). x: (*rows, m), or of any shape where there is one row of bounds.
@@ -31,7 +31,9 @@ def _places(bounds: Any, x: Any, right: bool = False, side: str | None = None, s
     above = np.greater(rows, numbers) if right or side == "right" else np.greater_equal(rows, numbers)
     below = np.logical_not(above)  # so that all bounds are below a NaN
     fewest, most = (np.sum(part(below), axis=-1) for part in (surely, possibly))
-    if not isinstance(below, Condition) or np.array_equal(fewest, most):
+    ordered = np.all(surely(np.less_equal(rows[..., :-1], rows[..., 1:])), axis=-1)
+    fewest, most = np.where(ordered, fewest, 0), np.where(ordered, most, np.shape(bounds)[-1])
+    if np.array_equal(fewest, most):
         return fewest
     return Choice(fewest.shape, lambda given: (fewest <= given) & (given <= most), lambda: (fewest, fewest == most))
 

@@ -90,7 +90,7 @@ def test_both_kinds_of_kernels_are_right(spec: Kernel, kernel: Kernel, value: fl
 @pytest.mark.parametrize("spec", [_padded, _spread])
 def test_wrong_numbers_and_wrong_signs_beside_them_are_refused(spec: Kernel) -> None:
     x, w = _operands(float("inf"))
-    kernel = {_padded: _tap_by_tap, _spread: _thrown}[spec]
+    kernel = _thrown if spec is _spread else _tap_by_tap
     out = kernel(x, w)
     assert out.isfinite().any()
     assert out.isinf().any()

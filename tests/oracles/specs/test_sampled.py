@@ -144,6 +144,14 @@ def test_a_place_among_bounds_is_open_where_a_comparison_is() -> None:
     assert places.accepts(np.array([0, 1])).tolist() == [False, False]
 
 
+def test_among_bounds_in_no_order_any_place_is_right() -> None:
+    read = traced(torch.bucketize, torch.ones(2), torch.ones(3))
+    (places,) = balls(read, [np.array([0.5, 9.0]), np.array([1.0, 0.0, 2.0])], TERMS)
+    assert isinstance(places, Choice)
+    assert places.accepts(np.array([3, 0])).all()
+    assert places.accepts(np.array([4, -1])).any() == np.False_
+
+
 def test_labels_that_do_not_fit_have_an_infinite_loss() -> None:
     def spec(x: Tensor) -> Tensor:
         labels, few = torch.tensor([[1, 1, 1]]), torch.tensor([4])

@@ -95,6 +95,20 @@ def test_buffers_that_a_call_writes_are_outputs() -> None:
     assert "mean[" in found.causes[0].text
 
 
+def test_a_spec_that_writes_its_argument_is_called_once_with_it() -> None:
+    asked = ["GIVEN", "UNTOUCHED", "AGAIN"]
+
+    def doubled(x: Tensor) -> Tensor:
+        return x.mul_(2.0)
+
+    def doubled_and_more(x: Tensor) -> Tensor:
+        return x.mul_(2.0).add_(1e-3)
+
+    assert judge(doubled, doubled, _inputs()[:1], questions=asked).verdict is Ruling.ACCEPTED
+    found = judge(doubled_and_more, doubled, _inputs()[:1], questions=asked)
+    assert [each.question for each in found.causes] == ["GIVEN", "AGAIN"]
+
+
 def test_a_module_has_its_own_parameters_back_afterwards() -> None:
     mine, right = torch.nn.Linear(13, 3), torch.nn.Linear(13, 3)
     before = mine.weight.detach().clone()

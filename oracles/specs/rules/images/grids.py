@@ -191,7 +191,7 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
     open_ = condition(
         np.broadcast_to(known[:, None], np.shape(found)), np.ones(np.shape(found), dtype=bool), constant(x)
     )
-    return np.where(open_, found, 0.0)
+    return np.where(open_, found, np.inf)
 
 
 def _finite_or_nan(x: Any) -> Any:
