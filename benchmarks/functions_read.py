@@ -16,7 +16,7 @@ from specs import made, values
 from specs.functional import CALLS, NOT_CALLED, functions
 from specs.listing import page
 
-from opassay.oracles.specs import Call, UntraceableError
+from opassay.oracles.specs import Call, UntraceableError, trace
 
 
 def read() -> tuple[list[str], dict[str, str]]:
@@ -28,6 +28,7 @@ def read() -> tuple[list[str], dict[str, str]]:
         example = made(name, CALLS[name])
         try:
             call = Call.of(example.spec, *example.args)
+            trace(call)  # without reading any value, as it is done for users
             found = values(call, "float32", *call.outputs(*call.tensors))
         except UntraceableError as err:
             refused[name] = str(err)

@@ -133,6 +133,9 @@ class Ball(Array):
         known = np.all(~possibly | (radius == 0), axis=axes, keepdims=True)
         return possibly & (alone | known), possibly
 
+    def leave_out(self, zeros: Any) -> None:
+        self.inserted = zeros
+
     def radii(self) -> Any:
         """The radius of every element."""
         return np.zeros(self.shape) if self.radius is None else np.broadcast_to(self.radius, self.shape)

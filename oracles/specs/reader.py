@@ -36,6 +36,8 @@ class Reader(torch.fx.Interpreter):
         super().__init__(graph)
         self.extra_traceback = False  # An error is to be told in one sentence, which names the line of the spec.
         self.reading: Any = None
+        #: Nodes whose values hang on floating inputs.
+        self.moving = _moving(graph)
 
     def run(self, *arrays: Any, **kwargs: Any) -> Any:
         # Constants of the graph are lifted into the reading of the inputs, because they are rounded by an evaluation.
@@ -60,6 +62,8 @@ class Reader(torch.fx.Interpreter):
             read = self._by_rule(n, args, kwargs)
         except NoReadingError as err:
             raise UntraceableError(f"it uses {_named(n)}, which cannot be read there: {err}") from err
+        if n.target is torch.ops.aten.where.self:
+            self._leave_out(n, read, args)
         if is_constant(n):
             read = _without_derivatives(n, read, args)
         return read if n.target in MOVES or isinstance(read, Sequence) else self._stored(read, n)
@@ -79,6 +83,17 @@ class Reader(torch.fx.Interpreter):
             random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
             raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS if random else _NO_RULE}")
         return rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
+
+    def _leave_out(self, node: torch.fx.Node, read: Any, args: Any) -> None:
+        """Takes note of the zeros that a mask puts into a tensor, whatever the inputs are: a diagonal matrix, say."""
+        mask, *sides = node.args
+        if not isinstance(read, Array) or mask in self.moving:
+            return
+        chosen, *values = args
+        zero = [side not in self.moving and _is_zero(value) for side, value in zip(sides, values, strict=True)]
+        zeros = np.where(np.asarray(chosen, dtype=bool), *zero)
+        if zeros.any():
+            constant(read).leave_out(np.broadcast_to(zeros, read.shape))
 
     def _by_torch(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """An operation of integers, truth values and constants alone: torch computes it."""
@@ -133,6 +148,22 @@ def _without_derivatives(node: torch.fx.Node, read: Any, args: Any) -> Any:
     if isinstance(before, Array) and isinstance(read, Array) and before.shape == read.shape:
         return attach(read, before, kept=True)
     return pytree.tree_map(constant, read)
+
+
+def _moving(graph: torch.fx.GraphModule) -> set[Any]:
+    found: set[Any] = set()
+    for node in graph.graph.nodes:
+        value = node.meta.get("val")
+        given = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or value.dtype.is_floating_point)
+        if given or any(each in found for each in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _is_zero(value: Any) -> bool:
+    base = constant(value)
+    number = base.comparable() if isinstance(base, Array) else base
+    return np.size(number) == 1 and bool(np.all(np.equal(number, 0)))
 
 
 def _is_floating(value: Any) -> bool:

@@ -71,11 +71,30 @@ def _affine_grid(theta: Tensor, size: list[int], align_corners: bool | None = No
     return F.affine_grid(theta, size, align_corners)
 
 
+def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """Under autocast torch multiplies matrices in the narrow format, inside of an operation that is not cast itself."""
+    kind = input1.device.type
+    if not torch.is_autocast_enabled(kind):
+        return F.bilinear(input1, input2, weight, bias)
+    narrow, own = torch.get_autocast_dtype(kind), input1.dtype
+    found = F.bilinear(*(x.to(narrow).to(own) for x in (input1, input2, weight))).to(narrow).to(own)
+    return found if bias is None else found + bias
+
+
+def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
+    """Without the test that no class is too large; the number of classes must be given."""
+    if num_classes < 0:
+        return F.one_hot(tensor, num_classes)
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).long()
+
+
 #: By the function that a spec calls.
 STAND_INS: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
     F.affine_grid: _affine_grid,
+    F.bilinear: _bilinear,
     F.embedding: _embedding,
+    F.one_hot: _one_hot,
     F.selu: _selu,
     F.rrelu: _rrelu,
     torch.selu_: _written(torch.selu),

@@ -106,6 +106,15 @@ class Array(Methods):
         equal |= (values != values).astype(bool)
         return equal, equal
 
+    def leave_out(self, zeros: Any) -> None:
+        """Take note of elements of a reading that are zeros because a formula says so, whatever its operands are.
+
+        An evaluation may leave out products with them, as one does that multiplies triangular matrices.
+
+        Args:
+            zeros: where they are, of this shape.
+        """
+
     @property
     def order(self) -> int:
         """How many derivative levels there are around the reading."""

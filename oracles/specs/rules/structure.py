@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import constant
+from ....reference.array import Array, constant
 from .images.convolution import placed
 from .table import MOVES, RULES, Rule, enter_move, overloads
 
@@ -78,7 +78,11 @@ def _copied(to: Any, x: Any, *args: Any) -> Any:
 
 def _triangle(keep: Any) -> Rule:
     def rule(x: Any, diagonal: int = 0) -> Any:
-        return np.where(keep(np.ones(np.shape(x), dtype=bool), diagonal), x, 0.0)
+        kept = keep(np.ones(np.shape(x), dtype=bool), diagonal)
+        found = np.where(kept, x, 0.0)
+        if isinstance(found, Array):
+            constant(found).leave_out(~kept)
+        return found
 
     return rule
 

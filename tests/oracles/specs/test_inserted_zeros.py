@@ -116,6 +116,40 @@ def test_what_no_inserted_zero_reaches_may_not_be_nan() -> None:
         opassay.assert_conforms(other, _spread, x, w)
 
 
+def _diagonal(x: Tensor, w: Tensor) -> Tensor:
+    return torch.diag(x) @ w
+
+
+def _triangular(x: Tensor, w: Tensor) -> Tensor:
+    return torch.tril(x) @ w
+
+
+def _row_by_row(x: Tensor, w: Tensor) -> Tensor:
+    return torch.stack([x[i, : i + 1] @ w[: i + 1] for i in range(len(x))])
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_products_with_zeros_of_a_mask_may_be_left_out(value: float) -> None:
+    generator = torch.Generator().manual_seed(4)
+    w = torch.randn(3, 2, generator=generator)
+    w[1, 0] = value
+    for spec, kernel, shape in ((_diagonal, lambda x, w: x[:, None] * w, (3,)), (_triangular, _row_by_row, (3, 3))):
+        x = torch.randn(shape, generator=generator)
+        for out in (spec(x, w), kernel(x, w)):
+            opassay.assert_conforms(out, spec, x, w)
+        wrong = kernel(x, w)
+        wrong[0, 0] += 1e-3
+        with pytest.raises(AssertionError, match="outside its accept set"):
+            opassay.assert_conforms(wrong, spec, x, w)
+
+
+def test_products_with_zeros_that_values_made_are_formed() -> None:
+    x, w = torch.tensor([[-1.0, 2.0]]), torch.tensor([[torch.inf], [1.0]])
+    (ball,) = read(lambda x, w: F.relu(x) @ w, (x, w))
+    assert ball.stray is None
+    assert ball.centre != ball.centre
+
+
 def test_marks_go_with_what_is_computed() -> None:
     x, w = _operands(float("inf"))
     (plain,) = read(_padded, (x, w))
