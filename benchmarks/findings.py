@@ -12,19 +12,19 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import os
 import platform
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # a script finds the modules of its own folder alone
+from corpus.running import ERROR, asked  # noqa: E402
+
 PROGRAMS, FIGURES = HERE / "findings", HERE / "findings" / "figures.json"
 PAGE = HERE.parent / "docs" / "findings.md"
-OUTCOMES: Mapping[int, str] = {0: "fixed", 1: "present", 2: "not run", 3: "disagreed"}
 KINDS, SEVERITIES = ("wrong result", "less accurate"), ("high", "medium", "low")
 _SECONDS = 300.0
 
@@ -126,18 +126,9 @@ def page() -> str:
     return "\n".join(parts + [section(each, figures[each.name]) for each in found])
 
 
-def asked(path: Path) -> tuple[str, str]:
+def outcome(path: Path) -> tuple[str, str]:
     """The outcome of a program, and what it printed."""
-    command = [sys.executable, str(path)]
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return "broke", f"no end within {_SECONDS:.0f} s"
-    # An exception ends a program with 1, too; one that has judged says so.
-    if done.returncode not in OUTCOMES or (done.returncode != 2 and "  opassay " not in done.stdout):
-        return "broke", (done.stderr or done.stdout).strip()
-    return OUTCOMES[done.returncode], done.stdout.strip()
+    return asked([str(path)], "  opassay ", _SECONDS)
 
 
 def _machine() -> str:
@@ -168,10 +159,10 @@ def main() -> int:
     for each in every:
         if options.names and each.name not in options.names:
             continue
-        outcome, text = asked(PROGRAMS / f"{each.name}.py")
-        outcomes.append(outcome)
-        print(f"{each.name:24} {each.library + ' ' + each.version:22} {outcome}", flush=True)
-        if outcome in ("broke", "disagreed", "not run"):
+        state, text = outcome(PROGRAMS / f"{each.name}.py")
+        outcomes.append(state)
+        print(f"{each.name:24} {each.library + ' ' + each.version:22} {state}", flush=True)
+        if state in (ERROR, "disagreed", "not run"):
             print("    " + text.replace("\n", "\n    "))
         elif options.write:
             first, _, rest = text.rpartition(f"{each.library} ")[2].partition("\n")
@@ -180,7 +171,7 @@ def main() -> int:
         kept = {"machine": _machine(), "figures": dict(sorted(kept["figures"].items()))}
         FIGURES.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         PAGE.write_text(page(), encoding="utf-8")
-    return 3 if {"broke", "disagreed"} & set(outcomes) else 0
+    return 3 if {ERROR, "disagreed"} & set(outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -66,12 +66,12 @@ def test_figures_are_of_the_version_that_the_program_names(name: str) -> None:
         ("print('  opassay   accepted')", "fixed"),
         ("print('nothing is installed'); raise SystemExit(2)", "not run"),
         ("print('  opassay   refused'); raise SystemExit(3)", "disagreed"),
-        ("raise ValueError('the library has another signature')", "broke"),
+        ("raise ValueError('the library has another signature')", "error"),
     ],
 )
 def test_the_runner_tells_a_fault_from_a_program_that_broke(tmp_path: Path, text: str, outcome: str) -> None:
     (tmp_path / "planted.py").write_text(text)
-    assert RUNNER.asked(tmp_path / "planted.py")[0] == outcome
+    assert RUNNER.outcome(tmp_path / "planted.py")[0] == outcome
 
 
 def test_a_library_that_is_not_installed_is_not_judged(capsys: pytest.CaptureFixture[str]) -> None:

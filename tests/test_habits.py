@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-CODE = ("api", "reference", "impl", "oracles", "properties", "reports", "tests", "benchmarks")
+CODE = ("api", "reference", "impl", "oracles", "properties", "reports", "tests", "benchmarks", "corpus")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".ini", ".txt", ".html", ".css", ".js", ".j2", ".cfg", ".yml", ".yaml"}
 
 LONGEST_FUNCTION = 60  # lines, without the docstring; kernels in a language of their own are exempt

@@ -14,7 +14,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FOLDERS = {"api", "reference", "impl", "oracles", "properties", "reports"}
-NOT_PACKAGED = {"tests", "benchmarks", "build"}
+NOT_PACKAGED = {"tests", "benchmarks", "build", "corpus"}
 
 
 def _setuptools() -> dict[str, Any]:

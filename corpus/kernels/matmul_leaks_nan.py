@@ -1,0 +1,30 @@
+"""`torch.matmul` of bfloat16 by oneDNN with AMX: a NaN in one row gets into others where K is no multiple of 32
+
+The last block of K is filled up with what comes next in memory, times 0, and NaN times 0 is NaN.
+Proof: a row of a product depends on the same row of the first factor alone.
+"""
+
+import torch
+
+from corpus.bug import Bug, run
+from corpus.seen import judged
+
+A, B = torch.ones(4, 33).bfloat16(), torch.ones(33, 4).bfloat16()
+A[1] = float("nan")
+
+
+def observed() -> list[bool]:
+    return (A @ B).isnan().any(1).tolist()
+
+
+def filled_up(a, b):
+    rows = torch.nn.functional.pad(a.float().reshape(-1), (0, 31)).unfold(0, 64, 33)
+    return (rows @ torch.nn.functional.pad(b.float(), (0, 0, 0, 31))).bfloat16()
+
+
+def right(a, b):
+    return (a.float() @ b.float()).bfloat16()
+
+
+SEEN = judged("GIVEN", torch.matmul, (A, B), torch.matmul, filled_up, right)
+run(__name__, Bug("uxlfoundation/oneDNN#5717", "3.x", observed, [False, True, False, False], SEEN, needs=("amx_bf16",)))

@@ -1,0 +1,30 @@
+"""`torch.cross(a, b, out=a)`: the second and third components are made of components that are overwritten already
+
+Refused since 2.9. Proof: (1, 2, 3) × (4, 5, 7) = (−1, 5, −3), and a refusal is no wrong number.
+"""
+
+import torch
+
+from corpus.bug import REFUSED, Bug, refused, run
+from corpus.seen import judged
+
+A, B = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0, 7.0])
+
+
+def observed(a):
+    return refused(lambda: torch.linalg.cross(a, B, out=a))
+
+
+def in_place(a, b):
+    a = a.clone()
+    for i in range(3):
+        a[i] = a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2]
+    return a
+
+
+def spec(a, b):
+    return a.roll(-1) * b.roll(-2) - a.roll(-2) * b.roll(-1)
+
+
+SEEN = judged("GIVEN", spec, (A, B), None, in_place, torch.linalg.cross)
+run(__name__, Bug("pytorch/pytorch#154999", "2.7", lambda: observed(A.clone()), REFUSED, SEEN))

@@ -1,0 +1,90 @@
+"""docs/corpus.md, made of the programs' texts and of the results that were kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from .programs import CORPUS, Program, programs, themes
+from .running import ROOT
+
+RESULTS, PAGE = CORPUS / "results.json", ROOT / "docs" / "corpus.md"
+
+_TITLES = {
+    "compiled": "Compiled code",
+    "gradients": "Gradients",
+    "kernels": "Kernels of networks",
+    "libraries": "Other libraries",
+    "memory": "Memory: strides, overlaps, caches",
+    "reductions": "Sums, scans and functions",
+    "transforms": "Transforms and higher derivatives",
+}
+
+_INTRODUCTION = """\
+# Known bugs of torch and of other libraries, and what sees them
+
+{count} bugs from public issue threads, each a program of at most 30 lines in `corpus/` that says what was observed, and
+how it is known to be wrong. They are run from the top of the repository, in an environment that has opassay:
+
+```
+python -m corpus                             # which of them the installed versions have
+python -m corpus --seen                      # and whether opassay sees each
+python -m corpus.kernels.attention_of_nan    # one: exit code 1 while the bug is there, 0 without it, 2 if not run
+```
+
+A bug is `present`, `fixed`, `not run` (the library is not installed, or there is no GPU), or `error` where the program
+itself broke. An observation counts as right if half of its digits are: these bugs are wrong in the first digits.
+
+`--seen` checks a claim by running it. If the bug is present, opassay has to refuse the library's function. If it is
+fixed, opassay has to accept that function and to refuse a few lines that behave as the bug did (`planted`). In both
+cases the same question has to accept an implementation without the fault. A *gap* is a bug that no question sees, with
+the reason; what came nearest to it is asked as well, and a gap that has closed is told as a claim that does not hold.
+
+Below are {present} present, {fixed} fixed and {rest} not run; {gaps} are gaps. *Said of* is what the thread speaks of.
+What opassay found by itself is on [a page of its own](findings.md); `python -m corpus` runs those programs, too.
+"""
+
+
+def page() -> str:
+    """The page, from the results in `RESULTS`."""
+    results = {each["name"]: each for each in json.loads(RESULTS.read_text(encoding="utf-8"))}
+    bugs = [each for each in programs() if not each.found_here and each.name in results]
+    states = [results[each.name]["state"] for each in bugs]
+    parts = [
+        _INTRODUCTION.format(
+            count=len(bugs), present=states.count("present"), fixed=states.count("fixed"),
+            rest=states.count("not run"), gaps=sum("gap" in results[each.name]["seen"] for each in bugs),
+        )
+    ]  # fmt: skip
+    for theme, found in themes(bugs).items():
+        parts += [f"## {_TITLES[theme]}\n", _table(found, results)]
+    return "\n".join(parts)
+
+
+def _table(found: Sequence[Program], results: dict[str, dict[str, Any]]) -> str:
+    lines = ["| bug | thread | said of | here | seen by |", "|---|---|---|---|---|"]
+    for each in found:
+        told = results[each.name]
+        owner, _, number = told["thread"].partition("#")
+        link = f"[{owner.rpartition('/')[2]}#{number}](https://github.com/{owner}/issues/{number})"
+        cells = [
+            f"[{each.title}](../corpus/{each.theme}/{each.name}.py)",
+            link,
+            told["said_of"],
+            _here(told),
+            _by(told),
+        ]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _here(told: dict[str, Any]) -> str:
+    if told["state"] == "not run":
+        return f"not run: {told['observation']}"
+    return f"{told['state']} in {told['package']} {told['version']}"
+
+
+def _by(told: dict[str, Any]) -> str:
+    seen = told["seen"]
+    return f"**gap**: {seen['gap']}" if "gap" in seen else f"{seen['by']}: {seen['said']}"

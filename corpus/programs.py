@@ -1,0 +1,86 @@
+"""The programs that there are: a file for each bug of a public thread, and the findings of benchmarks/findings.
+
+Both are told by their text alone, so that a program whose library is missing can be listed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .running import CLAIMED, ERROR, ROOT, asked
+
+CORPUS, FINDINGS = ROOT / "corpus", ROOT / "benchmarks" / "findings"
+_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program: its name, that of its folder, and the title and the text of its docstring.
+
+    Attributes:
+        path: of its file. found_here: whether it is one of benchmarks/findings.
+        package: of a finding, the library and the version that it tells of.
+    """
+
+    name: str
+    theme: str
+    title: str
+    text: str
+    path: Path
+    found_here: bool = False
+    package: tuple[str, str] = ("", "")
+
+    def result(self, seen: bool) -> dict[str, Any]:
+        """What a run of it says, as plain data.
+
+        Args:
+            seen: whether its claim is checked, too.
+        """
+        told: dict[str, Any] = {"name": self.name, "title": self.title}
+        if self.found_here:
+            state, printed = asked([str(self.path)], "  opassay ", _SECONDS)
+            package, version = self.package
+            shown = {"by": "`assert_conforms`"} if state != "not run" else {}
+            return {**told, "state": state, "package": package, "version": version, "observation": printed,
+                    "seen": shown}  # fmt: skip
+        module = ".".join(self.path.relative_to(ROOT).with_suffix("").parts)
+        state, printed = asked(["-m", module, *(["--seen"] if seen else [])], CLAIMED, _SECONDS)
+        lines = [row.removeprefix(CLAIMED) for row in printed.splitlines() if row.startswith(CLAIMED)]
+        facts = json.loads(lines[0]) if lines and state != ERROR else _nothing(printed)
+        return {**told, "theme": self.theme, "state": state, **facts}
+
+
+def _nothing(printed: str) -> dict[str, Any]:
+    return {"package": "", "version": "", "observation": printed, "seen": {}}
+
+
+def programs() -> list[Program]:
+    """All programs: those of public threads by folder and name, then the findings."""
+    bugs = [_program(path) for path in sorted(CORPUS.glob("*/*.py"))]
+    return [*bugs, *(each for path in sorted(FINDINGS.glob("*.py")) if (each := _finding(path)) is not None)]
+
+
+def _program(path: Path) -> Program:
+    title, _, text = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")
+    return Program(path.stem, path.parent.name, title, text, path)
+
+
+def _finding(path: Path) -> Program | None:
+    """A finding; None for a module that findings share."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("(LIBRARY, VERSION"):
+            library, version = ast.literal_eval(node.value)
+            title = (ast.get_docstring(tree) or "").partition("\n\n")[0]
+            return Program(path.stem, "findings", title, "", path, True, (library, version))
+    return None
+
+
+def themes(found: Sequence[Program]) -> dict[str, list[Program]]:
+    """The programs by folder."""
+    return {theme: [each for each in found if each.theme == theme] for theme in dict.fromkeys(e.theme for e in found)}

@@ -1,0 +1,203 @@
+"""What of opassay sees a bug, as a claim that is run: it refuses the fault, and accepts what is right.
+
+A claim has up to three functions of one signature: `actual`, what the library does; `planted`, a few lines that behave
+as the bug did; and `right`, which means the same and has no fault. Where the bug is present, the actual function has to
+be refused; where it is fixed, it has to be accepted. The planted one has to be refused in any case, and the right one
+accepted, and a claim needs one of each: neither a deaf question nor one that refuses everything passes for a sharp one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .running import FIXED, PRESENT
+
+#: The code of a subject that raised on a valid input.
+RAISED = "OA105"
+
+
+@dataclass(frozen=True)
+class Held:
+    """Whether a claim holds, and what was said of each function that was asked about."""
+
+    holds: bool
+    said: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What opassay says of one function: whether it is refused, and by which question and code."""
+
+    refused: bool
+    text: str
+
+
+Asks = Callable[[Callable[..., Any]], Answer]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One question of opassay about up to three functions.
+
+    Attributes:
+        title: which question, for the page. ask: (function) -> `Answer`.
+        actual, planted, right: see the module.
+    """
+
+    title: str
+    ask: Asks
+    actual: Callable[..., Any] | None
+    planted: Callable[..., Any] | None
+    right: Callable[..., Any] | None
+
+    def holds(self, state: int) -> Held:
+        """Whether the claim holds for a bug in this state, an exit code of `running`."""
+        wanted = [("planted", self.planted, True), ("right", self.right, False)]
+        if state in (FIXED, PRESENT):
+            wanted.insert(0, ("actual", self.actual, state == PRESENT))
+        asked = [(name, self.ask(call), refused) for name, call, refused in wanted if call is not None]
+        holds = all(answer.refused == refused for _, answer, refused in asked)
+        both = {refused for _, _, refused in asked} == {True, False}
+        return Held(holds and both, "; ".join(f"{name} {answer.text}" for name, answer, _ in asked))
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A bug that nothing sees, with the reason in one sentence, and the question that came nearest to it."""
+
+    why: str
+    tried: Claim | None = None
+
+    def holds(self, state: int) -> Held:
+        """A gap is closed, and no longer true, once what was tried refuses the fault."""
+        if self.tried is None:
+            return Held(True, "nothing was tried")
+        found = self.tried.holds(state)
+        return Held(not found.holds, found.said)
+
+
+def judged(
+    question: str,
+    spec: Callable[..., Any],
+    inputs: Sequence[Any],
+    actual: Callable[..., Any] | None = None,
+    planted: Callable[..., Any] | None = None,
+    right: Callable[..., Any] | None = None,
+    contract: str = "torch",
+) -> Claim:
+    """A claim of one question of `opassay.judge`.
+
+    Args:
+        question: a code of `opassay judge`. spec: as there: plain PyTorch, or a formula in NumPy.
+        inputs: arguments of one call. actual, planted, right: see the module; the spec is right where it is PyTorch.
+        contract: the terms.
+    """
+
+    def ask(call: Callable[..., Any]) -> Answer:
+        from opassay import judge
+
+        found = judge(call, spec, tuple(inputs), questions=[question], contract=contract)
+        if found.error:
+            raise RuntimeError(f"{question}: {found.error}")
+        if not found.causes:
+            standing = found.findings[0]
+            if str(standing.standing) not in ("held", "vacuous"):
+                raise RuntimeError(f"{question}: {standing.standing}: {standing.text}")
+            return Answer(False, "accepted")
+        wrong = found.causes[0].wrong
+        return _refused(question, "" if wrong is None else str(wrong.code), str(wrong))
+
+    return Claim(f"`judge` {question}", ask, actual, planted, right)
+
+
+def asked(
+    property: str,
+    reference: Callable[..., Any],
+    shapes: Mapping[str, Sequence[int | str]],
+    actual: Callable[..., Any] | None = None,
+    planted: Callable[..., Any] | None = None,
+    right: Callable[..., Any] | None = None,
+    at: Sequence[Any] = (),
+    dtype: str = "float64",
+    without: Sequence[str] = (),
+    order: int = 3,
+) -> Claim:
+    """A claim of one property of `opassay.verify_kernel`.
+
+    Args:
+        property: its code. reference, shapes: as for `verify_kernel`. actual, planted, right: see the module.
+        at: the arguments of the only sample; by default the framework draws its own.
+        dtype: of the cell. without: what is not offered. order: of the derivatives that are.
+    """
+
+    def ask(call: Callable[..., Any]) -> Answer:
+        from opassay import Offer, Settings, custom_kernel, verify
+
+        op = custom_kernel(call, reference, shapes, offer=Offer(without=without, max_order=order), name="candidate")
+        if at:
+            op = dataclasses.replace(op, samples=only(at))
+        settings = Settings("brief", max_examples=3 if not at else 1)
+        return _answered(verify(op, properties=(property,), dtypes=(dtype,), settings=settings))
+
+    return Claim(f"property {property}", ask, actual, planted, right)
+
+
+def custom(
+    property: str,
+    samples: Sequence[tuple[Any, ...]],
+    actual: Any = None,
+    planted: Any = None,
+    right: Any = None,
+    dtype: str = "float64",
+) -> Claim:
+    """A claim of one property of `opassay.verify_function`, about subclasses of `torch.autograd.Function`.
+
+    Args:
+        property: its code. samples: as for `verify_function`. actual, planted, right: see the module.
+        dtype: of the cell.
+    """
+
+    def ask(call: Callable[..., Any]) -> Answer:
+        from opassay import verify_function
+
+        return _answered(verify_function(call, list(samples), properties=(property,), dtypes=(dtype,)))
+
+    return Claim(f"property {property}", ask, actual, planted, right)
+
+
+def _answered(verdicts: Sequence[Any]) -> Answer:
+    (verdict,) = verdicts
+    if str(verdict.outcome) == "fail":
+        return _refused(verdict.cell.property, str(verdict.failure.code), verdict.failure.message)
+    if str(verdict.outcome) not in ("verified", "weak"):
+        raise RuntimeError(f"{verdict.cell.property}: {verdict.outcome}: {verdict.reason}")
+    return Answer(False, "accepted")
+
+
+def _refused(question: str, code: str, text: str) -> Answer:
+    """A refusal; a function that raised has not shown the fault, but broke."""
+    if code == RAISED:
+        raise RuntimeError(f"{question}: {text}")
+    return Answer(True, f"refused by {question} ({code})")
+
+
+def only(args: Sequence[Any]) -> Callable[..., Any]:
+    """Samples of an op that are these arguments, in the dtype of the cell."""
+    from hypothesis import strategies as st
+
+    from opassay import Draft
+
+    def samples(dtype: str, kind: str = "ordinary") -> Any:
+        return st.just(Draft(lambda rng: tuple(_cast(each, dtype) for each in args), "as given"))
+
+    return samples
+
+
+def _cast(value: Any, dtype: str) -> Any:
+    floating = isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+    return value.to(getattr(torch, dtype)).clone() if floating else value
