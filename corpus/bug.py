@@ -34,7 +34,7 @@ class Bug:
 
     Attributes:
         thread: "owner/repository#number".
-        said_of: the versions that the thread speaks of, in words.
+        said_of: the version that the thread speaks of, or its date where that is not known.
         observed: () -> what the installed library does: numbers, truth values, words, tensors, or tuples of them.
         expected: what it should have been, or () -> that; the docstring says from where this is known.
         seen: what of opassay sees the bug, or why nothing does.
@@ -65,7 +65,7 @@ def refused(call: Callable[..., Any], *args: Any) -> Any:
 
 def same(observed: Any, expected: Any) -> bool:
     """Whether an observation is what was expected: numbers by half of their digits, all else exactly."""
-    if isinstance(observed, torch.Tensor):
+    if isinstance(observed, torch.Tensor) and not isinstance(expected, str):
         wanted = torch.as_tensor(expected, dtype=torch.float64)
         if observed.shape != wanted.shape:
             return False
@@ -128,7 +128,7 @@ def _shown(value: Any) -> str:
 def told(bug: Bug, code: int, line: str, held: Held | None) -> dict[str, Any]:
     """The facts of one run, for the command and the page."""
     version = "" if code == NOT_RUN and "installed" in line else importlib.metadata.version(bug.package)
-    seen = {"gap": bug.seen.why} if isinstance(bug.seen, Gap) else {"by": bug.seen.title}
+    seen: dict[str, Any] = {"gap": bug.seen.why} if isinstance(bug.seen, Gap) else {"by": bug.seen.title}
     if held is not None:
         seen |= {"holds": held.holds, "said": held.said}
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 from collections.abc import Callable
@@ -27,8 +28,7 @@ def by_jax(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
 
     def call(*tensors: torch.Tensor) -> torch.Tensor:
         os.environ["JAX_PLATFORMS"] = "cpu"
-        import jax
-
+        jax = importlib.import_module("jax")
         jax.config.update("jax_enable_x64", True)
         arrays = (jax.numpy.array(each.detach().numpy()) for each in tensors)
         return torch.from_numpy(np.array(function(jax, *arrays)))
@@ -41,9 +41,8 @@ def by_tinygrad(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
 
     def call(tensor: torch.Tensor) -> torch.Tensor:
         os.environ["DEV"] = "PYTHON"
-        from tinygrad import Tensor
-
-        return torch.from_numpy(function(Tensor(tensor.tolist())).numpy())
+        given = importlib.import_module("tinygrad").Tensor(tensor.tolist())
+        return torch.from_numpy(function(given).numpy())
 
     return call
 
@@ -57,3 +56,8 @@ def by_onnxruntime(operator: str) -> Callable[..., torch.Tensor]:
         return found
 
     return call
+
+
+def interpret_triton() -> None:
+    """Have Triton run kernels in its interpreter; to be called before it is imported."""
+    os.environ["TRITON_INTERPRET"] = "1"

@@ -41,8 +41,9 @@ fixed, opassay has to accept that function and to refuse a few lines that behave
 cases the same question has to accept an implementation without the fault. A *gap* is a bug that no question sees, with
 the reason; what came nearest to it is asked as well, and a gap that has closed is told as a claim that does not hold.
 
-Below are {present} present, {fixed} fixed and {rest} not run; {gaps} are gaps. *Said of* is what the thread speaks of.
-What opassay found by itself is on [a page of its own](findings.md); `python -m corpus` runs those programs, too.
+Below are {present} present, {fixed} fixed and {rest} not run; {gaps} are gaps. *Said of* is the version that the thread
+names, or its date. What opassay found by itself is on [a page of its own](findings.md); `python -m corpus` runs those
+programs, too.
 """
 
 

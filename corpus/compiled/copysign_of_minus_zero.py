@@ -17,4 +17,4 @@ def actual(x):
 
 COMPILED = torch.compile(actual)
 SEEN = judged("GIVEN", lambda x: -x.abs(), (X,), COMPILED, torch.abs)
-run(__name__, Bug("pytorch/pytorch#174172", "2.10", lambda: COMPILED(X), [-1.0, -2.0], SEEN, needs=("g++",)))
+run(__name__, Bug("pytorch/pytorch#174172", "2026-02", lambda: COMPILED(X), [-1.0, -2.0], SEEN, needs=("g++",)))

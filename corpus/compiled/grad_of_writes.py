@@ -25,5 +25,6 @@ def once(x):
 COMPILED = torch.compile(torch.func.grad(written))
 SEEN = judged("GIVEN", lambda x: torch.stack((0 * x[:, 1], 2 * x[:, 1].sign()), 1), (X,), COMPILED, once)
 run(
-    __name__, Bug("pytorch/pytorch#136662", "2.5", lambda: COMPILED(X), [[0.0, 2.0], [0.0, -2.0]], SEEN, needs=("g++",))
+    __name__,
+    Bug("pytorch/pytorch#136662", "2024-09", lambda: COMPILED(X), [[0.0, 2.0], [0.0, -2.0]], SEEN, needs=("g++",)),
 )

@@ -23,4 +23,4 @@ def flushing(x):
 
 
 SEEN = asked("PURE", lambda x: x + 1, {"x": ("n",)}, lambda x: x + 1, flushing)
-run(__name__, Bug("pytorch/pytorch#136273", "2.4", observed, False, SEEN, needs=("g++",)))
+run(__name__, Bug("pytorch/pytorch#136273", "2024", observed, False, SEEN, needs=("g++",)))

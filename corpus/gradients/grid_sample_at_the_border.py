@@ -26,4 +26,4 @@ def formula(x):
 
 PLANTED = with_backward(actual, lambda g, y, x: g * torch.tensor([-8.0, 2.0]))
 SEEN = judged("GRAD", formula, (X,), actual, PLANTED)
-run(__name__, Bug("pytorch/pytorch#23925", "1.2", lambda: bool(0 <= gradient(actual, X)[0] <= 2), True, SEEN))
+run(__name__, Bug("pytorch/pytorch#23925", "2019-08", lambda: bool(0 <= gradient(actual, X)[0] <= 2), True, SEEN))

@@ -1,7 +1,7 @@
 """`torch.norm`: the gradient at zero is NaN
 
-The gradient was x divided by the norm. Since 0.3 it is 0, the subgradient that torch documents for kinks.
-Proof: the contract; and a norm has a minimum at 0, so 0 is a subgradient.
+The gradient was x divided by the norm. Now it is 0.
+Proof: a norm has its minimum at 0, so 0 is a subgradient there, which is what torch takes at such points.
 """
 
 import torch
@@ -21,4 +21,4 @@ TRIED = judged("GRAD", torch.linalg.vector_norm, (X,), planted=divided)
 SEEN = Gap(
     "Where a formula's slope is 0 times infinity, as that of a root of squares at 0, any slope is let through.", TRIED
 )
-run(__name__, Bug("pytorch/pytorch#2421", "0.2", lambda: gradient(torch.norm, X), [0.0, 0.0, 0.0], SEEN))
+run(__name__, Bug("pytorch/pytorch#2421", "2017-08", lambda: gradient(torch.norm, X), [0.0, 0.0, 0.0], SEEN))

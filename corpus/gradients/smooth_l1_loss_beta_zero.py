@@ -1,7 +1,7 @@
 """`F.smooth_l1_loss` on CUDA: with beta = 0 the gradient is NaN where input and target are equal
 
 Where the difference is less than beta the gradient is difference/beta, and the kernel took 0 for less than 0.
-Proof: with beta = 0 the loss is documented to be the mean of |x − y|, whose gradient at equality is 0.
+Proof: with beta = 0 the documented formula is the mean of |x − y|, whose gradient at equality is 0 in torch.
 """
 
 import torch
@@ -25,4 +25,4 @@ def divided(g, loss, x, y):
 
 PLANTED = with_backward(functional.l1_loss, divided)
 SEEN = judged("GRAD", lambda x, y: (x - y).abs().mean(), (X, Y), None, PLANTED, functional.l1_loss)
-run(__name__, Bug("pytorch/pytorch#96813", "1.13", observed, [0.0, 0.5], SEEN, needs=("cuda",)))
+run(__name__, Bug("pytorch/pytorch#96813", "1.13.1", observed, [0.0, 0.5], SEEN, needs=("cuda",)))

@@ -1,7 +1,7 @@
 """`F.scaled_dot_product_attention` on CPU: 0 where the query is NaN
 
 The flash kernel takes a row whose maximum is not a number for one that is masked altogether. For 16 keys the thread's
-program is right again since 2.6; for 3 keys nothing has changed.
+program is right again; for 3 keys nothing has changed.
 Proof: every output is a sum of terms that have the NaN as a factor.
 """
 

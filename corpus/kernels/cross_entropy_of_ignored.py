@@ -1,7 +1,6 @@
 """`F.cross_entropy` with label smoothing: samples that are to be ignored are part of the loss
 
-The even part of the smoothed loss was averaged over all samples, the other over those that count.
-Proof: the loss of two samples of which one is ignored is that of the other one alone.
+One part was averaged over all. Proof: the loss of two samples, of which one is ignored, is that of the other.
 """
 
 import torch
@@ -27,4 +26,5 @@ def spec(x, target):
 
 
 SEEN = judged("GIVEN", spec, (X, TARGET), loss, of_all)
-run(__name__, Bug("pytorch/pytorch#73205", "1.10", lambda: loss(X, TARGET), lambda: loss(X[1:], TARGET[1:]), SEEN))
+BUG = Bug("pytorch/pytorch#73205", "2022-02", lambda: loss(X, TARGET), lambda: loss(X[1:], TARGET[1:]), SEEN)
+run(__name__, BUG)

@@ -1,7 +1,6 @@
 """`torch.matmul` of bfloat16 by oneDNN with AMX: a NaN in one row gets into others where K is no multiple of 32
 
-The last block of K is filled up with what comes next in memory, times 0, and NaN times 0 is NaN.
-Proof: a row of a product depends on the same row of the first factor alone.
+Rows are filled up with what comes next, times 0. Proof: a row of a product depends on one row of the first factor.
 """
 
 import torch
@@ -27,4 +26,5 @@ def right(a, b):
 
 
 SEEN = judged("GIVEN", torch.matmul, (A, B), torch.matmul, filled_up, right)
-run(__name__, Bug("uxlfoundation/oneDNN#5717", "3.x", observed, [False, True, False, False], SEEN, needs=("amx_bf16",)))
+BUG = Bug("uxlfoundation/oneDNN#5717", "2026-07", observed, [False, True, False, False], SEEN, needs=("amx_bf16",))
+run(__name__, BUG)

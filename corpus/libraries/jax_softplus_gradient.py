@@ -19,4 +19,4 @@ def through_kinks(x):
 
 ACTUAL = by_jax(lambda jax, x: jax.vmap(jax.grad(jax.nn.softplus))(x))
 SEEN = judged("GIVEN", torch.sigmoid, (X,), ACTUAL, through_kinks, torch.sigmoid)
-run(__name__, Bug("jax-ml/jax#2107", "0.1", lambda: ACTUAL(X)[0].item(), 0.5, SEEN, "jax"))
+run(__name__, Bug("jax-ml/jax#2107", "2020-01", lambda: ACTUAL(X)[0].item(), 0.5, SEEN, "jax"))

@@ -1,22 +1,20 @@
 """Liger, `LigerCrossEntropyFunction` with `reduction="none"`: the gradients of all rows get the first row's cotangent
 
-Backward takes the cotangent for a number; a weight per row, or a first row that is ignored, spoils the rest.
-Proof: the loss of a row depends on that row alone, so a row of weight 0 has gradient 0, and another has not.
+Proof: the loss of a row depends on that row alone, so a row of weight 0 has the gradient 0, and the other one has not.
 """
-
-import os
 
 import torch
 
 from corpus.bug import Bug, run
-from corpus.derivatives import gradient
+from corpus.derivatives import gradient, with_backward
+from corpus.foreign import interpret_triton
 from corpus.seen import judged
 
 X, TARGET, WEIGHTS = torch.tensor([[1.5, 0.5], [-0.5, 1.0]]), torch.tensor([0, 0]), torch.tensor([0.0, 1.0])
 
 
-def actual(x):
-    os.environ["TRITON_INTERPRET"] = "1"
+def loss(x):
+    interpret_triton()
     from liger_kernel.ops.cross_entropy import LigerCrossEntropyFunction
 
     return LigerCrossEntropyFunction.apply(x * 1.0, TARGET, None, -100, 0.0, 0.0, "none")[0] * WEIGHTS
@@ -26,6 +24,7 @@ def spec(x):
     return -x.log_softmax(-1)[:, 0] * WEIGHTS
 
 
-SEEN = judged("GRAD", spec, (X,), actual, lambda x: spec(x) * 0, spec)
-run(__name__, Bug("linkedin/Liger-Kernel#678", "0.5", lambda: gradient(actual, X)[1].abs().sum().item() > 0, True,
-                  SEEN, "liger-kernel"))  # fmt: skip
+PLANTED = with_backward(spec, lambda g, y, x: WEIGHTS[0] * (x.softmax(-1) - torch.eye(2)[0]))
+SEEN = judged("GRAD", spec, (X,), loss, PLANTED, spec)
+BUG = Bug("linkedin/Liger-Kernel#678", "2025-04", lambda: gradient(loss, X), gradient(spec, X), SEEN, "liger-kernel")
+run(__name__, BUG)

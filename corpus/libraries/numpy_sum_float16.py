@@ -20,4 +20,4 @@ def spec(x):
 
 ACTUAL = by_numpy(lambda x: np.sum(x, 0))
 SEEN = judged("GIVEN", spec, (ONES,), ACTUAL, right=spec)
-run(__name__, Bug("numpy/numpy#15785", "1.18", lambda: ACTUAL(ONES), [4096.0, 4096.0], SEEN, "numpy"))
+run(__name__, Bug("numpy/numpy#15785", "1.18.2", lambda: ACTUAL(ONES), [4096.0, 4096.0], SEEN, "numpy"))

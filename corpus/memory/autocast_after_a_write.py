@@ -22,4 +22,4 @@ def actual(x, w):
 
 
 SEEN = judged("GIVEN", lambda x, w: x @ (3 * w), (X, W), actual, right=lambda x, w: x @ (3 * w))
-run(__name__, Bug("X-GenGroup/Flow-Factory#186", "2.x", lambda: actual(X, W), [[6.0, 6.0]], SEEN))
+run(__name__, Bug("X-GenGroup/Flow-Factory#186", "2026-06", lambda: actual(X, W), [[6.0, 6.0]], SEEN))

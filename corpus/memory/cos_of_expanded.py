@@ -1,6 +1,6 @@
 """`Tensor.cos_` of an expanded tensor: the cosine of the cosine of the cosine
 
-One number in memory is read and written once for every element that stands for it. Refused since 1.1.
+One number in memory is read and written once for every element that stands for it. Refused by now.
 Proof: a refusal, or cos 1 three times.
 """
 
@@ -21,4 +21,4 @@ def again_and_again(x):
 
 
 SEEN = judged("GIVEN", lambda x: x.cos().expand(3), (X,), None, again_and_again, lambda x: x.expand(3).cos())
-run(__name__, Bug("pytorch/pytorch#17935", "1.0", actual, REFUSED, SEEN))
+run(__name__, Bug("pytorch/pytorch#17935", "2019-03", actual, REFUSED, SEEN))

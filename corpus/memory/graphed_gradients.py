@@ -27,4 +27,4 @@ def of_the_graph(x):
 
 
 SEEN = judged("KEPT", lambda x: 2 * x, (torch.arange(3.0),), None, of_the_graph, lambda x: 2 * x)
-run(__name__, Bug("pytorch/pytorch#181723", "2.11", observed, True, SEEN, needs=("cuda",)))
+run(__name__, Bug("pytorch/pytorch#181723", "2026-04", observed, True, SEEN, needs=("cuda",)))

@@ -1,6 +1,6 @@
 """`Tensor.masked_fill_` of an expanded tensor: the whole row is filled
 
-All elements of the row are one number in memory. There is a warning since 1.6, and no error.
+All elements of the row are one number in memory. There is a warning, and no error.
 Proof: `masked_fill` of the same tensor and mask.
 """
 
@@ -21,4 +21,4 @@ def spec(x, mask):
 
 
 SEEN = judged("GIVEN", spec, (X, MASK), actual, right=spec)
-run(__name__, Bug("pytorch/pytorch#39639", "1.5", lambda: actual(X, MASK), [[0.0, 3.0], [1.0, 1.0]], SEEN))
+run(__name__, Bug("pytorch/pytorch#39639", "2020-06", lambda: actual(X, MASK), [[0.0, 3.0], [1.0, 1.0]], SEEN))

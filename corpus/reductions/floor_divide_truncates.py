@@ -1,6 +1,6 @@
 """`torch.floor_divide`: rounds towards 0
 
-Proof: the floor of −1/2 is −1; so it is in Python, in NumPy, and since 1.13 in torch.
+Proof: the floor of −1/2 is −1; so it is in Python, in NumPy, and by now in torch.
 """
 
 import torch

@@ -17,4 +17,4 @@ def sum_stored(x):
 
 
 SEEN = judged("GIVEN", torch.mean, (ONES,), torch.mean, sum_stored)
-run(__name__, Bug("pytorch/pytorch#91597", "1.13", lambda: ONES.mean().item(), 1.0, SEEN))
+run(__name__, Bug("pytorch/pytorch#91597", "2023-01", lambda: ONES.mean().item(), 1.0, SEEN))

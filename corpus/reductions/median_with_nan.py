@@ -1,7 +1,7 @@
 """`torch.median`: a NaN is sorted to the end, and a number comes out
 
-Since 1.7 the median of anything with a NaN is NaN, as NumPy has it; `nanmedian` is the other one.
-Proof: the documented contract.
+By now the median of anything with a NaN is NaN, as NumPy has it; `nanmedian` is the other one.
+Proof: the documentation of `nanmedian`, which says so of `median`.
 """
 
 import torch
@@ -17,4 +17,4 @@ def by_sorting(x):
 
 
 SEEN = judged("GIVEN", torch.median, (X,), torch.median, by_sorting)
-run(__name__, Bug("pytorch/pytorch#45084", "1.6", lambda: torch.median(X).item(), float("nan"), SEEN))
+run(__name__, Bug("pytorch/pytorch#45084", "2020-09", lambda: torch.median(X).item(), float("nan"), SEEN))

@@ -19,5 +19,5 @@ def detached(g, y, x):
 
 SEEN = asked("ORD2", lambda x: x[0] * x[1] * x[2] * x[3], {"x": (4,)}, torch.prod,
              with_backward(torch.prod, detached), at=(X,), without=("func", "jvp"))  # fmt: skip
-run(__name__, Bug("pytorch/pytorch#106789", "2.0", lambda: refused(twice_backward, torch.prod, X),
+run(__name__, Bug("pytorch/pytorch#106789", "2023-08", lambda: refused(twice_backward, torch.prod, X),
                   [0.0, 0.0, 6.0, 6.0], SEEN))  # fmt: skip
