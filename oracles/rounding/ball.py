@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...reference.array import BILINEAR, Array, Irrational, Operands, Params
+from ...reference.array import BILINEAR, Array, Irrational, Operands, Params, Precise
 from ...reference.condition import EITHER, Condition, condition
 from ...reference.formats import BINARY32, Format, ulp_array
 from ..contract import Contract
@@ -261,6 +261,9 @@ def _scalar(value: float, contract: Contract) -> Ball:
 def _constant(value: Any, contract: Contract) -> Ball:
     if isinstance(value, Irrational):
         return _irrational(value, contract)
+    if isinstance(value, Precise):
+        held = _scalar(float(value), contract)
+        return Ball(held.centre, held.radii() + abs(value.low), contract, nonnegative=held.nonnegative)
     if isinstance(value, (int, float)):
         return _scalar(float(value), contract)
     if isinstance(value, Condition):  # as a number: 0, 1, or anything between

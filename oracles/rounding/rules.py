@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...reference.algorithms import STORED, Algorithm, Inapplicable
+from ...reference.array import Precise
 from ...reference.condition import Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
 from ..contract import EXP2, Contract
@@ -174,8 +175,11 @@ def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
             beyond = np.power(np.abs(a.centre), -exponent) > contract.limit
             lost = np.where(beyond & np.isfinite(a.centre), magnitude_of(y), 0.0)
             radius = lost if radius is None else np.maximum(radius, lost)
-    if not contract.holds(exponent):  # An evaluation rounds it, which makes x^d more, with |d| <= u |exponent|.
-        growth = np.expm1(np.abs(np.log(a.centre)) * (abs(exponent) * contract.accumulate.unit_roundoff))
+    # An evaluation rounds the exponent, which makes x^d more, with |d| <= u |exponent|; so does the centre.
+    off = 0.0 if contract.holds(exponent) else abs(exponent) * contract.accumulate.unit_roundoff
+    off += abs(exponent.low) if isinstance(exponent, Precise) else 0.0
+    if off:
+        growth = np.expm1(np.abs(np.log(a.centre)) * off)
         extra = np.where(np.isfinite(growth), magnitude_of(y) * growth, 0.0)
         radius = extra if radius is None else radius * (1.0 + growth) + extra
     return _rounded(contract, y, radius, times=times)

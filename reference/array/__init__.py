@@ -12,6 +12,8 @@ from .constants import LOG_2 as LOG_2
 from .constants import LOG_10 as LOG_10
 from .constants import TWO_OVER_ROOT_PI as TWO_OVER_ROOT_PI
 from .constants import Irrational as Irrational
+from .constants import Precise as Precise
+from .constants import one_less as one_less
 from .elementwise import choose as choose
 from .elementwise import erf as erf
 from .elementwise import erfc as erfc

@@ -1,6 +1,8 @@
-"""Irrational constants, which each reading takes to its own precision."""
+"""Constants that no float holds, which each reading takes to its own precision."""
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 
 class Irrational(float):
@@ -22,6 +24,34 @@ class Irrational(float):
         number = super().__new__(cls, high)
         number.name, number.low = name, low
         return number
+
+
+class Precise(float):
+    """A rational number that two floats hold: as a float the nearest one, beside a reading's arrays the number itself.
+
+    Attributes:
+        low: what the nearest float leaves of the number, exactly.
+    """
+
+    low: float
+
+    def __new__(cls, high: float, low: float) -> Precise:
+        number = super().__new__(cls, high)
+        number.low = low
+        return number
+
+
+def one_less(number: float) -> float:
+    """`number` − 1 without any rounding.
+
+    The exponent of a power's slope is one less than that of the power. As a float it would be off by 2^-54, and for an
+    exponent of 0.1, say, so would be the slope, times the logarithm of the base.
+    """
+    low = number.low if isinstance(number, Precise) else 0.0
+    exact = Fraction(float(number)) + Fraction(low) - 1
+    high = float(exact)
+    # The rest is a multiple of the number's last place and smaller than half of the last place of `high`: a float.
+    return Precise(high, float(exact - Fraction(high))) if exact != Fraction(high) else high
 
 
 LOG_2 = Irrational("log 2", 0.6931471805599453, 2.3190468138462996e-17)

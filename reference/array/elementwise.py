@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..condition import Condition
+from .constants import Precise
 from .kind import SPECIAL, WORDS, Array, bind, constant
 
 
@@ -38,7 +39,7 @@ def _power(x: Any, exponent: Any) -> Array:
     if exponent in (0.0, 1.0):  # x^0 is the constant 1 and x^1 is x: no rounding, and no singularity of a derivative
         power: Array = x if exponent else x.lift(np.ones(x.shape))
         return power
-    return bind("power", (x,), {"exponent": float(exponent)})
+    return bind("power", (x,), {"exponent": exponent if isinstance(exponent, Precise) else float(exponent)})
 
 
 def choose(condition: Any, a: Any, b: Any, share: Any = 0.5) -> Array:

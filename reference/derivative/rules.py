@@ -20,6 +20,7 @@ from ..array import (
     bind,
     choose,
     constant,
+    one_less,
     scatter,
     sigmoid,
     store,
@@ -78,7 +79,7 @@ def _absolute_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
 
 def _power_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     exponent = params["exponent"]
-    return g * (exponent * np.power(xs[0], exponent - 1.0))
+    return g * (exponent * np.power(xs[0], one_less(exponent)))
 
 
 def _step_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:

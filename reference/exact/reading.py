@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from mpmath import libmp
 
-from ..array import Array, Irrational, Operands, Params
+from ..array import Array, Irrational, Operands, Params, Precise
 from .functions import irrational
 from .numbers import DEFAULT_PRECISION, Raw, bits_in_use, precision, primitives_at
 from .structure import STRUCTURE, boxed, objects, raw_array
@@ -105,6 +105,8 @@ def _scalar(value: float) -> Any:
 def _constant(value: Any) -> Any:
     if isinstance(value, Irrational):
         return boxed(irrational(value.name, bits_in_use()))
+    if isinstance(value, Precise):
+        return boxed(libmp.mpf_add(libmp.from_float(float(value)), libmp.from_float(value.low)))
     return _scalar(float(value)) if isinstance(value, (int, float)) else raw_array(value)
 
 

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit-task": (".judge.audit_task", "Say which trivial programs a check would let through."),
     "kernels": (".gpu.kernels", "Judge the CUDA kernels without a GPU."),
     "sweep": (".sweeps.sweep", "Measure elementary functions on every argument."),
+    "second-opinion": (".checking.second_opinion", "Hold the exact reading against a second one."),
     "explain": (".tools", "Say what a reason code means."),
     "doctor": (".tools", "Show the environment and what it lacks."),
     "plugins": (".tools", "List installed plugins without loading them."),

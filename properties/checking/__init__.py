@@ -1,0 +1,1 @@
+"""What checks the checker: the exact reading against a second one, and the rounding reading against evaluations."""

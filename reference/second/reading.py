@@ -1,0 +1,335 @@
+"""The second reading: arrays of objects on which NumPy itself runs, until every interval is narrow enough."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gmpy2
+import numpy as np
+
+from ..array import Array, Irrational, Operands, Params
+from ..missing import NoReadingError
+from ..windows import offsets_of, windows_of
+from . import functions, jets
+from .intervals import Interval, Undecided, is_nan, is_point, precision
+from .jets import Jet, jet
+
+#: The precisions that are tried. Sums of float64 numbers are exact from 2100 bits on.
+PRECISIONS = (448, 896, 1792, 3584, 7168)
+#: An interval is narrow if it is so many bits narrower than its number is large, or so many bits below the largest
+#: number of the problem: there an exact zero ends that was computed by cancellation.
+RELATIVE_BITS, RESIDUE_BITS = 110, 350
+
+
+class Second(Array):
+    """An object array of jets."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Any) -> None:
+        """`values`: an object array, in which numbers of Python may stand beside jets."""
+        self.values = _jets(values)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.values.shape
+        return shape
+
+    @property
+    def order(self) -> int:
+        return max((x.degree for x in self.values.flat), default=0)
+
+    def base(self) -> Array:
+        if all(x.plain for x in self.values.flat):
+            return self
+        return self._each(lambda x: Jet(x.value))
+
+    def comparable(self) -> Any:
+        return self.values
+
+    def lift(self, value: Any) -> Second:
+        return second(value)
+
+    def _each(self, change: Callable[[Jet], Jet]) -> Second:
+        return Second(np.frompyfunc(change, 1, 1)(self.values))
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Second:
+        if primitive == "among":
+            value: Second = params["ways"][0].formula(*operands)
+            return value
+        given = [_unwrapped(x) for x in operands]
+        if primitive in _PRIMITIVES:
+            return Second(_PRIMITIVES[primitive](*given, **params))
+        if primitive == "power":
+            given.append(_jets(params["exponent"]))
+        return Second(_elementwise(primitive)(*given))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or kwargs:
+            raise NoReadingError(f"numpy.{ufunc.__name__}.{method}: the second reading has plain calls alone")
+        given = [_unwrapped(x) for x in inputs]
+        if ufunc in _COMPARISONS:
+            return np.asarray(np.frompyfunc(_COMPARISONS[ufunc], 2, 1)(*given), dtype=bool)
+        return Second(_elementwise(ufunc.__name__)(*given))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        plain = _bare(args)
+        named = {name: _bare(value) for name, value in kwargs.items()}
+        found = _INSTEAD.get(func, func)(*plain, **named)
+        return _wrapped(found)
+
+
+def second(values: Any) -> Second:
+    """float64 values or a number, exactly."""
+    return Second(np.asarray(values))
+
+
+_COMPARISONS: dict[np.ufunc, Callable[[Jet, Jet], bool]] = {
+    np.less: lambda x, y: x < y,
+    np.less_equal: lambda x, y: x <= y,
+    np.greater: lambda x, y: x > y,
+    np.greater_equal: lambda x, y: x >= y,
+    np.equal: lambda x, y: x == y,
+    np.not_equal: lambda x, y: x != y,
+}
+
+
+def _jets(values: Any) -> Any:
+    """An object array of which every element is a jet."""
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    out = np.empty(array.shape, dtype=object)
+    # A view of a broadcast array has few objects, each of which is converted once for all of its places.
+    flat = [x if isinstance(x, Jet) else jet(x) for x in array.ravel().tolist()]
+    out[...] = np.fromiter(flat, dtype=object, count=len(flat)).reshape(array.shape)
+    return out
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, Second):
+        return value.values
+    if isinstance(value, Irrational):
+        raise NoReadingError(f"the second reading has no constant {value.name}, because none of its rules needs one")
+    return _jets(value)
+
+
+def _bare(value: Any) -> Any:
+    """Arguments of a NumPy function with arrays of objects in place of arrays of this reading."""
+    if isinstance(value, Second):
+        return value.values
+    if isinstance(value, (tuple, list)):
+        return type(value)(_bare(x) for x in value)
+    return value
+
+
+def _wrapped(found: Any) -> Any:
+    if isinstance(found, (tuple, list)) and any(isinstance(x, (np.ndarray, Jet)) for x in found):
+        return type(found)(_wrapped(x) for x in found)
+    if isinstance(found, Jet):
+        return Second(np.asarray(found, dtype=object))
+    return Second(found) if isinstance(found, np.ndarray) and found.dtype == object else found
+
+
+@functools.cache
+def _elementwise(name: str) -> Callable[..., Any]:
+    if name in jets.OF_TWO:
+        return np.frompyfunc(jets.OF_TWO[name], 2, 1)
+    if name in functions.UNARY:
+        return np.frompyfunc(functools.partial(jets.of_name, name), 1, 1)
+    raise NoReadingError(f"numpy.{name} has no second reading")
+
+
+# ------------------------------------------------------------- where NumPy's own function would not do on objects
+
+
+def _rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Jet]], Jet]) -> Any:
+    """A function of rows along some axes, which are kept with length 1."""
+    rest = [i for i in range(values.ndim) if i not in axes]
+    out = np.empty([values.shape[i] for i in rest], dtype=object)
+    moved = np.transpose(values, (*rest, *axes))
+    for index in np.ndindex(*out.shape):
+        row = moved[index]
+        out[index] = function(row.ravel().tolist() if isinstance(row, np.ndarray) else [row])
+    return np.expand_dims(out, axes)
+
+
+def _along(values: Any, axis: Any, keepdims: bool, function: Callable[[list[Jet]], Jet]) -> Any:
+    given = range(values.ndim) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else axis
+    axes = tuple(sorted(i % values.ndim for i in given))
+    kept = _rows(values, axes, function) if axes else values
+    return kept if keepdims else np.squeeze(kept, axes)
+
+
+def _sum(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return _along(values, axis, keepdims, total_of)
+
+
+def _mean(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return _along(values, axis, keepdims, lambda row: total_of(row) / float(len(row)))
+
+
+def _max(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return _along(values, axis, keepdims, jets.largest_of)
+
+
+def total_of(row: Sequence[Jet]) -> Jet:
+    """The sum of several numbers, by halves, so that series grow late."""
+    parts = list(row)
+    while len(parts) > 1:
+        parts = [sum(parts[i : i + 2], jets.NOTHING) for i in range(0, len(parts), 2)]
+    return parts[0] if parts else jets.NOTHING
+
+
+def _where(condition: Any, a: Any, b: Any) -> Any:
+    return np.where(condition, _jets(a), _jets(b))
+
+
+#: NumPy's function -> what stands in its place: of objects it would add up from a Python zero, divide by a count in
+#: Python, or decide a tie.
+_INSTEAD: dict[Any, Callable[..., Any]] = {
+    np.sum: _sum,
+    np.mean: _mean,
+    np.max: _max,
+    np.min: lambda values, axis=None, keepdims=False: -_max(-values, axis, keepdims),
+    np.where: _where,
+    np.zeros_like: lambda a, dtype=None, *, shape=None: np.zeros(a.shape if shape is None else shape, dtype=object),
+    np.ones_like: lambda a, dtype=None, *, shape=None: np.ones(a.shape if shape is None else shape, dtype=object),
+}
+
+
+def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False) -> Any:
+    out = np.full(shape, jets.NOTHING, dtype=object)
+    np.add.at(out, index, values)
+    return out
+
+
+def _product(a: Any, b: Any) -> Any:
+    return np.matmul(a, b) if a.shape[-1] else np.full((*a.shape[:-1], b.shape[-1]), jets.NOTHING, dtype=object)
+
+
+def _correlated(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
+    view = windows_of(x, w.shape[3:], stride, dilation)
+    places = view.shape[3 : x.ndim]
+    out = np.empty((x.shape[0], w.shape[0], w.shape[1], *places), dtype=object)
+    for number, group, output, *place in np.ndindex(*out.shape):
+        terms = view[(number, group, slice(None), *place)] * w[group, output]
+        out[(number, group, output, *place)] = total_of(terms.ravel().tolist())
+    return out
+
+
+def _overlapped(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
+    out = np.full(shape, jets.NOTHING, dtype=object)
+    for offset, index in offsets_of(out, sizes, stride, dilation):
+        out[index] = out[index] + values[(..., *offset)]
+    return out
+
+
+def _multiplied(row: list[Jet]) -> Jet:
+    return functools.reduce(lambda a, b: a * b, row, jet(1.0))
+
+
+_PRIMITIVES: dict[str, Callable[..., Any]] = {
+    "where": lambda a, b, condition, share: _where(condition, a, b),
+    "store": lambda x, dtype, asked: x,
+    "attach": lambda x, y, kept=False: _elementwise("attach")(x, y),
+    "erf": lambda x, absolute=False: _elementwise("erf")(x),
+    "sum": lambda x, axes: _rows(x, axes, total_of),
+    "prod": lambda x, axes: _rows(x, axes, _multiplied),
+    "max": lambda x, axes, shared=False: _rows(x, axes, jets.largest_of),
+    "reshape": lambda x, shape: np.reshape(x, shape),
+    "transpose": lambda x, axes: np.transpose(x, axes),
+    "broadcast": lambda x, shape: np.broadcast_to(x, shape),
+    "getitem": lambda x, index: np.asarray(x[index], dtype=object),
+    "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
+    "scatter": _scattered,
+    "matmul": _product,
+    "correlate": _correlated,
+    "windows": windows_of,
+    "overlap": _overlapped,
+    "cumsum": lambda x, axis: np.cumsum(x, axis=axis),
+    "cumprod": lambda x, axis: np.cumprod(x, axis=axis),
+    "sort": lambda x, axis: np.sort(x, axis=axis),
+}
+
+
+# ---------------------------------------------------------------------------------------------------- evaluation
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """An output: an interval per element, which contains the true value.
+
+    Attributes:
+        intervals: an object array of pairs. narrow: which of them are known well enough. bits: the precision.
+        scale: the binary exponent of the largest number of the problem.
+    """
+
+    intervals: Any
+    narrow: Any
+    bits: int
+    scale: int
+
+
+def exponent_of(x: Interval) -> int:
+    """The binary exponent of the larger end; that of zero, infinities and NaN lies below every other."""
+    return max((int(gmpy2.get_exp(end)) for end in x if gmpy2.is_finite(end) and end != 0), default=-(10**9))
+
+
+def is_narrow(x: Interval, scale: int) -> bool:
+    """Whether a value is known: an infinity or NaN, a number to `RELATIVE_BITS`, or zero to `RESIDUE_BITS`."""
+    low, high = x
+    if is_point(x):
+        return True
+    if not (gmpy2.is_finite(low) and gmpy2.is_finite(high)):
+        # MPFR's exponents end at 2^30: what lies beyond in magnitude is known to lie there.
+        return bool(gmpy2.is_finite(low) and low > 0 and gmpy2.get_exp(low) >= _LAST) or bool(
+            gmpy2.is_finite(high) and high < 0 and gmpy2.get_exp(high) >= _LAST
+        )
+    size = exponent_of(x)
+    if size <= scale - RESIDUE_BITS:
+        return True
+    return exponent_of(((high - low),) * 2) <= size - RELATIVE_BITS
+
+
+_LAST = 2**30 - 8
+
+
+def enclosures(function: Callable[..., Any], *values: Any, precisions: Sequence[int] = PRECISIONS) -> list[Enclosure]:
+    """The outputs of a formula at float64 values, at the first precision at which all of them are narrow.
+
+    Args:
+        function: arrays of this reading in, one or a tuple of them out.
+
+    Raises:
+        Undecided: a comparison of the formula is open at every precision.
+    """
+    for bits in precisions:
+        with precision(bits):
+            try:
+                outputs = function(*map(second, values))
+            except Undecided:
+                if bits == precisions[-1]:
+                    raise
+                continue
+        found = [x.values for x in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
+        scale = _scale(values, found)
+        narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in found]
+        if all(np.all(each) for each in narrow) or bits == precisions[-1]:
+            break
+    return [Enclosure(_pairs(out), each, bits, scale) for out, each in zip(found, narrow, strict=True)]
+
+
+def _scale(values: Sequence[Any], outputs: Sequence[Any]) -> int:
+    inputs = [np.abs(np.asarray(v, dtype=np.float64)) for v in values]
+    largest = max((float(np.max(v[np.isfinite(v)], initial=0.0)) for v in inputs), default=0.0)
+    own = int(np.frexp(largest)[1]) if largest else -(10**9)
+    return max([own, *(exponent_of(x.value) for out in outputs for x in out.flat if not is_nan(x.value))])
+
+
+def _pairs(values: Any) -> Any:
+    out = np.empty(values.shape, dtype=object)
+    for index in np.ndindex(*values.shape):
+        out[index] = values[index].value
+    return out
