@@ -107,7 +107,9 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     # Dividing may be done by multiplying with the rounded reciprocal: two roundings, of which that of a constant is the
     # same in every sample. The reciprocal itself, and a power of two times it, is rounded once.
     constant = b.radius is None and b.centre.ndim == 0
-    times = 1.0 if _is_power_of_two(a) or (constant and not contract.systematic) else contract.division
+    # A fast quotient is off by more than a rounding, whatever is divided.
+    alone = _is_power_of_two(a) and contract.division <= 2.0
+    times = 1.0 if alone or (constant and not contract.systematic) else contract.division
     if b.radius is None:
         radius = None if a.radius is None else a.radius / magnitude_of(b.centre)
         return _rounded(contract, quotient, radius, times)

@@ -199,7 +199,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False) -> Any:
+def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
     out = np.full(shape, jets.NOTHING, dtype=object)
     np.add.at(out, index, values)
     return out

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from opassay.oracles.contract import contract
+from opassay.oracles.legal import Legal, Working
 from opassay.oracles.rounding import balls
 from opassay.reference.algorithms import algorithm_of, algorithms
 from opassay.reference.formats import BINARY32, round_array
 from opassay.reference.norms.batch_norm import native_batch_norm_backward
 from opassay.reference.norms.group_norm import native_group_norm_backward
 from opassay.reference.norms.layer_norm import native_layer_norm_backward
-
-from .test_rounding import Simulated
 
 #: Backward ops of given statistics -> their arguments for g, x (N, C, positions), the statistics and the weight.
 BACKWARD: dict[Callable[..., Any], Callable[..., tuple[Any, ...]]] = {
@@ -45,6 +44,11 @@ def _with_given_statistics(seed: int, offset: float) -> list[Any]:
     ]
 
 
+def _legal(values: list[Any], rng: Any) -> list[Legal]:
+    working = Working(contract("float32"), rng)
+    return [Legal(working.rounded(v), working) for v in values]
+
+
 @pytest.mark.parametrize("op", BACKWARD)
 def test_no_algorithm_of_a_backward_op_leaves_the_ball_that_given_statistics_leave(op: Callable[..., Any]) -> None:
     """The sums of g and of g (x − mean) are bounded without any error of the statistics, and the ball is sharp."""
@@ -59,7 +63,7 @@ def test_no_algorithm_of_a_backward_op_leaves_the_ball_that_given_statistics_lea
         values, rng = _with_given_statistics(seed, 300.0 * (seed % 2)), np.random.default_rng(seed)
         read = balls(formula, values, contract("float32"))
         for one in (formula, *algorithms(formula)):
-            for got, need in zip(one(*(Simulated(v, rng) for v in values)), read, strict=True):
+            for got, need in zip(one(*_legal(values, rng)), read, strict=True):
                 error, radius = np.abs(got.values - need.centre), need.radii()
                 assert (error <= radius).all(), f"seed={seed}"
                 largest = max(largest, float((error / radius).max()))
@@ -72,5 +76,5 @@ def test_a_backward_op_has_to_take_the_statistics_that_it_is_given(op: Callable[
     values, rng = _with_given_statistics(1, 3000.0), np.random.default_rng(1)
     read = balls(lambda *arrays: op(*BACKWARD[op](*arrays)), values, contract("float32"))
     values[2] = values[2] + 2.0**-12
-    computed = op(*BACKWARD[op](*(Simulated(v, rng) for v in values)))
+    computed = op(*BACKWARD[op](*_legal(values, rng)))
     assert (np.abs(computed[1].values - read[1].centre) > read[1].radii()).any()

@@ -17,7 +17,7 @@ from ..host import Stop, require
 if TYPE_CHECKING:
     from ....properties.checking.opinions import Account
 
-_DTYPES = ("float64", "float32", "bfloat16", "float16")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
 _HEADINGS = ("op", "dtype", "samples", "elements", "singular", "wide", "unread", "apart", "disagree", "seconds")
 _WIDTHS = (34, 9, 8, 9, 9, 5, 7, 8, 9, 8)
 
@@ -30,7 +30,7 @@ def table_line(cells: Iterable[Any], widths: Iterable[int] = _WIDTHS) -> str:
 
 @click.command("second-opinion")
 @click.argument("ops", nargs=-1)
-@click.option("--dtype", "dtypes", multiple=True, type=click.Choice(_DTYPES), help="May be repeated; all.")
+@click.option("--dtype", "dtypes", multiple=True, type=click.Choice(DTYPES), help="May be repeated; all.")
 @click.option("--samples", type=click.IntRange(1), default=2000, show_default=True, help="Of all ops and dtypes.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of drafts and data.")
 def second_opinion_command(ops: tuple[str, ...], dtypes: tuple[str, ...], samples: int, seed: int) -> int:
@@ -50,7 +50,7 @@ def second_opinion_command(ops: tuple[str, ...], dtypes: tuple[str, ...], sample
     # torch is imported with the declarations, and not before: the table of commands is read without it.
     from ....properties.checking import opinions
 
-    chosen = dtypes or _DTYPES
+    chosen = dtypes or DTYPES
     each = math.ceil(samples / (len(names) * len(chosen)))
     click.echo(f"seed {seed}, {each} samples of each op and dtype\n{table_line(_HEADINGS)}")
     accounts: list[Account] = []
