@@ -160,14 +160,9 @@ class Account:
         cell = self._by_key.get(event.cell)
         if cell is None:  # a log that somebody edited may name a cell that its plan lacks
             return
-        outcome = Outcome.TIMEOUT if event.timed_out else Outcome.CRASH
-        code = Code.TIMED_OUT if event.timed_out else Code.CRASHED
-        how, details = clean(event.how), clean(event.details)
-        signs = Signs(error=how, samples=int(bool(event.case)))
-        failure = Failure(code, how, details or how, event.case_id, event.case, event.program, signs)
         if event.case:
             self.on_case(event.case_id, event.case)
-        self.finished[cell.key] = Verdict(cell, outcome, code, how, failure=failure)
+        self.finished[cell.key] = died(cell, event)
 
     def _missing(self, cell: Cell, interrupted: str) -> Verdict:
         why = self.left_out.get(cell.key)
@@ -180,6 +175,16 @@ class Account:
     def _note(self, text: str) -> None:
         if clean(text) not in self.notes:
             self.notes.append(clean(text))
+
+
+def died(cell: Cell, event: log.CellDied) -> Verdict:
+    """The verdict on a cell whose process ended, or was ended because it was out of time."""
+    outcome = Outcome.TIMEOUT if event.timed_out else Outcome.CRASH
+    code = Code.TIMED_OUT if event.timed_out else Code.CRASHED
+    how, details = clean(event.how), clean(event.details)
+    signs = Signs(error=how, samples=int(bool(event.case)))
+    failure = Failure(code, how, details or how, event.case_id, event.case, event.program, signs)
+    return Verdict(cell, outcome, code, how, failure=failure)
 
 
 def worse(one: Verdict, other: Verdict) -> Verdict:

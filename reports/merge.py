@@ -20,7 +20,7 @@ from .text import by_key, one_line
 #: Of the environment: what decides verdicts. Where the others differ, a note says so.
 DECISIVE = ("torch", "numpy", "mpmath", "hypothesis", "gpu", "gpu capability", "gpu count", "cuda", "cudnn")
 #: Of the settings: what decides which questions were asked.
-ASKED = ("several places", "keyword")
+ASKED = ("several places", "keyword", "seeds")
 LOST = "its shard is missing"
 MISSING = "missing shards"
 

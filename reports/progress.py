@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO
 
 from rich.console import Console
@@ -61,10 +61,15 @@ def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 class Teller:
-    """Counts finished cells and tells each failure at once."""
+    """Counts finished cells and tells each failure at once.
+
+    Attributes:
+        worst: gives what else is told with the counts: a few words, or nothing.
+    """
 
     def __init__(self, console: Console, total: int, *, live: bool, github: bool = False) -> None:
         self.console, self.total = console, total
+        self.worst: Callable[[], str] = str
         self.outcomes: Counter[str] = Counter()
         self._done = 0
         self._github = github
@@ -89,6 +94,12 @@ class Teller:
             self._tell_failure(verdict)
         self._tell_progress()
 
+    def counted(self, outcome: str) -> None:
+        """One more piece of work that is no cell is done."""
+        self.outcomes[outcome] += 1
+        self._done += 1
+        self._tell_progress()
+
     def left_out(self, count: int, why: str) -> None:
         """Cells that will not be asked after all."""
         # Cells that were given up count as done, or the bar would never reach its end.
@@ -102,7 +113,8 @@ class Teller:
         self.console.print(wrapped(one_line(text, 500), self.console.width), style="yellow", soft_wrap=True)
 
     def said(self) -> str:
-        return ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
+        return "; ".join(filter(None, (counts, self.worst())))
 
     def _tell_failure(self, verdict: Verdict) -> None:
         text = failure_text(verdict)

@@ -8,6 +8,8 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ..sources import source_digest
+
 _PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pytest", "pytest-xdist", "triton")
 
 
@@ -23,10 +25,11 @@ def versions() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Versions, platform, CPU, threads, and CUDA, driver and GPU where there are any."""
+    """Versions, a digest of opassay's source, platform, CPU, threads, and CUDA, driver and GPU where there are any."""
     import torch
 
     found = versions()
+    found["source"] = source_digest()
     found["torch"] = str(torch.__version__)
     found["platform"] = f"{platform.system()} {platform.release()} {platform.machine()}"
     found["libc"] = " ".join(platform.libc_ver())

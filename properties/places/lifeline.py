@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -57,6 +58,21 @@ def children(parent: int) -> list[int]:
         if int(fields[1]) == parent:
             found.append(int(entry.name))
     return found
+
+
+def end_orphans(mark: str) -> list[str]:
+    """End the processes that an ended worker has left behind, which have become children of this one; their names.
+
+    This process may have children of its own, which nothing here may touch; so each is asked for the worker's mark.
+    """
+    names = []
+    for pid in [pid for pid in children(os.getpid()) if began_with(pid, mark)]:
+        with contextlib.suppress(OSError):
+            names.append(Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip())
+            os.kill(pid, signal.SIGKILL)
+            # A process that was killed stays in the system's table until its parent has asked how it ended.
+            os.waitpid(pid, 0)
+    return names
 
 
 def _prctl(option: int, value: int) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
 import sys
 import time
 from collections import Counter, deque
@@ -27,14 +26,15 @@ from typing import Any
 
 from ...oracles.verdict import Cell, Verdict
 from ..catalog import CATALOG
-from .lifeline import adopt_orphans, began_with, children
+from ..deaths import Deaths
+from .lifeline import adopt_orphans, end_orphans
 from .process import AnswerError, Process
 
 #: The program of a worker.
 WORKER = (sys.executable, "-m", "opassay.properties.places.worker")
 #: What a worker is told that judges alone: in no team of ranks, and with no limit on its memory.
 ALONE: Mapping[str, Any] = {"world": ["lockstep", "host", None], "memory": 0, "join": False}
-#: Workers that a property of an op may end, and properties that may end one, before others are no longer asked.
+#: Workers that may end before their first cell, one after the other.
 PATIENCE = 2
 #: Seconds for a worker to import what it needs, before it is given its first cell.
 STARTING = 300.0
@@ -136,6 +136,17 @@ def fair_share(workers: int) -> int:
     return max(4 * _GIB, total * 9 // (10 * max(workers, 1)))
 
 
+def loud(op: str, began: str) -> str:
+    """That an op prints much, and the beginning of it."""
+    said = " ".join(began.split())[:200]
+    return f"{op} prints: more than {LOUD} bytes, which are not shown; its process began with: {said}"
+
+
+def left_behind(op: str, names: Sequence[str]) -> str:
+    """That an op left processes running."""
+    return f"{op} left processes behind, which were ended: {', '.join(names[:5])}"
+
+
 @dataclass
 class _Worker:
     """A process, the op it is for, and what it is doing."""
@@ -165,7 +176,7 @@ class Pool:
     stopped: Callable[[], bool] = lambda: False
     _waiting: dict[str, deque[Cell]] = field(default_factory=dict)
     _workers: list[_Worker] = field(default_factory=list)
-    _deaths: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    _deaths: Deaths = field(default_factory=Deaths)
     _printed: Counter[str] = field(default_factory=Counter)
     _started: int = 0
     _failed_starts: int = 0
@@ -331,24 +342,17 @@ class Pool:
                 raise StartError(f"workers end before their first cell: {how}; {details[-500:]}")
 
     def _judge_op(self, cell: Cell) -> Iterator[Event]:
-        """Give up what has ended too many workers: one bad op must not take the run's time from the others.
-
-        Cells of one property end for one reason, such as tensors without elements, so only the others of that property
-        are given up first. Deaths are counted by subject, because one implementation says nothing about the others.
-        """
-        deaths = self._deaths.setdefault((cell.op, cell.subject), Counter())
-        deaths[cell.property] += 1
-        whole, owner = len(deaths) >= PATIENCE, owner_of(cell.op)
-        kept, dropped = deque[Cell](), deque[Cell]()
+        """Give up what has ended too many workers: one bad op must not take the run's time from the others."""
+        self._deaths.note(cell.op, cell.subject, cell.property)
+        owner = owner_of(cell.op)
+        kept, dropped, why = deque[Cell](), deque[Cell](), ""
         for each in self._waiting.get(owner, ()):
-            same = (each.op, each.subject) == (cell.op, cell.subject)
-            spent = whole or (each.property == cell.property and deaths[cell.property] >= PATIENCE)
-            (dropped if same and spent else kept).append(each)
+            spent = self._deaths.why(each.op, each.subject, each.property)
+            (dropped if spent else kept).append(each)
+            why = why or spent
         self._waiting[owner] = kept
         if dropped:
-            ended = f"{cell.op} of subject {cell.subject} ended {deaths.total()} processes"
-            what = "other cells" if whole else f"other cells of {cell.property}"
-            yield GivenUp(tuple(dropped), f"{ended}; its {what} were not asked")
+            yield GivenUp(tuple(dropped), why)
 
     def _count_printed(self, worker: _Worker) -> Iterator[Event]:
         """Say, once an op, that it prints much."""
@@ -358,8 +362,7 @@ class Pool:
         self._printed[op] += worker.process.printed - worker.heard
         worker.heard = worker.process.printed
         if op and before <= LOUD < self._printed[op]:
-            began = " ".join(worker.process.began_saying().split())[:200]
-            yield Note(f"{op} prints: more than {LOUD} bytes, which are not shown; its process began with: {began}")
+            yield Note(loud(op, worker.process.began_saying()))
 
     def _end(self, worker: _Worker) -> Iterator[Event]:
         """End a worker and everything that it left behind."""
@@ -379,19 +382,10 @@ class Pool:
             self._selector.unregister(handle)
 
     def _bury_orphans(self, worker: _Worker) -> list[Event]:
-        """End the processes that an ended worker has left behind: they have become children of this process.
-
-        This process may have children of its own, which nothing here may touch; so each is asked for its mark.
-        """
-        names, owner = [], worker.owner
-        for pid in [pid for pid in children(os.getpid()) if began_with(pid, worker.process.mark)]:
-            with contextlib.suppress(OSError):
-                names.append(Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip())
-                os.kill(pid, signal.SIGKILL)
-                # A process that was killed stays in the system's table until its parent has asked how it ended.
-                os.waitpid(pid, 0)
+        """End the processes that an ended worker has left behind: they have become children of this process."""
+        names, owner = end_orphans(worker.process.mark), worker.owner
         # The ops of the catalog share their workers, so it is not known which of them left a process behind, and none
         # is named.
         if not names or not owner:
             return []
-        return [Note(f"{owner} left processes behind, which were ended: {', '.join(names[:5])}")]
+        return [Note(left_behind(owner, names))]

@@ -9,6 +9,8 @@ torchrun started; the answer is `{"ready": environment}`. Then comes any of
 - the same with `"retell": path`: the case file of each sample is written to that file before the sample is judged, and
   with it the program that it makes; `{"retold": true}`, if the process lives.
 - `{"replay": path}`: judge the sample of a case file; `{"verdict": {...}}`, or `{"refused": why}` for no case file.
+- `{"kind": name, "item": {...}}`: run an item of another kind, see `campaign.runners`; `{"result": {...}}`, or
+  `{"error": what it raised}`.
 """
 
 from __future__ import annotations
@@ -67,6 +69,8 @@ def _answered(question: dict[str, Any]) -> dict[str, Any]:
         return {"loaded": _loaded(question["load"])}
     if "replay" in question:
         return _replayed(Path(question["replay"]))
+    if "kind" in question:
+        return _item_result(question["kind"], question["item"])
     from ..verification import Settings, run_cell
 
     cell = Cell(*question["cell"])
@@ -74,6 +78,15 @@ def _answered(question: dict[str, Any]) -> dict[str, Any]:
         return _retold(cell, question["settings"], Path(question["retell"]))
     verdict = _timed(cell, lambda: run_cell(cell, Settings(**question["settings"])))
     return {"verdict": as_data(verdict), "notes": _predicted(cell, verdict)}
+
+
+def _item_result(kind: str, item: dict[str, Any]) -> dict[str, Any]:
+    from ..campaign.runners import RUNNERS
+
+    try:
+        return {"result": RUNNERS[kind](item)}
+    except Exception as err:
+        return {"error": f"{type(err).__name__}: {err}"}
 
 
 def _loaded(name: str) -> str:

@@ -10,11 +10,13 @@ import click
 COMMANDS: dict[str, tuple[str, str]] = {
     "list": (".files", "Show the plan: which cells there are."),
     "run": (".run", "Run cells and write the report."),
+    "campaign": (".campaign.campaign", "Spread cells, draws and sweeps over a cluster."),
     "verify-function": (".function", "Judge a custom autograd function of yours."),
     "report": (".files", "Render a run record as one HTML file."),
     "findings": (".findings", "Group the failures of a run into causes, and write a page about each."),
     "accuracy": (".files", "Print the measured accuracy of each op as a table."),
     "merge": (".files", "Merge the records of several shards."),
+    "certificate": (".certificate.certificate", "Write what is claimed of each op, and check that it still holds."),
     "gate": (".gate", "Compare a run with known failures and accuracy budgets."),
     "baseline": (".gate", "Show, update, accept or prune budgets and known failures."),
     "recover": (".recover", "Make the record of a run that was killed."),

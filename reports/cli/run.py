@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,8 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
         return exit_codes.OK
     request = _request(selection, cells, world, options, host)
     with Ending() as ending:
-        mine = _asked(cells, request, ending)
-        with _claimed(options["report_dir"]) as folder:
+        mine = asked(cells, request, ending)
+        with claimed(options["report_dir"]) as folder:
             return _run(folder, request, cells, mine, options, ending)
 
 
@@ -94,7 +94,7 @@ def _run(
     """
     console = make_console(output())
     mine = [cell for cell in cells if cell.key not in left_out]
-    console.print(_first_line(request, len(mine)), soft_wrap=True)
+    console.print(first_line(request, f"{len(mine)} cells"), soft_wrap=True)
     for earlier in folder.unrecorded()[-3:]:
         said = f"an earlier run in this folder ended without its record: opassay recover {folder.path} --run {earlier}"
         console.print(one_line(said, 400), soft_wrap=True)
@@ -102,7 +102,8 @@ def _run(
     account = Account(on_case=keep_case(folder))
     records = log.RunLog(folder.open_log())
     # To the log first, to the account afterwards: whatever the record says can then be had from the log, too.
-    for event in _beginning(folder.run, request, cells, left_out, options):
+    events: list[log.Event] = [beginning(folder.run, request, cells, options), *planned_rows(cells, left_out)]
+    for event in events:
         records.write(event)
         account.take(event)
     write_plan(folder, account)
@@ -156,7 +157,7 @@ def _request(selection: Selection, cells: Sequence[Cell], world: World, options:
     )
 
 
-def _asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
+def asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
     """The cells that are planned and not asked, and why; the command ends where none is left, or one cannot load."""
     try:
         # Shards are cut from the whole plan, before -k, so that all shards of a run agree on who has which cell.
@@ -180,7 +181,8 @@ def _asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str,
     return left_out
 
 
-def _claimed(path: Path) -> Folder:
+def claimed(path: Path) -> Folder:
+    """The report folder of a new run; the command ends where it cannot be had."""
     try:
         return Folder.claim(path, new_run_id())
     except FolderError as err:
@@ -189,25 +191,23 @@ def _claimed(path: Path) -> Folder:
         raise Stop(exit_codes.INTERNAL, f"--report-dir: {type(err).__name__}: {err}") from err
 
 
-def _first_line(request: Request, cells: int) -> str:
+def first_line(request: Request, what: str) -> str:
+    """What is asked, `3 cells`, by whom and with which versions; the first line on the terminal."""
     versions = surroundings.versions()  # from the metadata of what is installed: this process imports no torch
     shown = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
     many = f"{request.workers} worker{'s' * (request.workers != 1)}"
     where = many if request.workers else "1 worker at this terminal"
-    return f"opassay run: profile {request.profile}, seed {request.seed}; {cells} cells, {where}; {shown}"
+    return f"opassay {request.verb}: profile {request.profile}, seed {request.seed}; {what}, {where}; {shown}"
 
 
-def _beginning(
-    run: str, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any]
-) -> list[log.Event]:
-    """The first events of the log: all that the record says beside the verdicts.
+def beginning(run: str, request: Request, cells: Sequence[Cell], options: dict[str, Any]) -> log.Began:
+    """The first event of the log: all that the record says beside the verdicts and the plan.
 
     Args:
-        run: its id. request: what was asked for. cells: the whole plan. left_out: key of a cell -> why it is not asked.
-        options: those of the command line, by name.
+        run: its id. request: what was asked for. cells: the whole plan. options: those of the command line, by name.
     """
     commit, dirty = _git()
-    began = log.Began(
+    return log.Began(
         run=run,
         version=surroundings.versions().get("opassay", "unknown"),
         profile=request.profile,
@@ -220,8 +220,11 @@ def _beginning(
         commit=commit,
         dirty=dirty,
     )
-    rows = [(c.op, c.property, c.dtype, c.device, c.subject, left_out.get(c.key, "")) for c in cells]
-    return [began, *log.planned(rows)]
+
+
+def planned_rows(cells: Sequence[Cell], left_out: Mapping[str, str]) -> Iterator[log.Planned]:
+    """The events that hold the plan; `left_out`: key of a cell -> why it is not asked."""
+    return log.planned([(c.op, c.property, c.dtype, c.device, c.subject, left_out.get(c.key, "")) for c in cells])
 
 
 def _settings(request: Request, options: dict[str, Any]) -> dict[str, str]:
@@ -240,7 +243,7 @@ def _settings(request: Request, options: dict[str, Any]) -> dict[str, str]:
 def _command_line(request: Request) -> str:
     # The command is made from what was asked and not from `sys.argv`, so that a seed that was drawn is named in it:
     # typed again, it asks the same questions.
-    chosen, words = request.selection, ["opassay", "run", *request.selection.ops]
+    chosen, words = request.selection, ["opassay", request.verb, *request.selection.ops]
     axes = {"property": chosen.properties, "dtype": chosen.dtypes}
     axes |= {"device": chosen.devices, "subject": chosen.subjects}
     words += [f"--{axis}={name}" for axis, names in axes.items() for name in names]
@@ -253,6 +256,7 @@ def _command_line(request: Request) -> str:
         words.append(f"--max-examples={request.max_examples}")
     if request.keyword:
         words += ["-k", request.keyword]
+    words += request.more
     return shlex.join(words)
 
 

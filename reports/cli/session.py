@@ -27,12 +27,16 @@ from ..text import one_line
 from .signals import Ending
 
 #: Outcomes that `--maxfail` counts.
-_FAILURES = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
+FAILURES = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `opassay run` was asked for."""
+    """What `opassay run`, or a campaign, was asked for.
+
+    Attributes:
+        verb, more: the command, and words of its line that nothing else here says.
+    """
 
     selection: Selection
     profile: str
@@ -46,6 +50,8 @@ class Request:
     shard: str | None = None
     world: World = field(default_factory=World)
     command: Sequence[str] = ()  # of a worker
+    verb: str = "run"
+    more: tuple[str, ...] = ()
 
     def terms(self) -> Terms:
         """The same for the pool."""
@@ -173,7 +179,7 @@ class Session:
         # The account may have put another verdict in place of this event's, and the user is
         # told what the record will say.
         verdict = self.account.finished[cell.key]
-        self._failures += verdict.outcome in _FAILURES
+        self._failures += verdict.outcome in FAILURES
         self.teller.finished(verdict)
 
 

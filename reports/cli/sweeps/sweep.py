@@ -111,8 +111,8 @@ def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Pa
     questions = [
         (key, shard)
         for key in keys
-        for shard in _ready(folder, key, measurers[0].environment).missing
-        if shard in _range(chosen, shards_of(key.dtype))
+        for shard in log_to_continue(folder, key, measurers[0].environment).missing
+        if shard in chosen_shards(chosen, shards_of(key.dtype))
     ]
     free, lock = list(measurers), threading.Lock()
 
@@ -151,7 +151,7 @@ def _answers(
             yield under_way.pop(future), future.result()
 
 
-def _ready(folder: Path, key: tables.Key, environment: Mapping[str, str]) -> tables.Log:
+def log_to_continue(folder: Path, key: tables.Key, environment: Mapping[str, str]) -> tables.Log:
     """The log of a sweep, whole and ready to be appended to."""
     path = folder / key.file
     if not path.exists():
@@ -184,7 +184,7 @@ def _log(path: Path) -> tables.Log:
         raise Stop(exit_codes.USAGE, one_line(str(err), 500)) from None
 
 
-def _range(chosen: str, shards: int) -> range:
+def chosen_shards(chosen: str, shards: int) -> range:
     """The shards that FIRST:END names; a dtype of one shard has it in every range, for 16 bits take no time."""
     first, _, end = chosen.partition(":")
     if not chosen or shards == 1:

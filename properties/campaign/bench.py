@@ -1,0 +1,127 @@
+"""A process that runs items one after the other, beside the worker of a cluster, and what is told of one that ends.
+
+A cluster's worker is a process that others rely on: it holds a connection, and other campaigns may share it. So no op
+runs in it. It keeps a process of `places/worker.py`, as the pool does, and ends and replaces that as the pool would.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..places import lifeline
+from ..places.pool import STARTING, WORKER
+from ..places.process import AnswerError, EndedError, Process
+
+_GIB = 2**30
+
+
+class ItemLost(RuntimeError):
+    """The process of an item ended while the item was run.
+
+    Attributes:
+        how: one line. details: stacks, and the end of what the process printed.
+    """
+
+    def __init__(self, how: str, details: str = "", timed_out: bool = False) -> None:
+        # All three are given to the base class, because an exception is made anew from these on the other machine.
+        super().__init__(how, details, timed_out)
+        self.how, self.details, self.timed_out = how, details, timed_out
+
+
+class NotStarted(RuntimeError):
+    """A process ended before it could be given an item, which says nothing of any item."""
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class Bench:
+    """One process and what it is for.
+
+    Args:
+        owner: whose process it is; only items of the same owner are run in it. command: its program; by default that
+            of opassay's workers. memory: bytes that it may take.
+
+    Attributes:
+        environment: what the process says of itself.
+
+    Raises:
+        NotStarted: it ended at once.
+    """
+
+    def __init__(self, owner: str, command: Sequence[str], memory: int) -> None:
+        self.owner, self.command, self._memory = owner, tuple(command), memory
+        hello = {"world": ["lockstep", "host", None], "memory": memory, "join": False}
+        self._process = Process(hello, command=self.command or WORKER)
+        try:
+            said = self._process.answer(time.monotonic() + STARTING)
+            self.environment: dict[str, str] = said["ready"]
+        except (AnswerError, EndedError, KeyError) as err:
+            how = self._process.how()
+            self.close()
+            raise NotStarted(f"a process that judges ended before its first item ({how}): {err}") from None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, question: Mapping[str, Any], timeout: float) -> tuple[dict[str, Any], int]:
+        """The answer to a question, and how many bytes were printed meanwhile.
+
+        Args:
+            question: as `places.worker` takes it. timeout: seconds.
+
+        Raises:
+            ItemLost: there is none; the process has ended then, or was ended.
+        """
+        before, deadline = self._process.printed, time.monotonic() + timeout
+        self._process.ask(question)
+        try:
+            answer = self._process.answer(deadline, self._watch)
+        except AnswerError as err:
+            raise self._lost(f"the process said {err}") from None
+        except _TooLarge:
+            limit = f"{self._memory / _GIB:.1f} GiB"
+            raise self._lost(f"stopped because its process took more than {limit} of memory") from None
+        except EndedError:
+            if self._process.ended:
+                raise self._lost(f"the process died while this cell ran ({self._process.how()})") from None
+            self._process.tell_stacks()
+            raise self._lost("stopped after its time limit", timed_out=True) from None
+        self._process.listen()
+        return answer, self._process.printed - before
+
+    def seconds(self) -> float:
+        """Processor time that the process has taken so far, and those of its children that have ended."""
+        try:
+            with open(f"/proc/{self._process.pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:  # it has ended
+            return 0.0
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+    def began_saying(self) -> str:
+        """The beginning of what the process printed."""
+        return self._process.began_saying()
+
+    def close(self) -> list[str]:
+        """End the process and what it has left behind; the names of the latter."""
+        self._process.dismiss()
+        self._process.close()
+        return lifeline.end_orphans(self._process.mark)
+
+    def _watch(self) -> bool:
+        if self._process.memory() > self._memory:
+            raise _TooLarge
+        return False
+
+    def _lost(self, how: str, timed_out: bool = False) -> ItemLost:
+        # The process is ended before its output is read, so that what is quoted really is the last that it printed.
+        self._process.kill()
+        said = self._process.said().strip()
+        parts = (self._process.stacks().strip(), f"printed last:\n{said}" if said else "")
+        return ItemLost(how, "\n".join(filter(None, parts)), timed_out)

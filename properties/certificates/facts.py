@@ -1,0 +1,73 @@
+"""What is known of an op without asking it anything. It imports torch, so the command line has it from a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...oracles.contract import CPU_FUNCTIONS, contract
+from ...oracles.op import Op, arithmetic_of
+from ...oracles.properties import DTYPES, PROPERTIES
+from ...oracles.subjects.asking import promised
+from ..catalog import CATALOG
+from ..engine.environment import environment
+from ..engine.plan import load_op, plugin_entry_points
+from .source_files import elementary_functions, files_of_formula, files_of_module, files_of_subject
+
+Data = dict[str, Any]
+
+
+def facts(item: Data) -> Data:
+    """The facts of one op.
+
+    Args:
+        item: `op`, `subject` and `device`, names of a cell.
+
+    Returns:
+        `sources`: of the op, its formula and its declaration, file -> SHA-256. `functions`: elementary functions that
+        the formula's text names. `contract`: dtype -> what an evaluation may do. `properties`: code -> title, of every
+        property that there is. `environment`: of this process.
+    """
+    op = load_op(item["op"])
+    functions = elementary_functions(op.reference, CPU_FUNCTIONS)
+    return {
+        "sources": _files_of(op, item["op"], item["subject"]),
+        "functions": functions,
+        "contract": {dtype: _allowed(op, item, dtype, functions) for dtype in DTYPES},
+        "properties": {code: question.title for code, question in PROPERTIES.items()},
+        "environment": environment(),
+    }
+
+
+def _files_of(op: Op, name: str, subject: str) -> Data:
+    # What torch compiles is torch's op, and what is interpreted are the kernels of the op that ships.
+    made_of = {"compiled": "torch", "triton": "opassay"}.get(subject, subject)
+    function = op.subjects.get(made_of)
+    return {
+        "op": files_of_subject(function, made_of == "opassay") if function is not None else {},
+        "formula": files_of_formula(op.reference),
+        "declaration": files_of_module(_declared_in(name)),
+    }
+
+
+def _declared_in(name: str) -> str:
+    if name in CATALOG:
+        package = __package__.rpartition(".")[0]
+        return f"{package}.catalog.{CATALOG[name]}"
+    if ":" in name:
+        return name.partition(":")[0]
+    return next(point.module for point in plugin_entry_points() if point.name == name)
+
+
+def _allowed(op: Op, item: Data, dtype: str, functions: list[str]) -> Data:
+    promises = promised(op, item["subject"]).promises
+    where = arithmetic_of(item["subject"], item["device"])
+    found = contract(dtype, where, promises.order, flush=promises.flush, algorithms=promises.algorithms)
+    return {
+        "accumulate": found.accumulate.name,
+        "stores": found.stores.name,
+        "ulps": {name: found.functions[name] for name in functions},
+        "roundings": found.roundings,
+        "scaling": found.scaling,
+        "flush": found.flush,
+        "algorithms": sorted(found.algorithms),
+    }

@@ -1,0 +1,175 @@
+"""The source files that an op consists of, and their digests: what ships, what it means, and how it is declared.
+
+A digest is of a whole file, because a function means nothing without what stands around it. What ships is every file of
+`impl` that the op's function is defined in or imports, by way of other files, too; so a change to what all ops share
+changes all of them. The formula is every file of `reference` that it imports, without the readings, which belong to the
+judge. Of an op of somebody else, only the files in which its functions are defined are known to be its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = __name__.partition(".")[0]
+_SHIPS, _MEANS = f"{_PACKAGE}.impl", f"{_PACKAGE}.reference"
+#: Packages whose versions a certificate names, so their source is not a part of any op.
+_OTHERS = frozenset({"torch", "numpy", "mpmath", "gmpy2", "hypothesis", "triton"})
+#: Modules whose imports are not followed: they offer every op by name, or are readings of a formula.
+_ENDS = (_SHIPS, _MEANS, *(f"{_MEANS}.{room}" for room in ("array", "exact", "derivative")))
+
+
+def files_of_subject(function: Callable[..., Any], ships: bool) -> dict[str, str]:
+    """Digests of the files that an implementation consists of, by name; none for one that is built into torch.
+
+    Args:
+        ships: whether it is the op of this package, or of whoever declared it, and not somebody else's.
+    """
+    modules = sorted({found.__module__ for found in reachable(function)})
+    if ships and not any(name.startswith(f"{_SHIPS}.") for name in modules):
+        # Of some ops the declaration makes the function that is judged, from what it imports.
+        imported = [other for name in modules if name.startswith(f"{_PACKAGE}.") for other in _imports(name)]
+        modules += [name for name in imported if name.startswith(f"{_SHIPS}.")]
+    return _digests(_closure(modules, _SHIPS))
+
+
+def files_of_formula(formula: Callable[..., Any]) -> dict[str, str]:
+    """Digests of the files that a formula consists of, by name."""
+    return _digests(_closure(sorted({found.__module__ for found in reachable(formula)}), _MEANS))
+
+
+def files_of_module(name: str) -> dict[str, str]:
+    """The digest of the file of one module, by name."""
+    return _digests([name])
+
+
+def elementary_functions(formula: Callable[..., Any], known: Iterable[str]) -> list[str]:
+    """Which of these functions of NumPy the text of a formula names, or of what it calls; "power" also as `**`.
+
+    A power with a whole number is a product and needs no function.
+    """
+    names: set[str] = set()
+    for function in reachable(formula):
+        for node in ast.walk(_tree(function)):
+            match node:
+                case ast.Attribute(attr=name) | ast.Name(id=name):
+                    names.add(name)
+                case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int())):
+                    continue
+                case ast.BinOp(op=ast.Pow()):
+                    names.add("power")
+    return sorted(names & set(known))
+
+
+def reachable(function: Callable[..., Any]) -> list[Any]:
+    """The function, and the functions that it mentions, in modules that are neither torch's nor the judge's."""
+    found: dict[int, Any] = {}
+    waiting = [function]
+    while waiting:
+        one = inspect.unwrap(waiting.pop())
+        if id(one) in found:
+            continue
+        if isinstance(one, functools.partial):
+            waiting.append(one.func)
+        elif isinstance(one, types.FunctionType) and _is_own(one.__module__):
+            found[id(one)] = one
+            waiting += _mentioned(one)
+        elif isinstance(one, type) and _is_own(one.__module__):
+            found[id(one)] = one
+    return list(found.values())
+
+
+def _is_own(module: str) -> bool:
+    top, _, rest = module.partition(".")
+    if top == _PACKAGE:
+        # Of this package only what ships and what it means; the catalog wraps both, and is told as the declaration.
+        return rest.split(".")[0] in ("impl", "reference", "properties") and not module.startswith(_ENDS[2:])
+    return top not in sys.stdlib_module_names and top not in _OTHERS and _path(module) is not None
+
+
+def _mentioned(function: types.FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            if callable(cell.cell_contents):
+                yield cell.cell_contents
+        except ValueError:  # a name that has no value yet
+            continue
+    for node in ast.walk(_tree(function)):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=part):
+                owner = function.__globals__.get(name)
+                found = getattr(owner, part, None) if isinstance(owner, types.ModuleType) else None
+            case ast.Name(id=name):
+                found = function.__globals__.get(name)
+            case _:
+                continue
+        if isinstance(found, types.FunctionType | functools.partial | type):
+            yield found
+
+
+def _tree(function: Any) -> ast.AST:
+    try:
+        lines, _ = inspect.getsourcelines(function)
+        # The lines of a nested function are indented, and those of a lambda may begin in the middle of a statement.
+        return ast.parse(inspect.cleandoc("\n" + "".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+
+
+def _closure(modules: Iterable[str], prefix: str) -> list[str]:
+    """The modules, and those below a package that they import, by way of each other."""
+    found: dict[str, None] = {}
+    waiting = [name for name in modules if name.startswith(f"{prefix}.") or not name.startswith(f"{_PACKAGE}.")]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in _ENDS:
+            continue
+        found[name] = None
+        if name.startswith(f"{prefix}."):
+            waiting += [other for other in _imports(name) if other.startswith(f"{prefix}.")]
+    return [name for name in found if not name.startswith(_ENDS[2:])]
+
+
+@functools.cache
+def _imports(name: str) -> tuple[str, ...]:
+    """Modules that a module imports, anywhere in its text; names of what is in them are left out."""
+    path = _path(name)
+    if path is None:
+        return ()
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            base = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            module = ".".join(filter(None, (base, node.module or "")))
+            below = [f"{module}.{alias.name}" for alias in node.names]
+            found += [module, *(each for each in below if each.startswith(f"{_PACKAGE}.") and _path(each))]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return tuple(found)
+
+
+def _path(name: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+
+
+def _digests(modules: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in modules:
+        path = _path(name)
+        if path is not None:
+            ending = "/__init__.py" if path.name == "__init__.py" else ".py"
+            found[name.replace(".", "/") + ending] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return dict(sorted(found.items()))

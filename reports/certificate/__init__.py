@@ -1,0 +1,1 @@
+"""Certificates: what is claimed of an op, on what evidence, and whether it still holds."""

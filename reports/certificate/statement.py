@@ -1,0 +1,200 @@
+"""The certificate of an op: an in-toto Statement, made of a record and of what is known of the op besides.
+
+It is unsigned: it says who asked what of which bytes, and a CI may sign it. The same record and the same facts give the
+same bytes: keys are sorted, and no clock is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...oracles.verdict import CHECKED, Measure, Outcome, Verdict
+from ..record import Run
+from ..text import counts
+from .extents import extents
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:opassay:certificate:1"
+NOT_MEASURED = "not measured"
+#: Of the environment: what a claim is bound to.
+VERSIONS = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "python", "platform", "libc", "cpu",
+            "cpu capability", "cuda", "gpu", "gpu capability", "nvidia driver", "triton")  # fmt: skip
+
+Data = dict[str, Any]
+
+
+class CertificateError(ValueError):
+    """A certificate cannot be made, or a file is none; the text says why."""
+
+
+def statement(
+    run: Run, digest: str, verdicts: Sequence[Verdict], facts: Mapping[str, Any], measured: Mapping[str, Any]
+) -> Data:
+    """The statement on one op and subject.
+
+    Args:
+        run: the record. digest: SHA-256 of its file. verdicts: those of the op, subject and device.
+        facts: of `properties.certificates.facts`. measured: `mutation`, `second_opinion` and `sweeps`: what other
+            commands have found, or `NOT_MEASURED`.
+
+    Raises:
+        CertificateError: there is no verdict, or the record is of another source than the facts.
+    """
+    if not verdicts:
+        raise CertificateError("no cell of the op is in the record")
+    # The facts are of what is installed now. A record says of which source it is; one of before it did so is believed,
+    # and the certificate says that.
+    judged, installed = run.environment.get("source"), facts["environment"]["source"]
+    if judged not in (None, installed):
+        raise CertificateError("the record is of another source of opassay than is installed; run it again")
+    cell = verdicts[0].cell
+    sources: Mapping[str, Mapping[str, str]] = facts["sources"]
+    predicate = {
+        "op": cell.op,
+        "subject": cell.subject,
+        "device": cell.device,
+        "asked": _asked(verdicts, facts["properties"]),
+        "outcomes": {str(outcome): count for outcome, count in counts(verdicts).items()},
+        "judged": _evidence(verdicts),
+        "cells": [_cell_data(verdict) for verdict in sorted(verdicts, key=lambda verdict: verdict.cell.key)],
+        "contract": {dtype: facts["contract"][dtype] for dtype in _axis(verdicts, "dtype")},
+        "functions": list(facts["functions"]),
+        **measured,
+        "versions": {name: run.environment[name] for name in VERSIONS if name in run.environment}
+        | {"opassay": run.version},
+        "sources": {part: dict(files) for part, files in sources.items()},
+        "record": {
+            "sha256": digest,
+            "started": run.started,
+            "profile": run.profile,
+            "seed": run.seed,
+            "seeds": int(run.settings.get("seeds", "1")),
+            "max_examples": run.max_examples,
+            "plan_digest": run.plan_digest,
+            "commit": run.commit,
+            "dirty": run.dirty,
+            "source_known": judged is not None,
+        },
+    }
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": _subjects(f"{cell.op} ({cell.subject})", sources),
+        "predicateType": PREDICATE_TYPE,
+        "predicate": predicate,
+    }
+
+
+def as_json(found: Data) -> bytes:
+    """The statement as JSON, the same bytes for the same statement."""
+    return json.dumps(found, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def from_json(content: bytes) -> Data:
+    """The statement of a file.
+
+    Raises:
+        CertificateError: it is none of this version.
+    """
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as err:
+        raise CertificateError(f"is no JSON ({type(err).__name__})") from err
+    kinds = [found.get(name) for name in ("_type", "predicateType")] if isinstance(found, dict) else []
+    if kinds != [STATEMENT_TYPE, PREDICATE_TYPE] or not isinstance(found.get("predicate"), dict):
+        raise CertificateError(f"is no certificate: need _type {STATEMENT_TYPE}, predicateType {PREDICATE_TYPE}")
+    typed: Data = found
+    return typed
+
+
+def _subjects(name: str, sources: Mapping[str, Mapping[str, str]]) -> list[Data]:
+    """The op as a whole, by a digest of the list of its files, and then each file that ships."""
+    lines = "".join(
+        f"{part} {file} {files[file]}\n" for part, files in sorted(sources.items()) for file in sorted(files)
+    )
+    whole = {"name": name, "digest": {"sha256": hashlib.sha256(lines.encode()).hexdigest()}}
+    ships = sources.get("op", {})
+    return [whole, *({"name": file, "digest": {"sha256": ships[file]}} for file in sorted(ships))]
+
+
+def _asked(verdicts: Sequence[Verdict], properties: Mapping[str, str]) -> Data:
+    asked = {verdict.cell.property for verdict in verdicts if verdict.outcome is not Outcome.NOT_RUN}
+    return {
+        "properties": {code: properties.get(code, "") for code in sorted(asked)},
+        "not_asked": sorted(set(properties) - asked),
+        "dtypes": _axis(verdicts, "dtype"),
+        "samples": sum(verdict.measure.samples for verdict in verdicts),
+    }
+
+
+def _evidence(verdicts: Sequence[Verdict]) -> Data:
+    """All cells together: elements, sizes, regimes, the largest error, and how small an error would have been seen."""
+    measures = [verdict.measure for verdict in verdicts]
+    at = max(verdicts, key=lambda verdict: verdict.measure.max_ratio if verdict.measure.judged else -1.0)
+    regimes: dict[str, list[int]] = {}
+    for measure in measures:
+        for name, judged, not_judged in measure.regimes:
+            total = regimes.setdefault(name, [0, 0])
+            total[0] += judged
+            total[1] += not_judged
+    return {
+        "elements": sum(measure.judged for measure in measures),
+        "not_judged": sum(measure.not_judged for measure in measures),
+        "largest_error": {
+            "error_over_bound": _finite(at.measure.max_ratio),
+            "cell": at.cell.key,
+            "where": at.measure.worst.where if at.measure.worst else "",
+            "path": at.measure.worst.path if at.measure.worst else "",
+            "ulp": _finite(at.measure.max_ulp),
+        },
+        "regimes": {name: {"judged": judged, "not_judged": missed} for name, (judged, missed) in regimes.items()},
+        "sizes": list(extents(size for measure in measures for size in measure.sizes)),
+        "detectability": {
+            dtype: _detectability([verdict.measure for verdict in verdicts if verdict.cell.dtype == dtype])
+            for dtype in _axis(verdicts, "dtype")
+        },
+    }
+
+
+def _detectability(measures: Sequence[Measure]) -> Data:
+    """Half-widths of accept sets in ulps: of the typical cell's median the largest, and the widest of all."""
+    medians = [measure.detect_median for measure in measures if not math.isnan(measure.detect_median)]
+    widest = [measure.detect_worst for measure in measures if not math.isnan(measure.detect_worst)]
+    return {
+        "median_of_sharpest_cell_ulp": _finite(min(medians, default=math.nan)),
+        "median_of_bluntest_cell_ulp": _finite(max(medians, default=math.nan)),
+        "widest_ulp": _finite(max(widest, default=math.nan)),
+    }
+
+
+def _cell_data(verdict: Verdict) -> Data:
+    measure = verdict.measure
+    found: Data = {
+        "property": verdict.cell.property,
+        "dtype": verdict.cell.dtype,
+        "outcome": str(verdict.outcome),
+        "code": str(verdict.code),
+        "reason": verdict.reason,
+    }
+    if verdict.outcome in CHECKED:
+        found |= {
+            "samples": measure.samples,
+            "elements": measure.judged,
+            "not_judged": measure.not_judged,
+            "error_over_bound": _finite(measure.max_ratio),
+            "ulp": _finite(measure.max_ulp),
+            "detect_median_ulp": _finite(measure.detect_median),
+        }
+    return found
+
+
+def _axis(verdicts: Sequence[Verdict], name: str) -> list[str]:
+    return list(dict.fromkeys(getattr(verdict.cell, name) for verdict in verdicts))
+
+
+def _finite(value: float) -> float | str:
+    """A number, or, because JSON has no others, the name of what is none."""
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,237 @@
+"""`opassay campaign`: cells, seeds and sweeps over the workers of a cluster, with one log from which it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ....oracles.verdict import Cell
+from ....properties.campaign.performing import Manner
+from ....properties.engine.profiles import PROFILES, default_seed
+from ....properties.sources import source_digest
+from ....properties.sweeps.inputs import DTYPES
+from ... import exit_codes
+from ...collect import Account
+from ...exit_codes import Reason
+from ...progress import Teller, is_live, make_console, output
+from ...record import Run
+from ...store import journal, log
+from ...store.folder import Folder
+from ...store.marker import new_run_id
+from ..files import as_usage, planned, selection_of, selection_options
+from ..host import Host, Stop, installed, require
+from ..run import asked, beginning, claimed, first_line, planned_rows
+from ..session import Request, worker_count
+from ..signals import Ending
+from ..summary import print_end, print_summary, write_step_summary
+from ..write import keep_case, write_plan, write_reports
+from .cells import CellWork
+from .cluster import Cluster, ClusterError
+from .conducting import Conduct, items_digest
+from .shards import ShardWork
+from .work import Work
+
+_GIB = 2**30
+_INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
+
+
+@click.command("campaign")
+@selection_options
+@click.option("--no-cells", is_flag=True, help="Ask no cells, only what other options name.")
+@click.option("--profile", type=click.Choice(tuple(PROFILES)), default="commit", show_default=True)
+@click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Draws of each cell.")
+@click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell and draw.")
+@click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")
+@click.option("--sweep", "functions", multiple=True, metavar="FUNCTION", help="Sweep it, or all; may be repeated.")
+@click.option("--sweep-dtype", "dtypes", multiple=True, type=click.Choice(DTYPES), help="May be repeated; all.")
+@click.option("--sweep-shards", metavar="FIRST:END", default="", help="Only these of the 256 shards of float32.")
+@click.option("--sweep-into", type=click.Path(path_type=Path), default=Path("sweeps"), show_default=True,
+              help="The folder of the sweeps' logs.")  # fmt: skip
+@click.option("-n", "--workers", default="auto", show_default=True, metavar="N", help="Workers of a cluster here.")
+@click.option("--scheduler", default="", metavar="ADDRESS", help="Of a Dask scheduler that is there, instead of -n.")
+@click.option("--log", "book", type=click.Path(path_type=Path, dir_okay=False), default=Path("campaign.jsonl"),
+              show_default=True, help="The same log goes on where its campaign ended.")  # fmt: skip
+@click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
+@click.option("--maxfail", type=click.IntRange(min=0), default=0, help="Stop after this many failures.")
+@click.option("-x", "maxfail", flag_value=1, type=int, help="Stop after the first failure.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True, help="Seconds per item.")
+@click.option("--memory", type=click.FloatRange(min=0.5), metavar="GIB",
+              help="Memory per process.  [default: a fair share of the machine's]")  # fmt: skip
+@click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
+@click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
+@click.pass_obj
+def campaign_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
+    """Spread cells, draws and sweeps over a cluster; ends with the record, the report and the exit code of `run`.
+
+    The cluster is one on this machine, or that of a Dask scheduler. Every result is a line of the log at once; the same
+    command with the same log asks only what is missing.
+    """
+    if not installed("distributed"):
+        raise Stop(exit_codes.USAGE, _INSTALL)
+    require("torch", "mpmath", "hypothesis")  # of the processes that judge
+    selection = selection_of(ops, options)
+    cells = [] if options["no_cells"] else planned(selection)
+    if not cells and not options["functions"]:
+        raise Stop(exit_codes.NOTHING, "nothing selected: no cell and no sweep")
+    with as_usage(journal.JournalError), contextlib.ExitStack() as stack:
+        book = stack.enter_context(journal.Journal(options["book"]))
+        ending = stack.enter_context(Ending())
+        request = _request(selection, cells, options, host, book)
+        left_out = asked(cells, request, ending) if cells else {}
+        folder = stack.enter_context(claimed(options["report_dir"])) if cells else None
+        return _Campaign(request, cells, left_out, options, book, ending).run(folder)
+
+
+class _Campaign:
+    """One session of a campaign, from its first line to its exit code.
+
+    Args:
+        request: what is asked of cells. cells: the whole plan. left_out: key of a cell -> why it is not asked.
+        options: those of the command line. book: the log. ending: whether the user has asked for the end.
+    """
+
+    def __init__(
+        self, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any],
+        book: journal.Journal, ending: Ending,
+    ) -> None:  # fmt: skip
+        self.request, self.cells, self.options, self.book, self.ending = request, cells, options, book, ending
+        self.left_out = left_out
+        self.console = make_console(output())
+
+    def run(self, folder: Folder | None) -> int:
+        """Asks what is missing; the exit code.
+
+        Args:
+            folder: of the report; None where no cell is asked, because then there is no record.
+        """
+        account = Account(on_case=keep_case(folder)) if folder else Account()
+        teller = Teller(self.console, 0, live=is_live(self.console))
+        works, sweeps = self._works(account, teller)
+        account.take(self._begin(works))
+        for rows in planned_rows(self.cells, self.left_out):
+            account.take(rows)
+        if folder:
+            write_plan(folder, account)
+        teller.total = sum(len(work.items()) for work in works.values())
+        teller.worst = lambda: "; ".join(filter(None, (work.worst() for work in works.values())))
+        self.console.print(first_line(self.request, f"{teller.total} items"), soft_wrap=True)
+        session = Conduct(works, self.book, teller, lambda: self.ending.asked, self.options["maxfail"])
+        reasons = self._conducted(session, teller)
+        for work in works.values():
+            reasons += work.finish(next((text for _, text in reasons), ""))
+        if self.book.broken:
+            reasons.append((exit_codes.INTERNAL, f"the log could not be written: {self.book.broken}"))
+        for line in sweeps.lines if sweeps else ():
+            self.console.print(line, soft_wrap=True)
+        if folder is None:
+            return self._code_without_cells(reasons)
+        account.take(log.Environment(session.environment))
+        forgiven = {"exit_zero": self.options["exit_zero"], "incomplete": self.options["allow_incomplete"]}
+        return self._concluded(folder, account.run(reasons, seconds=session.seconds, **forgiven))
+
+    def _conducted(self, session: Conduct, teller: Teller) -> list[Reason]:
+        """Why some items were not asked, if so."""
+        with teller:
+            done = session.resume()
+            if done:
+                teller.say(f"{done} of {teller.total} items are in {self.book.path} already")
+            if self.book.unreadable:
+                teller.say(f"{self.book.path}: {self.book.unreadable} unreadable lines; their items are asked again")
+            if done == teller.total:
+                return []
+            manner = Manner(self.options["timeout"], self.request.memory, command=tuple(self.request.command))
+            try:
+                with Cluster(self.request.workers, self.options["scheduler"]) as cluster:
+                    reasons = session.run(cluster, manner)
+            except ClusterError as err:
+                return [(exit_codes.INTERNAL, str(err))]
+            if self.ending():
+                teller.say("interrupted: the report of what is known is being written")
+        return reasons
+
+    def _works(self, account: Account, teller: Teller) -> tuple[dict[str, Work], ShardWork | None]:
+        """The kinds of work that are asked for, in their order. A further kind has its place here."""
+        options, works = self.options, dict[str, Work]()
+        if self.cells:
+            mine = [cell for cell in self.cells if cell.key not in self.left_out]
+            works["cell"] = CellWork(mine, self.request, options["seeds"], account, teller)
+        sweeps = None
+        if options["functions"]:
+            sweeps = ShardWork(
+                options["functions"], options["dtypes"], options["sweep_shards"], options["sweep_into"], teller
+            )
+            works["shard"] = sweeps
+        return works, sweeps
+
+    def _begin(self, works: dict[str, Work]) -> log.Began:
+        """The head of the record: that of the log, or a new one, which becomes the log's first line."""
+        began = beginning(new_run_id(), self.request, self.cells, {**self.options, "shard": None})
+        settings = {**began.settings, **({"seeds": str(self.options["seeds"])} if self.options["seeds"] > 1 else {})}
+        began.settings = settings
+        head = journal.Campaign(journal.SCHEMA, began, items_digest(list(works.values())), source_digest())
+        earlier = _head(self.book)
+        if earlier is None:
+            self.book.write(head)
+            return began
+        for what, before, now in (
+            ("items", earlier.items, head.items),
+            ("profile", earlier.began.profile, began.profile),
+            ("max_examples", earlier.began.max_examples, began.max_examples),
+            ("source of opassay", earlier.source, head.source),
+        ):
+            if before != now:
+                rule = "need the same, or another --log"
+                raise Stop(exit_codes.USAGE, f"{self.book.path}: was begun with other {what}, {before}; {rule}")
+        return earlier.began
+
+    def _concluded(self, folder: Folder, run: Run) -> int:
+        written = write_reports(folder, run)
+        print_summary(self.console, run)
+        write_step_summary(run)
+        print_end(self.console, run, folder.path, written)
+        return written[0] if written else run.exit_code
+
+    def _code_without_cells(self, reasons: Sequence[Reason]) -> int:
+        forgiven = {"exit_zero": self.options["exit_zero"], "allow_incomplete": self.options["allow_incomplete"]}
+        code = exit_codes.most_urgent(reasons, **forgiven)
+        if reasons:
+            self.console.print(f"exit {code}: {'; '.join(text for _, text in reasons)}", soft_wrap=True)
+        return code
+
+
+def _head(book: journal.Journal) -> journal.Campaign | None:
+    return next((line for line in book.lines if isinstance(line, journal.Campaign)), None)
+
+
+def _request(
+    selection: Any, cells: Sequence[Cell], options: dict[str, Any], host: Host, book: journal.Journal
+) -> Request:
+    """What is asked of cells, as `run` would be asked for it.
+
+    Args:
+        selection: names on each axis. cells: the plan that follows from it. options: those of the command line.
+        host: what surrounds the command. book: the log, which knows the seed where that was drawn.
+
+    Raises:
+        Stop: --workers is no number.
+    """
+    profile, seed, memory, earlier = options["profile"], options["seed"], options["memory"], _head(book)
+    if seed is None:
+        seed = earlier.began.seed if earlier else default_seed(profile)
+    try:
+        workers = max(worker_count(options["workers"], 2**20), 1)
+    except ValueError as err:
+        raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
+    more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
+    more += [f"--sweep={name}" for name in options["functions"]]
+    found = Request(selection, profile, seed, options["max_examples"], workers, command=host.worker, verb="campaign")
+    return replace(
+        found, maxfail=options["maxfail"], keyword=options["keyword"], timeout=options["timeout"],
+        memory=0 if memory is None else int(memory * _GIB), more=tuple(more),
+    )  # fmt: skip

@@ -1,0 +1,195 @@
+"""The engine under a campaign: a Dask cluster, and items that go through it.
+
+Dask finds workers, gives them items and notices when one is lost; an item that was lost with its worker is given to
+another. This module alone knows Dask, which is imported when a cluster is entered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from ....properties.campaign.bench import ItemLost, NotStarted
+from ....properties.campaign.performing import Item, Manner, Told, perform, release
+from ...text import one_line
+
+#: How an item is told whose workers ended, and not only its processes.
+WORKERS_ENDED = "the workers of the cluster that ran this item ended, each time"
+#: How often an item may lose its process, or its worker, before it is given up.
+DEATHS = 3
+#: Items under way for each worker: one that it runs, and one that waits there, so that no worker is idle while the
+#: answer of its last item is on its way.
+_AHEAD = 2
+#: Seconds without any worker after which a campaign ends.
+PATIENCE = 300.0
+_TICK = 0.2
+#: Seconds between two looks at how many workers there are.
+_LOOK = 2.0
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot be had, or was lost; says nothing of any item."""
+
+
+class Cluster:
+    """A cluster while it is entered: one on this machine, or somebody's.
+
+    Args:
+        workers: processes of a cluster on this machine. address: of a scheduler that is there; empty for none.
+
+    Attributes:
+        seats: how many items it can run at once.
+    """
+
+    def __init__(self, workers: int, address: str = "") -> None:
+        self._workers, self._address = workers, address
+        self._stack = contextlib.ExitStack()
+        self._client: Any = None
+        self.seats = 0
+
+    def __enter__(self) -> Cluster:
+        import dask
+        import distributed
+
+        try:
+            # A lost worker is told by this program, and not by a warning in the middle of its bar.
+            self._stack.enter_context(_quiet())
+            target: Any = self._address
+            if not self._address:
+                with dask.config.set({"distributed.scheduler.allowed-failures": DEATHS - 1}):
+                    target = distributed.LocalCluster(
+                        n_workers=self._workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                        dashboard_address=None, memory_limit=0, silence_logs=logging.CRITICAL,
+                        preload=perform.__module__,
+                    )  # fmt: skip
+                self._stack.callback(target.close)
+            self._client = distributed.Client(target, set_as_default=False, timeout=30)
+            self._stack.callback(self._client.close)
+            self.seats = self._count()
+        except (OSError, ValueError, RuntimeError) as err:  # RuntimeError: what it started ended at once
+            self._stack.close()
+            where = f"scheduler {self._address}" if self._address else "a cluster on this machine"
+            raise ClusterError(f"{where} cannot be had: {type(err).__name__}: {one_line(str(err))}") from err
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(Exception):  # the workers of somebody's cluster may be gone
+            if self._address:
+                self._client.run(release)
+        with contextlib.suppress(Exception):
+            self._stack.close()
+
+    def beside(self) -> int:
+        """Items that are run at once on the machine that runs most."""
+        hosts: dict[str, int] = {}
+        for address, seats in self._client.nthreads().items():
+            host = address.rpartition("://")[2].rpartition(":")[0]
+            hosts[host] = hosts.get(host, 0) + seats
+        return max(hosts.values(), default=max(self._workers, 1))
+
+    def run(
+        self, items: Sequence[Item], manner: Manner, wanted: Callable[[Item], bool], stopped: Callable[[], bool]
+    ) -> Iterator[tuple[Item, Told | ItemLost] | None]:
+        """Runs the items, and gives each with what came of it, in any order; None now and then, while nothing comes.
+
+        Args:
+            items: in the order in which they should be begun. manner: how each is run.
+            wanted: asked before an item is begun; one that is not wanted any more is passed over.
+            stopped: asked several times a second; once it is true, nothing more is begun, and what runs is left.
+
+        Raises:
+            ClusterError: the scheduler was lost, or there was no worker for long.
+        """
+        waiting, under_way = deque(items), dict[Any, Item]()
+        # A worker that ends takes with it what waited there. So an item whose workers ended is asked once more, when
+        # nothing else is under way: only if they end again it was this item.
+        suspects, alone = deque[Item](), set[str]()
+        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        how, looked, seen = json.dumps(asdict(replace(manner, beside=self.beside()))), 0.0, time.monotonic()
+        try:
+            while (waiting or under_way or suspects) and not stopped():
+                now = time.monotonic()
+                if now - looked > _LOOK:
+                    looked, self.seats = now, self._count()
+                    seen = now if self.seats else seen
+                if now - seen > PATIENCE:
+                    raise ClusterError(f"there was no worker for {PATIENCE:.0f} s")
+                if suspects and not waiting and not under_way:
+                    waiting.append(suspects.popleft())
+                    alone.add(waiting[0].name)
+                while waiting and len(under_way) < _AHEAD * self.seats:
+                    item = waiting.popleft()
+                    if wanted(item):
+                        future = self._begin(item, how)
+                        under_way[future] = item
+                        future.add_done_callback(done.put)
+                try:
+                    future = done.get(timeout=_TICK)
+                except queue.Empty:
+                    yield None
+                    continue
+                item, found = under_way.pop(future), self._outcome(future)
+                if found is None and item.name not in alone:
+                    suspects.append(item)
+                else:
+                    yield item, found or ItemLost(WORKERS_ENDED)
+        finally:
+            for future in under_way:
+                with contextlib.suppress(Exception):
+                    future.cancel()
+
+    def _begin(self, item: Item, how: str) -> Any:
+        # An item whose worker dies is begun again by the scheduler, one whose process dies by `retries`. `pure=False`
+        # gives every item a name of its own, so that no result of another campaign on this scheduler is taken for it.
+        return self._client.submit(
+            perform, json.dumps(asdict(item)), how, pure=False, retries=DEATHS - 1, key=None, priority=0
+        )
+
+    def _outcome(self, future: Any) -> Told | ItemLost | None:
+        """What came of an item; None where its workers ended several times."""
+        from distributed import CancelledError, KilledWorker
+
+        try:
+            found = json.loads(future.result())
+        except ItemLost as err:
+            return err
+        except KilledWorker:
+            return None
+        except NotStarted as err:
+            raise ClusterError(str(err)) from err
+        except CancelledError as err:
+            raise ClusterError("the scheduler was lost") from err
+        except Exception as err:
+            text = f"a worker of the cluster could not run an item: {type(err).__name__}: {one_line(str(err))}"
+            raise ClusterError(text) from err
+        found["lost"] = None if found["lost"] is None else tuple(found["lost"])
+        return Told(**{**found, "left": tuple(found["left"])})
+
+    def _count(self) -> int:
+        if self._client.status != "running":
+            raise ClusterError("the scheduler was lost")
+        return sum(self._client.nthreads().values())
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No messages of Dask and of what it uses, for as long as it is entered."""
+    logs = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)

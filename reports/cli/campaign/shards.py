@@ -1,0 +1,120 @@
+"""Sweeps of elementary functions as work of a campaign: items are shards, results the logs of `opassay sweep`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....properties.campaign.performing import Item
+from ....properties.sweeps import tables
+from ....properties.sweeps.functions import FUNCTIONS
+from ....properties.sweeps.inputs import DTYPES, shards_of
+from ... import exit_codes
+from ...exit_codes import Reason
+from ...progress import Teller
+from ...record import write_atomically
+from ...store.journal import Lost
+from ..host import Stop
+from ..sweeps.sweep import chosen_shards, log_to_continue
+from ..sweeps.sweep_tables import sweep_table
+from .work import WorkError
+
+EVERY = "all"
+
+
+class ShardWork:
+    """Shards of sweeps on the CPU.
+
+    Args:
+        functions: names, or `EVERY` for all. dtypes: names; none for all. shards: as `opassay sweep --shards`.
+        folder: where the logs go, and where those of earlier sweeps are. teller: who tells the user.
+
+    Raises:
+        Stop: there is no such function.
+    """
+
+    def __init__(
+        self, functions: Sequence[str], dtypes: Sequence[str], shards: str, folder: Path, teller: Teller
+    ) -> None:
+        self._folder, self._teller = folder, teller
+        names = list(FUNCTIONS) if EVERY in functions else list(dict.fromkeys(functions))
+        unknown = [name for name in names if name not in FUNCTIONS]
+        if unknown:
+            known = ", ".join((EVERY, *FUNCTIONS))
+            raise Stop(exit_codes.USAGE, f"unknown function: got {unknown[0]!r}, need one of {known}")
+        self._keys = [tables.Key(name, dtype, "cpu") for name in names for dtype in dtypes or DTYPES]
+        self._places: dict[str, tuple[tables.Key, int]] = {}
+        self._found: dict[tables.Key, dict[int, dict[str, Any]]] = {key: {} for key in self._keys}
+        self._environment: dict[str, str] = {}
+        self._contract: dict[str, float] = {}
+        self._worst: tuple[float, str] = (0.0, "")
+        self._broken: list[str] = []
+        self.lines: list[str] = []
+        for key in self._keys:
+            for shard in chosen_shards(shards, shards_of(key.dtype)):
+                self._places[f"{key.function} {key.dtype} shard {shard}"] = (key, shard)
+
+    def items(self) -> Sequence[Item]:
+        return [
+            Item("shard", name, (key.function, key.device, key.dtype), "", _question(key, shard))
+            for name, (key, shard) in self._places.items()
+        ]
+
+    def take(self, item: Item, answer: dict[str, Any], notes: Sequence[str]) -> bool:
+        key, shard = self._places[item.name]
+        if "error" in answer:
+            raise WorkError(str(answer["error"]))
+        try:
+            result = answer["result"]
+            found, self._environment = result["shard"], self._environment or dict(result["environment"])
+            self._contract = dict(result["contract"])
+            other = tables.difference(self._environment, result["environment"])
+            if found["shard"] != shard or other:
+                raise WorkError(f"a shard that was measured elsewhere ({other})")
+            (row,) = tables.swept([tables.Log(key, self._environment, {shard: found})], self._contract)
+        except (KeyError, TypeError, ValueError) as err:
+            raise WorkError(f"something that is no shard ({type(err).__name__}: {err})") from err
+        self._found[key][shard] = found
+        self._teller.counted(f"shards that {'exceed' if row.broken else 'hold'}")
+        share = row.normal / row.promised if row.promised else 0.0
+        self._worst = max(self._worst, (share, f"{item.name}: {row.normal:.4g} ulp of {row.promised}"))
+        if row.broken:
+            self._broken.append(item.name)
+        return row.broken
+
+    def lose(self, item: Item, lost: Lost) -> None:
+        self._teller.counted("shards lost")
+        self._teller.say(f"{item.name}: {lost.how}")
+
+    def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
+        return iter(())
+
+    def leave(self, items: Sequence[Item], why: str) -> None:
+        self._teller.left_out(len(items), why)
+
+    def finish(self, interrupted: str) -> list[Reason]:
+        logs = []
+        for key, shards in self._found.items():
+            if not shards:
+                continue
+            found = log_to_continue(self._folder, key, self._environment)
+            found.shards.update(shards)
+            lines = [found.heading(), *(json.dumps(found.shards[shard]) for shard in sorted(found.shards))]
+            write_atomically(self._folder / key.file, ("\n".join(lines) + "\n").encode())
+            logs.append(found)
+        made = sweep_table(tables.swept(logs, self._contract))
+        self.lines = made.lines() if logs else []
+        missing = len(self._places) - sum(map(len, self._found.values()))
+        reasons = [(exit_codes.INCOMPLETE, f"{missing} shards of sweeps were not measured")] if missing else []
+        broken = f"a contract is too tight: {', '.join(self._broken[:3])}"
+        return reasons + ([(exit_codes.USAGE, broken)] if made.broken else [])
+
+    def worst(self) -> str:
+        share, said = self._worst
+        return f"nearest to its contract {said}" if share else ""
+
+
+def _question(key: tables.Key, shard: int) -> dict[str, Any]:
+    return {"kind": "shard", "item": {**vars(key), "shard": shard}}

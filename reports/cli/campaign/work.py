@@ -1,0 +1,58 @@
+"""What a campaign asks of one kind of work: which items there are, and what becomes of their results.
+
+A further kind is a class of this form with its options in `campaign`, which makes one of each kind that is asked for,
+and a line in `properties.campaign.runners`, which says how one item is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from ....properties.campaign.performing import Item
+from ...exit_codes import Reason
+from ...store.journal import Lost
+
+
+class WorkError(ValueError):
+    """An answer that is no result of its item."""
+
+
+class Work(Protocol):
+    """One kind of work. Its results come in any order, and also, of items that are done already, from the log."""
+
+    def items(self) -> Sequence[Item]:
+        """All items, in the order in which they should be asked; the same ones whenever the campaign is asked for."""
+
+    def take(self, item: Item, answer: dict[str, Any], notes: Sequence[str]) -> bool:
+        """Take in the answer of an item's process; whether it counts as a failure.
+
+        Raises:
+            WorkError: it is none.
+        """
+
+    def lose(self, item: Item, lost: Lost) -> None:
+        """Take in that an item has no answer, because its processes ended or it was out of time.
+
+        It is told a second time where `inquire` has found out more.
+        """
+
+    def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
+        """Look into why items were lost, once all are asked, and give those of which more is known now.
+
+        Args:
+            stopped: asked several times a second; once it is true, nothing more is looked into.
+        """
+
+    def leave(self, items: Sequence[Item], why: str) -> None:
+        """Take in that items will not be asked."""
+
+    def finish(self, interrupted: str) -> list[Reason]:
+        """Merge what there is; why that is no success, if so, where the verdicts do not say it.
+
+        Args:
+            interrupted: why the campaign ended before its end; empty if it did not.
+        """
+
+    def worst(self) -> str:
+        """What is worst so far, as a few words; empty where there is nothing to say."""

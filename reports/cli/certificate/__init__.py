@@ -1,0 +1,1 @@
+"""The command about certificates, and how what is known of an op comes to it."""

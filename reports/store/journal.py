@@ -1,0 +1,169 @@
+"""The log of a campaign: one file of JSON lines that only grows, from which a campaign that ended goes on.
+
+It is not the log of a run (`log`), because a campaign may have several sessions, and items that are no cells. The first
+line says what was asked; then comes a line for every item that is done, as soon as it is. A line that was cut when a
+session was killed costs its item, which is asked again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from . import log
+
+SCHEMA = 1
+
+
+class JournalError(ValueError):
+    """A file that a campaign may not go on with; the text says which, what is there, and the rule."""
+
+
+# Fields that are not known are refused, so that a line of another version counts as unreadable.
+class _Line(msgspec.Struct, tag_field="event", forbid_unknown_fields=True):
+    pass
+
+
+class Campaign(_Line, tag="campaign"):
+    """What was asked for: the head of the record, and a digest of the items and of the source that runs them."""
+
+    schema: int
+    began: log.Began
+    items: str
+    source: str
+
+
+class Surroundings(_Line, tag="environment"):
+    """What the first process said of its machine, and of its libraries."""
+
+    environment: dict[str, str]
+
+
+class Done(_Line, tag="done"):
+    """An item and what its process answered; `at` is the second of the session, `seconds` is of processor time."""
+
+    kind: str
+    item: str
+    answer: dict[str, Any]
+    worker: str
+    at: float
+    seconds: float
+    notes: list[str] = []
+
+
+class Lost(_Line, tag="lost"):
+    """An item that has no answer: its processes ended, or it was out of time; a second line says by which sample."""
+
+    kind: str
+    item: str
+    how: str
+    details: str
+    timed_out: bool
+    at: float
+    case_id: str = ""
+    case: str = ""
+    program: str = ""
+    with_worker: bool = False  # whether the worker of the cluster ended, and not only the item's process
+
+
+class SessionEnded(_Line, tag="ended"):
+    """A session is over; `reasons` say why some items were not asked, if so."""
+
+    seconds: float
+    reasons: list[tuple[int, str]]
+
+
+Line = Campaign | Surroundings | Done | Lost | SessionEnded
+
+#: How the first line of every campaign begins.
+_BEGINNING = b'{"event":"campaign",'
+_DECODER = msgspec.json.Decoder(Line)
+
+
+class Journal:
+    """The file of a campaign, locked by this process until it is closed.
+
+    Args:
+        path: the file; made if absent, and its folder too.
+
+    Attributes:
+        lines: what the file says so far. unreadable: how many lines hold nothing that can be read.
+        broken: why nothing is written any more, such as a full disk; empty while all is well.
+
+    Raises:
+        JournalError: another campaign goes on with it, or it is no file of a campaign.
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.broken = path, ""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # O_NONBLOCK, because a pipe of that name would otherwise keep this process waiting.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+        self._handle = os.open(path, flags, 0o644)
+        try:
+            self._lock()
+            self.lines, self.unreadable = self._read()
+        except BaseException:
+            os.close(self._handle)
+            raise
+
+    def write(self, line: Line) -> None:
+        """Append one line, which is on its way to the disk when this returns."""
+        if self.broken:
+            return
+        content = memoryview(msgspec.json.encode(line) + b"\n")
+        try:
+            while content:
+                content = content[os.write(self._handle, content) :]
+        except OSError as err:
+            self.broken = f"{type(err).__name__}: {err}"
+
+    def close(self) -> None:
+        """Free the lock; a second call does nothing."""
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            rule = "need one log per campaign: wait for it, or name another file"
+            raise JournalError(f"{self.path}: is in use by another campaign; {rule}") from None
+
+    def _read(self) -> tuple[list[Line], int]:
+        with open(self.path, "rb") as file:
+            content = file.read()
+        found = list(_lines(content))
+        lines = [line for line in found if line is not None]
+        first = lines[0] if lines else None
+        # A campaign that was killed while it wrote its first line has left a part of that and nothing else.
+        begun = not lines and b"\n" not in content and content.startswith(_BEGINNING)
+        if found and not begun and not (isinstance(first, Campaign) and first.schema == SCHEMA):
+            rule = f"need one of schema {SCHEMA}, or a name that is free"
+            raise JournalError(f"{self.path}: is no log of a campaign; {rule}")
+        if content and not content.endswith(b"\n"):
+            # The next line must not become the rest of one that was cut.
+            os.write(self._handle, b"\n")
+        return lines, len(found) - len(lines)
+
+
+def _lines(content: bytes) -> Iterator[Line | None]:
+    """The lines; None for one that cannot be read."""
+    for text in filter(None, content.split(b"\n")):
+        try:
+            yield _DECODER.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            yield None
