@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -41,12 +44,16 @@ def test_a_planted_rule_of_the_first_reading_is_seen(monkeypatch: pytest.MonkeyP
     assert sum(account.disagreements for account in _accounts("log_sigmoid", 4)) > 0
 
 
-def test_the_command_prints_a_table_and_fails_where_the_readings_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_a_table_and_fails_where_the_readings_disagree(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     runner = CliRunner()
-    asked = ["trace", "--dtype", "float32", "--samples", "3"]
+    asked = ["trace", "--dtype", "float32", "--samples", "3", "--json", str(tmp_path / "sums.json")]
     told = runner.invoke(second_opinion_command, asked, standalone_mode=False)
     assert told.return_value == exit_codes.OK, told.output
     assert "0 disagree" in told.output
+    sums = json.loads((tmp_path / "sums.json").read_text())["ops"]["trace"]
+    assert (sums["samples"], sums["disagree"], sums["seed"]) == (3, 0, 0)
     (first, *others) = rules.DIAGONAL["exp"]
     monkeypatch.setitem(rules.DIAGONAL, "exp", (lambda g, y, xs, p: first(g, y, xs, p) * 1.5, *others))
     wrong = runner.invoke(second_opinion_command, ["cross_entropy", "--samples", "28"], standalone_mode=False)

@@ -166,7 +166,7 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
     run = replace(make_run(verdict(), failed()), environment=environment, version=environment["opassay"])
     record.save(tmp_path / "opassay-report/run.json", run)
     Path("mutation.json").write_text(
-        '{"mutants": [{"file": "impl/softmax/public.py", "outcome": "seen"}, {"file": "x.py", "outcome": "seen"}]}'
+        '{"mutants": [{"file": "impl/softmax/rules.py", "outcome": "killed"}, {"file": "x.py", "outcome": "survived"}]}'
     )
     Path("second-opinion.json").write_text('{"ops": {"softmax": {"samples": 10000, "largest": 0.25}}}')
     assert main(["certificate", "--op", "softmax"]) == 0
@@ -174,7 +174,7 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
     made = from_json(path.read_bytes())
     assert made["predicate"]["functions"] == ["exp"]
     assert made["predicate"]["sources"]["op"]["opassay/impl/softmax/public.py"]
-    assert (made["predicate"]["mutation"]["seen"], made["predicate"]["second_opinion"]["samples"]) == (1, 10000)
+    assert (made["predicate"]["mutation"]["score"], made["predicate"]["second_opinion"]["samples"]) == (1.0, 10000)
     assert main(["certificate", "--check", str(path), "--record", "opassay-report/run.json"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"{path}: holds"
     made["predicate"]["versions"]["torch"] = "1.0"

@@ -86,7 +86,7 @@ def results_for(path: Path | None, op: str, files: Mapping[str, str]) -> Any:
     """What a file of results says of an op; NOT_MEASURED where there is no file, or nothing of the op in it.
 
     A file has either `ops`, an object by op, whose entry is taken as it is, or `mutants`, of which each has a `file`
-    and an `outcome`: those in files of the op are counted.
+    and an `outcome`: those in files of the op are counted, and the score is that of killed and survived ones.
 
     Args:
         path: the file, if any. files: the files that the op consists of.
@@ -105,7 +105,10 @@ def results_for(path: Path | None, op: str, files: Mapping[str, str]) -> Any:
         mine = [str(mutant["outcome"]) for mutant in found.get("mutants", []) if _is_in(str(mutant["file"]), files)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
         raise CertificateError(f"{path}: is no file of results ({type(err).__name__}: {err})") from err
-    return {**Counter(mine), "mutants": len(mine), **digest} if mine else NOT_MEASURED
+    outcomes = Counter(mine)
+    asked = outcomes["killed"] + outcomes["survived"]
+    score = {"score": outcomes["killed"] / asked} if asked else {}
+    return {**outcomes, "mutants": len(mine), **score, **digest} if mine else NOT_MEASURED
 
 
 def _is_in(file: str, files: Mapping[str, str]) -> bool:

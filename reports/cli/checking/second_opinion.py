@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +14,8 @@ import click
 from ....properties.engine.plan import load_op, op_names
 from ....properties.names import SelectionError
 from ... import exit_codes
+from ...record import write_atomically
+from ..files import as_usage
 from ..host import Stop, require
 
 if TYPE_CHECKING:
@@ -33,7 +37,10 @@ def table_line(cells: Iterable[Any], widths: Iterable[int] = _WIDTHS) -> str:
 @click.option("--dtype", "dtypes", multiple=True, type=click.Choice(DTYPES), help="May be repeated; all.")
 @click.option("--samples", type=click.IntRange(1), default=2000, show_default=True, help="Of all ops and dtypes.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of drafts and data.")
-def second_opinion_command(ops: tuple[str, ...], dtypes: tuple[str, ...], samples: int, seed: int) -> int:
+@click.option("--json", "into", type=click.Path(path_type=Path, dir_okay=False), help="Sums by op, for certificates.")
+def second_opinion_command(
+    ops: tuple[str, ...], dtypes: tuple[str, ...], samples: int, seed: int, into: Path | None
+) -> int:
     """Read formulas and their derivatives twice: with mpmath's numbers, and with MPFR's intervals and Taylor series.
 
     OPS: those of the catalog. Orders 0, 1 and 2, by every word of jvp and vjp. Columns: elements that were compared;
@@ -64,7 +71,19 @@ def second_opinion_command(ops: tuple[str, ...], dtypes: tuple[str, ...], sample
                 click.echo(_row(accounts[-1]))
     except KeyboardInterrupt:
         interrupted = True
+    if into is not None:
+        with as_usage():
+            write_atomically(into, json.dumps(sums_by_op(accounts, seed), indent=1).encode() + b"\n")
     return _ended(accounts, interrupted)
+
+
+def sums_by_op(accounts: Iterable[Account], seed: int) -> dict[str, Any]:
+    """What a certificate says of each op: over all of its dtypes, how much was compared, and how much disagrees."""
+    found: dict[str, Counter[str]] = {}
+    for account in accounts:
+        sums = found.setdefault(account.op, Counter({"disagree": 0, "seed": seed}))
+        sums.update(samples=account.samples, elements=account.elements, disagree=account.disagreements)
+    return {"ops": {op: dict(sums) for op, sums in found.items()}}
 
 
 def _row(account: Account) -> str:
