@@ -87,6 +87,7 @@ def _command(pid: int) -> str:
 
 
 def test_killed_workers_and_a_killed_owner_lose_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("distributed", reason="a campaign needs opassay[cluster]")
     log, words = tmp_path / "campaign.jsonl", ["campaign", *PLAN, "-n", "2"]
     subprocess.run(command_line("run", *PLAN, "--report-dir=alone"), cwd=tmp_path, capture_output=True, check=False)
     process = subprocess.Popen(command_line(*words), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -143,6 +144,7 @@ def _found(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_an_item_that_kills_its_workers_is_a_crash_and_no_other_is(tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="a campaign needs opassay[cluster]")
     # One death is enough here, because it takes seconds to start another worker.
     program = (
         "import sys\nfrom opassay.reports.cli.campaign import cluster\nfrom opassay.reports.cli.main import main\n"
@@ -181,14 +183,17 @@ def test_a_cluster_that_cannot_be_had_is_told(tmp_path: Path, capsys: pytest.Cap
 def test_a_process_that_ends_raises_and_one_that_is_out_of_time_tells(tmp_path: Path) -> None:
     manner = json.dumps({"timeout": 0.5, "memory": 2**40, "beside": 1, "command": STUB})
 
-    def ask(name: str) -> dict[str, Any]:
-        question = {"cell": ["softmax", name, "float32", "cpu", "opassay"], "settings": _SETTINGS}
+    def asked(question: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(perform(json.dumps({"owner": "", "question": question}), manner))
         return found
+
+    def ask(name: str) -> dict[str, Any]:
+        return asked({"cell": ["softmax", name, "float32", "cpu", "opassay"], "settings": _SETTINGS})
 
     try:
         first, again = ask("FWD"), ask("ORD2")
         assert first["worker"] == again["worker"], "one process runs what comes after each other"
+        assert asked({"kind": "gone", "item": {}})["answer"] == {"error": "KeyError: 'gone'"}
         assert ask("ADJ")["lost"][0] == "stopped after its time limit"
         with pytest.raises(ItemLost, match="killed by SIGKILL"):
             ask("ORD3")
@@ -225,6 +230,7 @@ def test_a_log_is_read_up_to_where_it_was_cut(tmp_path: Path) -> None:
 def test_what_a_campaign_does_not_go_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
+    pytest.importorskip("distributed", reason="a campaign needs opassay[cluster]")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("opassay.reports.cli.campaign.campaign.Cluster", _NoCluster)
     assert main(["campaign", "softmax", "--property=FWD", "-n", "1"]) == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ....properties.campaign.bench import Bench, ItemLost, NotStarted
-from ....properties.places.pool import fair_share
+from ....properties.places.pool import fair_share, owner_of
 from ....properties.sweeps import tables
 from ...certificate.statement import NOT_MEASURED, CertificateError, Data
 from ...record import read_capped
@@ -34,8 +34,11 @@ class Facts:
             CertificateError: it cannot be loaded.
         """
         question = {"kind": "facts", "item": {"op": op, "subject": subject, "device": device}}
+        # The declaration of somebody else's op may do anything to the process that loads it.
+        if self._bench is not None and self._bench.owner != owner_of(op):
+            self.close()
         try:
-            self._bench = self._bench or Bench("", self._command, fair_share(1))
+            self._bench = self._bench or Bench(owner_of(op), self._command, fair_share(1))
             answer, _ = self._bench.ask(question, DEADLINE)
         except (NotStarted, ItemLost) as err:
             self.close()
