@@ -96,14 +96,15 @@ def _as_it_is(primitive: str, out: Ball, operands: Sequence[Ball], params: Param
 
 def _product(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
     """Products: without the terms that have an inserted zero and a factor that is not finite."""
-    has_term = met(primitive, out.contract, params)
     a, b = operands
+    if not out.special and not _marked([a.stray, b.stray]):
+        return out
+    has_term = met(primitive, out.contract, params)
     stray = np.zeros(out.shape, dtype=bool)
-    every = [np.ones(x.shape) for x in operands]
     if a.stray is not None:
-        stray |= has_term(_mask(a.stray, a.shape), every[1])
+        stray |= has_term(_mask(a.stray, a.shape), np.ones(b.shape))
     if b.stray is not None:
-        stray |= has_term(every[0], _mask(b.stray, b.shape))
+        stray |= has_term(np.ones(a.shape), _mask(b.stray, b.shape))
     if out.special and _marked([a.inserted, b.inserted]):
         strange = [~np.isfinite(x.centre) for x in operands]
         zeros = [_mask(x.inserted, x.shape) for x in operands]

@@ -11,8 +11,9 @@ from ..candidates.calls import floating
 from ..comparing import hold_all
 from ..session import Asking, Finding, Gradients, Session, not_asked, raised, summed
 
-#: What a candidate without gradients says: by its own exception, or by that of an operator registered without any.
-_NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered")
+#: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
+#: of an operation of torch that has none.
+_NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "derivative for aten::")
 
 
 def gradients(session: Session) -> Finding:
