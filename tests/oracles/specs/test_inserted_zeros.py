@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 import opassay
+from opassay.oracles.specs import traced
+from opassay.reference.second import enclosures
 
 from ..spec_judging import read
 
@@ -161,3 +164,13 @@ def test_marks_go_with_what_is_computed() -> None:
     assert (chosen.radii()[plain.stray] >= abs(chosen.centre[plain.stray])).all()
     (kept,) = read(_padded, _operands(1.0))
     assert kept.stray is None
+
+
+@pytest.mark.parametrize("spec", [_padded, _spread])
+def test_the_second_reading_has_the_same_convolution(spec: Kernel) -> None:
+    x, w = (t[:, :, :2, :2].double() for t in _operands(1.0))
+    read = traced(spec, x.float(), w.float())
+    (enclosed,) = enclosures(read, x.numpy(), w.numpy())
+    near = np.vectorize(lambda pair: float(pair[0]), otypes=[float])(enclosed.intervals)
+    assert np.abs(near - spec(x, w).numpy()).max() < 1e-12
+    assert enclosed.narrow.all()
