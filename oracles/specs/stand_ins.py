@@ -88,6 +88,28 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
     return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).long()
 
 
+def _quantile(
+    input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Any:
+    """Of a number q: torch itself makes an index of a product that it rounds."""
+    if isinstance(q, Tensor):
+        return torch.quantile(input, q, dim, keepdim, interpolation=interpolation)
+    rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
+    place = q * (rows.shape[-1] - 1)
+    ordered = rows.sort(-1).values
+    low, high = (ordered[..., index] for index in (math.floor(place), math.ceil(place)))
+    if interpolation == "linear":
+        part = torch.full((), q, dtype=input.dtype, device=input.device) * (rows.shape[-1] - 1) - math.floor(place)
+        found = low + (high - low) * part
+    else:
+        nearest = low if round(place) == math.floor(place) else high
+        found = {"lower": low, "higher": high, "nearest": nearest, "midpoint": low + (high - low) * 0.5}[interpolation]
+    found = torch.where(rows.isnan().any(-1), torch.nan, found)
+    if not keepdim:
+        return found
+    return found.reshape((1,) * input.dim()) if dim is None else found.unsqueeze(dim)
+
+
 #: By the function that a spec calls.
 STAND_INS: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
@@ -97,6 +119,8 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.one_hot: _one_hot,
     F.selu: _selu,
     F.rrelu: _rrelu,
+    torch.quantile: _quantile,
+    Tensor.quantile: _quantile,
     torch.selu_: _written(torch.selu),
     torch.rrelu_: _written(torch.rrelu),
 }

@@ -25,7 +25,8 @@ class Bound(NamedTuple):
     Attributes:
         centre: the exact value, to about 13 digits.
         radius: how far an evaluation may end from the centre before it is rounded to the output's dtype. Infinite where
-            an evaluation may overflow, and NaN where one may have no value.
+            an evaluation may overflow, and NaN where one may have no value. Beside an infinite operand NaN may be right
+            as well, where a product with the margin of a convolution is formed.
         half_width: the radius and that last rounding: the smallest error that can be seen.
     """
 

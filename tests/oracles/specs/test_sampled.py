@@ -26,10 +26,10 @@ NAMES = (
     "grid_sample_bilinear_zeros", "grid_sample_nearest_reflection", "grid_sample_bicubic_border_corners",
     "grid_sample_volume", "affine_grid", "antialiased_bicubic", "conv_tbc", "ctc_loss_one_by_one", "searchsorted",
     "histc", "index_reduce_mean", "prod_of_all", "fold_unfold", "embedding_renormed", "gaussian_nll_loss_of_variances",
-    "selu_in_place",
+    "selu_in_place", "quantile",
 )  # fmt: skip
 #: What torch 2.13 has no kernel for in bfloat16 on CPUs.
-IN_FLOAT32_ALONE = ("antialiased", "ctc_loss")
+IN_FLOAT32_ALONE = ("antialiased", "ctc_loss", "quantile")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -89,6 +89,7 @@ MISTAKES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (lambda x: _reduced(x, "prod"), lambda x: _reduced(x, "mean")),
     (_counted, lambda x: _counted(x, -1.05)),
     (_counted, lambda x: _counted(x) + 1),
+    (lambda x: torch.quantile(x, 0.3), lambda x: torch.quantile(x, 0.3, interpolation="lower")),
 )
 
 
