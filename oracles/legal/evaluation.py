@@ -193,7 +193,7 @@ def _erf(working: Working, x: Legal, absolute: bool = False) -> Any:
 def _logaddexp(working: Working, a: Legal, b: Legal) -> Any:
     functions, largest = working.contract.functions, np.maximum(a.values, b.values)
     gap = np.where(a.values == b.values, working.type(0.0), working.rounded(-np.abs(a.values - b.values)))
-    decay = working.off(widened(np.exp, working)(gap), functions["exp"])
+    decay = _exp(working, Legal(gap, working))
     rest = working.off(widened(np.log1p, working)(decay), functions["log1p"])
     return np.where(np.isinf(largest), largest, working.rounded(largest + rest))
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...reference.array import LOG_2, LOG_10
-from ..contract import Contract
+from ..contract import EXP2, Contract
 from .ball import RULES, Ball
 from .rules import _rounded as rounded
 from .rules import magnitude_of
@@ -242,8 +242,9 @@ def _logaddexp(contract: Contract, a: Ball, b: Ball) -> Ball:
     decay = np.exp(-gap)
     functions, u = contract.functions, contract.roundoff
     # What is lost before the last sum: by the difference and the exponential, whose slope in the result is at most
-    # decay, and by the logarithm.
-    lost = decay * (gap + 2.0 * functions["exp"]) * u + np.log1p(decay) * (2.0 * functions["log1p"] * u)
+    # decay, and by the logarithm. As a power of two the exponential has an exponent that is off by 2u of it more.
+    exponent = gap * (3.0 if EXP2 in contract.algorithms else 1.0)
+    lost = decay * (exponent + 2.0 * functions["exp"]) * u + np.log1p(decay) * (2.0 * functions["log1p"] * u)
     given = np.maximum(a.radii(), b.radii())
     # The centre is a sum as well, whose terms may be larger than it.
     reach = magnitude_of(np.maximum(a.centre, b.centre)) * (4.0 * contract.centre_roundoff)

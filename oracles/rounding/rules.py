@@ -149,13 +149,21 @@ def _sqrt(contract: Contract, a: Ball) -> Ball:
 
 
 def _exp(contract: Contract, a: Ball) -> Ball:
-    if EXP2 in contract.algorithms:
-        # 2^(x log2 e): the factor and the product are rounded, and so the exponent is off by 2u |x| before the power.
-        a = _rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
+    a = _exponent(contract, a)
     return _evaluated(contract, "exp", a, np.exp(a.centre), spread.of_exp)
 
 
+def _exponent(contract: Contract, a: Ball) -> Ball:
+    """The exponent of an exponential, as it is taken."""
+    if EXP2 not in contract.algorithms:
+        return a
+    # 2^(x log2 e): the factor and the product are rounded, and so the exponent is off by 2u |x| before the power.
+    return _rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
+
+
 def _sigmoid(contract: Contract, a: Ball) -> Ball:
+    # 1 / (1 + exp(−x)) of an exponent that is off is the sigmoid of a number that is off by as much.
+    a = _exponent(contract, a)
     decay = np.exp(-np.abs(a.centre))
     y = np.where(a.centre < 0, decay, 1.0) / (1.0 + decay)
     out = _evaluated(contract, "sigmoid", a, np.where(np.isnan(a.centre), a.centre, y), spread.of_sigmoid)

@@ -123,28 +123,34 @@ def attacked(cases: Sequence[Case], elements: int, seed: int, rounds: int = ROUN
     attack, share = Attack(), -(-elements // (len(cases) * rounds))
     for number in itertools.count():
         for position, case in enumerate(cases):
-            visit = Visit(number, seed * SEEDS_APART + number * len(cases) + position, share)
+            # What is left after the rounds is made up for by large samples.
+            large = number % 4 == 0 or number >= rounds
+            visit = Visit(number, seed * SEEDS_APART + number * len(cases) + position, share, large)
             try:
                 _attack(attack, case, visit)
             except (Unsupported, Violation) as err:
                 reason = f"{case.op.name} {case.dtype}: {type(err).__name__}"
                 attack.left_out[reason] = attack.left_out.get(reason, 0) + 1
             yield attack
+            if number >= rounds and attack.elements >= elements:
+                return
         if number + 1 >= rounds and (attack.elements >= elements or not attack.elements):
             return
 
 
 @dataclass(frozen=True)
 class Visit:
-    """One sample of a case: the number of the round, the seed, and how many elements are to be evaluated."""
+    """One sample of a case.
+
+    Attributes:
+        number: of the round. seed: of the data. share: how many elements are to be evaluated.
+        is_large: whether the sample is a large one.
+    """
 
     number: int
     seed: int
     share: int
-
-    @property
-    def is_large(self) -> bool:
-        return self.number % 4 == 0
+    is_large: bool
 
     @property
     def largest(self) -> int:
