@@ -44,7 +44,19 @@ _MOVING = frozenset(
         "zeros",
         "full",
     }
-    | {"lift_fresh", "_reshape_alias", "new_empty", "new_zeros", "contiguous", "reshape", "ones_like", "scalar_tensor"}
+    | {
+        "fill_",
+        "zero_",
+        "ones",
+        "lift_fresh",
+        "_reshape_alias",
+        "new_empty",
+        "new_zeros",
+        "contiguous",
+        "reshape",
+        "ones_like",
+        "scalar_tensor",
+    }
 )
 
 

@@ -11,8 +11,11 @@ from torch import Tensor
 
 from opassay import Cell, Code, Outcome, Settings, Verdict, run_cell
 from opassay.oracles.checks.ways.modules import Built, ModuleSubject
+from opassay.oracles.contract import contract
+from opassay.oracles.judge import Judge
 from opassay.properties.declaring.modules import module_subjects
 from opassay.properties.engine.cells import judge_sample
+from opassay.properties.engine.failures import kernel_of
 from opassay.properties.engine.plan import Selection, load_op, plan
 from opassay.properties.picking.drafting import drafts
 
@@ -51,6 +54,13 @@ def test_the_losses_of_torch_give_the_values_of_their_ops_for_targets_that_they_
 def test_the_production_modules_are_judged_as_their_ops_are(op: str, code: str) -> None:
     verdict = run_cell(Cell(op, code, "float32", "cpu", "own_module"), FEW)
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "group_norm"])
+def test_the_op_that_does_the_work_of_a_module_is_known(op: str) -> None:
+    judge = Judge(load_op(op), "module", contract("float32"))
+    sample = next(iter(drafts(load_op(op), "float32", "ordinary", seed=0).first(1))).draft.sample(0)
+    assert kernel_of(judge, sample) == f"native_{op}"
 
 
 def test_compiled_code_that_builds_a_module_of_torch_is_asked_of_nobody() -> None:
