@@ -7,15 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-from opassay import Cell, Outcome, Settings, Verdict, run_cell
+from opassay import Cell, Documented, Outcome, Settings, Verdict, run_cell
+from opassay.impl import layer_norm
 from opassay.properties.engine.plan import load_op
 
 from .planted_state import calls
 
 
-def _judged(subject: Callable[..., Any]) -> Verdict:
-    op = dataclasses.replace(load_op("layer_norm"), subjects={"planted": subject})
+def _judged(subject: Callable[..., Any], documented: Documented | None = None) -> Verdict:
+    own = {} if documented is None else {"planted": documented}
+    op = dataclasses.replace(load_op("layer_norm"), subjects={"planted": subject}, documented=own)
     return run_cell(Cell("layer_norm", "CALLS", "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
@@ -30,3 +33,17 @@ def test_an_op_that_remembers_is_refused(name: str) -> None:
 def test_an_op_of_its_values_alone_is_verified(name: str) -> None:
     verdict = _judged(calls.RIGHT[name]())
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+
+
+@pytest.mark.parametrize("unchecked", [True, False])
+def test_who_documents_nothing_of_wrong_arguments_gets_none(unchecked: bool) -> None:
+    wrong: list[Any] = []
+
+    def subject(x: Any, *args: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            wrong.append(x)
+        return layer_norm(x, *args)
+
+    documented = Documented("the manual", not_asked={"ERROR": "nothing is documented"} if unchecked else {})
+    assert _judged(subject, documented).outcome == Outcome.VERIFIED
+    assert bool(wrong) is not unchecked

@@ -199,7 +199,9 @@ def _in_turn(judge: Judge, first: Truth, others: Sequence[Truth]) -> None:
 
 def _after_errors(judge: Judge, truth: Truth) -> None:
     """A call after one that was refused, and after one that failed half way, forward and backward."""
-    for refusal in judge.op.refusals:
+    # What documents nothing of wrong arguments may end the process by them.
+    unchecked = "ERROR" in judge.op.documented_by(judge.subject_name).not_asked
+    for refusal in () if unchecked else judge.op.refusals:
         mistaken = refusal.mutate(truth.problem.args)
         if mistaken is not None:
             refused(judge.subject, mistaken)
