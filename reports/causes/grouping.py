@@ -38,6 +38,8 @@ _STEP = re.compile(r"jvp|vjp")
 #: What is wrong with an output beside its values. Under vmap a wrong number of outputs is an error of its own.
 _ATTRIBUTE = re.compile(r"got (dtype|\d+ outputs|shape)|from eager")
 _OUTPUTS = "out_dims is not compatible with the structure of `outputs`"
+#: The line of a message that says in which format an output was judged.
+_FORMAT = re.compile(r"^ *format +(\w+)", re.MULTILINE)
 #: The output that a title names: "t_out[1]".
 _OUTSIDE = re.compile(r"([\w\[\]]+) outside its accept set")
 
@@ -52,8 +54,14 @@ class Seen:
     failure: Failure
 
     @property
+    def dtype(self) -> str:
+        """The narrowest that had a part in it: that of the cell, or a half type in which the output was judged."""
+        found, own = _FORMAT.search(self.failure.message), self.verdict.cell.dtype
+        return own if found is None or own in _HALF or found[1] not in _HALF else found[1]
+
+    @property
     def severity(self) -> Severity:
-        return severity_of(self.failure, self.verdict.cell.dtype)
+        return severity_of(self.failure, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class Cause:
         grave = [one for one in self.seen if one.severity is self.severity]
 
         def rank(one: Seen) -> tuple[bool, bool, bool, int]:
-            signs, half = one.failure.signs, one.verdict.cell.dtype in _HALF
+            signs, half = one.failure.signs, one.dtype in _HALF
             return (path_shape(signs.path) != self.path, half, not has_program(one.failure), len(one.failure.case))
 
         return min(grave, key=rank)
@@ -197,7 +205,7 @@ def _key(one: Seen) -> Key:
 
 def _value_key(one: Seen, where: str) -> Key:
     cell, failure = one.verdict.cell, one.failure
-    path, half = path_shape(failure.signs.path), "half" if cell.dtype in _HALF else "full"
+    path, half = path_shape(failure.signs.path), "half" if one.dtype in _HALF else "full"
     kind = "adjoint" if failure.code is Code.ADJOINT else "special" if failure.code is Code.SPECIAL else "values"
     if cell.property == "EMPTY":
         # A kernel that has nothing to do returns early, in front of its values as of its derivatives.
@@ -269,9 +277,14 @@ def _alike(one: Seen, seen: Sequence[Seen]) -> bool:
 
     The tangent of an output that is wrong is one of the same output.
     """
-    same = [other.failure.signs.output for other in seen if other.verdict.cell.op == one.verdict.cell.op]
-    output = one.failure.signs.output
+    same = [_plain(other.failure) for other in seen if other.verdict.cell.op == one.verdict.cell.op]
+    output = _plain(one.failure)
     return bool(same) and (not output or "" in same or output in same or output.removeprefix("t_") in same)
+
+
+def _plain(failure: Failure) -> str:
+    """The output's name; under vmap it is the slices of the same output that are wrong."""
+    return failure.signs.output.removeprefix("slices of ")
 
 
 def _derived(one: Seen, seen: Sequence[Seen]) -> bool:
@@ -284,7 +297,7 @@ def _derived(one: Seen, seen: Sequence[Seen]) -> bool:
     inner = output.removeprefix("t_")
     return any(
         other.verdict.cell.op == one.verdict.cell.op
-        and other.verdict.cell.dtype not in _HALF
+        and other.dtype not in _HALF
         and inner in (output, _output_of(other.failure))
         and gravity(other.severity) <= gravity(one.severity)
         and other.failure.signs.samples >= one.failure.signs.samples

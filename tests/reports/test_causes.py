@@ -103,6 +103,24 @@ def test_failures_without_elements_and_negligible_ones_are_one_cause_of_a_kernel
     assert [(cause.severity, len(cause.seen)) for cause in causes_of(small)] == [(Severity.NEGLIGIBLE, 2)]
 
 
+def test_the_format_that_an_output_was_judged_in_counts_and_not_the_cell_s() -> None:
+    item = seen("FWD", path="forward", output="out", share=1e-3)
+    assert item.failure is not None
+    wide, narrow = (replace(item.failure, message=f"out wrong\n  format    {name}, accumulating in float32") for name in
+                    ("float32", "bfloat16"))  # fmt: skip
+    severities = [causes_of([replace(item, failure=failure)])[0].severity for failure in (wide, narrow)]
+    assert severities == [Severity.INACCURATE, Severity.NEGLIGIBLE]
+    half = seen("FWD", "bfloat16", path="forward", output="out", share=1e-3)
+    assert [len(causes_of([replace(item, failure=failure), half])) for failure in (wide, narrow)] == [1, 1]
+    other = replace(half, cell=replace(half.cell, op="other"))
+    assert [len(causes_of([replace(item, failure=failure), other])) for failure in (wide, narrow)] == [2, 1]
+
+
+def test_slices_of_an_output_are_that_output() -> None:
+    wrong = seen("VMAP", path="slices of vmap", output="slices of out")
+    assert len(causes_of([wrong, seen("LAYOUT", code=Code.SPECIAL, path="forward", output="out")])) == 1
+
+
 def test_what_overflows_a_half_type_is_where_that_loses_digits() -> None:
     digits = seen("FWD", "float16", path="forward", output="out", share=1e-3)
     overflow = seen("LAYOUT", "float16", code=Code.SPECIAL, path="forward", output="out", share=math.inf)
