@@ -84,7 +84,7 @@ def wrong(result: dict[str, Any]) -> bool:
 def line(result: dict[str, Any]) -> str:
     """A result in the table; what was said follows where something is wrong."""
     seen = result.get("seen", {})
-    verdict = {True: "", False: " CLAIM DOES NOT HOLD", None: ""}[seen.get("holds")]
+    verdict = {True: "", False: " CLAIM DOES NOT HOLD", None: " (not shown here)"}[seen.get("holds", True)]
     by = f"gap: {seen['gap']}" if "gap" in seen else seen.get("by", "")
     about = f"{result['package']} {result['version']}".strip()
     text = f"{result['state']:8} {result['name']:36} {about:22} {by}{verdict}".rstrip()

@@ -40,6 +40,7 @@ itself broke. An observation counts as right if half of its digits are: these bu
 fixed, opassay has to accept that function and to refuse a few lines that behave as the bug did (`planted`). In both
 cases the same question has to accept an implementation without the fault. A *gap* is a bug that no question sees, with
 the reason; what came nearest to it is asked as well, and a gap that has closed is told as a claim that does not hold.
+Exit code 3 means that a claim does not hold, or that a program broke; a bug that is present is no failure.
 
 Below are {present} present, {fixed} fixed and {rest} not run; {gaps} are gaps. *Said of* is the version that the thread
 names, or its date. What opassay found by itself is on [a page of its own](findings.md); `python -m corpus` runs those

@@ -24,7 +24,7 @@ class Program:
 
     Attributes:
         path: of its file. found_here: whether it is one of benchmarks/findings.
-        package: of a finding, the library and the version that it tells of.
+        package: of a finding, whose it is.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Program:
     text: str
     path: Path
     found_here: bool = False
-    package: tuple[str, str] = ("", "")
+    package: str = ""
 
     def result(self, seen: bool) -> dict[str, Any]:
         """What a run of it says, as plain data.
@@ -44,10 +44,9 @@ class Program:
         told: dict[str, Any] = {"name": self.name, "title": self.title}
         if self.found_here:
             state, printed = asked([str(self.path)], "  opassay ", _SECONDS)
-            package, version = self.package
-            shown = {"by": "`assert_conforms`"} if state != "not run" else {}
-            return {**told, "state": state, "package": package, "version": version, "observation": printed,
-                    "seen": shown}  # fmt: skip
+            package = self.package
+            version = printed.rpartition(f"{package} ")[2].partition("\n")[0] if state in ("present", "fixed") else ""
+            return {**told, "state": state, "package": package, "version": version, "observation": printed, "seen": {}}
         module = ".".join(self.path.relative_to(ROOT).with_suffix("").parts)
         state, printed = asked(["-m", module, *(["--seen"] if seen else [])], CLAIMED, _SECONDS)
         lines = [row.removeprefix(CLAIMED) for row in printed.splitlines() if row.startswith(CLAIMED)]
@@ -75,9 +74,9 @@ def _finding(path: Path) -> Program | None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("(LIBRARY, VERSION"):
-            library, version = ast.literal_eval(node.value)
+            library, _ = ast.literal_eval(node.value)
             title = (ast.get_docstring(tree) or "").partition("\n\n")[0]
-            return Program(path.stem, "findings", title, "", path, True, (library, version))
+            return Program(path.stem, "findings", title, "", path, True, library)
     return None
 
 

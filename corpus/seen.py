@@ -3,7 +3,7 @@
 A claim has up to three functions of one signature: `actual`, what the library does; `planted`, a few lines that behave
 as the bug did; and `right`, which means the same and has no fault. Where the bug is present, the actual function has to
 be refused; where it is fixed, it has to be accepted. The planted one has to be refused in any case, and the right one
-accepted, and a claim needs one of each: neither a deaf question nor one that refuses everything passes for a sharp one.
+accepted. It takes one of each to show a claim: neither a deaf question nor one that refuses everything passes for sharp.
 """
 
 from __future__ import annotations
@@ -23,9 +23,15 @@ RAISED = "OA105"
 
 @dataclass(frozen=True)
 class Held:
-    """Whether a claim holds, and what was said of each function that was asked about."""
+    """Whether a claim holds, and what was said of each function that was asked about.
 
-    holds: bool
+    Attributes:
+        holds: None where it cannot be shown here, because a function that is to be refused, or one that is to be
+            accepted, is missing: a bug is fixed in this version, and nothing is planted; a library is not installed.
+        said: of each function, whether it was accepted or refused, and by what.
+    """
+
+    holds: bool | None
     said: str
 
 
@@ -61,9 +67,10 @@ class Claim:
         if state in (FIXED, PRESENT):
             wanted.insert(0, ("actual", self.actual, state == PRESENT))
         asked = [(name, self.ask(call), refused) for name, call, refused in wanted if call is not None]
-        holds = all(answer.refused == refused for _, answer, refused in asked)
-        both = {refused for _, _, refused in asked} == {True, False}
-        return Held(holds and both, "; ".join(f"{name} {answer.text}" for name, answer, _ in asked))
+        said = "; ".join(f"{name} {answer.text}" for name, answer, _ in asked)
+        if any(answer.refused != refused for _, answer, refused in asked):
+            return Held(False, said)
+        return Held(True if {refused for _, _, refused in asked} == {True, False} else None, said)
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class Gap:
         if self.tried is None:
             return Held(True, "nothing was tried")
         found = self.tried.holds(state)
-        return Held(not found.holds, found.said)
+        return Held(found.holds is not True, found.said)
 
 
 def judged(
