@@ -3,7 +3,7 @@
 A claim has up to three functions of one signature: `actual`, what the library does; `planted`, a few lines that behave
 as the bug did; and `right`, which means the same and has no fault. Where the bug is present, the actual function has to
 be refused; where it is fixed, it has to be accepted. The planted one has to be refused in any case, and the right one
-accepted. It takes one of each to show a claim: neither a deaf question nor one that refuses everything passes for sharp.
+accepted. One of each shows a claim: neither a deaf question nor one that refuses everything passes for a sharp one.
 """
 
 from __future__ import annotations
