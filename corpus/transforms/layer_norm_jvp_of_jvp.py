@@ -1,4 +1,4 @@
-"""`F.layer_norm`: the second derivative in forward mode is wrong, of the wrong sign even
+"""`F.layer_norm`: the second derivative in forward mode is wrong
 
 The rule of the tangent reads the saved mean and 1/σ as constants, so the outer jvp does not see them change.
 Proof: of (t, 0) with ε = 1 the first output is t/√(t² + 4), whose second derivative at 3/2 is −18/2.5⁵ = −0.18432.
