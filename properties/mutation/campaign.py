@@ -1,0 +1,171 @@
+"""A campaign: mutants are chosen, and the ops that run their lines are asked to refuse them.
+
+What this is for: the owner's side. It imports no torch and runs no op; for each module of the catalog in turn it
+starts a process that is prepared for that module's ops (`program`), and has it try mutants, several at once.
+
+What is hard here: one line may serve many ops. A mutant that the ops of one module do not refuse is asked by the next
+module's, as far as they run its line; it has survived when none is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..catalog import CATALOG
+from ..places.process import Process
+from .asking import cells_of
+from .mutants import Mutant, mutants_of
+
+#: Parts of paths of what runs on CUDA alone, where this campaign does not ask.
+ELSEWHERE = ("kernels_cuda", "kernels_triton", "gpu/")
+#: Seconds for one answer of a process: a cell of the right op, or a trial with all of its questions.
+PATIENCE = 1800.0
+PROGRAM = (sys.executable, "-m", "opassay.properties.mutation.program")
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a campaign asks.
+
+    Attributes:
+        seed: which mutants are chosen. most: of each family; 0 for all.
+        workers: how many trials are under way at once.
+        seconds: of CPU for the questions of one module's ops to one mutant.
+    """
+
+    seed: int = 0
+    most: int = 0
+    workers: int = 1
+    seconds: float = 30.0
+
+
+#: Names of the settings.
+SETTINGS = tuple(Settings.__dataclass_fields__)
+
+
+def folder() -> Path:
+    """Where the production ops are; nothing of them is imported."""
+    spec = importlib.util.find_spec("opassay.impl")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def every_mutant(below: Sequence[str] = ("",)) -> list[Mutant]:
+    """All mutants of the files that run on a CPU and whose paths begin with one of these."""
+    root, found = folder(), list[Mutant]()
+    for path in sorted(root.rglob("*.py")):
+        file = str(path.relative_to(root))
+        if file.startswith(tuple(below)) and not any(part in file for part in ELSEWHERE):
+            found += mutants_of(file, path.read_text(encoding="utf-8"))
+    return found
+
+
+def chosen(mutants: Sequence[Mutant], settings: Settings) -> list[Mutant]:
+    """Of every family as many mutants as asked for, those that come first in an order that the seed fixes."""
+    families = defaultdict[str, list[Mutant]](list)
+    for mutant in mutants:
+        families[mutant.family].append(mutant)
+
+    def order(mutant: Mutant) -> bytes:
+        return hashlib.sha256(f"{settings.seed}:{mutant.key}".encode()).digest()
+
+    return [one for family in families.values() for one in sorted(family, key=order)[: settings.most or len(family)]]
+
+
+def groups_of(ops: Sequence[str]) -> dict[str, list[str]]:
+    """The ops by the module of the catalog that declares them; those of few ops first."""
+    groups = defaultdict[str, list[str]](list)
+    for op in ops:
+        groups[CATALOG[op]].append(op)
+    return dict(sorted(groups.items(), key=lambda item: len(item[1])))
+
+
+def campaign(
+    ops: Sequence[str], mutants: Sequence[Mutant], settings: Settings, before: Collection[Mapping[str, Any]],
+    tell: Callable[[str], None],
+) -> Iterator[Record]:  # fmt: skip
+    """What comes of the mutants, as records for a log.
+
+    Args:
+        ops: names of the catalog. mutants: the chosen ones. settings: how to ask.
+        before: records of a campaign that was interrupted; what they say is not asked again.
+        tell: takes a line about what is being done.
+
+    Yields:
+        {"mutant", "group", "outcome", ...} for each trial, {"done": group} after the last of a group.
+    """
+    ended = {record["mutant"] for record in before if record.get("outcome") in ("killed", "same")}
+    asked = {(record["mutant"], record["group"]) for record in before if "mutant" in record}
+    done = {record["done"] for record in before if "done" in record}
+    for group, members in groups_of(ops).items():
+        if group in done:
+            continue
+        waiting = [mutant for mutant in mutants if mutant.key not in ended]
+        with _process() as process:
+            _reach(process, members, group, tell)
+            reached = [m for m, count in zip(waiting, _counts(process, waiting), strict=True) if count]
+            left = [mutant for mutant in reached if (mutant.key, group) not in asked]
+            tell(f"{group}: {len(reached)} mutants of lines that it runs, {len(left)} to ask")
+            for answer in _trials(process, left, settings):
+                record = {"mutant": answer.pop("key"), "group": group, **answer}
+                if record["outcome"] != "survived":
+                    ended.add(record["mutant"])
+                yield record
+        yield {"done": group}
+
+
+@contextmanager
+def _process() -> Iterator[Process]:
+    process = Process({}, command=PROGRAM)
+    try:
+        process.answer(time.monotonic() + PATIENCE)  # that it is ready
+        yield process
+    finally:
+        process.close()
+
+
+def _ask(process: Process, **question: Any) -> Record:
+    process.ask(question)
+    return process.answer(time.monotonic() + PATIENCE)
+
+
+def _reach(process: Process, ops: Sequence[str], group: str, tell: Callable[[str], None]) -> None:
+    cells = [cell for op in ops for cell in cells_of(op)]
+    held = 0
+    for number, cell in enumerate(cells, 1):
+        answer = _ask(process, reach=[cell.op, cell.property, cell.dtype])
+        held += answer["outcome"] == "verified"
+        if answer["outcome"] in ("fail", "unstable", "error"):
+            tell(f"{cell.key} does not hold without a mutant, and is not asked: {answer['reason']}")
+        if number % 40 == 0 or number == len(cells):
+            tell(f"{group}: lines of {number}/{len(cells)} cells, {held} held")
+
+
+def _counts(process: Process, mutants: Sequence[Mutant]) -> list[int]:
+    """How many cells run a line of each mutant."""
+    found: list[int] = []
+    for start in range(0, len(mutants), 100):
+        found += _ask(process, count=[mutant.data() for mutant in mutants[start : start + 100]])["cells"]
+    return found
+
+
+def _trials(process: Process, mutants: Sequence[Mutant], settings: Settings) -> Iterator[Record]:
+    waiting, under_way = list(reversed(mutants)), 0
+    while waiting or under_way:
+        while waiting and under_way < settings.workers:
+            _ask(process, begin=waiting.pop().data(), seconds=settings.seconds)
+            under_way += 1
+        yield _ask(process, next=True)
+        under_way -= 1

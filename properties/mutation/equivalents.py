@@ -1,0 +1,76 @@
+"""The reviewed table of equivalent mutants: changes of the text that no result, error or promise of an op can show.
+
+A line of `equivalents.json` names a file, a function, the text there, what may stand in its place, and one sentence on
+why nobody could tell. A line that fits no mutant of the present text is stale, and one that fits a mutant which some
+question refuses is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .mutants import Mutant
+
+TABLE = Path(__file__).with_name("equivalents.json")
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """Changes of one text of one function, and why they change nothing.
+
+    Attributes:
+        file, function, old: as of the mutants. new: each of the texts that may stand in its place.
+        within: the beginning of the statement around them, where the function has that text in several.
+        why: one sentence.
+    """
+
+    file: str
+    function: str
+    old: str
+    new: tuple[str, ...]
+    why: str
+    within: str = ""
+
+    def fits(self, mutant: Mutant) -> bool:
+        """Whether a mutant is one of these changes."""
+        place = (mutant.file, mutant.function, mutant.old) == (self.file, self.function, self.old)
+        return place and mutant.new in self.new and mutant.statement.startswith(self.within)
+
+
+def read_equivalents(path: Path = TABLE) -> list[Equivalent]:
+    """The lines of the table.
+
+    Raises:
+        ValueError: a line lacks a field, has one that is unknown, or gives no reason.
+    """
+    found = []
+    for number, line in enumerate(json.loads(path.read_text(encoding="utf-8")), 1):
+        try:
+            one = Equivalent(**{**line, "new": tuple(line["new"])})
+        except (TypeError, KeyError) as err:
+            raise ValueError(f"{path.name}: line {number}: {err}") from None
+        if not one.why.strip() or not one.new:
+            raise ValueError(f"{path.name}: line {number}: got no reason or no change, need both")
+        found.append(one)
+    return found
+
+
+def why_equivalent(mutant: Mutant, table: Iterable[Equivalent]) -> str:
+    """The reason that the table gives; empty where it does not have the mutant."""
+    return next((one.why for one in table if one.fits(mutant)), "")
+
+
+def stale(table: Iterable[Equivalent], mutants: Sequence[Mutant]) -> list[Equivalent]:
+    """Lines of the table of which some change fits no mutant of the present text."""
+    by_place: dict[tuple[str, str, str], list[Mutant]] = {}
+    for mutant in mutants:
+        by_place.setdefault((mutant.file, mutant.function, mutant.old), []).append(mutant)
+
+    def found(one: Equivalent) -> set[str]:
+        near = by_place.get((one.file, one.function, one.old), [])
+        return {mutant.new for mutant in near if one.fits(mutant)}
+
+    return [one for one in table if found(one) != set(one.new)]

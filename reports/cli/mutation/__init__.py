@@ -1,0 +1,1 @@
+"""The command about mutants, its log, and how its table is written."""

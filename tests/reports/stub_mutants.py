@@ -1,0 +1,32 @@
+"""In the place of the program that tries mutants: every cell but one holds, and the first mutant of all is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opassay.properties.mutation.mutants import Mutant
+from opassay.properties.places.serving import serve
+
+_BEGUN: list[str] = []
+_ENDED: list[str] = []
+
+
+def answer(question: dict[str, Any]) -> dict[str, Any]:
+    """What `opassay.properties.mutation.program` would answer."""
+    if "reach" in question:
+        held = question["reach"][1:] != ["DATA", "float32"]
+        return {"outcome": "verified" if held else "fail", "reason": "planted"}
+    if "count" in question:
+        return {"cells": [1 for _ in question["count"]]}
+    if "begin" in question:
+        _BEGUN.append(Mutant.of(question["begin"]).key)
+        return {"begun": _BEGUN[-1]}
+    said: dict[str, Any] = {"key": _BEGUN.pop(0), "asked": 2, "of": 1, "seconds": 0.1}
+    if _ENDED:
+        return {**said, "outcome": "survived"}
+    _ENDED.append(said["key"])
+    return {**said, "outcome": "killed", "by": "FWD", "cell": "trace::FWD[float32-cpu-opassay]", "how": "fail"}
+
+
+if __name__ == "__main__":
+    serve(lambda hello: {}, answer)
