@@ -22,12 +22,12 @@ class Short(NamedTuple):
     old: str
     new: str
     op: str
-    property: str
+    code: str
     dtype: str = "float32"
 
     @property
     def cell(self) -> Cell:
-        return Cell(self.op, self.property, self.dtype, "cpu", "opassay")
+        return Cell(self.op, self.code, self.dtype, "cpu", "opassay")
 
 
 _NLL, _LRN = "losses/nll_loss/expressions.py", "response_norm/expressions.py"
