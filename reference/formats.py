@@ -146,9 +146,11 @@ def ulp_array(fmt: Format, values: npt.ArrayLike) -> Float64Array:
     array = np.asarray(values, dtype=np.float64)
     # A float64 with its exponent field alone is 2**e; of zero, subnormals: 0; of infinity: itself.
     leading = (array.view(np.uint64) & _EXPONENT_FIELD_OF_BINARY64).view(np.float64)
-    clipped = np.minimum(np.maximum(leading, fmt.smallest_normal), math.ldexp(1.0, fmt.exponent_max))
-    spacing = clipped * math.ldexp(1.0, 1 - fmt.precision)
-    return np.asarray(np.where(np.isnan(array), np.nan, spacing))
+    spacing = np.asarray(np.maximum(leading, fmt.smallest_normal))
+    np.minimum(spacing, math.ldexp(1.0, fmt.exponent_max), out=spacing)
+    spacing *= math.ldexp(1.0, 1 - fmt.precision)
+    unknown = np.isnan(array)
+    return np.asarray(np.where(unknown, np.nan, spacing)) if unknown.any() else spacing
 
 
 def bits_to_float64(fmt: Format, bits: npt.ArrayLike) -> Float64Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,9 @@ from ...reference.formats import BINARY32, Format, ulp_array
 from ..contract import Contract
 from .common_errors import Common, follow
 from .spread import SLACK
+
+#: Elements of a block of a large array, of which a few arrays stay in the cache.
+_BLOCK = 2**14
 
 #: The rule of every primitive, by name. It is filled by `rules.py`: a rule makes balls, and a ball asks for rules.
 RULES: dict[str, Callable[..., Ball]] = {}
@@ -142,8 +146,21 @@ class Ball(Array):
 
     def half_widths(self, fmt: Format) -> Any:
         """Half-width of the accept set of every element, as float64, for outputs in a format."""
-        radius = np.asarray(self.radii(), dtype=np.float64)
-        return radius + 0.5 * ulp_array(fmt, np.abs(np.asarray(self.centre, dtype=np.float64)) + radius)
+        width = np.empty(self.shape)
+        rows = _rows_of_blocks(self.shape)
+        for start in range(0, len(width) if width.ndim else 1, rows):
+            # Blocks, because what is computed of them stays in the cache.
+            part = slice(start, start + rows) if width.ndim else ()
+            radius = np.asarray(self.radii()[part], dtype=np.float64)
+            ulps = ulp_array(fmt, np.abs(np.asarray(self.centre[part], dtype=np.float64)) + radius)
+            ulps *= 0.5
+            np.add(radius, ulps, out=width[part] if width.ndim else width)
+        return width
+
+
+def _rows_of_blocks(shape: tuple[int, ...]) -> int:
+    """How many elements along axis 0 make a block."""
+    return max(_BLOCK * shape[0] // max(math.prod(shape), 1), 1) if shape else 1
 
 
 def ball(values: Any, contract: Contract) -> Ball:

@@ -23,8 +23,8 @@ nothing is assumed (`Contract.roundings`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,13 +36,40 @@ if TYPE_CHECKING:
 
 #: A ball forgets further common errors, which stay in its radius. Reverse mode of a norm meets two or three.
 MOST = 6
+#: After so many steps coefficients are computed, so that what they are made of is not kept for the whole of a graph.
+_STEPS = 8
 
 
-class Common(NamedTuple):
-    """One common error: the ball of the factor that has it, and by how much it is in every element, with its sign."""
+class Common:
+    """One common error: the ball of the factor that has it, and by how much it is in every element, with its sign.
 
-    source: Ball
-    coefficient: Any
+    Most coefficients are never needed, because nothing cancels before the result. So each is computed when it is asked
+    for.
+    """
+
+    __slots__ = ("_found", "_make", "source", "steps")
+
+    def __init__(self, source: Ball, make: Callable[[], Any], before: Common | None = None) -> None:
+        """
+        Args:
+            source: the factor. make: computes the coefficient. before: the common error that `make` asks for its own.
+        """
+        self.source, self._make, self._found = source, make, None
+        self.steps = 0 if before is None else before.steps + 1
+        if self.steps > _STEPS:
+            self.steps, self._found = 0, make()
+
+    @property
+    def coefficient(self) -> Any:
+        """An array that broadcasts to the shape of the ball."""
+        if self._found is None:
+            self._found = self._make()
+            self.steps = 0
+        return self._found
+
+    def changed(self, change: Callable[[Any], Any]) -> Common:
+        """The same error with another coefficient, made of its own."""
+        return Common(self.source, lambda: change(self.coefficient), self)
 
 
 def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
@@ -56,7 +83,7 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     if primitive == "broadcast":
         (x,) = operands
         out.origin = x if x.origin is None else x.origin
-        out.common = tuple(Common(s, np.broadcast_to(a, out.shape)) for s, a in x.common)
+        out.common = x.common
         return
     terms = _terms(primitive, out, operands)
     summands = 1
@@ -64,36 +91,46 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
         axes = params["axes"]
         summands = max(1, operands[0].centre.size // max(out.centre.size, 1))
         # A factor that is another number for each of what is added up has no error in common; that stays in the radius.
-        terms = [Common(s, a) for s, a in terms if _is_one_along(s, axes, out.centre.ndim)]
+        terms = [each for each in terms if _is_one_along(each.source, axes, out.centre.ndim)]
     if not terms:
         return
+    if primitive != "sum" and len({id(each.source) for each in terms}) == len(terms):  # Nothing can cancel.
+        out.common = tuple(terms[:MOST])
+        return
+    given = [(each.source, each.coefficient) for each in terms]
     if primitive == "sum":
-        reached = sum(np.sum(np.abs(a), axis=axes, keepdims=True) for _, a in terms)
-        terms = [Common(s, np.sum(a, axis=axes, keepdims=True)) for s, a in terms]
+        given = [(s, np.broadcast_to(a, operands[0].shape)) for s, a in given]
+        reached = sum(np.sum(np.abs(a), axis=axes, keepdims=True) for _, a in given)
+        given = [(s, np.sum(a, axis=axes, keepdims=True)) for s, a in given]
     else:
-        reached = sum(np.abs(a) for _, a in terms)
+        reached = sum(np.abs(a) for _, a in given)
     merged: dict[Ball, Any] = {}
-    for source, coefficient in terms:
+    for source, coefficient in given:
         merged[source] = merged[source] + coefficient if source in merged else coefficient
-    if primitive == "sum" or len(merged) < len(terms):  # Else nothing can cancel.
-        left = sum((np.abs(a) for a in merged.values()), np.zeros(()))
-        # Coefficients and their sums are rounded, each by 2^-53 of what is added up, which is less than 2 SLACK in all.
-        narrowed = out.radius - reached + left + reached * (8.0 * summands * SLACK)
-        out.radius = np.where(np.isfinite(narrowed), narrowed, out.radius)
-    out.common = tuple(Common(s, np.broadcast_to(a, out.shape)) for s, a in list(merged.items())[:MOST])
+    left = sum((np.abs(a) for a in merged.values()), np.zeros(()))
+    # Coefficients and their sums are rounded, each by 2^-53 of what is added up, which is less than 2 SLACK in all.
+    narrowed = out.radius - reached + left + reached * (8.0 * summands * SLACK)
+    out.radius = np.where(np.isfinite(narrowed), narrowed, out.radius)
+    out.common = tuple(_known(source, a) for source, a in list(merged.items())[:MOST])
+
+
+def _known(source: Ball, coefficient: Any) -> Common:
+    return Common(source, lambda: coefficient)
 
 
 def _terms(primitive: str, out: Ball, operands: Sequence[Ball]) -> list[Common]:
     """What each common error of each operand contributes to a result, before they are put together."""
-    if primitive in ("negative", "sum"):
-        sign = -1.0 if primitive == "negative" else 1.0
-        return [Common(s, sign * a) for s, a in operands[0].common]
+    if primitive == "negative":
+        return [each.changed(np.negative) for each in operands[0].common]
+    if primitive == "sum":
+        return list(operands[0].common)
     if primitive not in ("add", "subtract", "multiply", "divide"):
         return []
     one, other = operands
-    if primitive in ("add", "subtract"):
-        sign = 1.0 if primitive == "add" else -1.0
-        return [*one.common, *(Common(s, sign * a) for s, a in other.common)]
+    if primitive == "add":
+        return [*one.common, *other.common]
+    if primitive == "subtract":
+        return [*one.common, *(each.changed(np.negative) for each in other.common)]
     if one is other:
         return []
     of_one, of_other = _as_factor(one, out), _as_factor(other, out)
@@ -102,9 +139,16 @@ def _terms(primitive: str, out: Ball, operands: Sequence[Ball]) -> list[Common]:
     by = np.asarray(other.centre, dtype=np.float64)
     if primitive == "multiply":
         times = np.asarray(one.centre, dtype=np.float64)
-        return [*(Common(s, a * by) for s, a in of_one), *(Common(s, a * times) for s, a in of_other)]
-    quotient = np.asarray(out.centre, dtype=np.float64)
-    return [*(Common(s, a / by) for s, a in of_one), *(Common(s, -quotient * a / by) for s, a in of_other)]
+        return [
+            *(each.changed(lambda a: a * by) for each in of_one),
+            *(each.changed(lambda a: a * times) for each in of_other),
+        ]
+    quotient = out.centre
+
+    def of_divisor(a: Any) -> Any:
+        return -np.asarray(quotient, dtype=np.float64) * a / by
+
+    return [*(each.changed(lambda a: a / by) for each in of_one), *(each.changed(of_divisor) for each in of_other)]
 
 
 def _as_factor(x: Ball, out: Ball) -> Sequence[Common]:
@@ -115,10 +159,10 @@ def _as_factor(x: Ball, out: Ball) -> Sequence[Common]:
     if x.radius is None or x.centre.ndim == 0:
         return ()
     if x.origin is not None:
-        return (Common(x.origin, x.radii()),)
+        return (Common(x.origin, x.radii),)
     if x.shape == out.shape and (x.common or 1 not in x.shape):
         return x.common
-    return (Common(x, x.radii()),)
+    return (Common(x, x.radii),)
 
 
 def _is_one_along(source: Ball, axes: tuple[int, ...], ndim: int) -> bool:

@@ -11,8 +11,9 @@ import numpy as np
 from ...reference.algorithms import Inapplicable, algorithms
 from ..contract import Contract
 from . import rows
+from .arithmetic import magnitude_of
 from .ball import Ball, ball
-from .rules import joined, magnitude_of
+from .rules import joined
 
 
 def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
@@ -43,7 +44,7 @@ def balls_with_systematic(function: Callable[..., Any], values: Any, contract: C
 def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     with np.errstate(all="ignore"):
         if max((np.size(v) for v in values), default=0) >= rows.LARGE:
-            plan = _by_rows(function, values)
+            plan = _by_rows(function, values, contract)
             if plan is not None:
                 return plan.run([np.asarray(v) for v in values], contract)
         outputs = function(*(_held(v, contract) for v in values))
@@ -59,11 +60,11 @@ def _is_counted(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.dtype.kind in "iub"
 
 
-def _by_rows(function: Callable[..., Any], values: Any) -> rows.Plan | None:
+def _by_rows(function: Callable[..., Any], values: Any, contract: Contract) -> rows.Plan | None:
     if any(map(_is_counted, values)):
         return None
     try:
-        return rows.Plan(function, [np.shape(v) for v in values])
+        return rows.Plan(function, [np.shape(v) for v in values], contract)
     except Exception:
         # What cannot be read from shapes alone is evaluated as a whole; a mistake in the formula is raised again there.
         return None

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ...reference.algorithms import Inapplicable
+from ...reference.algorithms import Algorithm, Inapplicable
 from ...reference.array import ELEMENTWISE, Array, Operands, Params
 from ..contract import Contract, contract
 from .ball import RULES, Ball, ball
+from .rules import ways_of
 
 #: Elements of the largest input from which on blocks are worth their steps; and elements of a block, of which about
 #: ten intermediates fit a cache of a megabyte.
@@ -75,6 +76,54 @@ class _Recorded(Array):
         return self.plan.step(primitive, operands, params)
 
 
+class _Shared:
+    """Steps that several ways of one choice begin with, and that are evaluated once for all of them.
+
+    A way that computes the same twice has two errors there, so each of its steps is found at most once.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, list[_Recorded]] = {}
+        self._used: dict[Any, int] = {}
+
+    def again(self) -> _Shared:
+        """For the next way."""
+        self._used = {}
+        return self
+
+    def found(self, key: Any) -> _Recorded | None:
+        """The result of a step of an earlier way; None if there is none that this way has not found yet."""
+        number = self._used[key] = self._used.get(key, 0) + 1
+        known = self._known.get(key, [])
+        return known[number - 1] if number <= len(known) else None
+
+    def keep(self, key: Any, result: _Recorded) -> None:
+        self._known.setdefault(key, []).append(result)
+
+    def forget(self, steps: Sequence[tuple[_Recorded, str, Operands, Params]]) -> None:
+        """What is not of these steps was taken back."""
+        left = {id(step[0]) for step in steps}
+        self._known = {key: [x for x in known if id(x) in left] for key, known in self._known.items()}
+
+
+def _key_of(primitive: str, operands: Operands, params: Params) -> Any:
+    """What two steps have in common that compute the same; None for a step that cannot be compared."""
+    given: list[Any] = []
+    for x in operands:
+        if isinstance(x, _Recorded) and x.value is None:
+            given.append(id(x))
+        elif type(x) in (int, float):
+            given.append(repr(float(x)))
+        else:
+            return None
+    return (primitive, *given, repr(params)) if all(map(_is_plain, params.values())) else None
+
+
+def _picking(position: int) -> Algorithm:
+    """The way that takes one of several results that are there."""
+    return Algorithm(lambda *results: results[position], "")
+
+
 class Plan:
     """The primitives of a formula in order, and the shapes of what they make.
 
@@ -82,18 +131,21 @@ class Plan:
         count: of rows.
     """
 
-    def __init__(self, function: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, function: Callable[..., Any], shapes: Sequence[tuple[int, ...]], terms: Contract = _ANY) -> None:
         """Records a formula.
 
         Args:
             function: of arrays. shapes: of them; those with the most axes have the rows along axis 0.
+            terms: the contract, which says what algorithms count.
 
         Raises:
             MixedRowsError: it is not known to treat rows one by one.
         """
         most = max(map(len, shapes))
         self.count = max(shape[0] for shape in shapes if len(shape) == most)
+        self.terms = terms
         self.steps: list[tuple[_Recorded, str, Operands, Params]] = []
+        self.shared: _Shared | None = None
         self.inputs = [_Recorded(self, s, len(s) == most and s[0] == self.count) for s in shapes]
         outputs = function(*self.inputs)
         self.outputs = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
@@ -108,25 +160,33 @@ class Plan:
         rows = any(x.rows for x in known)
         if rows and not self._by_rows(primitive, operands, shape, params):
             raise MixedRowsError
+        key = _key_of(primitive, operands, params) if self.shared is not None else None
+        if self.shared is not None and key is not None:
+            known_step = self.shared.found(key)
+            if known_step is not None:
+                return known_step
         out = _Recorded(self, shape, rows)
         self.steps.append((out, primitive, operands, params))
+        if self.shared is not None and key is not None:
+            self.shared.keep(key, out)
         return out
 
     def _among(self, operands: Operands, params: Params) -> _Recorded:
-        """A choice of algorithms is by rows if all of them are; it stays one step."""
-        before = len(self.steps)
-        results = []
-        for way in params["ways"]:
+        """A choice of algorithms: the steps of all of them, those that several have in common once, and then a hull."""
+        outer, self.shared = self.shared, _Shared()
+        results: list[Any] = []
+        for way in ways_of(params["ways"], self.terms):
+            before, self.shared = len(self.steps), self.shared.again()
             try:
-                result = way.formula(*operands)
+                results.append(way.formula(*operands))
             except Inapplicable:
-                continue
-            if not isinstance(result, _Recorded):
-                raise MixedRowsError
-            results.append(result)
-        del self.steps[before:]
-        out = _Recorded(self, results[0].shape, any(each.rows for each in results))
-        self.steps.append((out, "among", operands, params))
+                del self.steps[before:]
+                self.shared.forget(self.steps)
+        self.shared = outer
+        if not all(isinstance(each, _Recorded) and each.rows == results[0].rows for each in results):
+            raise MixedRowsError
+        out = _Recorded(self, results[0].shape, results[0].rows)
+        self.steps.append((out, "among", tuple(results), {"ways": [_picking(i) for i in range(len(results))]}))
         return out
 
     def _by_rows(self, primitive: str, operands: Operands, shape: tuple[int, ...], params: Params) -> bool:
@@ -152,7 +212,7 @@ class Plan:
         for out, primitive, operands, params in self.steps:
             if not out.rows:
                 found[id(out)] = self._evaluated(primitive, operands, params, found, terms)
-        parts = _Parts(self.outputs, terms)
+        parts, unneeded = _Parts(self.outputs, terms), self._unneeded_after()
         step = max(BLOCK // max(max(x.size for x in self.inputs) // self.count, 1), 1)
         for start in range(0, self.count, step):
             end = min(start + step, self.count)
@@ -160,13 +220,25 @@ class Plan:
             for given, value in zip(self.inputs, values, strict=True):
                 if given.rows:
                     block[id(given)] = ball(value[start:end], terms)
-            for out, primitive, operands, params in self.steps:
+            for (out, primitive, operands, params), gone in zip(self.steps, unneeded, strict=True):
                 if out.rows:
                     if "shape" in params:
                         params = {**params, "shape": (end - start, *params["shape"][1:])}
                     block[id(out)] = self._evaluated(primitive, operands, params, block, terms)
+                    for key in gone:
+                        del block[key]
             parts.put(slice(start, end), [block[id(each)] for each in self.outputs])
         return parts.balls()
+
+    def _unneeded_after(self) -> list[list[int]]:
+        """Of every step that has rows, what no later step needs: its memory is still in the cache, for the next one."""
+        seen = {id(each) for each in self.outputs}
+        found: list[list[int]] = []
+        for out, _, operands, params in reversed(self.steps):
+            used = [x for x in (*operands, params.get("condition"), out) if isinstance(x, _Recorded) and x.rows]
+            found.append([key for key in dict.fromkeys(map(id, used)) if key not in seen] if out.rows else [])
+            seen.update(map(id, used))
+        return found[::-1]
 
     def _evaluated(
         self, primitive: str, operands: Operands, params: Params, found: dict[int, Any], terms: Contract

@@ -14,119 +14,12 @@ from ...reference.condition import Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
 from ..contract import EXP2, Contract
 from . import spread
+from .arithmetic import magnitude_of, rounded
 from .ball import RULES, Ball
 from .spread import SLACK
 
 #: Elements of a window, up to which the largest is found element by element for all windows at once.
 _SMALL_WINDOW = 2**10
-
-
-def magnitude_of(centre: Any) -> Any:
-    """|c| as a new array for a radius: float64, for `SLACK` covers what a wider centre loses by it."""
-    size = np.abs(centre)
-    return size if size.dtype == np.float64 else size.astype(np.float64)
-
-
-def _rounded(contract: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True) -> Ball:
-    """The ball after `times` roundings of the evaluation and one of the centre.
-
-    Args:
-        radius: before those roundings; it is overwritten.
-        eta: whether a rounding may underflow. A sum never does, unless subnormal results are flushed.
-    """
-    u, limit = contract.roundoff * times, contract.limit
-    out = magnitude_of(centre)
-    relative = (u + contract.centre_roundoff) * (1.0 + SLACK)
-    out *= relative
-    if radius is not None:
-        radius *= 1.0 + u + SLACK
-        out += radius
-    if eta or contract.flush:
-        out += contract.underflow
-    found = Ball(centre, out, contract)
-    # Every radius is at least `relative` times its centre: where all radii are so small, so are all centres.
-    found.bounded = bool(out.max(initial=0.0) <= 0.5 * relative * limit)
-    if not found.bounded:
-        given = 0.0 if radius is None else radius / (1.0 + u + SLACK)
-        found.radius = np.where(magnitude_of(centre) + given <= limit, out, np.inf)
-    return found
-
-
-def _is_power_of_two(x: Ball) -> bool:
-    return x.centre.ndim == 0 and x.radius is None and abs(math.frexp(float(x.centre))[0]) == 0.5
-
-
-def _total(a: Any, b: Any) -> Any:
-    """Sum of two radii, None meaning zero; always a new array."""
-    if a is None:
-        return None if b is None else np.array(b)
-    return np.array(a) if b is None else a + b
-
-
-def _add(contract: Contract, a: Ball, b: Ball) -> Ball:
-    return _rounded(contract, a.centre + b.centre, _total(a.radius, b.radius), eta=False)
-
-
-def _subtract(contract: Contract, a: Ball, b: Ball) -> Ball:
-    return _rounded(contract, a.centre - b.centre, _total(a.radius, b.radius), eta=False)
-
-
-def _times_power_of_two(x: Ball, factor: Any) -> Ball:
-    """Times a power of two: exact but for underflow and overflow."""
-    radius = None if x.radius is None else x.radius * abs(factor)
-    centre = x.centre * factor
-    contract = x.contract
-    if factor < 1.0 and not np.min(np.abs(centre), initial=np.inf) >= contract.accumulate.smallest_normal:  # or a NaN
-        radius = contract.underflow if radius is None else radius + contract.underflow
-    if not np.max(np.abs(centre), initial=0.0) <= contract.limit:
-        radius = np.where(np.abs(centre) <= contract.limit, 0.0 if radius is None else radius, np.inf)
-    return Ball(centre, radius, contract)
-
-
-def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
-    if _is_power_of_two(b):
-        return _times_power_of_two(a, b.centre)
-    if _is_power_of_two(a):
-        return _times_power_of_two(b, a.centre)
-    # For all points of the balls, |a b - c_a c_b| <= |c_a| r_b + r_a (|c_b| + r_b).
-    radius = None
-    if b.radius is not None:
-        radius = magnitude_of(a.centre) * b.radius
-    if a.radius is not None:
-        reach = magnitude_of(b.centre)
-        reach = reach + b.radius if b.radius is not None else reach
-        part = a.radius * reach
-        radius = part if radius is None else radius + part
-    return _rounded(contract, a.centre * b.centre, radius)
-
-
-def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
-    if _is_power_of_two(b):
-        return _times_power_of_two(a, 1.0 / b.centre)
-    quotient = a.centre / b.centre
-    # Dividing may be done by multiplying with the rounded reciprocal: two roundings, of which that of a constant is the
-    # same in every sample. The reciprocal itself, and a power of two times it, is rounded once.
-    constant = b.radius is None and b.centre.ndim == 0
-    # A fast quotient is off by more than a rounding, whatever is divided.
-    alone = _is_power_of_two(a) and contract.division <= 2.0
-    times = 1.0 if alone or (constant and not contract.systematic) else contract.division
-    if b.radius is None:
-        radius = None if a.radius is None else a.radius / magnitude_of(b.centre)
-        return _rounded(contract, quotient, radius, times)
-    # With q = c_a / c_b, |a / b - q| = |(a - c_a) - q (b - c_b)| / |b|; a divisor that may be zero leaves no bound.
-    reach = magnitude_of(b.centre) - b.radius
-    distance = magnitude_of(quotient) * b.radius
-    if a.radius is not None:
-        distance += a.radius
-    if np.min(reach, initial=1.0) > 0:
-        distance *= (1.0 + 2.0 * SLACK) / reach
-        return _rounded(contract, quotient, distance, times)
-    return _rounded(contract, quotient, np.where(reach > 0, distance / reach, np.inf), times)
-
-
-def _square(contract: Contract, a: Ball) -> Ball:
-    radius = None if a.radius is None else a.radius * (2.0 * magnitude_of(a.centre) + a.radius)
-    return _rounded(contract, np.square(a.centre), radius)
 
 
 def _function(name: str, value: Callable[[Any], Any], reach: spread.Spread) -> Callable[..., Ball]:
@@ -140,7 +33,7 @@ def _function(name: str, value: Callable[[Any], Any], reach: spread.Spread) -> C
 
 def _evaluated(contract: Contract, name: str, a: Ball, y: Any, reach: spread.Spread) -> Ball:
     radius = None if a.radius is None else np.array(reach(a.centre, a.radius, y), dtype=np.float64)
-    return _rounded(contract, y, radius, times=2.0 * contract.functions[name])
+    return rounded(contract, y, radius, times=2.0 * contract.functions[name])
 
 
 def _sqrt(contract: Contract, a: Ball) -> Ball:
@@ -158,7 +51,7 @@ def _exponent(contract: Contract, a: Ball) -> Ball:
     if EXP2 not in contract.algorithms:
         return a
     # 2^(x log2 e): the factor and the product are rounded, and so the exponent is off by 2u |x| before the power.
-    return _rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
+    return rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
 
 
 def _sigmoid(contract: Contract, a: Ball) -> Ball:
@@ -192,7 +85,7 @@ def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
         growth = np.expm1(np.abs(np.log(a.centre)) * off)
         extra = np.where(np.isfinite(growth), magnitude_of(y) * growth, 0.0)
         radius = extra if radius is None else radius * (1.0 + growth) + extra
-    return _rounded(contract, y, radius, times=times)
+    return rounded(contract, y, radius, times=times)
 
 
 def _extreme(choose: Any) -> Callable[..., Ball]:
@@ -236,7 +129,8 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
     # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
     growth = (summands - 1) * (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
-    size = np.sum(magnitude_of(a.centre), axis=axes, keepdims=True)
+    sizes = a.centre if a.nonnegative and a.centre.dtype == np.float64 else magnitude_of(a.centre)
+    size = centre if sizes is a.centre else np.sum(sizes, axis=axes, keepdims=True)
     radius = size * growth
     if contract.flush:
         radius = radius + (summands - 1) * contract.underflow
@@ -281,20 +175,29 @@ def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> 
 def joined(a: Ball, b: Ball) -> Ball:
     """A ball around a's centre that holds both."""
     with np.errstate(all="ignore"):
-        same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
-        reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
-    found = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
+        if a.bounded and b.bounded:
+            reach = magnitude_of(a.centre - b.centre)
+            reach += b.radii()
+        else:
+            same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
+            reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
+        found = Ball(a.centre, np.maximum(a.radii(), reach, out=reach), a.contract, a.special or b.special)
+    found.bounded = a.bounded
     found.stray = a.stray if b.stray is None else b.stray if a.stray is None else a.stray | b.stray
     return found
 
 
+def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
+    """The first way, and those of the others that a contract allows."""
+    names = {"", *contract.algorithms, *([STORED] if contract.intermediates else [])}
+    return [ways[0], *(way for way in ways[1:] if way.name in names)]
+
+
 def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
-    """A ball that holds what every way gives that the contract allows."""
-    read: Ball = ways[0].formula(*balls)
-    for way in ways[1:]:
-        allowed = not way.name or way.name in contract.algorithms or (way.name == STORED and contract.intermediates)
-        if not allowed:
-            continue
+    """What a ball must hold of every way that the contract allows."""
+    first, *others = ways_of(ways, contract)
+    read: Ball = first.formula(*balls)
+    for way in others:
         try:
             read = joined(read, way.formula(*balls))
         except Inapplicable:
@@ -352,13 +255,8 @@ def _scatter_add(
 
 
 _TABLE: dict[str, Callable[..., Ball]] = {
-    "add": _add,
-    "subtract": _subtract,
-    "multiply": _multiply,
-    "divide": _divide,
     "negative": lambda contract, a: Ball(-a.centre, a.radius, contract),
     "absolute": lambda contract, a: Ball(np.abs(a.centre), a.radius, contract),
-    "square": _square,
     "sqrt": _sqrt,
     "exp": _exp,
     "expm1": _function("expm1", np.expm1, spread.of_expm1),

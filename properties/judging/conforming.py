@@ -63,8 +63,13 @@ def _dtype(spec: Specification, run: Run, position: int, ball: Ball) -> str:
 def _bound(ball: Ball, dtype: str) -> Bound:
     with np.errstate(all="ignore"):
         width = ball.half_widths(FORMATS[dtype])
-    arrays = (ball.centre, ball.radii(), width)
-    return Bound(*(torch.from_numpy(np.array(array, dtype=np.float64)) for array in arrays))
+    return Bound(*(_own_tensor(array) for array in (ball.centre, ball.radii(), width)))
+
+
+def _own_tensor(array: Any) -> Tensor:
+    """A float64 tensor of an array; a copy, unless nobody else can see the array's memory."""
+    own = array.dtype == np.float64 and array.base is None and array.flags.writeable and array.flags.c_contiguous
+    return torch.from_numpy(array if own else np.array(array, dtype=np.float64))
 
 
 def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> None:

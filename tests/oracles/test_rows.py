@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from opassay.oracles import accept
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import Ball, balls, reading, rows
 from opassay.oracles.rounding.spread import SLACK
 from opassay.oracles.specs import traced
-from opassay.reference.array import store
+from opassay.oracles.terms import terms
+from opassay.reference.algorithms import Algorithm
+from opassay.reference.array import among, store
 from opassay.reference.formats import BINARY32
 from opassay.reference.norms.layer_norm import native_layer_norm
 from opassay.reference.softmax import softmax
@@ -52,7 +55,7 @@ def _values(shapes: tuple[tuple[int, ...], ...]) -> list[Any]:
 
 
 def _planned(formula: Formula, shapes: tuple[tuple[int, ...], ...]) -> rows.Plan | None:
-    return reading._by_rows(formula, _values(shapes))
+    return reading._by_rows(formula, _values(shapes), contract("float32"))
 
 
 @pytest.mark.parametrize("name", BY_ROWS)
@@ -99,3 +102,36 @@ def test_large_outputs_are_judged_by_blocks_as_small_ones_are(monkeypatch: pytes
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
     assert not parts.accepted.all()
     assert parts.accepted.any()
+
+
+@pytest.mark.parametrize(
+    "norm", [lambda x: functional.group_norm(x, 2), lambda x: functional.layer_norm(x, (4, 5))], ids=["group", "layer"]
+)
+def test_a_spec_that_has_several_ways_is_read_by_rows(norm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ways of group norm have the number of rows in them; those of layer norm that are named widen the bound."""
+    x = torch.from_numpy(_values(((6, 4, 5),))[0]).float()
+    read = traced(norm, x)
+    allowed = [terms(name).contract("float32") for name in ("strict", "torch")]
+    whole = [balls(read, [x.double().numpy()], each)[0] for each in allowed]
+    monkeypatch.setattr(rows, "LARGE", 1)
+    monkeypatch.setattr(rows, "BLOCK", 45)
+    assert reading._by_rows(read, [x.double().numpy()], allowed[0]) is not None
+    parts = [balls(read, [x.double().numpy()], each)[0] for each in allowed]
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one.centre, other.centre)
+        assert (np.abs(one.radii() - other.radii()) <= 2 * SLACK * one.radii()).all()
+    assert (parts[1].radii() > parts[0].radii()).any() == (whole[1].radii() > whole[0].radii()).any()
+
+
+def test_what_a_way_computes_twice_has_two_errors() -> None:
+    """Several ways share a step that both begin with; two steps of one way stay two."""
+
+    def length(x: Any) -> Any:
+        return np.sqrt(np.sum(x * x, axis=-1, keepdims=True))
+
+    def twice(x: Any) -> Any:
+        return x * length(x) - x * length(x)
+
+    ways = [Algorithm(lambda x: x * 0.0, ""), Algorithm(twice, ""), Algorithm(twice, "")]
+    plan = rows.Plan(lambda x: among(ways, x), [(4, 3)])
+    assert [primitive for _, primitive, _, _ in plan.steps].count("sqrt") == 2
