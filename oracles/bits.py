@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .judge import Judge
 from .op import Tensor, dtype_name
 from .verdict import Code
+
+if TYPE_CHECKING:  # A process that compares bits alone has no use for what a judge imports.
+    from .judge import Judge
 
 
 def bits(tensor: Tensor) -> Tensor:

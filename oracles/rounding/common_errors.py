@@ -55,7 +55,7 @@ class Common:
             source: the factor. make: computes the coefficient. before: the common error that `make` asks for its own.
         """
         self.source, self._make, self._found = source, make, None
-        self.steps = 0 if before is None else before.steps + 1
+        self.steps: int = 0 if before is None else before.steps + 1
         if self.steps > _STEPS:
             self.steps, self._found = 0, make()
 

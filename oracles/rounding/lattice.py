@@ -21,7 +21,12 @@ from .ball import EXACT, Ball
 
 def lowest_bit(values: Any) -> Any:
     """The largest power of two that divides each value; infinite for zero."""
-    mantissa, exponent = np.frexp(np.asarray(values, dtype=np.float64))
+    array = np.asarray(values, dtype=np.float64)
+    if (np.abs(array) < 2.0**52).all() and (np.rint(array) == array).all():
+        whole = array.astype(np.int64)
+        whole &= -whole
+        return np.where(whole == 0, np.inf, whole)
+    mantissa, exponent = np.frexp(array)
     # 53 bits hold every mantissa of a float64 as an integer, and of an integer n in two's complement, n & −n is the
     # lowest bit that is set.
     integers = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
@@ -73,22 +78,29 @@ def _both(a: Ball, b: Ball) -> Any:
 
 
 def _add(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
+    both = _both(a, b)
+    if not np.any(both):
+        return both
     unit = np.minimum(lowest_bit(a.centre), lowest_bit(b.centre))
-    return _both(a, b) & holds_multiples(contract, np.abs(a.centre) + np.abs(b.centre), unit)
+    return both & holds_multiples(contract, np.abs(a.centre) + np.abs(b.centre), unit)
 
 
 def _multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
     # Zero times any finite number is zero, even if the other factor is not known exactly.
     zero = ((a.centre == 0) & (a.radii() == 0)) | ((b.centre == 0) & (b.radii() == 0))
-    return zero | (
-        _both(a, b) & holds_multiples(contract, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre))
-    )
+    both = _both(a, b)
+    if not np.any(both):
+        return zero
+    return zero | (both & holds_multiples(contract, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre)))
 
 
 def _sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...]) -> Any:
+    known = np.all(a.radii() == 0, axis=axes, keepdims=True)
+    if not np.any(known):
+        return known
     size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
     unit = np.min(lowest_bit(a.centre), axis=axes, keepdims=True, initial=np.inf)
-    return holds_multiples(contract, size, unit) & np.all(a.radii() == 0, axis=axes, keepdims=True)
+    return holds_multiples(contract, size, unit) & known
 
 
 def _cumsum(contract: Contract, out: Ball, a: Ball, axis: int) -> Any:

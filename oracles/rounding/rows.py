@@ -36,7 +36,7 @@ class MixedRowsError(Exception):
     """A formula that cannot be evaluated row by row."""
 
 
-class _Recorded(Array):
+class Recorded(Array):
     """An array of which only the shape is known; `rows` says whether its axis 0 counts the rows."""
 
     __slots__ = ("is_condition", "plan", "rows", "size_", "value")
@@ -53,7 +53,7 @@ class _Recorded(Array):
         return self
 
     def lift(self, value: Any) -> Array:
-        return _Recorded(self.plan, np.shape(value), False, value)
+        return Recorded(self.plan, np.shape(value), False, value)
 
     def __bool__(self) -> bool:
         raise MixedRowsError
@@ -83,7 +83,7 @@ class _Shared:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Any, list[_Recorded]] = {}
+        self._known: dict[Any, list[Recorded]] = {}
         self._used: dict[Any, int] = {}
 
     def again(self) -> _Shared:
@@ -91,16 +91,16 @@ class _Shared:
         self._used = {}
         return self
 
-    def found(self, key: Any) -> _Recorded | None:
+    def found(self, key: Any) -> Recorded | None:
         """The result of a step of an earlier way; None if there is none that this way has not found yet."""
         number = self._used[key] = self._used.get(key, 0) + 1
         known = self._known.get(key, [])
         return known[number - 1] if number <= len(known) else None
 
-    def keep(self, key: Any, result: _Recorded) -> None:
+    def keep(self, key: Any, result: Recorded) -> None:
         self._known.setdefault(key, []).append(result)
 
-    def forget(self, steps: Sequence[tuple[_Recorded, str, Operands, Params]]) -> None:
+    def forget(self, steps: Sequence[tuple[Recorded, str, Operands, Params]]) -> None:
         """What is not of these steps was taken back."""
         left = {id(step[0]) for step in steps}
         self._known = {key: [x for x in known if id(x) in left] for key, known in self._known.items()}
@@ -110,7 +110,7 @@ def _key_of(primitive: str, operands: Operands, params: Params) -> Any:
     """What two steps have in common that compute the same; None for a step that cannot be compared."""
     given: list[Any] = []
     for x in operands:
-        if isinstance(x, _Recorded) and x.value is None:
+        if isinstance(x, Recorded) and x.value is None:
             given.append(id(x))
         elif type(x) in (int, float):
             given.append(repr(float(x)))
@@ -131,47 +131,58 @@ class Plan:
         count: of rows.
     """
 
-    def __init__(self, function: Callable[..., Any], shapes: Sequence[tuple[int, ...]], terms: Contract = _ANY) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        shapes: Sequence[tuple[int, ...]],
+        terms: Contract = _ANY,
+        having: Sequence[bool] | None = None,
+    ) -> None:
         """Records a formula.
 
         Args:
             function: of arrays. shapes: of them; those with the most axes have the rows along axis 0.
             terms: the contract, which says what algorithms count.
+            having: which arrays have rows, where it is others.
 
         Raises:
             MixedRowsError: it is not known to treat rows one by one.
         """
         most = max(map(len, shapes))
-        self.count = max(shape[0] for shape in shapes if len(shape) == most)
+        if having is None:
+            self.count = max(shape[0] for shape in shapes if len(shape) == most)
+            having = [len(shape) == most and shape[0] == self.count for shape in shapes]
+        else:
+            self.count = next(shape[0] for shape, has in zip(shapes, having, strict=True) if has)
         self.terms = terms
-        self.steps: list[tuple[_Recorded, str, Operands, Params]] = []
+        self.steps: list[tuple[Recorded, str, Operands, Params]] = []
         self.shared: _Shared | None = None
-        self.inputs = [_Recorded(self, s, len(s) == most and s[0] == self.count) for s in shapes]
+        self.inputs = [Recorded(self, shape, has) for shape, has in zip(shapes, having, strict=True)]
         outputs = function(*self.inputs)
         self.outputs = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
-        if not all(isinstance(each, _Recorded) and each.rows for each in self.outputs):
+        if not all(isinstance(each, Recorded) and each.rows for each in self.outputs):
             raise MixedRowsError
 
-    def step(self, primitive: str, operands: Operands, params: Params) -> _Recorded:
+    def step(self, primitive: str, operands: Operands, params: Params) -> Recorded:
         if primitive == "among":
             return self._among(operands, params)
-        known = [x for x in (*operands, params.get("condition")) if isinstance(x, _Recorded)]
-        shape = _shape_after(primitive, [np.shape(x) for x in operands], params)
+        known = [x for x in (*operands, params.get("condition")) if isinstance(x, Recorded)]
+        shape = self.shape_of(primitive, operands, params)
         rows = any(x.rows for x in known)
-        if rows and not self._by_rows(primitive, operands, shape, params):
+        if rows and not self.by_rows(primitive, operands, shape, params):
             raise MixedRowsError
         key = _key_of(primitive, operands, params) if self.shared is not None else None
         if self.shared is not None and key is not None:
             known_step = self.shared.found(key)
             if known_step is not None:
                 return known_step
-        out = _Recorded(self, shape, rows)
+        out = Recorded(self, shape, rows)
         self.steps.append((out, primitive, operands, params))
         if self.shared is not None and key is not None:
             self.shared.keep(key, out)
         return out
 
-    def _among(self, operands: Operands, params: Params) -> _Recorded:
+    def _among(self, operands: Operands, params: Params) -> Recorded:
         """A choice of algorithms: the steps of all of them, those that several have in common once, and then a hull."""
         outer, self.shared = self.shared, _Shared()
         results: list[Any] = []
@@ -183,20 +194,24 @@ class Plan:
                 del self.steps[before:]
                 self.shared.forget(self.steps)
         self.shared = outer
-        if not all(isinstance(each, _Recorded) and each.rows == results[0].rows for each in results):
+        if not all(isinstance(each, Recorded) and each.rows == results[0].rows for each in results):
             raise MixedRowsError
-        out = _Recorded(self, results[0].shape, results[0].rows)
+        out = Recorded(self, results[0].shape, results[0].rows)
         self.steps.append((out, "among", tuple(results), {"ways": [_picking(i) for i in range(len(results))]}))
         return out
 
-    def _by_rows(self, primitive: str, operands: Operands, shape: tuple[int, ...], params: Params) -> bool:
+    def shape_of(self, primitive: str, operands: Operands, params: Params) -> tuple[int, ...]:
+        """The shape of the result of a primitive."""
+        return _shape_after(primitive, [np.shape(x) for x in operands], params)
+
+    def by_rows(self, primitive: str, operands: Operands, shape: tuple[int, ...], params: Params) -> bool:
         """Whether every row of the result is made of the same row of the operands."""
         plain = (params[name] for name in params if name not in ("condition", "ufunc"))
         if shape[:1] != (self.count,) or not all(map(_is_plain, plain)):
             return False
         elementwise = primitive in ELEMENTWISE or primitive in (_COMPARE, "broadcast")
         for x in (*operands, params.get("condition", 0.0)):
-            if isinstance(x, _Recorded) and x.rows:
+            if isinstance(x, Recorded) and x.rows:
                 if elementwise and x.ndim != len(shape):
                     return False
             elif np.ndim(x) >= len(shape) and np.shape(x)[0] != 1:
@@ -235,7 +250,7 @@ class Plan:
         seen = {id(each) for each in self.outputs}
         found: list[list[int]] = []
         for out, _, operands, params in reversed(self.steps):
-            used = [x for x in (*operands, params.get("condition"), out) if isinstance(x, _Recorded) and x.rows]
+            used = [x for x in (*operands, params.get("condition"), out) if isinstance(x, Recorded) and x.rows]
             found.append([key for key in dict.fromkeys(map(id, used)) if key not in seen] if out.rows else [])
             seen.update(map(id, used))
         return found[::-1]
@@ -249,13 +264,13 @@ class Plan:
             primitive, operands, params: the step. found: balls by the identity of what was recorded.
             terms: the contract, of constants.
         """
-        given = tuple(found.get(id(x), x.value) if isinstance(x, _Recorded) else x for x in operands)
+        given = tuple(found.get(id(x), x.value) if isinstance(x, Recorded) else x for x in operands)
         holder = next((x for x in given if isinstance(x, Ball)), Ball(np.zeros(()), None, terms))
         if primitive == _COMPARE:
             left, right = (x if isinstance(x, Ball) else holder.lift(x) for x in given)
             return left.compare(params["ufunc"], right)
         condition = params.get("condition")
-        if isinstance(condition, _Recorded):
+        if isinstance(condition, Recorded):
             params = {**params, "condition": found[id(condition)]}
         return holder.apply(primitive, given, params)
 
@@ -263,7 +278,7 @@ class Plan:
 class _Parts:
     """Outputs that are put together of blocks."""
 
-    def __init__(self, outputs: Sequence[_Recorded], terms: Contract) -> None:
+    def __init__(self, outputs: Sequence[Recorded], terms: Contract) -> None:
         self.terms = terms
         self.centres = [np.empty(each.shape, dtype=terms.centre_type) for each in outputs]
         self.radii: list[Any] = [None for _ in outputs]

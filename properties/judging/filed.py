@@ -53,11 +53,13 @@ def judge_file(
     try:
         read = specification(problem.spec)
         arguments = Arguments.of(problem.draw(seed))
+        session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
+        session.cut()
         # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
-        read.read(arguments, read.state, allowed)
+        few = arguments if session.part is None else session.part.of(arguments, [0])
+        read.read(few, read.state, allowed)
     except SpecError as err:
         return undecided(spec, str(allowed), seed, str(err), candidate)
-    session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
     limit = int(memory * 2**30)
     with contextlib.ExitStack() as stack:
         try:
@@ -76,6 +78,9 @@ class _Nobody:
         self.name, self.shapes = name, dict[str, tuple[int, ...]]()
 
     def ask(self, call: Any) -> Any:
+        raise AssertionError("asked before it was loaded")
+
+    def fetch(self, rows: Sequence[int]) -> Any:
         raise AssertionError("asked before it was loaded")
 
 

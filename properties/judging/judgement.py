@@ -88,6 +88,7 @@ class Judgement:
             "weaknesses": list(self.weaknesses),
             "asked": [found.question for found in self.findings if found.standing is not Standing.NOT_ASKED],
             "elements": sum(found.judged for found in self.findings),
+            "sampled": {found.question: found.sampled for found in self.findings if found.sampled},
             "seed": self.seed,
             "candidate": self.candidate,
             "spec": self.spec,

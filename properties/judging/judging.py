@@ -61,6 +61,7 @@ def judge(
     kept = copied_state({name: value for name, value in before.items() if isinstance(value, torch.Tensor)})
     session = Session(found, host, terms(contract), seed, given, draw)
     try:
+        session.cut()
         return judged(session, questions)
     finally:
         with torch.no_grad():

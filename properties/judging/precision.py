@@ -25,12 +25,15 @@ def arithmetic(session: Session) -> tuple[str, str]:
     if not dtypes:
         return "", "no output is floating"
     for terms, words in LADDER:
-        found = [held for each in evidence for held in _held_again(session, each, terms)]
-        if any(held.wrong is not None for held in found):
-            continue
-        said = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
-        wide = sum(held.vacuous for held in found) > len(found) / 2
-        return terms.name, f"not known: the bound of {said} is wider than the elements" if wide else said
+        found: list[Held] = []
+        for each in evidence:
+            found += _held_again(session, each, terms)
+            if any(held.wrong is not None for held in found):
+                break
+        else:
+            said = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
+            wide = sum(held.vacuous for held in found) > len(found) / 2
+            return terms.name, f"not known: the bound of {said} is wider than the elements" if wide else said
     return "", UNKNOWN
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from ...oracles.verdict import Code
 from .arguments import Arguments, State, Tensor
 from .candidates.calls import Answer, Answering, Call, Manner
 from .comparing import Held, Wrong, hold_all
+from .parts import Part, part_of
 from .questions import Standing
-from .specification import Run, Specification
+from .specification import Reading, Run, SpecError, Specification
 
 #: Before and after so many calls the process is compared, which takes a while.
 _WATCHED = 2
@@ -27,19 +29,22 @@ class Finding:
     Attributes:
         question: its code. standing: see `Standing`.
         wrong: what is wrong, or why it was refused or not asked. judged: elements that were held against a bound.
+        sampled: which share of the question was asked of a large problem, in words; empty for all of it.
     """
 
     question: str
     standing: Standing
     wrong: Wrong | None = None
     judged: int = 0
+    sampled: str = ""
 
     @property
     def text(self) -> str:
         """One line."""
+        share = f" of {self.sampled}" if self.sampled and self.wrong is None else ""
         if self.wrong is not None:
             return self.wrong.title
-        return f"{self.judged} elements" if self.judged else ""
+        return f"{self.judged} elements{share}" if self.judged else share.strip()
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,9 @@ class Session:
         made: what the making of the candidate changed in its process. changed: what its calls changed there.
         evidence: of the values that were asked. gradients: of those that were asked.
         left: asks what the candidate left behind, when it is asked no more.
+        part: how the problem is cut where it is large; None where it is asked as a whole.
+        packed: findings of questions that were asked in one call. asked_alike: whether the last call was answered, and
+            at tensors of the shapes of those given.
     """
 
     spec: Specification
@@ -88,8 +96,19 @@ class Session:
     made: Sequence[str] = ()
     left: Callable[[], list[str]] = lambda: []
     changed: list[str] = field(default_factory=list)
+    part: Part | None = None
+    packed: dict[str, Finding] = field(default_factory=dict)
+    asked_alike: bool = False
     _first: Answer | None = None
     _watched: int = 0
+    _native: Run | None = None
+    _few: tuple[list[int], Arguments] | None = None
+    _known: tuple[Arguments, tuple[Reading, ...]] | None = None
+
+    def cut(self) -> None:
+        """Hold rows in place of the whole where the problem is large; a spec that cannot be read is told later."""
+        with contextlib.suppress(SpecError):
+            self.part = part_of(self.spec, self.given, self.spec.state, self.terms)
 
     def generator(self, question: str) -> Any:
         """NumPy's generator for the inputs of a question; it depends on the seed and on the question alone."""
@@ -113,15 +132,18 @@ class Session:
         held = self.spec.state if state is None else state
         # What a first call replaces, a second may find replaced.
         self._watched += 1
-        asked = {"watched": self._watched <= _WATCHED, **asked}
+        asked = {"watched": self._watched <= _WATCHED, "stored": arguments is self.given, **asked}
         answer = self.candidate.ask(Call.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked))
         self.changed += [line for line in answer.changed if line not in self.changed]
+        self.asked_alike = not answer.raised and [t.shape for t in arguments.tensors] == [
+            t.shape for t in self.given.tensors
+        ]
         return answer
 
     def first(self) -> Answer:
         """The answer to a plain call at the given arguments, the same whenever it is asked for."""
         if self._first is None:
-            self._first = self.call(self.given, watched=True)
+            self._first = self.call(self.given, watched=True, after=True, fetched=self.part is not None)
         return self._first
 
     def values(
@@ -142,6 +164,11 @@ class Session:
             refusable: whether an exception is no fault of the candidate.
         """
         held = dict(self.spec.state) if state is None else dict(state)
+        if self.part is not None and self.part.fits(arguments, self.given):
+            answer = self.call(arguments, held, manner, fetched=True)
+            if answer.raised:
+                return raised(question, answer.raised, refusable)
+            return self.held_in_part(question, arguments, held, answer, self.rows_for(question, arguments), sharp)
         run = self.spec.run(arguments, held)
         answer = self.call(arguments, held, manner, buffers=list(run.written))
         if answer.raised:
@@ -161,12 +188,68 @@ class Session:
         with_buffers = len(answer.buffers) == len(run.written)
         computed = (*answer.outputs, *(answer.buffers if with_buffers else ()))
         expected = len(run.names) if with_buffers else len(run.outputs)
-        read = self.spec.read(arguments, state, self.terms, sharp)[:expected]
+        read = self._read(arguments, state, sharp)[:expected]
         native = None if self.spec.numpy else (*run.outputs, *run.buffers)[:expected]
         found = hold_all(run.names[:expected], computed, read, self.terms, native, arguments.finite)
         if arguments.finite:
             self.evidence.append(Evidence(question, arguments, state, run, computed, tuple(found)))
         return summed(question, found)
+
+    def held_in_part(
+        self,
+        question: str,
+        arguments: Arguments,
+        state: State,
+        answer: Answer,
+        rows: Sequence[int],
+        sharp: bool = False,
+    ) -> Finding:
+        """Hold rows of the answer to the call before.
+
+        Args:
+            question, arguments, state, sharp: as for `values`. answer: of the candidate. rows: which.
+        """
+        assert self.part is not None
+        if tuple(answer.shapes) != self.part.shapes:
+            shapes = ", ".join(str(tuple(shape)) for shape in answer.shapes)
+            need = ", ".join(map(str, self.part.shapes))
+            return wrong(question, Code.ATTRIBUTE, f"the outputs have shapes {shapes or 'of none'}, need {need}")
+        few = self.few(arguments, rows)
+        found = self.held(
+            question, few, state, self.spec.run(few, state), Answer(self.candidate.fetch(rows).outputs), sharp
+        )
+        return replace(found, sampled=self.part.told(rows))
+
+    def native(self) -> Run:
+        """What torch computes of the spec at the given arguments, or at rows of them."""
+        if self._native is None:
+            few = self.given if self.part is None else self.few(self.given, self.rows_for("GIVEN", self.given))
+            self._native = self.spec.run(few, self.spec.state)
+        return self._native
+
+    def rows_for(self, question: str, arguments: Arguments) -> list[int]:
+        """Rows that a question holds; at the given arguments they are the same for all, and are read once."""
+        assert self.part is not None
+        return self.part.rows(self.generator("GIVEN" if arguments is self.given else question))
+
+    def few(self, arguments: Arguments, rows: Sequence[int]) -> Arguments:
+        """The arguments with these rows alone."""
+        assert self.part is not None
+        if arguments is not self.given:
+            return self.part.of(arguments, rows)
+        if self._few is None or self._few[0] != list(rows):
+            self._few = list(rows), self.part.of(arguments, rows)
+        return self._few[1]
+
+    def _read(self, arguments: Arguments, state: State, sharp: bool) -> tuple[Reading, ...]:
+        """The spec's outputs as balls; at the given arguments, which several questions ask at, they are read once."""
+        given = self.given if self._few is None else self._few[1]
+        own = all(state.get(name) is value for name, value in self.spec.state.items())
+        if sharp or arguments is not given or not own:
+            return self.spec.read(arguments, state, self.terms, sharp)
+        if self._known is None or self._known[0] is not arguments:
+            self._known = arguments, self.spec.read(arguments, state, self.terms)
+        return self._known[1]
 
 
 #: What asks one question of a session.

@@ -183,12 +183,16 @@ class Specification:
         except NoReadingError as err:
             raise SpecError(f"{self.name}: {_first_line(err)}") from err
 
+    def dtype_of(self, arguments: Arguments, state: State) -> str:
+        """The dtype whose arithmetic is judged: the narrowest of the floating operands."""
+        names = {dtype_name(t.dtype) for t in (*state.values(), *arguments.tensors) if is_float(t)}
+        return min(names or {"float32"}, key=lambda name: FORMATS[name].precision)
+
     def _question(self, arguments: Arguments, state: State, terms: Terms) -> Question:
         """The spec as a function of arrays of its floating operands, and the values of those."""
         operands = [*state.values(), *arguments.tensors]
         floating = [i for i, t in enumerate(operands) if is_float(t)]
-        names = {dtype_name(operands[i].dtype) for i in floating}
-        dtype = min(names or {"float32"}, key=lambda name: FORMATS[name].precision)
+        dtype = self.dtype_of(arguments, state)
         device = "cuda" if any(t.is_cuda for t in operands) else "cpu"
         inner = self._of_arrays(arguments, state)
         fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]

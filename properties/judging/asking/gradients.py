@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import torch
 
-from ..arguments import Tensor
+from ..arguments import Arguments, Tensor
 from ..candidates.calls import floating
 from ..comparing import hold_all
+from ..parts import Part
 from ..session import Asking, Finding, Gradients, Session, not_asked, raised, summed
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
@@ -18,7 +20,10 @@ _NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "de
 
 def gradients(session: Session) -> Finding:
     """GRAD: reverse mode, with cotangents that are drawn; the gradients of the spec come from its own text."""
-    spec, arguments = session.spec, session.given
+    spec, whole, part = session.spec, session.given, session.part
+    rng = session.generator("GRAD")
+    rows = [] if part is None else part.rows(rng)
+    arguments = whole if part is None else part.of(whole, rows)
     run = spec.run(arguments, spec.state)
     outputs = floating(run.outputs)
     if run.written or run.changed:
@@ -27,23 +32,34 @@ def gradients(session: Session) -> Finding:
     names = [name for name in session.shared if name in spec.parameters]
     if not outputs or not (inputs or names):
         return not_asked("GRAD", "no output, or no operand, is floating")
-    rng = session.generator("GRAD")
     cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y.device, y.dtype) for y in outputs]
     if spec.numpy:  # The dtypes of its outputs are the candidate's.
         dtypes = [y.dtype for y in session.first().outputs]
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
-    answer = session.call(arguments, gradients=True, wanted=names, cotangents=cotangents)
+    # Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
+    given = cotangents if part is None else [_among_zeros(g, part, rows) for g in cotangents]
+    having = [] if part is None else list(part.having)
+    answer = session.call(
+        whole, gradients=True, wanted=names, cotangents=given, rows=rows, having=having, fetched=part is not None
+    )
     if answer.raised:
         return raised("GRAD", answer.raised, any(words in answer.raised for words in _NOT_OFFERED))
     if not answer.offered:
         return not_asked("GRAD", "the candidate's outputs require no gradient")
-    return _held_gradients(session, inputs, names, cotangents, answer.gradients)
+    found = _held_gradients(session, arguments, names, cotangents, answer.gradients)
+    return found if part is None else replace(found, sampled=part.told(rows))
+
+
+def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
+    found = cotangent.new_zeros((part.count, *cotangent.shape[1:]))
+    found[rows] = cotangent
+    return found
 
 
 def _held_gradients(
-    session: Session, inputs: list[Tensor], names: list[str], cotangents: list[Tensor], got: list[Tensor | None]
+    session: Session, arguments: Arguments, names: list[str], cotangents: list[Tensor], got: list[Tensor | None]
 ) -> Finding:
-    spec, arguments = session.spec, session.given
+    spec, inputs = session.spec, floating(arguments.tensors)
     floats = [*(n for n, t in spec.state.items() if t.dtype.is_floating_point), *(f"#{i}" for i in range(len(inputs)))]
     labels = [*(f"#{i}" for i in range(len(inputs))), *names]
     # A gradient that was not computed stands for zeros.

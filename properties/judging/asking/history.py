@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ....oracles.bits import same_bits
 from ....oracles.verdict import Code
 from ..arguments import Arguments, Tensor
 from ..candidates.calls import Answer, Manner
 from ..inputs import WAYS, filled
+from ..parts import Part, drawn
+from ..questions import Standing
 from ..session import Asking, Finding, Session, held, raised, wrong
+from .values import of_packed_ways
 
 #: Calls in a row: as many as take this many seconds, but so many at least and at most.
 _SECONDS, _LEAST, _MOST = 0.5, 4, 100
+#: Calls in a row of a large problem.
+_OF_LARGE = 2
 
 
 def untouched(session: Session) -> Finding:
@@ -22,7 +28,7 @@ def untouched(session: Session) -> Finding:
         return raised("UNTOUCHED", answer.raised)
     if session.changed:
         return wrong("UNTOUCHED", Code.MUTATED, f"the process was changed: {session.changed[0]}", *session.changed[1:])
-    spared = session.spec.run(session.given, session.spec.state).changed
+    spared = session.native().changed
     for i, (before, after) in enumerate(zip(session.given.tensors, answer.after, strict=True)):
         if i not in spared and not same_bits(before.detach().cpu(), after):
             return wrong("UNTOUCHED", Code.MUTATED, f"{session.given.label(i)} was written")
@@ -31,7 +37,7 @@ def untouched(session: Session) -> Finding:
 
 def fresh(session: Session) -> Finding:
     """FRESH: an output shares memory with an argument only where the spec's does."""
-    theirs = session.spec.run(session.given, session.spec.state).shared
+    theirs = session.native().shared
     for i, (home, allowed) in enumerate(zip(session.first().shared, theirs, strict=False)):
         if home >= 0 and home != allowed:
             return wrong("FRESH", Code.ALIASED, f"out[{i}] shares memory with {session.given.label(home)}")
@@ -39,25 +45,36 @@ def fresh(session: Session) -> Finding:
 
 
 def _other(session: Session, code: str) -> Arguments:
-    return filled(session.given, WAYS["SEEDS"], session.generator(code))
+    rng = session.generator(code)
+    if session.part is not None:
+        return session.given.changed(lambda t: drawn(t, WAYS["SEEDS"], rng))
+    return filled(session.given, WAYS["SEEDS"], rng)
+
+
+def _call_before(session: Session) -> None:
+    """A call at tensors like the given ones; of a large problem the last one will do, whatever its question was."""
+    if session.part is None or not session.asked_alike:
+        session.call(session.given)
 
 
 def same(session: Session) -> Finding:
     """SAME: a call with other data in the very tensors of a call before."""
-    session.call(session.given)
+    _call_before(session)
     return session.values("SAME", _other(session, "SAME"), manner=Manner.SAME)
 
 
 def reborn(session: Session) -> Finding:
     """REBORN: a call with other tensors in the memory of a call before."""
-    session.call(session.given)
+    _call_before(session)
     return session.values("REBORN", _other(session, "REBORN"), manner=Manner.REBORN)
 
 
 def kept(session: Session) -> Finding:
     """KEPT: the outputs of a call are as they were after a call with other data."""
+    if session.part is not None:
+        return _kept_in_part(session, session.part)
     first = session.call(session.given)
-    later = session.call(_other(session, "KEPT"))
+    later = session.call(_other(session, "KEPT"), earlier=True)
     if first.raised or later.raised:
         return raised("KEPT", first.raised or later.raised)
     for i, (was, now) in enumerate(zip(first.outputs, later.earlier, strict=False)):
@@ -66,24 +83,53 @@ def kept(session: Session) -> Finding:
     return held("KEPT")
 
 
+def _kept_in_part(session: Session, part: Part) -> Finding:
+    """Rows of the outputs of the call before, as they are after the call of the packed ways."""
+    _call_before(session)
+    rows = part.rows(session.generator("KEPT"))
+    was = session.candidate.fetch(rows).outputs
+    later = of_packed_ways(session, part, next(iter(WAYS)), rows)
+    if later.raised:
+        return raised("KEPT", later.raised)
+    if not all(map(same_bits, was, later.earlier)):
+        return wrong("KEPT", Code.ALIASED, "outputs of an earlier call were changed by a later one")
+    return Finding("KEPT", Standing.HELD, sampled=part.told(rows))
+
+
 def again(session: Session) -> Finding:
     """AGAIN: calls in a row; one that has other bits than the first is held against the spec."""
     first = session.first()
+    part, state = session.part, session.spec.state
     times = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
-    run = session.spec.run(session.given, session.spec.state)
-    if run.changed:
+    times = times if part is None else _OF_LARGE
+    if session.native().changed:
         times = 1  # Of a spec that writes its arguments a second call has others.
-    answer = session.call(session.given, times=times, watched=True)
+    answer = session.call(session.given, times=times, watched=True, fetched=part is not None)
     if answer.raised:
         return raised("AGAIN", answer.raised)
     if answer.changed:
         return wrong("AGAIN", Code.MUTATED, f"the process was changed: {answer.changed[0]}", *answer.changed[1:])
+    if part is not None:
+        return _again_in_part(session, answer, times)
     sets: list[Sequence[Tensor]] = [answer.outputs, *([answer.different] if answer.differs else [])]
     for outputs in sets:
-        found = session.held("AGAIN", session.given, session.spec.state, run, Answer(list(outputs)))
+        found = session.held("AGAIN", session.given, state, session.native(), Answer(list(outputs)))
         if found.wrong is not None:
             return found
     return held("AGAIN", sum(t.numel() for t in answer.outputs))
+
+
+def _again_in_part(session: Session, answer: Answer, times: int) -> Finding:
+    """Rows of the first of several calls, and that the others have the same bits, or else rows of what they have."""
+    part, state = session.part, session.spec.state
+    assert part is not None
+    rows = session.rows_for("AGAIN", session.given)
+    found = session.held_in_part("AGAIN", session.given, state, answer, rows)
+    if found.wrong is None and answer.differs:
+        few = session.few(session.given, rows)
+        other = Answer([y[rows] for y in answer.different])
+        found = session.held("AGAIN", few, state, session.spec.run(few, state), other)
+    return replace(found, sampled=f"{part.told(rows)}, {times} calls")
 
 
 ASKING: dict[str, Asking] = {

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from ..arguments import Arguments
+from ..candidates.calls import Answer
 from ..inputs import WAYS, altered, filled, of_twelve_bits
+from ..parts import Part, packed
 from ..questions import Standing
-from ..session import Asking, Finding, Session, not_asked
+from ..session import Asking, Finding, Session, not_asked, raised
 
 
 def given(session: Session) -> Finding:
     """GIVEN."""
-    return session.values("GIVEN", session.given, sharp=True)
+    if session.part is None:
+        return session.values("GIVEN", session.given, sharp=True)
+    answer = session.first()
+    if answer.raised:
+        return raised("GIVEN", answer.raised)
+    rows = session.rows_for("GIVEN", session.given)
+    return session.held_in_part("GIVEN", session.given, session.spec.state, answer, rows, True)
 
 
 def of_a_way(code: str, session: Session) -> Finding:
@@ -20,10 +29,35 @@ def of_a_way(code: str, session: Session) -> Finding:
     rng = session.generator(code)
     if not any(t.dtype.is_floating_point for t in session.given.tensors):
         return not_asked(code, "no argument is a floating tensor")
+    if session.part is not None:
+        if code not in session.packed:
+            of_packed_ways(session, session.part, code)
+        return session.packed[code]
     if code == "SEEDS" and session.draw is not None:
         return session.values(code, Arguments.of(session.draw(session.seed + 1)))
     sharp = code in ("INTEGERS", "ZEROS")
     return session.values(code, filled(session.given, WAYS[code], rng), sharp=sharp)
+
+
+def of_packed_ways(session: Session, part: Part, first: str, kept: Sequence[int] = ()) -> Answer:
+    """Ask the questions of `inputs.WAYS` in one call, on rows of their own, as far as there are rows for them.
+
+    Args:
+        session: of a large problem. part: how it is cut. first: the question that has to be among them.
+        kept: rows of the call before that are asked for, as they are after this call.
+    """
+    codes = [first, *(code for code in WAYS if code != first and code not in session.packed)][: part.count]
+    arguments, rows = packed(part, session.given, codes, session.generator(f"ways of {first}"))
+    answer = session.call(arguments, fetched=True)
+    state = session.spec.state
+    for code in codes:
+        if answer.raised:
+            session.packed[code] = raised(code, answer.raised)
+            continue
+        own = part.rows(session.generator(code), rows[code])
+        sharp = code in ("INTEGERS", "ZEROS")
+        session.packed[code] = session.held_in_part(code, arguments, state, answer, own, sharp)
+    return answer if answer.raised or not kept else Answer(earlier=session.candidate.fetch(kept).earlier)
 
 
 def bits(session: Session) -> Finding:

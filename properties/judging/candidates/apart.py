@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...places.lifeline import began_with
 from ...places.process import AnswerError, EndedError, Process
 from ..arguments import Arguments
@@ -62,7 +64,7 @@ class CandidateApart:
         self._folder = tempfile.TemporaryDirectory(prefix="opassay-judge-")
         self._files = _stamps([*watched, *_sources()])
         self._process = Process({"memory": memory, "interpret": interpret}, command=COMMAND)
-        self._number = 0
+        self._number, self._stores = 0, False
         try:
             self._said(_START)
             path = self._path("made")
@@ -91,18 +93,31 @@ class CandidateApart:
 
     def ask(self, call: Call) -> Answer:
         """See `calls.Answering`."""
-        self._number += 1
-        asked, answered = self._path(f"call-{self._number}"), self._path(f"answer-{self._number}")
+        asked = self._path(f"call-{self._number}")
+        if call.stored and self._stores:
+            call = msgspec.structs.replace(call, leaves=[])
+        self._stores = self._stores or call.stored
         asked.write_bytes(write_call(call))
-        self._process.ask({"call": str(asked), "answer": str(answered)})
+        try:
+            return self._answered({"call": str(asked)})
+        finally:
+            asked.unlink(missing_ok=True)
+
+    def fetch(self, rows: Sequence[int]) -> Answer:
+        """See `calls.Answering`."""
+        return self._answered({"fetch": list(rows)})
+
+    def _answered(self, question: dict[str, Any]) -> Answer:
+        self._number += 1
+        path = self._path(f"answer-{self._number}")
+        self._process.ask({**question, "answer": str(path)})
         self._said(self._seconds)
         try:
-            return read_answer(answered.read_bytes())
+            return read_answer(path.read_bytes())
         except (OSError, ValueError) as err:
             raise GoneError(f"gave an answer that cannot be read: {err}") from err
         finally:
-            for path in (asked, answered):
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
         return Path(self._folder.name) / name

@@ -36,6 +36,11 @@ class Call(msgspec.Struct, frozen=True):
         gradients: whether the floating arguments, and the parameters of these names, need gradients.
         wanted: names of the parameters. cotangents: one for each floating output.
         watched: whether the process is compared before and after, which takes a while.
+        after: whether the arguments as they are after the call are asked for. earlier: whether the outputs of the call
+            before are, as they are now.
+        fetched: whether the outputs are left where they are, for `Answering.fetch`.
+        rows: which are asked for of the gradients of those floating arguments that `having` marks; empty for all.
+        stored: whether the leaves are those of every other call that says so; they need to come once.
     """
 
     leaves: list[Any]
@@ -48,6 +53,12 @@ class Call(msgspec.Struct, frozen=True):
     wanted: list[str] = []
     cotangents: list[Any] = []
     watched: bool = False
+    after: bool = False
+    earlier: bool = False
+    fetched: bool = False
+    rows: list[int] = []
+    having: list[bool] = []
+    stored: bool = False
 
     @classmethod
     def of(cls, arguments: Arguments, state: State | None = None, **asked: Any) -> Call:
@@ -71,7 +82,7 @@ class Answer(msgspec.Struct, frozen=True):
         offered: whether some output requires a gradient. gradients: of the floating arguments and then the parameters;
             None for one without.
         changed: what the call changed in its process. raised: the type and text of an exception; empty for none.
-        seconds: that one call took.
+        seconds: that one call took. shapes: of the outputs, where they were left for `Answering.fetch`.
     """
 
     outputs: list[Any] = []
@@ -86,6 +97,7 @@ class Answer(msgspec.Struct, frozen=True):
     changed: list[str] = []
     raised: str = ""
     seconds: float = 0.0
+    shapes: list[tuple[int, ...]] = []
 
 
 class Answering(Protocol):
@@ -103,6 +115,15 @@ class Answering(Protocol):
 
         Raises:
             GoneError: the candidate's process has ended or is out of time.
+        """
+
+    def fetch(self, rows: Sequence[int]) -> Answer:
+        """These rows of the outputs of the last call, and of those of the call before as they are now.
+
+        The candidate is not told which rows they are before it has answered.
+
+        Raises:
+            GoneError: as `ask` does.
         """
 
 

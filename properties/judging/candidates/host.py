@@ -45,9 +45,15 @@ class Host:
         self.shapes = {name: tuple(value.shape) for name, value in self._state.items()}
         self._given: list[Tensor] = []
         self._kept: list[Tensor] = []
+        self._before: list[Tensor] = []
+        self._stored: list[Any] = []
+        self._latest: list[Tensor] = []
 
     def ask(self, call: Call) -> Answer:
         """The answer to a call; whatever the candidate raises is an answer, too."""
+        if call.stored:
+            self._stored = call.leaves or self._stored
+            call = msgspec.structs.replace(call, leaves=self._stored)
         arguments = self._placed(call)
         with torch.no_grad():
             for name in self._state.keys() & call.state.keys():
@@ -65,6 +71,12 @@ class Host:
         found = [line for line in changed if _counts(line)]
         return answer if not found else _with(answer, changed=found)
 
+    def fetch(self, rows: Sequence[int]) -> Answer:
+        """See `calls.Answering`."""
+        before = [y for y in self._before if y.ndim and len(y) > max(rows, default=0)]
+        latest, earlier = ([y.detach()[list(rows)].clone() for y in kept] for kept in (self._latest, before))
+        return Answer(latest, earlier=earlier)
+
     def _answer(self, call: Call, arguments: Arguments) -> Answer:
         parameters = [self._state[name] for name in call.wanted]
         leaves = [*floating(arguments.tensors), *parameters]
@@ -76,13 +88,15 @@ class Host:
             seconds = time.perf_counter() - start
             first = [y.detach().clone() for y in outputs]
             gradients = _gradients(outputs, leaves, call.cotangents) if call.gradients else []
+            gradients = _rows_of(gradients, call)
             differs, different = self._again(arguments, first, call.times)
         homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(arguments.tensors) if t.numel()}
-        earlier, self._kept = [t.detach().clone() for t in self._kept], list(outputs)
+        earlier = [t.detach().clone() for t in self._kept] if call.earlier else []
+        self._before, self._kept, self._latest = self._kept, list(outputs), first
         return Answer(
-            first,
+            [] if call.fetched else first,
             [self._state[name].detach().clone() for name in call.buffers if name in self._state],
-            [t.detach().clone() for t in arguments.tensors],
+            [t.detach().clone() for t in arguments.tensors] if call.after else [],
             [homes.get(y.untyped_storage().data_ptr(), -1) for y in outputs],
             earlier,
             differs,
@@ -90,6 +104,7 @@ class Host:
             any(y.requires_grad for y in outputs),
             gradients,
             seconds=seconds,
+            shapes=[tuple(y.shape) for y in first] if call.fetched else [],
         )
 
     def _again(self, arguments: Arguments, first: Sequence[Tensor], times: int) -> tuple[int, list[Tensor]]:
@@ -165,6 +180,14 @@ def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: 
     targets, given = [y for y, _ in tracked], [g for _, g in tracked]
     found = torch.autograd.grad(targets, list(leaves), given, allow_unused=True)
     return [None if g is None else g.detach().clone() for g in found]
+
+
+def _rows_of(gradients: list[Any], call: Call) -> list[Any]:
+    """The rows of gradients that a call asks for."""
+    marks = [*call.having, *(False for _ in call.wanted)]
+    if not call.rows or not gradients:
+        return gradients
+    return [g[call.rows] if has and g is not None else g for g, has in zip(gradients, marks, strict=True)]
 
 
 @contextlib.contextmanager

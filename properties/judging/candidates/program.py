@@ -3,7 +3,8 @@
 The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted}`. Then comes
 `{"load": address, "made": path, "seed": number}`, answered by
 `{"loaded": name, "shapes": {...}, "changed": [...]}` or `{"refused": why}`; then any number of `{"call": path,
-"answer": path}`, answered by `{"done": true}`. Tensors go through these files (`calls.py`).
+"answer": path}` and `{"fetch": rows, "answer": path}`, answered by `{"done": true}`. Tensors go through these files
+(`calls.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     from .calls import read_call, write_answer
 
     (host,), pid = _HOSTS, os.getpid()
-    answer = host.ask(read_call(Path(question["call"]).read_bytes()))
+    if "fetch" in question:
+        answer = host.fetch(question["fetch"])
+    else:
+        answer = host.ask(read_call(Path(question["call"]).read_bytes()))
     if os.getpid() != pid:
         os._exit(1)  # a copy of this process that the candidate made
     Path(question["answer"]).write_bytes(write_answer(answer))

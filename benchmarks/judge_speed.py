@@ -1,0 +1,168 @@
+"""Times `opassay judge` on problems of one operation each, at the sizes that collections of kernel problems have.
+
+    python benchmarks/judge_speed.py [NAME ...]
+
+Each problem is a file in KernelBench's form, with one candidate that is right and one that is wrong. A judgement is the
+command as a user types it: its seconds are those of the processor in all its processes together (user and system), and
+those of the clock beside them, which hang on what else the machine has to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from measurement import at_most, line
+
+#: Seconds of the processor that one judgement may take.
+TARGET = 10.0
+
+_REFERENCE = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self{arguments}):
+        super().__init__()
+        {made}
+
+    def forward(self, {operands}):
+        return {result}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return [{given}]
+"""
+
+
+class Problem(NamedTuple):
+    """A spec of one operation, and two candidates for it.
+
+    Attributes:
+        operands: names of the arguments. inputs: expressions of them, in order.
+        result: of the spec; right, wrong: of candidates, which may be several lines, the last one with `return`.
+        arguments, given: of the constructor. made: what it makes.
+    """
+
+    operands: str
+    inputs: str
+    result: str
+    right: str
+    wrong: str
+    arguments: str = ""
+    given: str = ""
+    made: str = "pass"
+
+    def reference(self) -> str:
+        return _REFERENCE.format(**self._asdict())
+
+    def candidate(self, body: str) -> str:
+        """A file with a module that computes the body."""
+        text = self.reference().partition("def get_inputs")[0].replace("class Model(", "class ModelNew(")
+        return text.replace(f"return {self.result}", body)
+
+
+PROBLEMS = {
+    "matmul 2048x2048": Problem(
+        "A, B", "torch.rand(2048, 2048), torch.rand(2048, 2048)", "torch.matmul(A, B)",
+        "return torch.matmul(A[:, :1024], B[:1024]) + torch.matmul(A[:, 1024:], B[1024:])",
+        "return torch.matmul(A.bfloat16(), B.bfloat16()).float()",
+    ),
+    "softmax 4096x4096": Problem(
+        "x", "torch.rand(4096, 4096)", "torch.softmax(x, dim=1)",
+        "e = torch.exp(x - x.amax(1, keepdim=True))\n        return e / e.sum(1, keepdim=True)",
+        "e = torch.exp(x)\n        return e / e.sum(1, keepdim=True)",
+    ),
+    "softmax 16x16384": Problem(
+        "x", "torch.randn(16, 16384)", "torch.softmax(x, dim=1)",
+        "e = torch.exp(x - x.amax(1, keepdim=True))\n        return e * (1.0 / e.sum(1, keepdim=True))",
+        "e = torch.exp(x - x.amax(1, keepdim=True))\n        return e / e[:, :-1].sum(1, keepdim=True)",
+    ),
+    "layer norm 16x64x256x256": Problem(
+        "x", "torch.rand(16, 64, 256, 256)", "self.ln(x)",
+        "y = x - x.mean((1, 2, 3), keepdim=True)\n"
+        "        r = torch.rsqrt(y.square().mean((1, 2, 3), keepdim=True) + 1e-5)\n"
+        "        return y * r * self.ln.weight + self.ln.bias",
+        "y = x - x.mean((1, 2, 3), keepdim=True)\n"
+        "        r = torch.rsqrt(y.square().mean((1, 2, 3), keepdim=True) + 1e-3)\n"
+        "        return y * r * self.ln.weight + self.ln.bias",
+        ", shape", "(64, 256, 256)", "self.ln = nn.LayerNorm(normalized_shape=shape)",
+    ),
+    "conv2d 16x3x256x256, 3x3": Problem(
+        "x", "torch.randn(16, 3, 256, 256)", "self.conv2d(x)",
+        "return torch.cat([self.conv2d(x[:8]), self.conv2d(x[8:])])",
+        "return self.conv2d(x).bfloat16().float()",
+        ", inner, outer, size", "3, 64, 3", "self.conv2d = nn.Conv2d(inner, outer, size, bias=False)",
+    ),
+    "max pool 16x32x128x128": Problem(
+        "x", "torch.randn(16, 32, 128, 128)", "self.pool(x)",
+        "return self.pool(x + 0.0)",
+        "return self.pool(torch.relu(x))",
+        "", "", "self.pool = nn.MaxPool2d(4, 1, 1)",
+    ),
+    "relu 16x16384": Problem(
+        "x", "torch.randn(16, 16384)", "torch.relu(x)", "return x.clamp_min(0.0)", "return x.abs()",
+    ),
+}  # fmt: skip
+
+
+class Judged(NamedTuple):
+    """What came of one command: the verdict of its JSON, and seconds of the processor and of the clock."""
+
+    verdict: str
+    causes: list[str]
+    processor: float
+    clock: float
+
+
+def judged(folder: Path, reference: str, candidate: str) -> Judged:
+    """One run of the command on two files of these texts."""
+    spec, other = folder / "reference.py", folder / "candidate.py"
+    spec.write_text(reference, encoding="utf-8")
+    other.write_text(candidate, encoding="utf-8")
+    command = [sys.executable, "-m", "opassay", "judge", str(other), "--spec", str(spec), "--json"]
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    found = subprocess.run(
+        command, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
+    )
+    clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    try:
+        said = json.loads(found.stdout.splitlines()[-1])
+    except (IndexError, ValueError) as err:
+        raise RuntimeError(f"exit code {found.returncode}: {found.stderr[-2000:]}") from err
+    return Judged(said["verdict"], [str(cause) for cause in said["causes"]], spent, clock)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="words of the problems' names; all of them by default")
+    told = parser.parse_args()
+    missed = 0
+    for name, problem in PROBLEMS.items():
+        if told.names and not any(word in name for word in told.names):
+            continue
+        for kind, body, need in (
+            ("right", problem.right, ("accepted", "weak")),
+            ("wrong", problem.wrong, ("rejected",)),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                found = judged(Path(folder), problem.reference(), problem.candidate(body))
+            row = at_most("judge", f"{name}, {kind}: {found.verdict}", found.processor, "CPU s", TARGET)
+            missed += not row.met or found.verdict not in need
+            print(f"{line(row)} ({found.clock:.1f} s by the clock) {'; '.join(found.causes)[:120]}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
