@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opassay.oracles.rounding.keeping import keeps_rows
 from opassay.oracles.specs import traced
 from opassay.oracles.terms import terms
 from opassay.properties.judging import parts
 from opassay.properties.judging.inputs import WAYS
 from opassay.properties.judging.judgement import Ruling
 from opassay.properties.judging.judging import judge
+from opassay.properties.judging.keeping import keeps_rows
 from opassay.properties.judging.questions import Standing
 
 KEEP: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {

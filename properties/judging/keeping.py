@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ...oracles.contract import Contract
+from ...oracles.rounding.rows import Plan, Recorded
 from ...reference.array import Operands, Params
 from ...reference.windows import positions_of
-from ..contract import Contract
-from .rows import Plan, Recorded
 
 #: A step without its shapes: what two readings of one formula have in common.
 _Step = tuple[Any, ...]
