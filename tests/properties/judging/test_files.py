@@ -79,7 +79,7 @@ def _judged(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgem
 def test_what_a_candidate_does_to_its_process_is_a_verdict(
     name: str, body: str, question: str, said: str, tmp_path: Path
 ) -> None:
-    found = _judged(tmp_path, name, body, seconds=2.0 if name == "hangs" else 60.0)
+    found = _judged(tmp_path, name, body, seconds=8.0 if name == "hangs" else 60.0)
     assert found.verdict is Ruling.REJECTED, str(found)
     assert [each.question for each in found.causes] == [question], str(found)
     assert said in found.causes[0].text
