@@ -152,8 +152,13 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
 
 
 def _is_few(a: Ball, b: Ball) -> bool:
-    """Whether one operand has so few elements beside another that what can be computed of it alone costs nothing."""
-    return a.centre.size * 8 <= b.centre.size and a.centre.dtype == np.float64  # type: ignore[no-any-return]
+    """Whether one operand has so few elements beside another that what can be computed of it alone costs nothing.
+
+    The result must have the shape of the other: of a column and a row it is larger than both, and may be empty.
+    """
+    if a.centre.size * 8 > b.centre.size or a.centre.dtype != np.float64:
+        return False
+    return np.broadcast_shapes(a.centre.shape, b.centre.shape) == b.centre.shape
 
 
 def _relative(contract: Contract, times: float) -> float:

@@ -181,7 +181,7 @@ def joined(a: Ball, b: Ball) -> Ball:
         else:
             same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
             reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
-        found = Ball(a.centre, np.maximum(a.radii(), reach, out=reach), a.contract, a.special or b.special)
+        found = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
     found.bounded = a.bounded
     found.stray = a.stray if b.stray is None else b.stray if a.stray is None else a.stray | b.stray
     return found

@@ -32,7 +32,7 @@ PUBLIC_OPS = {*(n for n, v in vars(opassay.impl).items() if inspect.isfunction(v
 def _formulas() -> set[str]:
     names: set[str] = set()
     no_formulas = {"algorithms", "array", "choice", "condition", "derivative", "exact", "formats", "missing", "ranks"}
-    no_formulas |= {"windows"}
+    no_formulas |= {"second", "windows"}
     prefix = f"{opassay.reference.__name__}."
     for info in pkgutil.walk_packages(opassay.reference.__path__, prefix):
         place = info.name.removeprefix(prefix)
