@@ -53,13 +53,13 @@ class Seen:
     verdict: Verdict
     failure: Failure
 
-    @property
+    @cached_property
     def dtype(self) -> str:
         """The narrowest that had a part in it: that of the cell, or a half type in which the output was judged."""
         found, own = _FORMAT.search(self.failure.message), self.verdict.cell.dtype
         return own if found is None or own in _HALF or found[1] not in _HALF else found[1]
 
-    @property
+    @cached_property
     def severity(self) -> Severity:
         return severity_of(self.failure, self.dtype)
 
