@@ -158,7 +158,7 @@ def _is_few(a: Ball, b: Ball) -> bool:
     """
     if a.centre.size * 8 > b.centre.size or a.centre.dtype != np.float64:
         return False
-    return np.broadcast_shapes(a.centre.shape, b.centre.shape) == b.centre.shape
+    return bool(np.broadcast_shapes(a.centre.shape, b.centre.shape) == b.centre.shape)
 
 
 def _relative(contract: Contract, times: float) -> float:
