@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import mpmath
 import pytest
 import torch
 
+from tests.programs import loaded
+
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
-def _script(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-RUNNER = _script(BENCHMARKS / "findings.py")
+RUNNER = loaded(BENCHMARKS / "findings.py")
 PROGRAMS = {program.name: program for program in RUNNER.programs()}
 
 
@@ -75,7 +64,7 @@ def test_the_runner_tells_a_fault_from_a_program_that_broke(tmp_path: Path, text
 
 
 def test_a_library_that_is_not_installed_is_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    proof = _script(BENCHMARKS / "findings" / "proof.py")
+    proof = loaded(BENCHMARKS / "findings" / "proof.py")
     assert proof.tell("no-such-library", "1.0", lambda: None) == proof.NOT_RUN
     assert "is not installed" in capsys.readouterr().out
 
@@ -85,7 +74,7 @@ def test_a_library_that_is_not_installed_is_not_judged(capsys: pytest.CaptureFix
     [(0.0, 0.0, "FIXED"), (1e-4, 0.0, "PRESENT"), (float("nan"), 0.0, "PRESENT"), (0.0, 1e-4, "DISAGREED")],
 )
 def test_a_proof_is_judged_by_mpmath_and_by_the_bound(off: float, exact_off: float, outcome: str) -> None:
-    module = _script(BENCHMARKS / "findings" / "proof.py")
+    module = loaded(BENCHMARKS / "findings" / "proof.py")
     x = torch.tensor([0.5, 2.0])
     exact = [mpmath.exp(value) + exact_off for value in module.numbers(x)]
     proof = module.Proof("planted", torch.exp(x) + off, exact, torch.exp, (x,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,18 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from tests.programs import loaded
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def _script(name: str) -> Any:
     path = REPOSITORY / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return loaded(path)
 
 
 SCRIPT = _script("on_gpu")

@@ -57,7 +57,7 @@ def pack(said: Said, text: str = "", *, failed: bool = False, result: Any = None
     Raises:
         TypeError: the result holds something else than tensors, numbers and texts.
     """
-    return msgspec.msgpack.encode(Message(said, text, failed, result), enc_hook=_packed)
+    return encode(Message(said, text, failed, result))
 
 
 def unpack(content: bytes) -> Message:
@@ -66,10 +66,7 @@ def unpack(content: bytes) -> Message:
     Raises:
         ValueError: they are none.
     """
-    try:
-        return msgspec.msgpack.decode(content, type=Message, ext_hook=_unpacked)
-    except msgspec.MsgspecError as err:
-        raise ValueError(f"no message of a rank: {err}") from err
+    return decode(content, Message)
 
 
 def encode(value: Any) -> bytes:

@@ -117,12 +117,7 @@ class Journal:
         """Append one line, which is on its way to the disk when this returns."""
         if self.broken:
             return
-        content = memoryview(msgspec.json.encode(line) + b"\n")
-        try:
-            while content:
-                content = content[os.write(self._handle, content) :]
-        except OSError as err:
-            self.broken = f"{type(err).__name__}: {err}"
+        self.broken = log.append_line(line, lambda content: os.write(self._handle, content))
 
     def close(self) -> None:
         """Free the lock; a second call does nothing."""

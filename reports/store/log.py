@@ -6,7 +6,7 @@ does not matter; a line that was cut when the run was killed, or that is no even
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, BinaryIO
 
 import msgspec
@@ -115,6 +115,22 @@ def finished(verdict: Verdict) -> CellFinished:
     return CellFinished(msgspec.convert(as_data(verdict), VerdictData))
 
 
+def append_line(line: msgspec.Struct, write: Callable[[memoryview], int]) -> str:
+    """Write a struct as one line of JSON; returns why that failed, empty if it did not.
+
+    Args:
+        line: what is written. write: of a file without a buffer, so that a line is on its way to the disk when this
+            returns. It may take only a part of what it is given, and returns how many bytes it took.
+    """
+    left = memoryview(msgspec.json.encode(line) + b"\n")
+    try:
+        while left:
+            left = left[write(left) :]
+    except OSError as err:
+        return f"{type(err).__name__}: {err}"
+    return ""
+
+
 class RunLog:
     """Writes the events of a run.
 
@@ -131,14 +147,7 @@ class RunLog:
         """Append one event as one line."""
         if self.broken:
             return
-        # The file has no buffer, so that a line is on its way to the disk when `write` returns. Such a file may take
-        # only a part of what it is given; the loop hands it the rest.
-        line = memoryview(msgspec.json.encode(event) + b"\n")
-        try:
-            while line:
-                line = line[self._file.write(line) :]
-        except OSError as err:
-            self.broken = f"{type(err).__name__}: {err}"
+        self.broken = append_line(event, self._file.write)
 
     def close(self) -> None:
         """Close the file; what could not be written is lost with it."""
