@@ -307,3 +307,12 @@ def test_powers_0_and_1_round_nothing_and_are_smooth_at_zero() -> None:
         assert to_float_pair(exact)[0].tolist() == value
         (pulled,), _ = evaluate(lambda x, g, f=power: vjp(f, [x])[1](g), x, np.ones(2))
         assert to_float_pair(pulled)[0].tolist() == slope
+
+
+def test_a_sum_with_zero_stands_for_a_rounding_that_no_lattice_makes_exact() -> None:
+    lattice = contract("float32").on_lattice
+    whole = np.array([3.0, -2.0])
+    (apart,) = balls(lambda x: x - 1.0, [whole], lattice)
+    (by_products,) = balls(lambda x: (x + 0.0) - 1.0, [whole], lattice)
+    assert not apart.radii().any()
+    assert (by_products.radii() > 0).all()
