@@ -13,8 +13,8 @@ which is differentiating the definition of Ba, Kiros, Hinton, Layer Normalizatio
     d_x = r (g - bar(g) - xh (bar(g xh) + r ds / N)) + dm / N,   d_w = sum(dy xh),   d_b = sum(dy).
 
 Half-precision operands are taken to float32 on entry and each result is rounded once, by the caller, so no two
-half-precision contributions are ever added. The statistics are recomputed from x, never taken from saved outputs: a
-saved statistic does not carry its dependence on x to the next order.
+half-precision contributions are ever added. The statistics are recomputed from x: a saved one does not carry its
+dependence on x to the next order. A mean that is given has its own value, and the dependence of the recomputed one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Row(NamedTuple):
         return -self.r * self.r * self.bar(self.centre(t) * self.xh)
 
 
-def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Tensor | None) -> Row:
+def row_statistics(
+    x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Tensor | None, given_mean: Tensor | None = None
+) -> Row:
     """Statistics of x over `dims` as differentiable functions of x.
 
     Args:
@@ -83,10 +85,14 @@ def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Te
         dims: of x, those of a row.
         eps: None when only `rstd` is known; then eps = 1/rstd^2 - var, a constant per row.
         rstd: may be None where eps is known.
+        given_mean: the value of the mean; None where it is computed from x.
     """
-    # sqrt and reciprocal, not rsqrt: torch differentiates rsqrt by way of r^3, which underflows long before r does.
-    centred = x - sums.spread(sums.mean(x, dims, keepdim=True), x.shape)
+    mean = sums.mean(x, dims, keepdim=True)
+    if given_mean is not None:
+        mean = given_mean.detach() + (mean - mean.detach())
+    centred = x - sums.spread(mean, x.shape)
     var = sums.mean(centred * centred, dims, keepdim=True)
+    # sqrt and reciprocal, not rsqrt: torch differentiates rsqrt by way of r^3, which underflows long before r does.
     if eps is not None:
         r = (var + eps).sqrt().reciprocal()
     else:
@@ -174,6 +180,7 @@ def gradients(
     weight: Tensor | None,
     *,
     eps: float | None,
+    mean: Tensor,
     rstd: Tensor,
     grad_mean: Tensor | None = None,
     grad_rstd: Tensor | None = None,
@@ -187,7 +194,7 @@ def gradients(
         x: the input.
         weight: the weight, or None for ones.
         eps: added to the variance; None where only `rstd` is known.
-        rstd: the statistic that `eps` is found from if need be, viewed to broadcast against x.
+        mean, rstd: the given statistics, viewed to broadcast against x. `eps` is found from rstd if need be.
         grad_mean, grad_rstd: the cotangents of mean and rstd, viewed likewise; None for zero.
         wanted: which of the three to compute.
 
@@ -198,7 +205,7 @@ def gradients(
     d_input = d_weight = None
     # d_bias = sum(dy) reads neither x nor its statistics.
     if wanted[0] or wanted[1]:
-        row = row_statistics(raised(x), layout.dims(ndim), eps, rstd)
+        row = row_statistics(raised(x), layout.dims(ndim), eps, rstd, raised(mean))
         if wanted[0]:
             d_input = row.normalize(dy if weight is None else dy * row.along(layout.spread(raised(weight), ndim)))
             # This is the term r ds / N in the bracket of d_x. It stands apart because there is mostly no

@@ -159,8 +159,6 @@ class Backward:
         return Expression(self._slopes)
 
     def _slopes(self, args: Record) -> Gradients:
-        # The mean is an argument of the op and not read here: it counts as the function of the input
-        # that it is, and the expression computes it again.
         layout = self.layout(args)
         grad_mean, grad_rstd = (
             None if t is None else layout.view_statistics(t) for t in (args.grad_mean, args.grad_rstd)
@@ -171,6 +169,7 @@ class Backward:
             layout.view(args.input),
             args.weight,
             eps=args.eps,
+            mean=layout.view_statistics(args.mean),
             rstd=layout.view_statistics(args.rstd),
             grad_mean=grad_mean,
             grad_rstd=grad_rstd,

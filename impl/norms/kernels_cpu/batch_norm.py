@@ -15,6 +15,7 @@ from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ...operator.torch_private import without_wrapper
 from ..layout import memory_format
+from .operands import MaskedOutputs, beyond
 
 _FEW = 8
 """Up to so many elements per channel the output is centred before it is scaled; ATen computes x a + (b - mean a)."""
@@ -26,7 +27,6 @@ _aten_out = without_wrapper(torch.ops.aten.native_batch_norm.out)
 _aten_backward = without_wrapper(torch.ops.aten.native_batch_norm_backward.default)
 
 Mask = tuple[bool, bool, bool]
-MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def _laid(t: Tensor, wanted: torch.memory_format) -> Tensor:
@@ -70,24 +70,11 @@ def batch_norm_training(
     mean, invstd, moments = statistics
     # ATen forms weight * invstd before it meets x. Where that product leaves the range of the dtype
     # although (x - mean) invstd weight does not, the output is computed again in the formula's order.
-    if weight is not None and _beyond(weight, invstd):
+    if weight is not None and beyond(weight * invstd, weight):
         out = _applied(x.to(dtype) - _along(mean, x), weight, bias, invstd)
     if out.dtype is not x.dtype or memory_format(out) is not wanted:
         out = out.to(x.dtype).contiguous(memory_format=wanted)
     return out, mean, invstd, moments
-
-
-def _beyond(weight: Tensor, invstd: Tensor) -> bool:
-    """Whether their product, which ATen multiplies by, is not finite, or has underflowed."""
-    size = (weight * invstd).abs_()
-    least, largest = torch.aminmax(size)
-    info = torch.finfo(size.dtype)
-    # A NaN compares false with everything. Written with `not`, the test counts it as beyond the range.
-    if not largest.item() <= info.max:
-        return True
-    # A product of 0 from a weight of 0 is exact. Only a tiny product of other weights has lost digits, so
-    # the second test, which reads all elements, decides.
-    return least.item() < info.tiny and bool(((size < info.tiny) & (weight != 0)).any())
 
 
 def _parameters(*parameters: Tensor | None, dtype: torch.dtype) -> list[Tensor | None]:
@@ -216,6 +203,12 @@ def batch_norm_evaluation(
         return torch.empty_like(x, memory_format=torch.contiguous_format)
     dtype = compute_dtype(x.dtype)
     weight, bias, mean, var = _parameters(weight, bias, running_mean, running_var, dtype=dtype)
+    assert mean is not None
+    assert var is not None
+    if weight is not None and beyond(weight / (var + eps).sqrt_(), weight):  # as in training
+        invstd = (var + eps).sqrt_().reciprocal_()
+        applied = _applied(x.to(dtype) - _along(mean, x), weight, bias, invstd)
+        return applied.to(x.dtype).contiguous(memory_format=wanted)
     out: Tensor = torch.native_batch_norm(_laid(x, wanted), weight, bias, mean, var, False, 0.0, eps)[0]
     return out.view(x.shape) if out.dim() == 3 else out
 

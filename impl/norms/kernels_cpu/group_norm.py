@@ -18,7 +18,7 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Groups
-from .operands import MaskedOutputs, Operands, Outputs, completed
+from .operands import MaskedOutputs, Operands, Outputs, beyond, completed
 
 _aten_backward = without_wrapper(torch.ops.aten.native_group_norm_backward.default)
 _layer_norm_backward = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
@@ -58,17 +58,18 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
         # With float32 parameters ATen keeps its statistics in float32, with half ones it rounds them to half.
         weight = x.new_ones(channels, dtype=torch.float32) if weight is None else weight.float()
         bias = x.new_zeros(channels, dtype=torch.float32) if bias is None else bias.float()
-    # An infinite weight makes a difference of two infinities of x scale - mean scale. The sum of the
-    # weights is finite only if each of them is, so one sum tells. Large finite weights whose sum overflows
-    # take the other way, too, which is slower but as right.
-    if weight is not None and x.is_cpu and not math.isfinite(weight.sum().item()):
-        return _infinite_weight(x, weight, bias, groups, eps)
     # ATen takes the parameters' memory to be dense whatever their strides say.
     weight = None if weight is None else weight.contiguous()
     bias = None if bias is None else bias.contiguous()
     out, mean, rstd = torch.native_group_norm(x, weight, bias, n, channels, positions, groups, eps)
-    if channels * positions == 0:
-        mean.fill_(torch.nan)  # the mean of nothing; ATen says 0
+    if x.numel() == 0:
+        return out, mean.fill_(torch.nan), rstd  # the mean of nothing; ATen says 0
+    # ATen's output is x scale + (bias - mean scale) with scale = rstd weight. Where that product leaves the range of
+    # the dtype, as with an infinite weight, the output is computed again in the formula's order.
+    if weight is not None and x.is_cpu:
+        per_group = weight.view(groups, channels // groups)
+        if beyond(per_group * rstd.unsqueeze(2), per_group):
+            out = _scaled_last(x, weight, bias, groups, eps)
     return out, mean, rstd
 
 
@@ -94,8 +95,8 @@ def _single_element(x: Tensor, weight: Tensor | None, bias: Tensor | None, group
     return _affine(out, weight, bias).to(x.dtype), mean, rstd
 
 
-def _infinite_weight(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Outputs:
-    """Scaled after it is centred. ATen computes x scale − mean scale, which is NaN for an infinite weight.
+def _scaled_last(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Tensor:
+    """The output with the weight applied to the normalised input, not to rstd.
 
     Args:
         x, weight, bias, groups, eps: as for `group_norm`.
@@ -103,10 +104,9 @@ def _infinite_weight(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int
     up = x.to(compute_dtype(x.dtype))
     # Without parameters ATen's scale is rstd alone, so its output is the normalised input, and the affine
     # map follows it.
-    out, mean, rstd = torch.native_group_norm(
-        up, None, None, x.shape[0], x.shape[1], math.prod(x.shape[2:]), groups, eps
-    )
-    return _affine(out, weight, bias).to(x.dtype), mean, rstd
+    n, channels, *lengths = x.shape
+    normalized = torch.native_group_norm(up, None, None, n, channels, math.prod(lengths), groups, eps)[0]
+    return _affine(normalized, weight, bias).to(x.dtype)
 
 
 def native_group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:

@@ -21,7 +21,7 @@ from ...gpu.blocks import ceil_div, power_of_two, warps
 from ...gpu.launching import Prepared, as_operand, by_triton, empty
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import batch_norm as cpu
-from ..kernels_cpu.batch_norm import MaskedOutputs
+from ..kernels_cpu.operands import MaskedOutputs
 from ..layout import memory_format
 from ..running import Running, Statistics, in_place, updating
 
