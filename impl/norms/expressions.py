@@ -88,8 +88,6 @@ def row_statistics(
         given_mean: the value of the mean; None where it is computed from x.
     """
     mean = sums.mean(x, dims, keepdim=True)
-    if given_mean is not None:
-        mean = given_mean.detach() + (mean - mean.detach())
     centred = x - sums.spread(mean, x.shape)
     var = sums.mean(centred * centred, dims, keepdim=True)
     # sqrt and reciprocal, not rsqrt: torch differentiates rsqrt by way of r^3, which underflows long before r does.
@@ -97,9 +95,13 @@ def row_statistics(
         r = (var + eps).sqrt().reciprocal()
     else:
         assert rstd is not None
-        # The inner bracket is the eps that the given rstd implies, a number without a derivative. The
-        # dependence on x is that of var alone, and the value is the given rstd but for rounding.
-        r = (var + (rstd.detach().pow(-2) - var.detach())).sqrt().reciprocal()
+        # This is 1 / sqrt(var + eps) with the eps that the given rstd implies, a number without a derivative. The
+        # differences below are zero, so that the value is the given rstd, and the dependence on x is that of var alone.
+        given = rstd.detach()
+        implied = (given.pow(-2) + (var - var.detach())).sqrt().reciprocal()
+        r = given + (implied - implied.detach())
+    if given_mean is not None:
+        centred = x - sums.spread(given_mean.detach() + (mean - mean.detach()), x.shape)
     n = 1
     for dim in dims:
         n *= x.shape[dim]

@@ -15,7 +15,8 @@ from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ...operator.torch_private import without_wrapper
 from ..layout import memory_format
-from .operands import MaskedOutputs, beyond
+from .operands import MaskedOutputs
+from .scaling import along, applied, beyond, scaled_last
 
 _FEW = 8
 """Up to so many elements per channel the output is centred before it is scaled; ATen computes x a + (b - mean a)."""
@@ -70,8 +71,8 @@ def batch_norm_training(
     mean, invstd, moments = statistics
     # ATen forms weight * invstd before it meets x. Where that product leaves the range of the dtype
     # although (x - mean) invstd weight does not, the output is computed again in the formula's order.
-    if weight is not None and beyond(weight * invstd, weight):
-        out = _applied(x.to(dtype) - _along(mean, x), weight, bias, invstd)
+    if weight is not None:
+        out = scaled_last(out, x, (weight, bias, mean, invstd), beyond(weight * invstd, weight))
     if out.dtype is not x.dtype or memory_format(out) is not wanted:
         out = out.to(x.dtype).contiguous(memory_format=wanted)
     return out, mean, invstd, moments
@@ -102,7 +103,7 @@ def _training_few(
     """As the formula reads."""
     dims = (0, *range(2, x.dim()))
     mean = x.mean(dims, dtype=compute_dtype(x.dtype))
-    centred = x - _along(mean, x)
+    centred = x - along(mean, x)
     # For a half-precision x the mean is float32, and so is `centred`: its squares neither overflow float16,
     # which ends at 65504, nor are they rounded to it.
     total = (centred * centred).sum(dims)
@@ -111,15 +112,8 @@ def _training_few(
     # The running variance takes the unbiased variance. For one element per channel that is 0 / 0, NaN, as
     # in torch.
     moments = torch.stack((mean, total / (count - 1)))
-    out = _applied(centred, weight, bias, invstd).to(x.dtype)
+    out = applied(centred, weight, bias, invstd).to(x.dtype)
     return out.contiguous(memory_format=memory_format(x)), mean, invstd, moments
-
-
-def _applied(centred: Tensor, weight: Tensor | None, bias: Tensor | None, invstd: Tensor) -> Tensor:
-    """centred * invstd * weight + bias; overwrites `centred`."""
-    out = centred.mul_(_along(invstd, centred))
-    out = out if weight is None else out.mul_(_along(weight, out))
-    return out if bias is None else out.add_(_along(bias, out))
 
 
 def _training_aten(
@@ -205,12 +199,12 @@ def batch_norm_evaluation(
     weight, bias, mean, var = _parameters(weight, bias, running_mean, running_var, dtype=dtype)
     assert mean is not None
     assert var is not None
-    if weight is not None and beyond(weight / (var + eps).sqrt_(), weight):  # as in training
-        invstd = (var + eps).sqrt_().reciprocal_()
-        applied = _applied(x.to(dtype) - _along(mean, x), weight, bias, invstd)
-        return applied.to(x.dtype).contiguous(memory_format=wanted)
     out: Tensor = torch.native_batch_norm(_laid(x, wanted), weight, bias, mean, var, False, 0.0, eps)[0]
-    return out.view(x.shape) if out.dim() == 3 else out
+    out = out.view(x.shape) if out.dim() == 3 else out
+    if weight is not None:  # as in training
+        invstd = (var + eps).sqrt_().reciprocal_()
+        out = scaled_last(out, x, (weight, bias, mean, invstd), beyond(weight * invstd, weight))
+    return out if memory_format(out) is wanted else out.contiguous(memory_format=wanted)
 
 
 class BatchBackward(NamedTuple):
@@ -365,9 +359,9 @@ def _backward_wide(
         # The cotangent goes in first. invstd^3 alone leaves the range of float32 where the standard
         # deviation exceeds about 4e12, and the product with the cotangent need not.
         slope = scale * (scale * (scale * grad_invstd / count))
-        d_input.sub_((x - _along(mean, x)).mul_(_along(slope, x)))
+        d_input.sub_((x - along(mean, x)).mul_(along(slope, x)))
     if d_input is not None and grad_mean is not None:
-        d_input.add_(_along(grad_mean / count, x))
+        d_input.add_(along(grad_mean / count, x))
     return grads
 
 
@@ -386,8 +380,3 @@ def _backward_half(
         return _backward_wide(grad_out, x, weight, statistics, eps, mask)
     d_input, *sums = _backward_wide(grad_out.float(), x.float(), weight, statistics, eps, mask)
     return None if d_input is None else d_input.to(x.dtype), sums[0], sums[1]
-
-
-def _along(t: Tensor, x: Tensor) -> Tensor:
-    """t (C,), viewed to broadcast against x (N, C, ...)."""
-    return t.view(-1, *(1,) * (x.dim() - 2))

@@ -18,7 +18,8 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Groups
-from .operands import MaskedOutputs, Operands, Outputs, beyond, completed
+from .operands import MaskedOutputs, Operands, Outputs, completed
+from .scaling import beyond
 
 _aten_backward = without_wrapper(torch.ops.aten.native_group_norm_backward.default)
 _layer_norm_backward = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
@@ -68,8 +69,10 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     # the dtype, as with an infinite weight, the output is computed again in the formula's order.
     if weight is not None and x.is_cpu:
         per_group = weight.view(groups, channels // groups)
-        if beyond(per_group * rstd.unsqueeze(2), per_group):
-            out = _scaled_last(x, weight, bias, groups, eps)
+        apart = beyond(per_group * rstd.unsqueeze(2), per_group)
+        if apart is not None:  # of these channels alone, so that no channel's bits depend on its neighbours
+            apart = apart.view(n, channels, *(1,) * len(lengths))
+            out = torch.where(apart, _scaled_last(x, weight, bias, groups, eps), out)
     return out, mean, rstd
 
 

@@ -42,22 +42,6 @@ class Operands(NamedTuple, Generic[L]):
         return self._replace(grad_out=self.grad_out.float(), x=self.x.float())
 
 
-def beyond(scale: Tensor, weight: Tensor) -> bool:
-    """Whether a product of the weight and rstd, which ATen multiplies its input by, has left the range of its dtype.
-
-    Args:
-        scale: the products, overwritten. weight: as it broadcasts against them.
-    """
-    least, largest = torch.aminmax(scale.abs_())
-    info = torch.finfo(scale.dtype)
-    # A NaN compares false with everything. Written with `not`, the test counts it as beyond the range.
-    if not largest.item() <= info.max:
-        return True
-    # A product of 0 from a weight of 0 is exact. Only a tiny product of other weights has lost digits, so
-    # the second test, which reads all elements, decides.
-    return least.item() < info.tiny and bool(((scale < info.tiny) & (weight != 0)).any())
-
-
 def completed(
     gradients: MaskedOutputs,
     given: Operands[L],
