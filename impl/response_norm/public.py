@@ -24,8 +24,8 @@ def cross_map_lrn2d(
     The sum runs over the channels c' of a window of `size` channels centred on c: size // 2 before it and
     (size - 1) // 2 after it, cut off at the first and the last channel. The divisor is `size` there, too.
     This is `torch.nn.functional.local_response_norm` (same window, same order of arguments).
-    `torch.nn.CrossMapLRN2d` means the same formula, but its window is one channel off, forward and backward: the
-    window of channel c also holds channel c - size // 2 - 1 where that exists.
+    `torch.nn.CrossMapLRN2d` means the same formula, but its forward never takes channel 0 out of the sum, so that every
+    window holds it, and its backward is not the derivative of that: `benchmarks/findings/torch_cross_map_lrn.py`.
 
     Args:
         input: (N, C, H, W), float64, float32, bfloat16 or float16, any strides, cpu or cuda.
