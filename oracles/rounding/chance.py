@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ from ...reference.array import Array, Operands, Params
 from ...reference.formats import Format, ulp_array
 from ..contract import Contract
 from .ball import RULES, Ball, ball
+from .rows import is_plain
 
 #: Evaluations with random errors.
 RUNS = 32
@@ -46,12 +47,21 @@ RISK = 1e-6
 
 
 class Chance(Array):
-    """Values of an evaluation with random errors; what they are drawn from."""
+    """Values of an evaluation with random errors; what they are drawn from.
 
-    __slots__ = ("contract", "draws", "values")
+    Attributes:
+        name: of values that no error has moved yet, which are those of every evaluation; None for others.
+        known: what primitives make of such values, by what they are called with. All evaluations share it: the products
+            of matrices that a spec begins with are computed once.
+    """
 
-    def __init__(self, values: Any, contract: Contract, draws: np.random.Generator) -> None:
+    __slots__ = ("contract", "draws", "known", "name", "values")
+
+    def __init__(
+        self, values: Any, contract: Contract, draws: np.random.Generator, known: dict[Any, Ball], name: Any = None
+    ) -> None:
         self.values, self.contract, self.draws = values, contract, draws
+        self.known, self.name = known, name
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -65,18 +75,24 @@ class Chance(Array):
 
     def lift(self, value: Any) -> Chance:
         read = ball(np.zeros(()), self.contract).lift(value)
-        return Chance(self._moved(read.centre, read.radius), self.contract, self.draws)
+        return Chance(self._moved(read.centre, read.radius), self.contract, self.draws, self.known)
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Chance:
         if primitive == "among":
             return self._one_of(operands, params["ways"])
-        read = [x if isinstance(x, Chance) else self.lift(x) for x in operands]
-        given = [Ball(x.values, None, self.contract) for x in read]
-        found = RULES[primitive](self.contract, *given, **params)
-        radius = found.radius
-        if radius is not None:
-            radius = radius / math.sqrt(_roundings(primitive, given, found, self.contract))
-        return Chance(self._moved(found.centre, radius), self.contract, self.draws)
+        name = _name_of(primitive, operands, params)
+        found = None if name is None else self.known.get(name)
+        if found is None:
+            read = [x if isinstance(x, Chance) else self.lift(x) for x in operands]
+            given = [Ball(x.values, None, self.contract) for x in read]
+            found = RULES[primitive](self.contract, *given, **params)
+            if found.radius is not None:
+                share = math.sqrt(_roundings(primitive, given, found, self.contract))
+                found = Ball(found.centre, found.radius / share, self.contract)
+            if name is not None:
+                self.known[name] = found
+        moved = self._moved(found.centre, found.radius)
+        return Chance(moved, self.contract, self.draws, self.known, name if found.radius is None else None)
 
     def _one_of(self, operands: Operands, ways: Sequence[Any]) -> Chance:
         """What one of the ways gives that the contract allows, drawn for this evaluation."""
@@ -96,6 +112,14 @@ class Chance(Array):
         return values + np.where(self.draws.random(np.shape(values)) < 0.5, -reach, reach)
 
 
+def _name_of(primitive: str, operands: Operands, params: Params) -> Any:
+    """What a primitive is called with, if no error has moved that and it can be compared; else None."""
+    names = [x.name if isinstance(x, Chance) else None for x in operands]
+    if None in names or not all(map(is_plain, params.values())):
+        return None
+    return (primitive, *names, repr(params))
+
+
 def _roundings(primitive: str, given: Sequence[Ball], found: Ball, contract: Contract) -> int:
     """How many roundings of one size a radius is the sum of."""
     if primitive == "sum":
@@ -109,21 +133,24 @@ def _roundings(primitive: str, given: Sequence[Ball], found: Ball, contract: Con
     return 1
 
 
-def evaluation(
+def evaluations(
     function: Callable[..., Any], values: Sequence[Any], contract: Contract, draws: np.random.Generator
-) -> tuple[Any, ...]:
-    """One evaluation of a formula, or of another algorithm of it, with random errors: an array for each output."""
+) -> Iterator[tuple[Any, ...]]:
+    """Evaluations of a formula and its algorithms with random errors, without end: an array for each output."""
+    arrays = [np.asarray(v, dtype=contract.centre_type) for v in values]
     ways = [function, *algorithms(function)]
-    for way in (ways[int(draws.integers(len(ways)))], function):
-        try:
-            with np.errstate(all="ignore"):
-                given = (Chance(np.asarray(v, dtype=contract.centre_type), contract, draws) for v in values)
-                outputs = way(*given)
-            break
-        except Inapplicable:
-            continue
-    leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-    return tuple(leaf.values if isinstance(leaf, Chance) else leaf for leaf in leaves)
+    known: dict[Any, Ball] = {}
+    while True:
+        for way in (ways[int(draws.integers(len(ways)))], function):
+            given = (Chance(array, contract, draws, known, f"input {i}") for i, array in enumerate(arrays))
+            try:
+                with np.errstate(all="ignore"):
+                    outputs = way(*given)
+                break
+            except Inapplicable:
+                continue
+        leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+        yield tuple(leaf.values if isinstance(leaf, Chance) else leaf for leaf in leaves)
 
 
 @dataclass(frozen=True)

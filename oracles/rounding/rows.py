@@ -116,7 +116,7 @@ def _key_of(primitive: str, operands: Operands, params: Params) -> Any:
             given.append(repr(float(x)))
         else:
             return None
-    return (primitive, *given, repr(params)) if all(map(_is_plain, params.values())) else None
+    return (primitive, *given, repr(params)) if all(map(is_plain, params.values())) else None
 
 
 def _picking(position: int) -> Algorithm:
@@ -207,7 +207,7 @@ class Plan:
     def by_rows(self, primitive: str, operands: Operands, shape: tuple[int, ...], params: Params) -> bool:
         """Whether every row of the result is made of the same row of the operands."""
         plain = (params[name] for name in params if name not in ("condition", "ufunc"))
-        if shape[:1] != (self.count,) or not all(map(_is_plain, plain)):
+        if shape[:1] != (self.count,) or not all(map(is_plain, plain)):
             return False
         elementwise = primitive in ELEMENTWISE or primitive in (_COMPARE, "broadcast")
         for x in (*operands, params.get("condition", 0.0)):
@@ -299,10 +299,10 @@ class _Parts:
         return tuple(Ball(centre, radius, self.terms, *flags) for centre, radius, flags in each)
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether a parameter says nothing of single rows: no array is in it."""
     if isinstance(value, tuple):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return value is None or isinstance(value, (int, float, str, bool, slice, type(Ellipsis)))
 
 

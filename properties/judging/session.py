@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,7 +66,7 @@ class Gradients:
     names: tuple[str, ...]
     computed: tuple[Tensor, ...]
     held: tuple[Held, ...]
-    drawn: Callable[[np.random.Generator], tuple[Any, ...]]
+    drawn: Callable[[np.random.Generator], Iterator[tuple[Any, ...]]]
 
 
 @dataclass

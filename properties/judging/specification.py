@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from ...oracles.bits import same_bits
 from ...oracles.contract import Contract
 from ...oracles.op import dtype_name, is_float, to_array
 from ...oracles.rounding import Ball, balls, joined
-from ...oracles.rounding.chance import evaluation
+from ...oracles.rounding.chance import evaluations
 from ...oracles.specs import Traced, UntraceableError, traced
 from ...oracles.terms import Terms
 from ...oracles.transforms import REFERENCE, along
@@ -128,11 +128,13 @@ class Specification:
         question = self._question(arguments, state, terms)
         return self._evaluated(question.function, question, terms, 0, sharp)
 
-    def drawn(self, arguments: Arguments, state: State, terms: Terms, draws: np.random.Generator) -> tuple[Any, ...]:
-        """The outputs of one evaluation with random rounding errors, as arrays; arguments as for `read`."""
+    def drawn(
+        self, arguments: Arguments, state: State, terms: Terms, draws: np.random.Generator
+    ) -> Iterator[tuple[Any, ...]]:
+        """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
         question = self._question(arguments, state, terms)
         contract = terms.contract(question.dtype, question.device, 0)
-        return evaluation(question.function, question.operands, contract, draws)
+        return evaluations(question.function, question.operands, contract, draws)
 
     def gradients(
         self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
@@ -150,11 +152,11 @@ class Specification:
     def drawn_gradients(
         self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
         draws: np.random.Generator,
-    ) -> tuple[Any, ...]:  # fmt: skip
+    ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
         """`drawn` of the gradients; other arguments as for `gradients`."""
         question = self._of_gradients(arguments, state, terms, wanted, cotangents)
         contract = terms.contract(question.dtype, question.device, 1)
-        return evaluation(question.function, question.operands, contract, draws)
+        return evaluations(question.function, question.operands, contract, draws)
 
     def _of_gradients(
         self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import balls
-from opassay.oracles.rounding.chance import RISK, RUNS, Likeness, evaluation, likeness, quantile
+from opassay.oracles.rounding.ball import RULES
+from opassay.oracles.rounding.chance import RISK, RUNS, Likeness, evaluations, likeness, quantile
 from opassay.reference.formats import BINARY32
 
 SEED = 20
@@ -52,7 +54,7 @@ def _likeness(formula: Formula, computed: Any) -> Likeness:
     terms, draws = contract("float32"), np.random.default_rng(SEED)
     (read,) = balls(formula, wide, terms)
     assert np.all(np.abs(computed - read.centre) <= read.half_widths(BINARY32)), "within the worst case"
-    drawn = [evaluation(formula, wide, terms, draws)[0] for _ in range(RUNS)]
+    drawn = [run[0] for run in itertools.islice(evaluations(formula, wide, terms, draws), RUNS)]
     found = likeness(computed.astype(np.float64), BINARY32, read, drawn)
     assert found is not None
     return found
@@ -84,7 +86,7 @@ def test_a_formula_without_errors_says_nothing() -> None:
     values = np.arange(4.0)
     terms, draws = contract("float32"), np.random.default_rng(SEED)
     (read,) = balls(np.negative, [values], terms)
-    drawn = [evaluation(np.negative, [values], terms, draws)[0] for _ in range(RUNS)]
+    drawn = [run[0] for run in itertools.islice(evaluations(np.negative, [values], terms, draws), RUNS)]
     assert likeness(-values, BINARY32, read, drawn) is None
 
 
@@ -103,3 +105,15 @@ def test_the_mean_of_dependent_squares_is_bounded_as_the_page_says() -> None:
     x = quantile(RISK / 8) ** 2
     excess = mpmath.quad(beyond, [0.9 * x, x, 2 * x, 10 * x, mpmath.inf])
     assert excess / (0.1 * x) < 4 * beyond(x)
+
+
+def test_what_no_error_has_moved_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product of the inputs and the second one of what was moved: 1 and 3 calls for three evaluations."""
+    calls = []
+    rule = RULES["matmul"]
+    monkeypatch.setitem(RULES, "matmul", lambda *args, **params: calls.append(1) or rule(*args, **params))
+    x = np.random.default_rng(0).standard_normal((6, 6))
+    endless = evaluations(lambda a: ((a @ a.T) @ a, a @ a.T), [x], contract("float32"), np.random.default_rng(1))
+    runs = list(itertools.islice(endless, 3))
+    assert len(calls) == 1 + 3
+    assert len({run[1].tobytes() for run in runs}) == 3, "each evaluation has errors of its own"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from dataclasses import replace
 
@@ -34,11 +35,12 @@ def likely(session: Session) -> Finding:
         sets += 1
         draws = session.generator(f"LIKELY {question}")
         begun = time.process_time()
-        runs = [each.drawn(draws)]
+        endless = each.drawn(draws)
+        runs = [next(endless)]
         seconds = time.process_time() - begun
         if seconds > _SECONDS:
             return not_asked("LIKELY", f"{RUNS} evaluations of {seconds:.2g} s each take long")
-        runs += [each.drawn(draws) for _ in range(RUNS - 1)]
+        runs += itertools.islice(endless, RUNS - 1)
         for i, (name, computed, one) in enumerate(zip(each.names, each.computed, each.held, strict=False)):
             if not isinstance(one.ball, Ball) or one.wrong is not None:
                 continue
