@@ -122,25 +122,54 @@ def _attach(contract: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
     return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
 
 
+#: Up to so many summands `_of_partial_sums` is above (n - 1) u Σ |x|, so it is not asked.
+_FEW_SUMMANDS = 75
+
+
 def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     centre = np.sum(a.centre, axis=axes, keepdims=True)
     summands = a.centre.size // max(centre.size, 1)
     if summands <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
     # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
-    growth = (summands - 1) * (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
+    unit = (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
+    growth = (summands - 1) * unit
     sizes = a.centre if a.nonnegative and a.centre.dtype == np.float64 else magnitude_of(a.centre)
     size = centre if sizes is a.centre else np.sum(sizes, axis=axes, keepdims=True)
+    given = None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True)
     radius = size * growth
+    if sizes is not a.centre and contract.roundings == 1.0 and summands > _FEW_SUMMANDS:
+        radius = np.minimum(radius, _of_partial_sums(size, centre, given, summands, unit))
     if contract.flush:
         radius = radius + (summands - 1) * contract.underflow
-    if a.radius is not None:
-        given = np.sum(a.radii(), axis=axes, keepdims=True)
+    if given is not None:
         size = size + given
         radius = radius + given * (1.0 + growth + summands * SLACK)
     if not np.max(size, initial=0.0) <= contract.limit:
         radius = np.where(size <= contract.limit, radius, np.inf)
     return Ball(centre, radius, contract)
+
+
+def _of_partial_sums(size: Any, centre: Any, given: Any, summands: int, unit: float) -> Any:
+    """A bound on the error of a sum in which terms cancel: at most half of (n - 1) u Σ |x| where the sum is zero.
+
+    Each of the n - 1 additions is off by u times its result, which is the sum of some of the terms and of the errors
+    made in it. Positive terms add up to P and the magnitudes of negative ones to N, so that the sum of some terms is
+    max(P, N) = (Σ |x| + |Σ x|) / 2 at most, and the errors are E <= (n - 1) u (max(P, N) + E). This holds for every
+    order and tree. An evaluation may keep means in place of sums: two of a and b terms, b <= a, are combined as
+    m + (m' - m) b / (a + b), along any tree (T. F. Chan, G. H. Golub, R. J. LeVeque, COMPSTAT 1982). Its difference,
+    share and product are rounded besides, by 3 u b |m' - m| <= 3 u (|s'| + |s| b / a) on the scale of the sums s and
+    s'. A term is in the smaller part log2 n times at most, and b / a <= log2((a + b) / a) adds up to no more along the
+    tree. So that costs 6 u log2 n Σ |x|.
+
+    Args:
+        size: Σ |x| of the centres. centre: Σ x. given: Σ of the radii, None for zero. summands: n. unit: u.
+    """
+    growth = (summands - 1) * unit
+    if growth >= 0.5:
+        return np.inf
+    part = 0.5 * (size + magnitude_of(centre)) + (0.0 if given is None else given)
+    return part * (growth / (1.0 - growth)) + size * (6.0 * unit * math.log2(summands))
 
 
 def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = False) -> Ball:
