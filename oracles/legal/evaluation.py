@@ -234,7 +234,7 @@ def _times(working: Working) -> orders.Join:
     return lambda a, b: working.rounded(a * b)
 
 
-def _sum(working: Working, x: Legal, axes: tuple[int, ...]) -> Any:
+def _sum(working: Working, x: Legal, axes: tuple[int, ...], means: bool = False) -> Any:
     return orders.reduced(x.values, axes, working, _plus(working))
 
 

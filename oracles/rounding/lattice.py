@@ -97,7 +97,7 @@ def _multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
     return zero | (both & holds_multiples(contract, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre)))
 
 
-def _sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...]) -> Any:
+def _sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...], means: bool = False) -> Any:
     known = np.all(a.radii() == 0, axis=axes, keepdims=True)
     if not np.any(known):
         return known

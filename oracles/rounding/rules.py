@@ -122,11 +122,7 @@ def _attach(contract: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
     return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
 
 
-#: Up to so many summands `_of_partial_sums` is above (n - 1) u Σ |x|, so it is not asked.
-_FEW_SUMMANDS = 75
-
-
-def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
+def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = False) -> Ball:
     centre = np.sum(a.centre, axis=axes, keepdims=True)
     summands = a.centre.size // max(centre.size, 1)
     if summands <= 1:
@@ -138,8 +134,12 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     size = centre if sizes is a.centre else np.sum(sizes, axis=axes, keepdims=True)
     given = None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True)
     radius = size * growth
-    if sizes is not a.centre and contract.roundings == 1.0 and summands > _FEW_SUMMANDS:
-        radius = np.minimum(radius, _of_partial_sums(size, centre, given, summands, unit))
+    # Beyond first derivatives no proof says what sums a closed form has, so there the whole bound stays.
+    if sizes is not a.centre and contract.roundings == 1.0 and growth < 0.5:
+        reach = _of_partial_sums(size, centre, given, growth)
+        if means:
+            reach = reach + size * _of_means(summands, unit)
+        radius = np.minimum(radius, reach)
     if contract.flush:
         radius = radius + (summands - 1) * contract.underflow
     if given is not None:
@@ -150,26 +150,30 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     return Ball(centre, radius, contract)
 
 
-def _of_partial_sums(size: Any, centre: Any, given: Any, summands: int, unit: float) -> Any:
-    """A bound on the error of a sum in which terms cancel: at most half of (n - 1) u Σ |x| where the sum is zero.
+def _of_partial_sums(size: Any, centre: Any, given: Any, growth: float) -> Any:
+    """A bound on the error of a sum in which terms cancel: half of (n - 1) u Σ |x| where the sum is zero.
 
     Each of the n - 1 additions is off by u times its result, which is the sum of some of the terms and of the errors
     made in it. Positive terms add up to P and the magnitudes of negative ones to N, so that the sum of some terms is
     max(P, N) = (Σ |x| + |Σ x|) / 2 at most, and the errors are E <= (n - 1) u (max(P, N) + E). This holds for every
-    order and tree. An evaluation may keep means in place of sums: two of a and b terms, b <= a, are combined as
-    m + (m' - m) b / (a + b), along any tree (T. F. Chan, G. H. Golub, R. J. LeVeque, COMPSTAT 1982). Its difference,
-    share and product are rounded besides, by 3 u b |m' - m| <= 3 u (|s'| + |s| b / a) on the scale of the sums s and
-    s'. A term is in the smaller part log2 n times at most, and b / a <= log2((a + b) / a) adds up to no more along the
-    tree. So that costs 6 u log2 n Σ |x|.
+    order and tree.
 
     Args:
-        size: Σ |x| of the centres. centre: Σ x. given: Σ of the radii, None for zero. summands: n. unit: u.
+        size: Σ |x| of the centres. centre: Σ x. given: Σ of the radii, None for zero. growth: (n - 1) u, below 1.
     """
-    growth = (summands - 1) * unit
-    if growth >= 0.5:
-        return np.inf
     part = 0.5 * (size + magnitude_of(centre)) + (0.0 if given is None else given)
-    return part * (growth / (1.0 - growth)) + size * (6.0 * unit * math.log2(summands))
+    return part * (growth / (1.0 - growth))
+
+
+def _of_means(summands: int, unit: float) -> float:
+    """What it costs to keep means in place of sums, in shares of Σ |x|.
+
+    Two means of a and b terms, b <= a, are combined as m + (m' - m) b / (a + b), along any tree (T. F. Chan, G. H.
+    Golub, R. J. LeVeque, COMPSTAT 1982). The difference, the share and their product are rounded besides, by
+    3 u b |m' - m| <= 3 u (|s'| + |s| b / a) on the scale of the sums s and s'. A term is in the smaller part log2 n
+    times at most, and b / a <= log2((a + b) / a) adds up to no more along the tree. So that is 6 u log2 n.
+    """
+    return 6.0 * unit * math.log2(summands)
 
 
 def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = False) -> Ball:

@@ -34,6 +34,8 @@ def _reduction(primitive: str, **params: Any) -> Callable[..., Array]:
 
 
 total_of = _reduction("sum")
+#: The sum of a mean. An evaluation may keep the mean of the terms so far in place of their sum, as Welford's does.
+_total_of_mean = _reduction("sum", means=True)
 _shared_largest = _reduction("max", shared=True)
 
 
@@ -59,7 +61,8 @@ def _sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False,
 
 def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     a = _cast(a, dtype)
-    count, total = _count(a, axis, where), total_of(_masked(a, where), axis, True if where is not None else keepdims)
+    count = _count(a, axis, where)
+    total = _total_of_mean(_masked(a, where), axis, True if where is not None else keepdims)
     if where is None:
         return total / count if count != 1 else total
     return _dropped(total / count.astype(np.float64), axis, keepdims)

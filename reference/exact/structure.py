@@ -47,7 +47,7 @@ def _reduce_rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Ra
     return objects([function(list(row)) for row in rows], kept)
 
 
-def _sum_rows(values: Any, axes: tuple[int, ...]) -> Any:
+def _sum_rows(values: Any, axes: tuple[int, ...], means: bool = False) -> Any:
     bits = bits_in_use()
     return _reduce_rows(values, axes, lambda row: libmp.mpf_sum(row, bits, "n"))
 

@@ -235,7 +235,7 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "store": lambda x, dtype, asked: x,
     "attach": lambda x, y, kept=False: _elementwise("attach")(x, y),
     "erf": lambda x, absolute=False: _elementwise("erf")(x),
-    "sum": lambda x, axes: _rows(x, axes, total_of),
+    "sum": lambda x, axes, means=False: _rows(x, axes, total_of),
     "prod": lambda x, axes: _rows(x, axes, _multiplied),
     "max": lambda x, axes, shared=False: _rows(x, axes, jets.largest_of),
     "reshape": lambda x, shape: np.reshape(x, shape),
