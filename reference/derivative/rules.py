@@ -235,6 +235,8 @@ def moved_tangent(primitive: str, ts: list[Any], xs: Operands, params: Params) -
         (x,), (t,) = xs, ts
         largest = _largest(x, params)
         return t[largest.index] if largest.index else np.sum(largest.part(t), axis=params["axes"], keepdims=True)
+    if primitive == "sum":  # Of tangents no evaluation keeps means: they are no moments of data.
+        return np.sum(ts[0], axis=params["axes"], keepdims=True)
     if primitive == "concatenate":
         # A piece that carries no tangent of this level still takes its place among the others, as zeros.
         ts = [np.zeros(np.shape(x)) if t is None else t for t, x in zip(ts, xs, strict=True)]
