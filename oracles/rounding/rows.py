@@ -22,8 +22,8 @@ from .ball import RULES, Ball, ball
 from .rules import ways_of
 
 #: Elements of the largest input from which on blocks are worth their steps; and elements of a block, of which about
-#: ten intermediates fit a cache of a megabyte.
-LARGE, BLOCK = 2**17, 2**15
+#: ten intermediates fit a cache of a few megabytes. Memory of twice that size the allocator hands back and fetches anew.
+LARGE, BLOCK = 2**17, 2**16
 
 
 #: What a comparison is recorded as.
