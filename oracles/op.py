@@ -209,6 +209,8 @@ class Promises:
         flush: whether an implementation may read subnormal numbers as zero, and return zero for them.
         algorithms: names of algorithms that an implementation may use besides those that always count: names that the
             formula declares, and `contract.EXP2`; an op refuses others. Each makes the bound wider where its error is.
+        called: names of the op in its errors: each begins with one of them and a colon, and what is wrong comes after.
+            Without names, nothing is promised of how an error begins.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
@@ -222,6 +224,7 @@ class Promises:
     one_graph: bool = True
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
+    called: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "without", with_implied(self.without))

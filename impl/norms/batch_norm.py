@@ -72,27 +72,32 @@ def batch_norm(
 
     Source: S. Ioffe, C. Szegedy, Batch Normalization, arXiv:1502.03167, algorithm 1.
     """
-    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return normalized(Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps))
+
+
+def normalized(given: Arguments, name: str = "batch_norm") -> Tensor:
+    """`batch_norm` of its arguments, unchecked. `name` is the function that messages speak of."""
+    input = given.input
     # Torch takes this one input of less than two dims, and reads no more of the parameters than their first elements.
     if isinstance(input, Tensor) and input.shape == (0,):
-        return _of_nothing(given)
-    check("batch_norm", given)
-    if not training:
+        return _of_nothing(given, name)
+    check(name, given)
+    if not given.training:
         return evaluate(given)
     # With eps = 0 a constant channel is 0 / 0. The native functions allow it and return the NaN.
-    if eps <= 0.0:
-        raise ValueError(f"batch_norm: got eps={eps}, need a positive number with training.")
+    if given.eps <= 0.0:
+        raise ValueError(f"{name}: got eps={given.eps}, need a positive number with training.")
     # One element is its own mean, so the output would be the bias whatever the input is, and no gradient
     # would reach it.
     if _elements(input) == 1:
-        raise ValueError(f"batch_norm: got input of shape={list(input.shape)}, need more than 1 value per channel.")
-    return train(given)[0]
+        raise ValueError(f"{name}: got input of shape={list(input.shape)}, need more than 1 value per channel.")
+    return train(given, name)[0]
 
 
-def _of_nothing(given: Arguments) -> Tensor:
+def _of_nothing(given: Arguments, name: str) -> Tensor:
     """The result for an input of shape (0,): of its shape and dtype, and a function of the input and the parameters."""
-    require_tensors("batch_norm", given.input, (("weight", given.weight), ("bias", given.bias)))
-    require_floating("batch_norm", "input", given.input)
+    require_tensors(name, given.input, (("weight", given.weight), ("bias", given.bias)))
+    require_floating(name, "input", given.input)
     out = given.input.clone()
     out = out if given.weight is None else out * given.weight[0]
     return out if given.bias is None else out + given.bias[0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import torch
 
 from .. import state
@@ -46,9 +49,8 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
         raise
     except refusal.error as err:
         # Only the production op promises what the text mentions; other subjects promise no more than the type.
-        missing = [word for word in refusal.mentions if word not in str(err)] if judge.subject_name == OWN else []
-        if missing:
-            wrong = f"the error for {refusal.name} does not mention {missing[0]!r}"
+        wrong = _badly_worded(str(err), judge.op.promises.called, refusal) if judge.subject_name == OWN else ""
+        if wrong:
             raise judge.broken(Code.NOT_RAISED, wrong, said(err), path=refusal.name) from err
         return
     except BaseException as err:
@@ -58,6 +60,27 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
         raise Violation(code, title, said(err)[:1], refusal.name) from err
     raise judge.broken(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
+
+
+def _badly_worded(text: str, called: Sequence[str], refusal: Refusal) -> str:
+    """What is wrong with the text of an error: whose it is said to be, or what it does not mention; empty if nothing.
+
+    Args:
+        text: of the error. called: names, one of which it begins with, if there are any. refusal: what was refused.
+    """
+    if called:
+        head, _, text = text.partition(": ")
+        if head not in called:
+            return f"the error for {refusal.name} begins with {head[:40]!r}, need {' or '.join(dict.fromkeys(called))}"
+    # What stands before the colon is the op, so the name of an argument counts after it alone, and as a whole word.
+    missing = [word for word in refusal.mentions if not re.search(_whole(word), text)]
+    return f"the error for {refusal.name} does not mention {missing[0]!r}" if missing else ""
+
+
+def _whole(word: str) -> str:
+    """A pattern for a text where its first and last letter are no part of a longer word."""
+    first, last = (r"\b" if re.fullmatch(r"\w", letter) else "" for letter in (word[:1], word[-1:]))
+    return first + re.escape(word) + last
 
 
 def _raises_clearly(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> bool:

@@ -159,7 +159,7 @@ def kernel_of_op(
         raise TypeError(f"kernel: got {type(kernel).__name__}, need a callable")
     promises = replace(
         known.promises, without=known.promises.without | offer.lacking(), saved=None, invariant=None, one_graph=False,
-        specials=known.promises.specials and offer.specials, flush=offer.flush, nesting=0,
+        specials=known.promises.specials and offer.specials, flush=offer.flush, nesting=0, called=(),
         algorithms=known.promises.algorithms | frozenset(_several(offer.algorithms)),
     )  # fmt: skip
     return replace(

@@ -71,6 +71,11 @@ def class_dim(ndim: int, batch_ndim: int) -> int:
     return batch_ndim if ndim == batch_ndim + 1 else batch_ndim + 1
 
 
+def aten_name(direction: str, positions: int) -> str:
+    """The name, for messages, of the op in torch that takes targets of so many dims, without those of a batch."""
+    return f"nll_loss{'2d' * (positions == 3)}_{direction}"
+
+
 def nll_loss(given: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
     """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction.
 
@@ -139,7 +144,8 @@ def nll_loss_backward(given: LossBackward) -> Tensor:
         and (weight is None or weight.dtype is dtype)
     ):
         return _backward_aten(grad_output, target, weight, classes, ignore_index)
-    index, ignored = checked_index("nll_loss_backward", target, classes, ignore_index)
+    op = aten_name("backward", target.dim() - batch_ndim)
+    index, ignored = checked_index(op, target, classes, ignore_index)
     dim = class_dim(target.dim() + 1, batch_ndim)
     out = torch.zeros((*target.shape[:dim], classes, *target.shape[dim:]), dtype=dtype, device=target.device)
     if not out.numel():

@@ -216,11 +216,12 @@ def nll_loss_backward(given: LossBackward) -> Tensor:
     """-grad_output * weight at the targets, else zero, as the CPU's kernel has it, which raises the same errors."""
     grad_output, target, weight, classes, ignore_index, batch_ndim, dtype = given
     shape, dim = target.shape, class_dim(target.dim() + 1, batch_ndim)
+    op = kernels_cpu.aten_name("backward", target.dim() - batch_ndim)
     out = empty((*shape[:dim], classes, *shape[dim:]), dtype, target.device)
     if not classes:  # no element, but the targets may still be wrong
-        kernels_cpu.checked_index("nll_loss_backward", target, classes, ignore_index)
+        kernels_cpu.checked_index(op, target, classes, ignore_index)
         return out
-    targets = Targets("nll_loss_backward", target, weight, classes, ignore_index, batch_ndim)
+    targets = Targets(op, target, weight, classes, ignore_index, batch_ndim)
     double, each = compute_dtype(dtype) is torch.float64, grad_output.dim() == target.dim()
     fill, programs = _fill(shape, dim, classes, ignore_index, batch_ndim, targets.batched, each, double)
     wrong = empty(programs, torch.int32, target.device)

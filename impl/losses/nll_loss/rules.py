@@ -11,6 +11,7 @@ from all of them sum in float32.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -348,19 +349,28 @@ AUTOCAST = (("cpu", torch.float32), ("cuda", torch.float32))
 Forward = Operator[Tensor, Tensor, Tensor | None, int, int, int, tuple[Tensor, Tensor]]
 
 
-def _define_forward(name: str, autocast: tuple[tuple[str, torch.dtype], ...]) -> Forward:
+def _named(kernel: Callable[[kernels.Loss, str], tuple[Tensor, Tensor]]) -> Callable[[kernels.Loss], Any]:
+    """A kernel whose messages have the name that torch has for the op of these dims."""
+    return lambda given: kernel(given, kernels.aten_name("forward", given.target.dim() - given.batch_ndim))
+
+
+def _define_forward(
+    name: str, cpu: Callable[..., Any], cuda: Callable[..., Any], autocast: tuple[tuple[str, torch.dtype], ...]
+) -> Forward:
     return Operator(
         f"{name}(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, int batch_ndim)"
         " -> (Tensor, Tensor)",
-        taking(kernels.Loss, kernels.nll_loss, kernels_cuda.nll_loss, _forward_fake, autocast),
+        taking(kernels.Loss, cpu, cuda, _forward_fake, autocast),
         functools.partial(_batched_nll_loss, bool(autocast)),
         Rules(_forward_save, _forward_backward, _forward_jvp),
         outputs=("out", "total"),
     )
 
 
-nll_loss = _define_forward("nll_loss", AUTOCAST)
-_plain = nll_loss_forward = _define_forward("nll_loss_forward", ())
+nll_loss = _define_forward("nll_loss", kernels.nll_loss, kernels_cuda.nll_loss, AUTOCAST)
+_plain = nll_loss_forward = _define_forward(
+    "nll_loss_forward", _named(kernels.nll_loss), _named(kernels_cuda.nll_loss), ()
+)
 # The loss is linear in the scores and in the weight, and so is its adjoint: the rules of either call the other, which
 # says all there is at every order. An expression in torch's ops would sum in an order of its own choice.
 nll_loss_backward: Operator[Tensor, Tensor, Tensor | None, int, int, int, torch.dtype, Tensor] = Operator(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,13 +52,18 @@ def _raises(error: Exception) -> Subject:
 
 def _writes_first(x: Tensor, w: Tensor) -> Tensor:
     x.mul_(1)
+    if w.shape[0] != x.shape[-1]:
+        raise RuntimeError("scaled: got w of another size")
     return x * w
 
 
 FAULTS: dict[str, tuple[Subject, str, str]] = {
     "accepts": (_broadcasts, "NOT_RAISED", "accepted weight of another length, need RuntimeError"),
     "another type": (_raises(ValueError("size")), "NOT_RAISED", "raised ValueError, need RuntimeError"),
-    "another text": (_raises(RuntimeError("no")), "NOT_RAISED", "does not mention 'size'"),
+    "another text": (_raises(RuntimeError("scaled: no")), "NOT_RAISED", "does not mention 'size'"),
+    "another op's text": (_raises(RuntimeError("other: got size=3")), "NOT_RAISED", "begins with 'other', need scaled"),
+    "op and argument exchanged": (_raises(RuntimeError("size: got scaled=3")), "NOT_RAISED", "begins with 'size'"),
+    "another argument": (_raises(RuntimeError("scaled: got sizes=3")), "NOT_RAISED", "does not mention 'size'"),
     "writes before it refuses": (_writes_first, "MUTATED", "wrote before refusing"),
 }
 
@@ -65,7 +71,8 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
-    found = violation(refused, declared(subject, refusals=REFUSALS), sample(1))
+    promises = replace(declared(subject).promises, called=("scaled",))
+    found = violation(refused, declared(subject, refusals=REFUSALS, promises=promises), sample(1))
     assert found is not None
     assert found.code.name == code
     assert text in found.title

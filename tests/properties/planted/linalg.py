@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from opassay import Code
+from opassay import Code, Op
 from opassay.impl import trace
+from opassay.properties.engine.plan import load_op
 
 from .fault import Fault
 
@@ -76,6 +79,17 @@ def view_of_one_element(x: Tensor) -> Tensor:
     return x[0, 0] if x.shape == (1, 1) else trace(x)
 
 
+def names_exchanged(input: Tensor) -> Tensor:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"input: got trace={input!r}, need a Tensor.")
+    return trace(input)
+
+
+def _own(subject: Callable[..., Tensor]) -> Op:
+    """Trace declared with a subject that promises the words of its errors, as only the production op does."""
+    return dataclasses.replace(load_op("trace"), subjects={"opassay": subject})
+
+
 FAULTS = (
     Fault("trace", "strides ignored", strides_ignored, "LAYOUT"),
     Fault("trace", "diagonal off by one", diagonal_off_by_one, "FWD"),
@@ -85,4 +99,5 @@ FAULTS = (
     Fault("trace", "gradient without zeros", _through("no zeros"), "VJP"),
     Fault("trace", "gradient cut off from its cotangent", _through("detached"), "ORD2"),
     Fault("trace", "view of the only element", view_of_one_element, "PURE", codes=(Code.ALIASED,)),
+    Fault("trace", "op and argument exchanged in an error", _own(names_exchanged), "ERROR", codes=(Code.NOT_RAISED,)),
 )
