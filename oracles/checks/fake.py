@@ -1,4 +1,4 @@
-"""FAKE: what meta and fake tensors promise is what eager tensors are."""
+"""FAKE: what meta and fake tensors promise is what eager tensors are, under vmap, too."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..judge import Judge, gradients
 from ..op import Sample, Tensor, flat_outputs
-from ..paths import Problem
+from ..paths import Problem, in_arguments
 from ..verdict import Code
+from ..violation import Violation
+
+#: Of a batch; other than the sides of most small tensors, so that an axis in the place of another is seen.
+SLICES = 7
 
 
 def fakes(judge: Judge, sample: Sample) -> None:
-    """FAKE: shape, dtype, stride and device of forward and reverse mode outputs."""
+    """FAKE: shape, dtype, stride and device of forward and reverse mode outputs; under vmap of all tensors as well."""
     eager = _described(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
     with _quiet(), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
@@ -34,6 +38,27 @@ def fakes(judge: Judge, sample: Sample) -> None:
         judge, _described(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False), bare, "meta tensors"
     )
 
+    if "vmap" not in judge.op.promises.without:
+        _fakes_in_batches(judge, sample)
+
+
+def _fakes_in_batches(judge: Judge, sample: Sample) -> None:
+    """A fake tensor that is a batch: what a vmap rule makes of it, the shape rules of the op and of its gradient read.
+
+    Slices are equal, because no values are compared. Of whether a batch is computed at all, VMAP tells.
+    """
+    args = [torch.stack([a] * SLICES) if isinstance(a, torch.Tensor) else a for a in sample.args]
+    try:
+        eager = _described(_outputs_and_gradients(judge, args, "eager, vmap", batched=True), with_device=True)
+    except Violation as violation:
+        if violation.code is Code.RAISED:
+            return
+        raise
+    what = "fake tensors, vmap"
+    with _quiet(), FakeTensorMode() as mode:
+        fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
+        _compare(judge, _described(_outputs_and_gradients(judge, fake, what, batched=True), True), eager, what)
+
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
@@ -46,10 +71,16 @@ def _quiet() -> Iterator[None]:
         log.disabled = before
 
 
-def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str) -> list[Tensor]:
+def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str, batched: bool = False) -> list[Tensor]:
+    """The outputs and the gradients of one call; where `batched`, of one under vmap, every tensor a batch."""
     problem = Problem(judge.op, args)
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
-    outputs = judge.call(problem.subject(judge.subject), *leaves, what=what)
+    if batched:
+        rest = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and i not in problem.wrt]
+        f = in_arguments(judge.subject, args, (*problem.wrt, *rest))
+        outputs = judge.call(torch.func.vmap(f), *leaves, *(args[i] for i in rest), what=what)
+    else:
+        outputs = judge.call(problem.subject(judge.subject), *leaves, what=what)
     # No values are compared here, so ones serve as cotangents.
     ones = [torch.ones_like(y) for y in outputs]
     return [*outputs, *flat_outputs(gradients(judge, outputs, leaves, ones, f"{what}, vjp"))]

@@ -22,6 +22,16 @@ def _unless_fake(other: Subject) -> Subject:
     return lambda x, w: other(x, w) if _is_fake(x) else x * w
 
 
+def _in_a_fake_batch(other: Subject) -> Subject:
+    """Wrong only where vmap has a batch of fake tensors."""
+
+    def op(x: Tensor, w: Tensor) -> Tensor:
+        batch = torch._C._functorch.is_batchedtensor(x)
+        return other(x, w) if batch and _is_fake(torch._C._functorch.get_unwrapped(x)) else x * w
+
+    return op
+
+
 FAULTS: dict[str, tuple[Subject, str, str]] = {
     "another shape": (_unless_fake(lambda x, w: (x * w)[:1]), "ATTRIBUTE", "shape: got (1, 5), eager has (4, 5)"),
     "another dtype": (_unless_fake(lambda x, w: (x * w).double()), "ATTRIBUTE", "dtype: got torch.float64"),
@@ -30,6 +40,8 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
         lambda x, w: (x * w).to("meta") if isinstance(x, FakeTensor) else x * w, "ATTRIBUTE", "device: got meta",
     ),
     "one output more": (_unless_fake(lambda x, w: (x * w, x + w)), "ATTRIBUTE", "got 4 outputs, eager has 3"),
+    "another shape in a batch": (_in_a_fake_batch(lambda x, w: (x * w)[:1]), "ATTRIBUTE", "shape: got (7, 1, 5)"),
+    "a batch refused": (_in_a_fake_batch(lambda x, w: x.view(-1, 11)), "RAISED", "fake tensors, vmap"),
     "reads a value": (lambda x, w: x * w if x.sum().item() < 1e9 else x, "RAISED", "fake tensors"),
 }  # fmt: skip
 
@@ -46,7 +58,16 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (3,), (0,), (2, 1)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
-    assert judged(fakes, declared(scaled), sample(1, dtype, lead), dtype).judged == 6
+    assert judged(fakes, declared(scaled), sample(1, dtype, lead), dtype).judged == 9
+
+
+def test_what_vmap_refuses_of_real_tensors_is_not_asked_of_fake_ones() -> None:
+    def op(x: Tensor, w: Tensor) -> Tensor:
+        if torch._C._functorch.is_batchedtensor(x):
+            raise RuntimeError("no vmap")
+        return x * w
+
+    assert judged(fakes, declared(op), sample(1)).judged == 6
 
 
 def test_strides_of_axes_with_one_element_say_nothing() -> None:

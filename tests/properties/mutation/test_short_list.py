@@ -54,6 +54,9 @@ LIST = (
     Short("linalg/trace.py", "_matrices", "grad.new_zeros((*grad.shape, rows, columns))",
           "grad.new_ones((*grad.shape, rows, columns))", "trace", "VJP"),
     Short("linalg/trace.py", "trace", "input.dim() != 2", "False", "trace", "ERROR"),
+    Short("linalg/trace.py", "trace", "require_floating_tensor('trace', 'input', input)",
+          "require_floating_tensor('input', 'trace', input)", "trace", "ERROR"),
+    Short("linalg/trace.py", "<lambda>", "2", "3", "trace", "FAKE"),  # the shape rule, wrong for batches alone
     Short("operator/arguments.py", "require_tensor", "not isinstance(value, Tensor)", "False", "trace", "ERROR"),
     Short("operator/batching.py", "one_more_dim", "0", "1", "trace", "VMAP"),
 )  # fmt: skip
