@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,12 +26,27 @@ def _set_function_modes(wanted: tuple[Any, ...]) -> None:
         _push_mode(mode)
 
 
+#: Modes of the dispatcher that this process keeps open while it judges: no subject has entered them.
+_KEPT: list[Any] = []
+
+
+@contextlib.contextmanager
+def kept(mode: Any) -> Iterator[None]:
+    """Within it a mode of the dispatcher is open that no subject has entered, below all others."""
+    _KEPT.append(mode)
+    try:
+        with mode:
+            yield
+    finally:
+        _KEPT.remove(mode)
+
+
 def _set_dispatch_modes(wanted: tuple[Any, ...]) -> None:
     # Fake, functional and proxy modes are not on the stack itself but in slots of their own, which torch finds by a
     # key.
     while _context._len_torch_dispatch_stack():
         dispatch._pop_mode(getattr(dispatch._get_current_dispatch_mode_stack()[-1], "_mode_key", None))
-    for mode in wanted:
+    for mode in (*_KEPT, *wanted):
         dispatch._push_mode(mode)
 
 
@@ -38,7 +55,9 @@ def _function_modes() -> tuple[Any, ...]:
 
 
 def _dispatch_modes() -> tuple[Any, ...]:
-    return tuple(dispatch._get_current_dispatch_mode_stack()) if _context._len_torch_dispatch_stack() else ()
+    if not _context._len_torch_dispatch_stack():
+        return ()
+    return tuple(mode for mode in dispatch._get_current_dispatch_mode_stack() if mode not in _KEPT)
 
 
 def _leave_levels(depth: int) -> None:

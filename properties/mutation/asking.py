@@ -30,13 +30,17 @@ APART = ("DET", COMPILED)
 BY_OTHERS = ("CALLS", COMPILED)
 
 
-def cells_of(op: str) -> list[Cell]:
-    """The cells of an op that mutants are asked: all that are judged in the process that has the mutant."""
+def cells_of(op: str, graph: bool = False) -> list[Cell]:
+    """The cells of an op that mutants are asked: all that are judged in the process that has the mutant.
+
+    Args:
+        op: its name. graph: of mutants of the graph, which what is compiled has none of: it is traced without a mode.
+    """
     return [
         Cell(op, code, dtype, "cpu", "opassay")
         for code in ORDER
         for dtype in FORMATS
-        if code != COMPILED or dtype == COMPILED_FORMAT
+        if code != COMPILED or (dtype == COMPILED_FORMAT and not graph)
     ]
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from ..catalog import CATALOG
 from ..places.process import Process
 from .asking import cells_of
+from .equivalents import Equivalent, why_equivalent
 from .mutants import Mutant, mutants_of
 
 #: Parts of paths of what runs on CUDA alone, where this campaign does not ask.
@@ -42,12 +43,14 @@ class Settings:
         seed: which mutants are chosen. most: of each family; 0 for all.
         workers: how many trials are under way at once.
         seconds: of CPU for the questions of one module's ops to one mutant.
+        graph: whether the mutants are those of the graph: `most` is then of each family in what a module's ops run.
     """
 
     seed: int = 0
     most: int = 0
     workers: int = 1
     seconds: float = 30.0
+    graph: bool = False
 
 
 #: Names of the settings.
@@ -72,6 +75,21 @@ def every_mutant(below: Sequence[str] = ("",)) -> list[Mutant]:
     return found
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which mutants are to be asked.
+
+    Attributes:
+        files: what their paths begin with, one of these. table: the equivalent ones, which are not asked.
+    """
+
+    files: Sequence[str] = ("",)
+    table: Sequence[Equivalent] = ()
+
+    def __call__(self, mutant: Mutant) -> bool:
+        return mutant.file.startswith(tuple(self.files)) and not why_equivalent(mutant, self.table)
+
+
 def chosen(mutants: Sequence[Mutant], settings: Settings) -> list[Mutant]:
     """Of every family as many mutants as asked for, those that come first in an order that the seed fixes."""
     families = defaultdict[str, list[Mutant]](list)
@@ -94,17 +112,20 @@ def groups_of(ops: Sequence[str]) -> dict[str, list[str]]:
 
 def campaign(
     ops: Sequence[str], mutants: Sequence[Mutant], settings: Settings, before: Collection[Mapping[str, Any]],
-    tell: Callable[[str], None],
+    tell: Callable[[str], None], wanted: Callable[[Mutant], bool] = lambda mutant: True,
 ) -> Iterator[Record]:  # fmt: skip
     """What comes of the mutants, as records for a log.
 
     Args:
-        ops: names of the catalog. mutants: the chosen ones. settings: how to ask.
+        ops: names of the catalog. mutants: the chosen ones; of a graph none, because these are found while the ops run.
+        settings: how to ask.
         before: records of a campaign that was interrupted; what they say is not asked again.
         tell: takes a line about what is being done.
+        wanted: whether a mutant of a graph may be chosen.
 
     Yields:
-        {"mutant", "group", "outcome", ...} for each trial, {"done": group} after the last of a group.
+        {"mutant", "group", "outcome", ...} for each trial, {"done": group} after the last of a group; before the first
+        of a group {"found": [mutant, ...], "group"}, the chosen mutants of the graph.
     """
     ended = {record["mutant"] for record in before if record.get("outcome") in ("killed", "same")}
     asked = {(record["mutant"], record["group"]) for record in before if "mutant" in record}
@@ -112,9 +133,12 @@ def campaign(
     for group, members in groups_of(ops).items():
         if group in done:
             continue
-        waiting = [mutant for mutant in mutants if mutant.key not in ended]
         with _process() as process:
-            _reach(process, members, group, tell)
+            _reach(process, members, group, settings.graph, tell)
+            if settings.graph:
+                mutants = chosen([one for one in _found(process) if wanted(one)], settings)
+                yield {"found": [mutant.data() for mutant in mutants], "group": group}
+            waiting = [mutant for mutant in mutants if mutant.key not in ended]
             reached = [m for m, count in zip(waiting, _counts(process, waiting), strict=True) if count]
             left = [mutant for mutant in reached if (mutant.key, group) not in asked]
             tell(f"{group}: {len(reached)} mutants of lines that it runs, {len(left)} to ask")
@@ -141,11 +165,17 @@ def _ask(process: Process, **question: Any) -> Record:
     return process.answer(time.monotonic() + PATIENCE)
 
 
-def _reach(process: Process, ops: Sequence[str], group: str, tell: Callable[[str], None]) -> None:
-    cells = [cell for op in ops for cell in cells_of(op)]
-    held = 0
+def _found(process: Process) -> list[Mutant]:
+    """The mutants of the graph, in what the process has run, of files that run on a CPU."""
+    found = [Mutant.of(data) for data in _ask(process, graph=True)["mutants"]]
+    return [mutant for mutant in found if not any(part in mutant.file for part in ELSEWHERE)]
+
+
+def _reach(process: Process, ops: Sequence[str], group: str, graph: bool, tell: Callable[[str], None]) -> None:
+    cells = [cell for op in ops for cell in cells_of(op, graph)]
+    held, more = 0, {"graph": True} if graph else {}
     for number, cell in enumerate(cells, 1):
-        answer = _ask(process, reach=[cell.op, cell.property, cell.dtype])
+        answer = _ask(process, reach=[cell.op, cell.property, cell.dtype], **more)
         held += answer["outcome"] == "verified"
         if answer["outcome"] in ("fail", "unstable", "error"):
             tell(f"{cell.key} does not hold without a mutant, and is not asked: {answer['reason']}")

@@ -8,6 +8,7 @@ question refuses is wrong.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,11 @@ class Equivalent:
     new: tuple[str, ...]
     why: str
     within: str = ""
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether `old` is an operation of torch: such a mutant is found where ops run, and not in a text alone."""
+        return re.fullmatch(r"aten\.\w+\.\w+", self.old) is not None
 
     def fits(self, mutant: Mutant) -> bool:
         """Whether a mutant is one of these changes."""
@@ -64,12 +70,19 @@ def why_equivalent(mutant: Mutant, table: Iterable[Equivalent]) -> str:
 
 
 def stale(table: Iterable[Equivalent], mutants: Sequence[Mutant]) -> list[Equivalent]:
-    """Lines of the table of which some change fits no mutant of the present text."""
+    """Lines of the table of which some change fits no mutant of the present text.
+
+    A line about the graph is stale where the text has no such function any more.
+    """
     by_place: dict[tuple[str, str, str], list[Mutant]] = {}
     for mutant in mutants:
         by_place.setdefault((mutant.file, mutant.function, mutant.old), []).append(mutant)
 
+    functions = {(mutant.file, mutant.function) for mutant in mutants}
+
     def found(one: Equivalent) -> set[str]:
+        if one.in_graph:
+            return set(one.new) if (one.file, one.function) in functions else set()
         near = by_place.get((one.file, one.function, one.old), [])
         return {mutant.new for mutant in near if one.fits(mutant)}
 

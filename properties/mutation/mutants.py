@@ -13,6 +13,8 @@ from typing import Any
 from .changes import changes_at, modules_of
 from .spots import Spot, spots
 
+#: What the kinds of mutants of a graph begin with.
+GRAPH = "graph: "
 #: Characters that are kept of the text of a change.
 MAX_TEXT = 160
 
@@ -51,6 +53,11 @@ class Mutant:
     def family(self) -> str:
         """The folder of the ops that the file belongs to; the file itself where it is in none."""
         return Path(self.file).parts[0].removesuffix(".py")
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether an operation of torch is changed, and not the text: `old` is its name, `statement` asks for it."""
+        return self.kind.startswith(GRAPH)
 
     def data(self) -> dict[str, Any]:
         return asdict(self)

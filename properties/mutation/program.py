@@ -3,6 +3,8 @@
 Its owner sends one question per line, as to every process that judges (`places.serving`). The hello has no settings.
 
 - `{"reach": [op, property, dtype]}`: judge a cell of the right op, and note its lines: `{"outcome", "reason"}`.
+- `{"reach": ..., "graph": true}`: the same, and the places where operations of torch are asked for are noted as well.
+- `{"graph": true}`: the mutants of all places that were noted: `{"mutants": [mutant, ...]}`.
 - `{"count": [mutant, ...]}`: of each, how many cells run a line of it: `{"cells": [number, ...]}`.
 - `{"begin": mutant, "seconds": CPU seconds}`: start a trial: `{"begun": key}`.
 - `{"next": true}`: wait for the end of a trial: `{"key", "outcome", ...}` as `trial.finished` has them.
@@ -20,13 +22,15 @@ from .. import worlds
 from ..engine.samples import Settings
 from ..places.serving import Said, serve
 from ..verification import run_cell
-from .asking import APART, COMPILED, Line, Reach
+from .asking import APART, BY_OTHERS, COMPILED, Line, Reach
+from .graph import Place, graph_mutants, noted
 from .mutants import Mutant
 from .planting import remember, source
 from .reach import lines_run
 from .trial import FEW, Trial, begin, finished, in_copy
 
 _REACH = Reach()
+_PLACES: dict[Place, set[tuple[str, str]]] = {}
 _TRIALS: list[Trial] = []
 
 
@@ -41,7 +45,9 @@ def answer(question: Said) -> Said:
     """The answer to a question; see the module."""
     if "reach" in question:
         op, code, dtype = question["reach"]
-        return _reached(Cell(op, code, dtype, "cpu", "opassay"))
+        return _reached(Cell(op, code, dtype, "cpu", "opassay"), bool(question.get("graph")))
+    if "graph" in question:
+        return {"mutants": [mutant.data() for mutant in graph_mutants(_PLACES)]}
     if "count" in question:
         return {"cells": [len(_REACH.cells(Mutant.of(data))) for data in question["count"]]}
     if "begin" in question:
@@ -50,8 +56,11 @@ def answer(question: Said) -> Said:
     return {"key": trial.mutant.key, **came}
 
 
-def _reached(cell: Cell) -> Said:
-    said = in_copy(lambda: _judged(cell)) if cell.property in APART else _judged(cell)
+def _reached(cell: Cell, graph: bool) -> Said:
+    # What a copy of the process notes is lost, and what the op's other cells run has been noted by these.
+    places = {} if cell.property in (*APART, *BY_OTHERS) else _PLACES
+    with noted(places) if graph else contextlib.nullcontext():
+        said = in_copy(lambda: _judged(cell)) if cell.property in APART else _judged(cell)
     if said["outcome"] == Outcome.VERIFIED:
         _REACH.note(cell, {(file, line) for file, line in said["lines"]})
     return {"outcome": said["outcome"], "reason": said["reason"]}
@@ -71,7 +80,8 @@ def _begun(mutant: Mutant, seconds: float) -> Said:
         gc.collect()
         remember()
         gc.freeze()
-    source(mutant.file)
+    if not mutant.in_graph:
+        source(mutant.file)
     _TRIALS.append(begin(mutant, _REACH.cells(mutant), seconds))
     return {"begun": mutant.key}
 

@@ -20,6 +20,7 @@ from typing import Any
 from ...oracles.verdict import Cell, Outcome, Verdict
 from ..engine.samples import Settings
 from ..verification import run_cell
+from .graph import changed_graph
 from .mutants import Mutant
 from .planting import SameProgramError, planted
 
@@ -142,7 +143,7 @@ def _be_quiet() -> None:
 def _ask(mutant: Mutant, cells: Sequence[Cell], seconds: float, handle: int) -> None:
     asked = 0
     try:
-        with planted(mutant):
+        with changed_graph(mutant) if mutant.in_graph else planted(mutant):
             # All questions get a few samples before any gets more, because most mistakes show in a few.
             for examples in (FEW, None):
                 for cell in cells:

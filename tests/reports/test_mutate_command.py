@@ -98,6 +98,24 @@ def test_what_cannot_be_done_is_told(
     assert said in capsys.readouterr().err
 
 
+def test_mutants_of_the_graph_are_those_that_the_process_has_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, program = tmp_path / "mutants.jsonl", str(Path(__file__).with_name("stub_mutants.py"))
+    monkeypatch.setattr(campaign, "PROGRAM", (sys.executable, program))
+    words = ["mutate", "--graph", "--op", "trace", "--file", "linalg", "--log", str(path)]
+    assert main(words) == 1
+    out = capsys.readouterr().out
+    assert "linalg: lines of 116/116 cells" in out
+    # Two of the file that was asked for; what runs on CUDA alone is left out, and so is another folder.
+    assert "linalg: 2 mutants of lines that it runs" in out
+    assert "aten.trace.default  ->  " in out
+    assert "50.00%" in out
+    assert main([*words, "--table"]) == 1
+    assert main([*(word for word in words if word != "--graph"), "--resume"]) == 2
+    assert "got graph=True, need None" in capsys.readouterr().err
+
+
 def test_a_campaign_asks_logs_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from ..host import Stop
 
 Record = dict[str, Any]
 #: What the first line of a log has to say for a campaign to go on in it.
-DECISIVE = ("ops", "seed", "most", "version", "torch")
+DECISIVE = ("ops", "seed", "most", "version", "torch", "graph")
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,11 @@ def open_log(path: Path, heading: Mapping[str, Any], resume: bool) -> list[Recor
         path.write_text(json.dumps(heading) + "\n", encoding="utf-8")
         return []
     first, *records = _whole_lines(path)
-    other = [name for name in DECISIVE if first.get(name) != heading[name]]
+    other = [name for name in DECISIVE if first.get(name) != heading.get(name)]
     if other:
         name = other[0]
-        raise Stop(exit_codes.USAGE, f"{path}: got {name}={first.get(name)!r}, need {heading[name]!r} to go on in it")
+        got, need = first.get(name), heading.get(name)
+        raise Stop(exit_codes.USAGE, f"{path}: got {name}={got!r}, need {need!r} to go on in it")
     path.write_text("".join(json.dumps(record) + "\n" for record in (first, *records)), encoding="utf-8")
     return records
 
@@ -74,6 +75,12 @@ def _whole_lines(path: Path) -> list[Record]:
     if not found or "opassay mutate" not in found[0]:
         raise Stop(exit_codes.USAGE, f"{path} is no log of opassay mutate")
     return found
+
+
+def graph_mutants_of(records: Iterable[Record]) -> list[Mutant]:
+    """The chosen mutants of the graph, each once: what they are is known only to the process that ran the ops."""
+    found = [Mutant.of(data) for record in records for data in record.get("found", ())]
+    return list({mutant.key: mutant for mutant in found}.values())
 
 
 def fates(mutants: Sequence[Mutant], records: Iterable[Record], table: Sequence[Equivalent]) -> list[Fate]:

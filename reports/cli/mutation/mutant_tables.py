@@ -52,11 +52,16 @@ def survivor_lines(fates: Sequence[Fate]) -> list[str]:
     """Every survivor with its place, what was changed, and how much it was asked."""
     return [
         f"{fate.mutant.file}:{fate.mutant.line} {fate.mutant.function} [{fate.mutant.key}]\n"
-        f"  {fate.mutant.kind}: {fate.mutant.old}  ->  {fate.mutant.new}\n"
+        f"  {fate.mutant.kind}: {fate.mutant.old}  ->  {fate.mutant.new}{_asker(fate)}\n"
         f"  asked {fate.asked} questions of {fate.of} cells{', out of its time' * fate.short}"
         for fate in fates
         if fate.outcome == "survived"
     ]
+
+
+def _asker(fate: Fate) -> str:
+    """Of a mutant of the graph, the text that asks for its operation, which the operation alone does not tell."""
+    return f", asked for by {fate.mutant.statement}" if fate.mutant.in_graph else ""
 
 
 def contradictions(fates: Sequence[Fate]) -> list[str]:

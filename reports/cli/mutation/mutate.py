@@ -16,7 +16,7 @@ from rich.status import Status
 from ....properties.catalog import CATALOG
 from ....properties.engine.plan import op_names
 from ....properties.mutation import campaign as campaigns
-from ....properties.mutation.equivalents import Equivalent, read_equivalents, stale, why_equivalent
+from ....properties.mutation.equivalents import Equivalent, read_equivalents, stale
 from ....properties.mutation.mutants import Mutant
 from ....properties.names import PluginError
 from ....properties.places.process import AnswerError, EndedError
@@ -25,7 +25,7 @@ from ...progress import is_live, make_console, output
 from ...record import write_atomically
 from ..host import Stop
 from . import mutant_tables
-from .mutant_log import Record, fates, open_log
+from .mutant_log import Record, fates, graph_mutants_of, open_log
 
 #: Seconds between two lines about progress where there is no terminal.
 _EVERY = 20.0
@@ -42,6 +42,7 @@ _EVERY = 20.0
 @click.option("--log", "path", type=click.Path(dir_okay=False, path_type=Path), default=Path("mutants.jsonl"),
               show_default=True, help="A line for every trial.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the campaign of the log.")
+@click.option("--graph", is_flag=True, help="Mutants of the graph: operations of torch changed, and not the text.")
 @click.option("--table", is_flag=True, help="Ask nothing: the table of what is in the log.")
 @click.option("--json", "into", type=click.Path(dir_okay=False, path_type=Path), help="Write all of it to a file.")
 @click.option("--least", type=click.FloatRange(0, 1), default=0.98, show_default=True, help="The score that is needed.")
@@ -50,25 +51,30 @@ def mutate_command(**chosen: Any) -> int:
     """Plant mistakes in the ops one by one, and see which questions refuse them.
 
     A mutant is a changed operator, constant, condition, argument, call or statement in code that an op runs on this
-    machine. Exit code 1 where the score, of mutants that are not equivalent, is below what is needed; 2 where the table
-    of equivalent ones is stale or wrong.
+    machine. With --graph it is a changed operation of torch where an op asks for it: another operation, operand, axis,
+    constant, format or mask, or a dropped term; --most is then of each family per module of ops. Exit code 1 where the
+    score, of mutants that are not equivalent, is below what is needed; 2 where the table of equivalent ones is stale or
+    wrong.
     """
     ops, settings = _ops(chosen["ops"]), campaigns.Settings(**{name: chosen[name] for name in campaigns.SETTINGS})
     table = read_equivalents()
     _require_present(table)
-    within = campaigns.every_mutant(chosen["files"] or ("",))
-    if not within:
+    files = chosen["files"] or ("",)
+    within = [] if settings.graph else campaigns.every_mutant(files)
+    if not within and not settings.graph:
         raise Stop(exit_codes.NOTHING, f"--file: no mutant in {', '.join(chosen['files'])}")
     mutants = campaigns.chosen(within, settings)
     heading = {
         "opassay mutate": 1, "ops": list(ops), "seed": settings.seed, "most": settings.most,
-        "version": version("opassay"), "torch": version("torch"),
+        "version": version("opassay"), "torch": version("torch"), **({"graph": True} if settings.graph else {}),
     }  # fmt: skip
     records = open_log(chosen["path"], heading, chosen["resume"] or chosen["table"])
     interrupted = False
     if not chosen["table"]:
-        left = [m for m in mutants if chosen["equivalents"] or not why_equivalent(m, table)]
-        interrupted = not _carried_out(ops, left, settings, records, chosen["path"])
+        asked = campaigns.Wanted(files, () if chosen["equivalents"] else table)
+        left = [m for m in mutants if asked(m)]
+        interrupted = not _carried_out(ops, left, settings, records, chosen["path"], asked)
+    mutants += graph_mutants_of(records)
     return (
         _told(mutants, records, table, heading, chosen)
         if not interrupted
@@ -96,17 +102,17 @@ def _ops(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _carried_out(
-    ops: Sequence[str], mutants: Sequence[Mutant], settings: campaigns.Settings, records: list[Record], path: Path
-) -> bool:
+    ops: Sequence[str], mutants: Sequence[Mutant], settings: campaigns.Settings, records: list[Record], path: Path,
+    wanted: campaigns.Wanted,
+) -> bool:  # fmt: skip
     """Ask what is left to ask, a line of the log for each; whether it came to its end."""
     console = make_console(output())
-    console.print(
-        f"opassay mutate: {len(mutants)} mutants, seed {settings.seed}, {settings.workers} at once; log {path}"
-    )
+    count = "mutants of the graph" if settings.graph else f"{len(mutants)} mutants"
+    console.print(f"opassay mutate: {count}, seed {settings.seed}, {settings.workers} at once; log {path}")
     told = _Told(console)
     with path.open("a", encoding="utf-8") as log, told:
         try:
-            for record in campaigns.campaign(ops, mutants, settings, list(records), told.say):
+            for record in campaigns.campaign(ops, mutants, settings, list(records), told.say, wanted):
                 log.write(json.dumps(record) + "\n")
                 log.flush()
                 records.append(record)

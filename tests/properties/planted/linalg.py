@@ -87,7 +87,8 @@ def names_exchanged(input: Tensor) -> Tensor:
 
 def _own(subject: Callable[..., Tensor]) -> Op:
     """Trace declared with a subject that promises the words of its errors, as only the production op does."""
-    return dataclasses.replace(load_op("trace"), subjects={"opassay": subject})
+    declared: Op = load_op("trace")
+    return dataclasses.replace(declared, subjects={"opassay": subject})
 
 
 FAULTS = (

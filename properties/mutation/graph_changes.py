@@ -1,0 +1,183 @@
+"""What a change of one operation of a graph is: another operation, operand, axis, constant, term, format or mask."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+#: Operations of the same arguments that are easily taken for each other; those that end in _ write their first one.
+_OTHERS = {
+    "add.Tensor": "sub.Tensor", "sub.Tensor": "add.Tensor", "mul.Tensor": "div.Tensor", "div.Tensor": "mul.Tensor",
+    "sum.dim_IntList": "mean.dim", "mean.dim": "sum.dim_IntList", "sum.default": "mean.default",
+    "mean.default": "sum.default", "amax.default": "amin.default", "amin.default": "amax.default",
+    "maximum.default": "minimum.default", "minimum.default": "maximum.default", "exp.default": "expm1.default",
+    "expm1.default": "exp.default", "log.default": "log1p.default", "log1p.default": "log.default",
+    "sqrt.default": "rsqrt.default", "rsqrt.default": "sqrt.default", "sigmoid.default": "tanh.default",
+    "lt.Scalar": "le.Scalar", "le.Scalar": "lt.Scalar", "gt.Scalar": "ge.Scalar", "ge.Scalar": "gt.Scalar",
+    "lt.Tensor": "le.Tensor", "le.Tensor": "lt.Tensor", "gt.Tensor": "ge.Tensor", "ge.Tensor": "gt.Tensor",
+    "eq.Scalar": "ne.Scalar", "ne.Scalar": "eq.Scalar", "eq.Tensor": "ne.Tensor", "ne.Tensor": "eq.Tensor",
+    "bitwise_and.Tensor": "bitwise_or.Tensor", "bitwise_or.Tensor": "bitwise_and.Tensor",
+    "isnan.default": "isinf.default", "isinf.default": "isnan.default", "addcmul.default": "addcdiv.default",
+    "_softmax.default": "_log_softmax.default", "_log_softmax.default": "_softmax.default",
+    "zeros_like.default": "ones_like.default", "ones_like.default": "zeros_like.default",
+    "new_zeros.default": "new_ones.default", "new_ones.default": "new_zeros.default",
+    "zeros.default": "ones.default", "ones.default": "zeros.default", "add_.Tensor": "sub_.Tensor",
+    "sub_.Tensor": "add_.Tensor", "mul_.Tensor": "div_.Tensor", "div_.Tensor": "mul_.Tensor",
+    "addcmul_.default": "addcdiv_.default", "logical_and.default": "logical_or.default",
+}  # fmt: skip
+#: Of two operands, of which one may be dropped; the order of some matters.
+_TERMS = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "rsub"))
+_ORDERED = frozenset(("sub", "div", "pow", "atan2", "lt", "le", "gt", "ge"))
+#: Of one operand, whose place it may take.
+_FUNCTIONS = frozenset((
+    "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "neg", "abs", "sigmoid", "tanh", "reciprocal", "square",
+))  # fmt: skip
+#: Kernels of several steps, whose (first) result is changed as a whole.
+_KERNELS = frozenset((
+    "trace", "native_layer_norm", "native_batch_norm", "native_group_norm", "_native_batch_norm_legit",
+    "native_layer_norm_backward", "native_batch_norm_backward", "native_group_norm_backward", "nll_loss_forward",
+    "nll_loss2d_forward", "nll_loss_backward", "nll_loss2d_backward", "_softmax_backward_data",
+    "_log_softmax_backward_data", "log_sigmoid_forward", "log_sigmoid_backward", "var_mean", "var", "mm", "bmm",
+    "addmm", "avg_pool3d", "gather",
+))  # fmt: skip
+#: What computes, and rounds what it has computed.
+_ROUNDING = _TERMS | _FUNCTIONS - {"neg", "abs"} | {"sum", "mean", "addcmul", "_softmax", "_log_softmax"} | _KERNELS
+#: Names of arguments that are numbers of a formula, and of those that are masks.
+_NUMBERS = ("other", "alpha", "value", "exponent", "eps", "min", "max", "fill_value", "self")
+_MASKS = {"where": "condition", "masked_fill": "mask"}
+_NARROWER = {torch.float64: torch.float32, torch.float32: torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operation of torch, by the names of its arguments.
+
+    Attributes:
+        operation: as torch has it. given: the arguments that the call has; others have their defaults.
+    """
+
+    operation: Any
+    given: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        names = [argument.name for argument in operation._schema.arguments]
+        return cls(operation, {**dict(zip(names, args, strict=False)), **kwargs})
+
+    @property
+    def name(self) -> str:
+        """ "add" of aten.add.Tensor, and of aten.add_.Tensor too."""
+        return str(self.operation._opname).rstrip("_")
+
+    @property
+    def writes(self) -> bool:
+        """Whether its first argument is what it computes."""
+        return str(self.operation._opname).endswith("_")
+
+    def result(self, /, operation: Any = None, **others: Any) -> Any:
+        """What it gives, or another operation, or it with other arguments."""
+        wanted, given = operation or self.operation, {**self.given, **others}
+        arguments = wanted._schema.arguments
+        args = [given.pop(a.name) for a in arguments if not a.kwarg_only and a.name in given]
+        return wanted(*args, **{a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given})
+
+
+#: (what kind of mistake it is, what is there instead, a function that gives the result).
+GraphChange = tuple[str, str, Callable[[], Any]]
+
+
+def changes_of(call: Call) -> Iterator[GraphChange]:
+    """The changes of one call that its arguments allow."""
+    for rule in (_another_operation, _operands, _terms, _axes, _constants, _formats, _masks):
+        yield from rule(call)
+
+
+def _another_operation(call: Call) -> Iterator[GraphChange]:
+    other = _OTHERS.get(str(call.operation).removeprefix("aten."))
+    if other is not None:
+        packet, overload = other.split(".")
+        operation = getattr(getattr(torch.ops.aten, packet), overload)
+        yield "graph: operation", str(operation), lambda: call.result(operation)
+
+
+def _operands(call: Call) -> Iterator[GraphChange]:
+    first, second = call.given.get("self"), call.given.get("other", call.given.get("exponent"))
+    named = "exponent" if "exponent" in call.given else "other"
+    if call.name not in (*_ORDERED, "where") or call.writes or first is second:
+        return
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        yield "graph: operand", "operands exchanged", lambda: call.result(**{"self": second, named: first})
+
+
+def _terms(call: Call) -> Iterator[GraphChange]:
+    first = call.given.get("self")
+    if call.name in _KERNELS and not call.writes:
+        yield "graph: dropped term", "zeros", lambda: _first_changed(call.result(), torch.zeros_like)
+    if not isinstance(first, Tensor):
+        return
+    if call.writes:
+        if call.name in (*_TERMS, *_FUNCTIONS, "zero", "masked_fill", "addcmul", "clamp", "copy"):
+            yield "graph: dropped term", "nothing is done", lambda: first
+    elif call.name in (*_TERMS, *_FUNCTIONS):
+        yield "graph: dropped term", "self", lambda: _like(call.result(), first)
+        second = call.given.get("other")
+        if call.name in _TERMS and isinstance(second, Tensor):
+            yield "graph: dropped term", "other", lambda: _like(call.result(), second)
+
+
+def _axes(call: Call) -> Iterator[GraphChange]:
+    dim, operand = call.given.get("dim"), call.given.get("self")
+    if not isinstance(operand, Tensor) or operand.dim() < 2:
+        return
+    if isinstance(dim, list) and dim and len(dim) < operand.dim():
+        yield "graph: axis", "dim + 1", lambda: call.result(dim=[(d + 1) % operand.dim() for d in dim])
+    elif isinstance(dim, int) and not isinstance(dim, bool) and call.name != "unsqueeze":
+        yield "graph: axis", "dim + 1", lambda: call.result(dim=(dim + 1) % operand.dim())
+
+
+def _constants(call: Call) -> Iterator[GraphChange]:
+    for name in _NUMBERS:
+        value = call.given.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield "graph: constant", f"2 {name}", functools.partial(call.result, **{name: 2 * value or 1})
+
+
+def _formats(call: Call) -> Iterator[GraphChange]:
+    operand = next((value for value in call.given.values() if isinstance(value, Tensor)), None)
+    narrow = None if operand is None else _NARROWER.get(operand.dtype)
+    if narrow is None or call.name not in _ROUNDING:
+        return
+
+    def rounded() -> Any:
+        out = call.result()
+        if call.writes:
+            return out.copy_(out.to(narrow))
+        return _first_changed(out, lambda value: value.to(narrow) if value.is_floating_point() else value)
+
+    yield "graph: dtype", "rounded to half as many bits", rounded
+
+
+def _masks(call: Call) -> Iterator[GraphChange]:
+    name = _MASKS.get(call.name, "")
+    mask = call.given.get(name)
+    if isinstance(mask, Tensor) and mask.dtype is torch.bool:
+        yield "graph: mask", "mask negated", lambda: call.result(**{name: mask.logical_not()})
+        yield "graph: mask", "mask of nothing", lambda: call.result(**{name: torch.zeros_like(mask)})
+
+
+def _first_changed(out: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A result, or several of which the first one counts, with other values in it."""
+    if isinstance(out, Tensor):
+        return _like(out, change(out))
+    first, *rest = out
+    return (_like(first, change(first)), *rest)
+
+
+def _like(out: Tensor, values: Tensor) -> Tensor:
+    """Values in a new tensor of the shape, dtype and strides of a result."""
+    return torch.empty_like(out).copy_(values)
