@@ -28,7 +28,14 @@ def _facts(item: Data) -> Data:
     return facts(item)
 
 
+def _mutants(item: Data) -> Data:
+    """Some mutants of the ops, asked by the ops of one module; each worker keeps a prepared process for them."""
+    from ..mutation.campaign import some_of_a_group
+
+    return some_of_a_group(item)
+
+
 #: kind -> a function of an item and its result, both as JSON has them.
 #: It runs in a worker process (`places/worker.py`), which has one thread and a limit on its memory. What it raises is a
 #: fault of the program, and ends the campaign with code 3; what it finds out belongs into its result.
-RUNNERS: dict[str, Callable[[Data], Data]] = {"shard": _shard, "facts": _facts}
+RUNNERS: dict[str, Callable[[Data], Data]] = {"shard": _shard, "facts": _facts, "mutants": _mutants}

@@ -150,11 +150,45 @@ def campaign(
         yield {"done": group}
 
 
+#: Of a process that serves a cluster: by module of the catalog, the prepared process, which outlives an item.
+_PREPARED: dict[str, Process] = {}
+
+
+def some_of_a_group(item: Mapping[str, Any]) -> Record:
+    """What comes of some mutants where the ops of one module are asked: an item of a cluster's campaign.
+
+    Args:
+        item: {"group": module, "ops": its names, "mutants": as data, "seconds": as in `Settings`}.
+
+    Returns:
+        {"records": [...]}, as `campaign` yields them, of those mutants whose lines the ops run.
+    """
+    group, mutants = item["group"], [Mutant.of(data) for data in item["mutants"]]
+    if group not in _PREPARED:
+        _PREPARED[group] = _started()
+        _reach(_PREPARED[group], item["ops"], group, False, lambda told: None)
+    process = _PREPARED[group]
+    reached = [m for m, count in zip(mutants, _counts(process, mutants), strict=True) if count]
+    answers = _trials(process, reached, Settings(seconds=item["seconds"]))
+    return {"records": [{"mutant": answer.pop("key"), "group": group, **answer} for answer in answers]}
+
+
+def release() -> None:
+    """End the processes that were prepared for items."""
+    while _PREPARED:
+        _PREPARED.popitem()[1].close()
+
+
+def _started() -> Process:
+    process = Process({}, command=PROGRAM)
+    process.answer(time.monotonic() + PATIENCE)  # that it is ready
+    return process
+
+
 @contextmanager
 def _process() -> Iterator[Process]:
-    process = Process({}, command=PROGRAM)
+    process = _started()
     try:
-        process.answer(time.monotonic() + PATIENCE)  # that it is ready
         yield process
     finally:
         process.close()

@@ -20,10 +20,12 @@ from opassay.properties.campaign.bench import ItemLost
 from opassay.properties.campaign.performing import perform, release
 from opassay.properties.campaign.runners import RUNNERS
 from opassay.properties.engine.plan import Selection
+from opassay.properties.mutation import campaign as mutation
 from opassay.properties.sweeps import tables
 from opassay.reports import record
 from opassay.reports.cli.campaign.cells import CellWork
 from opassay.reports.cli.campaign.draws import joined, seeds_of
+from opassay.reports.cli.campaign.mutants import MutantWork
 from opassay.reports.cli.campaign.shards import ShardWork
 from opassay.reports.cli.campaign.work import WorkError
 from opassay.reports.cli.main import main
@@ -320,6 +322,33 @@ def test_failures_of_other_draws_stay_with_the_worst() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- a further kind
+
+
+def test_mutants_become_the_log_of_opassay_mutate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = Path(__file__).with_name("stub_mutants.py")
+    monkeypatch.setattr(mutation, "PROGRAM", (sys.executable, str(stub)))
+    path, teller = tmp_path / "mutants.jsonl", Teller(make_console(sys.stdout), 1, live=False)
+    work = MutantWork(["trace"], 2, path, teller)
+    (item,) = work.items()
+    try:
+        answer = {"result": RUNNERS[item.kind](item.question["item"])}
+    finally:
+        mutation.release()
+    assert work.take(item, json.loads(json.dumps(answer)), []) is False
+    assert work.worst().startswith("mutants, each by one module: 1 killed, ")
+    ((code, low),) = work.finish("")
+    assert (code, low[:14]) == (1, "mutation score")
+    capsys.readouterr()
+    assert main(["mutate", "--op", "trace", "--most", "2", "--log", str(path), "--table"]) == 1
+    assert capsys.readouterr().out.split() == " ".join(work.lines).split()
+    again = MutantWork(["trace"], 2, path, teller)
+    with pytest.raises(WorkError, match="overflow"):
+        again.take(item, {"error": "RuntimeError: overflow"}, [])
+    with pytest.raises(WorkError, match="no result of mutants"):
+        again.take(item, {"result": {"records": [{}]}}, [])
+    assert again.finish("") == [(4, "1 items of mutants were not asked")]
 
 
 def test_shards_become_the_logs_of_a_sweep(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`opassay campaign`: cells, seeds and sweeps over the workers of a cluster, with one log from which it goes on."""
+"""`opassay campaign`: cells, seeds, sweeps and mutants over a cluster's workers, with one log from which it goes on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from ....oracles.verdict import Cell
 from ....properties.campaign.performing import Manner
+from ....properties.catalog import CATALOG
 from ....properties.engine.profiles import PROFILES, default_seed
 from ....properties.sources import source_digest
 from ....properties.sweeps.inputs import DTYPES
@@ -33,6 +34,7 @@ from ..write import keep_case, write_plan, write_reports
 from .cells import CellWork
 from .cluster import Cluster, ClusterError
 from .conducting import Conduct, items_digest
+from .mutants import MutantWork
 from .shards import ShardWork
 from .work import Work
 
@@ -53,6 +55,9 @@ _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 @click.option("--sweep-shards", metavar="FIRST:END", default="", help="Only these of the 256 shards of float32.")
 @click.option("--sweep-into", type=click.Path(path_type=Path), default=Path("sweeps"), show_default=True,
               help="The folder of the sweeps' logs.")  # fmt: skip
+@click.option("--mutants", type=click.IntRange(min=0), help="Mutants of each family of ops, as `mutate`; 0 for all.")
+@click.option("--mutants-into", type=click.Path(path_type=Path, dir_okay=False), default=Path("mutants.jsonl"),
+              show_default=True, help="The log of the mutants.")  # fmt: skip
 @click.option("-n", "--workers", default="auto", show_default=True, metavar="N", help="Workers of a cluster here.")
 @click.option("--scheduler", default="", metavar="ADDRESS", help="Of a Dask scheduler that is there, instead of -n.")
 @click.option("--log", "book", type=click.Path(path_type=Path, dir_okay=False), default=Path("campaign.jsonl"),
@@ -67,7 +72,7 @@ _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 @click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
 @click.pass_obj
 def campaign_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
-    """Spread cells, draws and sweeps over a cluster; ends with the record, the report and the exit code of `run`.
+    """Spread cells, draws, sweeps, mutants over a cluster; ends with the record, the report and the exit code of `run`.
 
     The cluster is one on this machine, or that of a Dask scheduler. Every result is a line of the log at once; the same
     command with the same log asks only what is missing.
@@ -77,8 +82,8 @@ def campaign_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int
     require("torch", "mpmath", "hypothesis")  # of the processes that judge
     selection = selection_of(ops, options)
     cells = [] if options["no_cells"] else planned(selection)
-    if not cells and not options["functions"]:
-        raise Stop(exit_codes.NOTHING, "nothing selected: no cell and no sweep")
+    if not cells and not options["functions"] and options["mutants"] is None:
+        raise Stop(exit_codes.NOTHING, "nothing selected: no cell, no sweep and no mutant")
     with as_usage(journal.JournalError), contextlib.ExitStack() as stack:
         book = stack.enter_context(journal.Journal(options["book"]))
         ending = stack.enter_context(Ending())
@@ -112,7 +117,7 @@ class _Campaign:
         """
         account = Account(on_case=keep_case(folder)) if folder else Account()
         teller = Teller(self.console, 0, live=is_live(self.console))
-        works, sweeps = self._works(account, teller)
+        works = self._works(account, teller)
         account.take(self._begin(works))
         for rows in planned_rows(self.cells, self.left_out):
             account.take(rows)
@@ -127,8 +132,9 @@ class _Campaign:
             reasons += work.finish(next((text for _, text in reasons), ""))
         if self.book.broken:
             reasons.append((exit_codes.INTERNAL, f"the log could not be written: {self.book.broken}"))
-        for line in sweeps.lines if sweeps else ():
-            self.console.print(line, soft_wrap=True)
+        for work in works.values():
+            for line in work.lines if isinstance(work, ShardWork | MutantWork) else ():
+                self.console.print(line, soft_wrap=True)
         if folder is None:
             return self._code_without_cells(reasons)
         account.take(log.Environment(session.environment))
@@ -155,19 +161,20 @@ class _Campaign:
                 teller.say("interrupted: the report of what is known is being written")
         return reasons
 
-    def _works(self, account: Account, teller: Teller) -> tuple[dict[str, Work], ShardWork | None]:
+    def _works(self, account: Account, teller: Teller) -> dict[str, Work]:
         """The kinds of work that are asked for, in their order. A further kind has its place here."""
         options, works = self.options, dict[str, Work]()
         if self.cells:
             mine = [cell for cell in self.cells if cell.key not in self.left_out]
             works["cell"] = CellWork(mine, self.request, options["seeds"], account, teller)
-        sweeps = None
         if options["functions"]:
-            sweeps = ShardWork(
+            works["shard"] = ShardWork(
                 options["functions"], options["dtypes"], options["sweep_shards"], options["sweep_into"], teller
             )
-            works["shard"] = sweeps
-        return works, sweeps
+        if options["mutants"] is not None:
+            ops = [name for name in CATALOG if name in (self.request.selection.ops or CATALOG)]
+            works["mutants"] = MutantWork(ops, options["mutants"], options["mutants_into"], teller)
+        return works
 
     def _begin(self, works: dict[str, Work]) -> log.Began:
         """The head of the record: that of the log, or a new one, which becomes the log's first line."""
@@ -230,6 +237,7 @@ def _request(
         raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
     more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
     more += [f"--sweep={name}" for name in options["functions"]]
+    more += [f"--mutants={options['mutants']}"] if options["mutants"] is not None else []
     found = Request(selection, profile, seed, options["max_examples"], workers, command=host.worker, verb="campaign")
     return replace(
         found, maxfail=options["maxfail"], keyword=options["keyword"], timeout=options["timeout"],

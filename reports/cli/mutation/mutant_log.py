@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ....properties.mutation.campaign import Settings
 from ....properties.mutation.equivalents import Equivalent, why_equivalent
 from ....properties.mutation.mutants import Mutant
 from ... import exit_codes
@@ -43,6 +45,14 @@ class Fate:
     def short(self) -> bool:
         """Whether a survivor ran out of its time before every question was asked in full."""
         return self.outcome == "survived" and self.asked < 2 * self.of
+
+
+def heading_of(ops: Sequence[str], settings: Settings) -> dict[str, Any]:
+    """The first line of a log: which campaign it is."""
+    return {
+        "opassay mutate": 1, "ops": list(ops), "seed": settings.seed, "most": settings.most,
+        "version": version("opassay"), "torch": version("torch"), **({"graph": True} if settings.graph else {}),
+    }  # fmt: skip
 
 
 def open_log(path: Path, heading: Mapping[str, Any], resume: bool) -> list[Record]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from ...progress import is_live, make_console, output
 from ...record import write_atomically
 from ..host import Stop
 from . import mutant_tables
-from .mutant_log import Record, fates, graph_mutants_of, open_log
+from .mutant_log import Record, fates, graph_mutants_of, heading_of, open_log
 
 #: Seconds between two lines about progress where there is no terminal.
 _EVERY = 20.0
@@ -64,10 +63,7 @@ def mutate_command(**chosen: Any) -> int:
     if not within and not settings.graph:
         raise Stop(exit_codes.NOTHING, f"--file: no mutant in {', '.join(chosen['files'])}")
     mutants = campaigns.chosen(within, settings)
-    heading = {
-        "opassay mutate": 1, "ops": list(ops), "seed": settings.seed, "most": settings.most,
-        "version": version("opassay"), "torch": version("torch"), **({"graph": True} if settings.graph else {}),
-    }  # fmt: skip
+    heading = heading_of(ops, settings)
     records = open_log(chosen["path"], heading, chosen["resume"] or chosen["table"])
     interrupted = False
     if not chosen["table"]:

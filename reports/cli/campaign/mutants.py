@@ -1,0 +1,96 @@
+"""Mutants of the ops as work of a campaign: an item is some of them for one module's ops, the result `mutate`'s log."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....properties.campaign.performing import Item
+from ....properties.mutation.campaign import Settings, Wanted, chosen, every_mutant, groups_of
+from ....properties.mutation.equivalents import read_equivalents
+from ... import exit_codes
+from ...exit_codes import Reason
+from ...progress import Teller
+from ...record import write_atomically
+from ...store.journal import Lost
+from ..mutation.mutant_log import fates, heading_of
+from ..mutation.mutant_tables import family_table, score_of, survivor_lines
+from .work import WorkError
+
+#: Mutants of an item: enough that asking takes longer than preparing a process, few enough that little is lost.
+TOGETHER = 40
+#: The score that is needed, as by default of `opassay mutate`.
+LEAST = 0.98
+
+
+class MutantWork:
+    """Mutants of the text of the ops, each asked by the ops of every module that runs it.
+
+    Args:
+        ops: of the catalog, whose questions are asked. most: mutants of each family; 0 for all.
+        path: where the log goes. teller: who tells the user.
+    """
+
+    def __init__(self, ops: Sequence[str], most: int, path: Path, teller: Teller) -> None:
+        self._path, self._teller, self._ops = path, teller, ops
+        self._settings, self._table = Settings(most=most), read_equivalents()
+        self._mutants = chosen(every_mutant(), self._settings)
+        self._records: dict[str, list[dict[str, Any]]] = {}
+        wanted = Wanted(table=self._table)
+        asked, self._items = [mutant for mutant in self._mutants if wanted(mutant)], list[Item]()
+        for group, members in groups_of(ops).items():
+            for start in range(0, len(asked), TOGETHER):
+                data = [mutant.data() for mutant in asked[start : start + TOGETHER]]
+                question = {"group": group, "ops": members, "mutants": data, "seconds": self._settings.seconds}
+                name = f"mutants from {start} of {group}"
+                # The process of an item keeps what it has prepared, so items of one module have an owner of their own.
+                owner = f"mutants of {group}"
+                self._items.append(
+                    Item("mutants", name, (group, "mutants", name), owner, {"kind": "mutants", "item": question})
+                )
+        self._asked = Counter[str]()
+        self.lines: list[str] = []
+
+    def items(self) -> Sequence[Item]:
+        return self._items
+
+    def take(self, item: Item, answer: dict[str, Any], notes: Sequence[str]) -> bool:
+        if "error" in answer:
+            raise WorkError(str(answer["error"]))
+        try:
+            records = [{**record} for record in answer["result"]["records"]]
+            self._asked.update(record["outcome"] for record in records)
+        except (KeyError, TypeError) as err:
+            raise WorkError(f"something that is no result of mutants ({type(err).__name__}: {err})") from err
+        self._records[item.name] = records
+        self._teller.counted("items of mutants")
+        return False
+
+    def lose(self, item: Item, lost: Lost) -> None:
+        self._teller.counted("items of mutants lost")
+        self._teller.say(f"{item.name}: {lost.how}")
+
+    def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
+        return iter(())
+
+    def leave(self, items: Sequence[Item], why: str) -> None:
+        self._teller.left_out(len(items), why)
+
+    def finish(self, interrupted: str) -> list[Reason]:
+        """Write the log, which `opassay mutate --table` reads, and make the table."""
+        records = [record for found in self._records.values() for record in found]
+        lines = [json.dumps(line) for line in (heading_of(self._ops, self._settings), *records)]
+        write_atomically(self._path, ("\n".join(lines) + "\n").encode())
+        found = fates(self._mutants, records, self._table)
+        self.lines = [*family_table(found).lines(), *survivor_lines(found)]
+        missing, score = len(self._items) - len(self._records), score_of(found)
+        reasons = [(exit_codes.INCOMPLETE, f"{missing} items of mutants were not asked")] if missing else []
+        low = f"mutation score {score:.2%}, need {LEAST:.0%}"
+        return reasons + ([(exit_codes.FAILED, low)] if score < LEAST else [])
+
+    def worst(self) -> str:
+        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._asked.items()))
+        return f"mutants, each by one module: {told}" if told else ""
