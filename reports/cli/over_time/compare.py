@@ -1,0 +1,116 @@
+"""`opassay compare`: what has changed from one run to another, on the terminal and as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from ... import exit_codes
+from ...over_time.comparison import Comparison, Kind, Limits, compare, exit_reasons
+from ...progress import make_console, output
+from ...record import Run
+from ...store.output import PAGE, replaceable, write_output
+from ...text import duration, number, one_line, wrapped
+from ..files import as_usage, load_run
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_SIGNS = {Kind.NEW: "✕", Kind.WORSE: "▲", Kind.LOST: "–", Kind.FIXED: "■", Kind.BETTER: "▼", Kind.SLOWER: "◷"}
+_STYLES = {Kind.NEW: "bold red", Kind.WORSE: "red", Kind.LOST: "yellow", Kind.FIXED: "green", Kind.BETTER: "green"}
+_USUAL = Limits()
+
+
+@click.command("compare")
+@click.argument("before", type=_FILE)
+@click.argument("now", type=_FILE)
+@click.option("--html", type=_FILE, help="Write the comparison as one HTML file, too.")
+@click.option(
+    "--worse", type=click.FloatRange(min=1), default=_USUAL.error, show_default=True, metavar="FACTOR",
+    help="Tell an error/bound that has become so many times as large.",
+)  # fmt: skip
+@click.option(
+    "--slower", type=click.FloatRange(min=1), default=_USUAL.time, show_default=True, metavar="FACTOR",
+    help="Tell a cell that took so many times as long, beside what all cells have changed.",
+)  # fmt: skip
+@click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="Cells shown of each kind.")
+@click.option("--partial", is_flag=True, help="NOW was of a selection: other cells are no loss.")
+@click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells are new, worse, lost or incomplete.")
+def compare_command(
+    before: Path, now: Path, html: Path | None, worse: float, slower: float, most: int, partial: bool, exit_zero: bool
+) -> int:
+    """Say what has changed from the run record BEFORE to the run record NOW.
+
+    New failures, larger errors and lost cells end with 1; cells that crashed, or were not asked, with 4. Slower cells
+    and other versions are told and change no exit code.
+    \f
+
+    Args:
+        before, now: two run.json. html: the page that is written, if any.
+        worse, slower: factors from which on a difference is told. most: cells shown of each kind on the terminal.
+        partial: cells that only `before` has are no loss. exit_zero: forgives 1 and 4.
+
+    Raises:
+        Stop: a record cannot be read, or the page cannot be written.
+    """
+    runs = load_run(before), load_run(now)
+    found = compare(*runs, Limits(worse, slower))
+    if html is not None:
+        _write_page(html, found, runs)
+    console = make_console(output())
+    _print_head(console, found, runs)
+    _print_changes(console, found, most)
+    if html is not None:
+        console.print(f"page    {html}", soft_wrap=True)
+    reasons = exit_reasons(found, partial=partial)
+    code = exit_codes.most_urgent(reasons, exit_zero=exit_zero)
+    word = "ok" if code == exit_codes.OK else "FAIL"
+    console.print(wrapped(f"compare: {word} (exit {code}), {_counts(found)}", console.width), soft_wrap=True)
+    for urgent, text in reasons:
+        if urgent in (exit_codes.NOTHING, exit_codes.INCOMPLETE) and code == urgent:
+            console.print(wrapped(f"exit {urgent}: {one_line(text, 400)}", console.width), soft_wrap=True)
+            break
+    return code
+
+
+def _write_page(path: Path, found: Comparison, runs: tuple[Run, Run]) -> None:
+    from ...over_time.pages import comparison_page
+
+    with as_usage():
+        replaceable(path, PAGE)
+        write_output(path, PAGE, comparison_page(found, *runs).encode("utf-8", "replace"))
+
+
+def _print_head(console: Console, found: Comparison, runs: tuple[Run, Run]) -> None:
+    for name, run in zip(("before", "now"), runs, strict=True):
+        commit = f", commit {run.commit[:12]}" if run.commit else ""
+        text = f"{run.started}{commit}, profile {run.profile}, seed {run.seed}; {duration(run.seconds)}"
+        console.print(f"{name:<6}  {one_line(text, 400)}", soft_wrap=True)
+    for difference in found.differences:
+        values = f"{one_line(difference.before, 80) or 'none'} -> {one_line(difference.now, 80) or 'none'}"
+        console.print(wrapped(f"differs {one_line(difference.name, 60)}: {values}", console.width), soft_wrap=True)
+    if found.other_inputs:
+        text = f"other inputs ({', '.join(found.other_inputs)}): the largest errors may differ by chance"
+        console.print(wrapped(text, console.width), style="yellow", soft_wrap=True)
+
+
+def _print_changes(console: Console, found: Comparison, most: int) -> None:
+    for kind in Kind:
+        changes = found.of(kind)
+        for change in changes[:most]:
+            again = f"; opassay replay {one_line(change.case_id, 100)}" if change.case_id else ""
+            text = f"{_SIGNS[kind]} {kind:<6}  {one_line(change.cell, 600)}  {one_line(change.text)}{again}"
+            console.print(wrapped(text, console.width), style=_STYLES.get(kind, ""), soft_wrap=True)
+        if len(changes) > most:
+            console.print(f"  and {len(changes) - most} more {kind}; --most {len(changes)} shows all", soft_wrap=True)
+    before, now = (sum(getattr(time, name) for time in found.times) for name in ("before", "now"))
+    if found.times:
+        pace = "" if found.pace != found.pace else f"; a typical cell took {number(found.pace)} times as long"
+        console.print(f"time    {duration(before)} -> {duration(now)} for the cells that both checked{pace}")
+
+
+def _counts(found: Comparison) -> str:
+    counts = [f"{len(found.of(kind))} {kind}" for kind in Kind if found.of(kind)] or ["nothing has changed"]
+    counts += [f"{found.added} added"] if found.added else []
+    counts += [f"{len(found.gone)} not asked any more"] if found.gone else []
+    return f"{', '.join(counts)}; {found.both} cells in both"

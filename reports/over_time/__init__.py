@@ -1,0 +1,1 @@
+"""Several runs: what has changed from one to the next, and the course of many."""
