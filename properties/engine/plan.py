@@ -137,8 +137,9 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
     # Names are compared in lower case, because what is mistyped is often only the case.
     close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1)
     near = [k for k in known if close and k.lower() == close[0]]
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown {kind}: got {kind}={name!r}, need one of {', '.join(known)}{hint}"
+    # The hint comes first, because the names are many and a reader stops before their end.
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"unknown {kind}: got {kind}={name!r}{hint}, need one of {', '.join(known)}"
 
 
 def _load_plugin(point: EntryPoint) -> Any:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import click
+
+from .project.hints import HintedGroup
+from .project.settings import Settings, defaults, find_settings, read_settings
 
 #: command -> (module with it, what it does).
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -36,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class _Lazy(click.Group):
+class _Lazy(HintedGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -55,10 +59,33 @@ class _Lazy(click.Group):
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--settings", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE",
+    help="Take settings from this TOML file, not from the nearest pyproject.toml.",
+)  # fmt: skip
+@click.option("--no-settings", is_flag=True, help="Take no settings from files.")
 @click.version_option(package_name="opassay", prog_name="opassay")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context, settings: Path | None, no_settings: bool) -> None:
     """Verify PyTorch ops against exact formulas.
 
     Exit codes: 0 verified, 1 a cell failed, 2 usage or configuration, 3 internal error,
     4 incomplete, 5 nothing selected, 130 interrupted.
     """
+    names = tuple(COMMANDS)
+    if settings is not None:
+        found = read_settings(settings, names)
+    else:
+        found = None if no_settings else find_settings(Path.cwd(), names)
+    invoked = ctx.invoked_subcommand
+    if found is not None and invoked is not None and invoked in found.tables:
+        _take(found, ctx, invoked)
+
+
+def _take(settings: Settings, ctx: click.Context, name: str) -> None:
+    """Makes the settings of a command its defaults, and says so: nobody should wonder where an option came from."""
+    command = cli.get_command(ctx, name)
+    if command is None:
+        return
+    ctx.default_map = {name: defaults(settings, name, command, ctx)}
+    click.echo(f"settings of {name} from {settings.path}: {', '.join(settings.tables[name]) or 'none'}", err=True)

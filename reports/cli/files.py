@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ...oracles.verdict import AXES, Cell
 from ...properties.engine.plan import Selection, plan
@@ -40,6 +41,10 @@ def selection_options(command: Any) -> Any:
 
 def selection_of(ops: tuple[str, ...], chosen: dict[str, Any]) -> Selection:
     """The selection that the options name; cpu and opassay where they name no device or subject."""
+    context = click.get_current_context(silent=True)
+    # Ops that the command line names take the place of those that the project's settings name, as every option does.
+    if ops and context is not None and context.get_parameter_source("op") is ParameterSource.DEFAULT_MAP:
+        chosen = {**chosen, "op": ()}
     return Selection.of({**chosen, "op": (*ops, *chosen["op"])})
 
 

@@ -18,6 +18,7 @@ from ..store.output import PAGE, replaceable, write_output
 from ..text import github_command, number, one_line
 from .files import as_usage, load_run
 from .host import Stop
+from .project.hints import HintedGroup
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _KNOWN = Path("known.json")
@@ -76,7 +77,7 @@ def gate_command(
     return code
 
 
-@click.group("baseline")
+@click.group("baseline", cls=HintedGroup)
 def baseline_command() -> None:
     """Show, update or prune the accuracy budgets; show, accept or prune known failures."""
 

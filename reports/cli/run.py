@@ -30,6 +30,7 @@ from ..store.marker import new_run_id
 from ..text import one_line
 from .files import planned, selection_of, selection_options
 from .host import Host, Stop, require
+from .project.hints import HintedChoice
 from .session import Request, Session, worker_count
 from .signals import Ending
 from .summary import print_end, print_summary, write_step_summary
@@ -41,7 +42,7 @@ _GIB = 2**30
 
 @click.command("run")
 @selection_options
-@click.option("--profile", type=click.Choice(tuple(PROFILES)), default="commit", show_default=True)
+@click.option("--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True)
 @click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random.")
 @click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell.")
 @click.option(

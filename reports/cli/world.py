@@ -11,6 +11,7 @@ from ...properties.names import COMMS, FABRICS
 from ...properties.worlds import World, launched
 from .. import exit_codes
 from .host import Stop
+from .project.hints import HintedChoice
 
 #: Ranks of a team that this program starts itself.
 RANKS = 3
@@ -21,11 +22,11 @@ def world_options(command: Any) -> Any:
     ranks = f"Ranks and devices of every sample.  [default: 1 to 8; {RANKS} with gloo and nccl]"
     command = click.option("--ranks", type=click.IntRange(min=1, max=64), help=ranks)(command)
     fabric = "What devices are, for ops over several: logical ones, streams of one GPU, or GPUs."
-    command = click.option("--fabric", type=click.Choice(FABRICS), default=FABRICS[0], show_default=True, help=fabric)(
+    command = click.option("--fabric", type=HintedChoice(FABRICS), default=FABRICS[0], show_default=True, help=fabric)(
         command
     )
     comm = "What ranks are: threads in lockstep, or processes that talk over gloo or NCCL."
-    return click.option("--comm", type=click.Choice(COMMS), default=COMMS[0], show_default=True, help=comm)(command)
+    return click.option("--comm", type=HintedChoice(COMMS), default=COMMS[0], show_default=True, help=comm)(command)
 
 
 def world_of(options: dict[str, Any]) -> World:

@@ -26,6 +26,7 @@ from ...store.folder import Folder
 from ...store.marker import new_run_id
 from ..files import as_usage, planned, selection_of, selection_options
 from ..host import Host, Stop, installed, require
+from ..project.hints import HintedChoice
 from ..run import asked, beginning, claimed, first_line, planned_rows
 from ..session import Request, worker_count
 from ..signals import Ending
@@ -45,7 +46,7 @@ _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 @click.command("campaign")
 @selection_options
 @click.option("--no-cells", is_flag=True, help="Ask no cells, only what other options name.")
-@click.option("--profile", type=click.Choice(tuple(PROFILES)), default="commit", show_default=True)
+@click.option("--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True)
 @click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Draws of each cell.")
 @click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell and draw.")

@@ -1,0 +1,179 @@
+"""Settings of a project: `[tool.opassay.COMMAND]` in pyproject.toml counts as if the command line had said it.
+
+An option on the command line wins over a setting. Everything is checked before it is used: a setting with a misspelt
+name would otherwise be ignored, and the run would ask something else than its author believes.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ... import exit_codes
+from ...text import one_line
+from ..host import Stop
+from .hints import did_you_mean
+
+NAME = "pyproject.toml"
+_LARGEST = 2**20  # bytes of a pyproject.toml that is read
+#: Commands that take no settings, and why.
+WITHOUT = {
+    "replay": "what it imports must be named on the command line, because its folder may have come from a stranger"
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a project: the file, and the table of each command."""
+
+    path: Path
+    tables: Mapping[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+
+def find_settings(start: Path, commands: tuple[str, ...]) -> Settings | None:
+    """Those of the nearest pyproject.toml with a table [tool.opassay], from a folder upwards to that of the repository.
+
+    Args:
+        start: where the search begins. commands: the names that tables may have.
+
+    Raises:
+        Stop: the file cannot be read, or a table is of no command.
+    """
+    for folder in (start, *start.parents):
+        found = read_settings(folder / NAME, commands) if (folder / NAME).is_file() else None
+        if found is not None:
+            return found
+        # Above the folder of a repository begin the files of others.
+        if (folder / ".git").exists():
+            break
+    return None
+
+
+def read_settings(path: Path, commands: tuple[str, ...]) -> Settings | None:
+    """Those of one file; None where it has no table [tool.opassay].
+
+    Raises:
+        Stop: as `find_settings`.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise _wrong(path, "", f"more than {_LARGEST} bytes")
+        document = tomllib.loads(content.decode())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+        raise _wrong(path, "", one_line(str(err), 300)) from err
+    tool = document.get("tool", {})
+    tables = tool.get("opassay") if isinstance(tool, dict) else None
+    if tables is None:
+        return None
+    if not isinstance(tables, dict):
+        raise _wrong(path, "tool.opassay", f"got {tables!r}, need a table")
+    for name, table in tables.items():
+        if name not in commands:
+            raise _wrong(
+                path, "tool.opassay", f"got {name!r}{did_you_mean(name, commands)}, need the name of a command"
+            )
+        if name in WITHOUT:
+            raise _wrong(path, f"tool.opassay.{name}", f"{name} takes no settings: {WITHOUT[name]}")
+        if not isinstance(table, dict):
+            raise _wrong(path, f"tool.opassay.{name}", f"got {table!r}, need a table of options")
+    return Settings(path, tables)
+
+
+def defaults(settings: Settings, name: str, command: click.Command, context: click.Context) -> dict[str, Any]:
+    """The settings of one command as click takes them: parameter -> value; for a group, command -> such a table.
+
+    Raises:
+        Stop: an option that the command does not have, or a value that it does not take.
+    """
+    table = settings.tables.get(name, {})
+    return _defaults(settings, f"tool.opassay.{name}", table, command, context)
+
+
+def _defaults(
+    settings: Settings, where: str, table: Mapping[str, Any], command: click.Command, context: click.Context
+) -> dict[str, Any]:
+    """The same for a table at any depth; `where` is its name in the file."""
+    if isinstance(command, click.Group):
+        return _of_group(settings, where, table, command, context)
+    known = _options(command)
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        option = known.get(key.replace("_", "-"))
+        if option is None or option.name is None:
+            hint = did_you_mean(key, known)
+            raise _wrong(settings.path, where, f"got {key!r}{hint}, need one of {', '.join(known)}")
+        try:
+            found[option.name] = _value(settings, option, value, context)
+        except click.BadParameter as err:
+            raise _wrong(settings.path, where, f"{key}: {one_line(err.message, 300)}") from err
+    return found
+
+
+def _of_group(
+    settings: Settings, where: str, table: Mapping[str, Any], group: click.Group, context: click.Context
+) -> dict[str, Any]:
+    found = {}
+    names = group.list_commands(context)
+    for name, inner in table.items():
+        command = group.get_command(context, name)
+        if command is None or not isinstance(inner, dict):
+            hint = did_you_mean(name, names)
+            raise _wrong(settings.path, where, f"got {name!r}{hint}, need a table of one of {', '.join(names)}")
+        found[name] = _defaults(settings, f"{where}.{name}", inner, command, context)
+    return found
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    """The options of a command by the names that settings have: `report-dir`, and `keyword` of `-k`."""
+    found: dict[str, click.Option] = {}
+    for option in command.params:
+        if isinstance(option, click.Option) and option.name is not None and not option.is_eager:
+            # A short form such as -x sets the same parameter as --maxfail; the first one declared takes a value.
+            found.setdefault(option.name.replace("_", "-"), option)
+            for word in option.opts:
+                if word.startswith("--"):
+                    found.setdefault(word.removeprefix("--"), option)
+    return found
+
+
+def _value(settings: Settings, option: click.Option, value: Any, context: click.Context) -> Any:
+    """The value of a setting, of the type that the option takes.
+
+    Raises:
+        click.BadParameter: it is of another type.
+    """
+    if option.multiple:
+        if not isinstance(value, list):
+            raise click.BadParameter(f"got {value!r}, need a list")
+        return [_single(settings, option, item, context) for item in value]
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise click.BadParameter(f"got {value!r}, need true or false")
+        return value
+    return _single(settings, option, value, context)
+
+
+def _single(settings: Settings, option: click.Option, value: Any, context: click.Context) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise click.BadParameter(f"got {value!r}, need a text or a number")
+    if isinstance(option.type, click.Path) and settings.folder != Path.cwd():
+        # A path in a file is meant from where the file stands, also when the command is started in a folder below.
+        value = settings.folder / str(value)
+    # As text, as the command line gives it: a type made for that would take 1.5 as the integer 1.
+    return option.type.convert(str(value), option, context)
+
+
+def _wrong(path: Path, where: str, text: str) -> Stop:
+    place = f"{path}: [{where}]" if where else str(path)
+    return Stop(exit_codes.USAGE, f"{place}: {text}")
