@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "findings": (".findings", "Group the failures of a run into causes, and write a page about each."),
     "accuracy": (".files", "Print the measured accuracy of each op as a table."),
     "compare": (".over_time.compare", "Say what has changed from one run to another."),
+    "history": (".over_time.history", "Show how each op has fared over the records of a folder."),
     "merge": (".files", "Merge the records of several shards."),
     "certificate": (".certificate.certificate", "Write what is claimed of each op, and check that it still holds."),
     "gate": (".gate", "Compare a run with known failures and accuracy budgets."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 
@@ -11,7 +13,9 @@ from markupsafe import Markup
 from ..record import Run
 from ..text import clean, duration, number, one_line
 from .comparison import ABOUT, Comparison, Kind
+from .trends import Passed, Trend, state_told
 
+_WIDTH, _HEIGHT, _MARGIN = 140, 28, 4  # of a line in a table, in pixels
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -24,6 +28,15 @@ def comparison_page(found: Comparison, before: Run, now: Run) -> str:
     kinds = [(kind, ABOUT[kind], found.of(kind)) for kind in Kind]
     poor = sum(len(found.of(kind)) for kind in (Kind.NEW, Kind.WORSE, Kind.LOST))
     return _page("comparison.html", found=found, kinds=kinds, poor=poor, runs={"before": before, "now": now})
+
+
+def history_page(trends: Sequence[Trend], runs: Sequence[Passed]) -> str:
+    """The page of many runs: each op with what held, its largest error and its time.
+
+    Args:
+        trends: of these runs. runs: the oldest first; one at least.
+    """
+    return _page("history.html", trends=trends, runs=runs)
 
 
 def _page(name: str, **values: object) -> str:
@@ -42,8 +55,48 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_cleaned,
     )
-    environment.filters |= {"number": number, "duration": duration, "line": one_line}
+    environment.filters |= {"number": number, "duration": duration, "line": one_line, "told": state_told}
+    environment.filters |= {"errors_drawn": _errors_drawn, "times_drawn": _times_drawn}
     return environment
+
+
+def _errors_drawn(trend: Trend) -> Markup:
+    return _drawn([point.ratio for point in trend.points], [point.failed for point in trend.points], number)
+
+
+def _times_drawn(trend: Trend) -> Markup:
+    return _drawn([point.seconds for point in trend.points], [0] * len(trend.points), duration)
+
+
+def _drawn(values: Sequence[float], failed: Sequence[int], told: Callable[[float], str]) -> Markup:
+    """A line through the values with a mark for the last, as a picture with a text that says the same.
+
+    Args:
+        values: NaN is left out; an infinite one is drawn at the top. failed: cells that failed in each run.
+        told: how a value reads.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    top = max(finite, default=0.0) or 1.0
+    step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
+    places = [
+        (_MARGIN + i * step, _HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * min(value / top, 1.0), bad)
+        for i, (value, bad) in enumerate(zip(values, failed, strict=True))
+        if not math.isnan(value)
+    ]
+    if not places:
+        return Markup('<span class="soft">–</span>')
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
+    circles = "".join(
+        f'<circle class="{"failed" if bad else "held"}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
+        for x, y, bad in [*(place for place in places if place[2]), places[-1]]
+    )
+    most = max(value for value in values if not math.isnan(value))
+    said = f"from {told(values[0])} to {told(values[-1])}, at most {told(most)}"
+    # Every part is a number or a text of ours, so nothing here has to be escaped.
+    return Markup(
+        f'<svg role="img" aria-label="{said}" width="{_WIDTH}" height="{_HEIGHT}"><title>{said}</title>'
+        f'<polyline class="line" points="{points}"/>{circles}</svg>'
+    )
 
 
 def _cleaned(value: object) -> object:
