@@ -12,6 +12,7 @@ from .project.settings import Settings, defaults, find_settings, read_settings
 
 #: command -> (module with it, what it does).
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": (".project.init", "Write an example op, settings and a CI workflow."),
     "list": (".files", "Show the plan: which cells there are."),
     "run": (".run", "Run cells and write the report."),
     "campaign": (".campaign.campaign", "Spread cells, draws and sweeps over a cluster."),

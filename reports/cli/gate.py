@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import click
 
+from ...oracles.verdict import counted
 from .. import baseline, exit_codes
 from ..accept import accept
 from ..gate import Files, Finding, exit_code, finding_line, is_shard, judge
@@ -73,7 +74,9 @@ def gate_command(
         _render(run, findings, code, target)
     blocking = [finding for finding in findings if finding.code]
     _annotate(blocking)
-    click.echo(f"gate: {'ok' if code == exit_codes.OK else 'FAIL'} (exit {code}), {len(blocking)} blocking findings")
+    click.echo(
+        f"gate: {'ok' if code == exit_codes.OK else 'FAIL'} (exit {code}), {counted(len(blocking), 'blocking finding')}"
+    )
     return code
 
 

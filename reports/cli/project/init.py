@@ -1,0 +1,98 @@
+"""`opassay init`: the first files of a project that judges its ops: an example, settings, and a workflow for CI."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from ... import exit_codes
+from ...record import RecordError, write_atomically
+from ...text import clean
+from ..files import as_usage
+from ..host import Stop
+
+#: What was done with a file: a word, its path, and what is in it.
+Told = tuple[str, Path, str]
+_SETTINGS = "pyproject.toml"
+_WORKFLOW = ".github/workflows/opassay.yml"
+
+
+@click.command("init")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.option("--module", default="opassay_example", show_default=True, help="The name of the example's module.")
+@click.option("--ci/--no-ci", default=True, show_default=True, help="Write a workflow for GitHub Actions.")
+def init_command(folder: Path, module: str, ci: bool) -> int:
+    """Write an example op, settings and a CI workflow into FOLDER, by default the current one.
+
+    Nothing that exists is overwritten. The settings are added to the end of a pyproject.toml that is there already.
+    \f
+
+    Args:
+        folder: made if it is not there. module: a name that Python can import. ci: whether the workflow is written.
+
+    Raises:
+        Stop: the name cannot be imported, pyproject.toml cannot be read, or a file cannot be written.
+    """
+    if not module.isidentifier():
+        raise Stop(exit_codes.USAGE, f"--module: got {module!r}, need a name that Python can import")
+    # The settings come first: a pyproject.toml that cannot be read must not leave half of the files behind.
+    with as_usage():
+        written = [*_settings(folder, module), *_example(folder, module), *(_workflow(folder) if ci else ())]
+    width = max(len(str(path)) for _, path, _ in written)
+    for word, path, about in written:
+        click.echo(clean(f"{word:<6}  {path!s:<{width}}  {about}"))
+    place = "" if folder == Path() else f"cd {clean(str(folder))} && "
+    click.echo(f"next    {place}opassay run    # judges the example; the report is opassay-report/report.html")
+    return exit_codes.OK
+
+
+def _example(folder: Path, module: str) -> Iterator[Told]:
+    yield _new(
+        folder / f"{module}.py", _text("example.txt").replace("MODULE", module), "an op, its formula, its samples"
+    )
+
+
+def _settings(folder: Path, module: str) -> Iterator[Told]:
+    path = folder / _SETTINGS
+    text = _text("settings.txt").replace("MODULE", module)
+    about = "settings of `opassay run`"
+    if not path.exists():
+        yield _new(path, text, about)
+        return
+    try:
+        before = path.read_text(encoding="utf-8")
+        if "opassay" in tomllib.loads(before).get("tool", {}):
+            yield "left", path, "has settings of opassay already"
+            return
+        after = f"{before.rstrip()}\n\n{text}"
+        tomllib.loads(after)  # a file that was right must not be made wrong
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+        raise RecordError(f"{path}: {err}; need a pyproject.toml that can be read, or none") from err
+    write_atomically(path, after.encode())
+    yield "added", path, f"{about}, at its end"
+
+
+def _workflow(folder: Path) -> Iterator[Told]:
+    try:
+        torch = f"torch=={version('torch').partition('+')[0]}"
+    except PackageNotFoundError:
+        torch = "torch"
+    text = _text("workflow.txt").replace("TORCH_REQUIREMENT", torch)
+    yield _new(folder / _WORKFLOW, text, "a workflow of GitHub Actions that runs it on every push")
+
+
+def _new(path: Path, text: str, about: str) -> Told:
+    """Writes a file where there is none; says in a line what it did."""
+    if path.exists() or path.is_symlink():
+        return "left", path, "exists already"
+    write_atomically(path, text.encode())
+    return "wrote", path, about
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
