@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "second-opinion": (".checking.second_opinion", "Hold the exact reading against a second one."),
     "attack": (".checking.attack", "Hold the bounds against random evaluations that the contract allows."),
     "mutate": (".mutation.mutate", "Plant mistakes in the ops, and see which are refused."),
-    "explain": (".tools", "Say what a reason code means."),
+    "explain": (".project.explain", "Say what a code, property, profile, outcome or subject means."),
     "doctor": (".tools", "Show the environment and what it lacks."),
     "plugins": (".tools", "List installed plugins without loading them."),
     "schema": (".files", "Print the JSON Schema of the run record."),

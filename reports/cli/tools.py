@@ -1,4 +1,4 @@
-"""Commands for a person at a terminal: explain, doctor, plugins."""
+"""Commands for a person at a terminal: doctor and plugins."""
 
 from __future__ import annotations
 
@@ -8,31 +8,13 @@ from importlib.metadata import EntryPoint
 
 import click
 
-from ...oracles.verdict import Code
 from ...properties.catalog import CATALOG
 from ...properties.engine import environment as surroundings
 from ...properties.engine.plan import plugin_entry_points
 from .. import exit_codes
-from ..explain import explain
 from ..text import one_line
 from .gpu.kernels import asked
-from .host import EXTRA, Stop, installed
-
-
-@click.command("explain")
-@click.argument("code", required=False)
-def explain_command(code: str | None) -> int:
-    """Say what a reason code means; without CODE, list all."""
-    if code is None:
-        for known in Code:
-            click.echo(f"{known}  {explain(known).splitlines()[0].partition(': ')[2]}")
-        return exit_codes.OK
-    # A code is known by its value, as reports print it, and by its name, as a reader of the source knows it.
-    found = [known for known in Code if code.upper() in (known.value, known.name)]
-    if not found:
-        raise Stop(exit_codes.USAGE, f"unknown code: got code={code!r}, need one of {', '.join(Code)}")
-    click.echo(explain(found[0]))
-    return exit_codes.OK
+from .host import EXTRA, installed
 
 
 @click.command("doctor")

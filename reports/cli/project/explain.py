@@ -1,0 +1,135 @@
+"""`opassay explain`: what a reason code, a property, a profile, an outcome or a subject means."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from functools import partial
+
+import click
+
+from ....oracles.properties import PROPERTIES
+from ....oracles.verdict import Code, Outcome
+from ....properties.engine.profiles import PROFILES
+from ....properties.names import SUBJECTS
+from ... import exit_codes
+from ...explain import OUTCOMES, explain
+from ...explaining.topics import ASKED, PROFILES_TOLD, SUBJECTS_TOLD
+from ...text import GLYPHS
+from ..host import Stop
+from .hints import did_you_mean
+
+_WIDTH = 96
+#: The codes that a cell of each outcome has.
+_CODES = {
+    Outcome.VERIFIED: "OA100", Outcome.FAIL: "OA101 to OA113", Outcome.UNSTABLE: "OA101 to OA113",
+    Outcome.WEAK: "OA201 to OA204", Outcome.UNSUPPORTED: "OA301 to OA304", Outcome.REFUSED: "OA305",
+    Outcome.NOT_RUN: "OA401 to OA405", Outcome.CRASH: "OA501", Outcome.TIMEOUT: "OA502",
+    Outcome.ERROR: "OA503 to OA505",
+}  # fmt: skip
+
+
+@click.command("explain")
+@click.argument("words", nargs=-1, metavar="[NAME]")
+def explain_command(words: tuple[str, ...]) -> int:
+    """Say what NAME means: a reason code (OA101), a property (VJP), a profile, an outcome or a subject.
+
+    Without NAME, list all.
+    \f
+
+    Args:
+        words: of the name; `not run` is an outcome of two words.
+
+    Raises:
+        Stop: no such name.
+    """
+    if not words:
+        _list_all()
+        return exit_codes.OK
+    name = " ".join(words)
+    topics = _topics()
+    # A name may mean two things: one text for each.
+    found = [told() for known, told in topics if known.lower() == name.lower()]
+    if not found:
+        known = list(dict.fromkeys(known for known, _ in topics))
+        hint = did_you_mean(name, known)
+        text = (
+            f"unknown name: got {name[:100]!r}{hint}, need a code such as OA100, a property, a profile, an outcome or"
+        )
+        raise Stop(exit_codes.USAGE, f"{text} a subject; `opassay explain` lists them")
+    click.echo("\n\n".join(found))
+    return exit_codes.OK
+
+
+def _topics() -> list[tuple[str, Callable[[], str]]]:
+    """Every name that can be explained, with what gives its text."""
+    # A code is known by its value, as reports print it, and by its name, as a reader of the source knows it.
+    codes = [(name, partial(explain, code)) for code in Code for name in (code.value, code.name)]
+    return [
+        *codes,
+        *((name, partial(property_told, name)) for name in PROPERTIES),
+        *((name, partial(profile_told, name)) for name in PROFILES),
+        *((str(outcome), partial(outcome_told, outcome)) for outcome in Outcome),
+        *((name, partial(subject_told, name)) for name in SUBJECTS),
+    ]
+
+
+def property_told(name: str) -> str:
+    """A property as lines for a terminal: the question, an example of a fault, how it is asked."""
+    row, told = PROPERTIES[name], ASKED[name]
+    counts = ", ".join(f"{samples_of(name, profile)} in {profile}" for profile in PROFILES)
+    asked = f"Samples per cell: about {counts}; dtypes: {', '.join(row.dtypes)}."
+    again = f"Ask it alone: opassay run OP --property {name}"
+    return _paragraphs(
+        f"{name}, a property: {row.title}", told.asks, f"It sees, for example: {told.fault}", asked, again
+    )
+
+
+def samples_of(name: str, profile: str) -> int:
+    """How many samples a cell of a property has in a profile, before those that are added for large sizes."""
+    return max(1, round(PROPERTIES[name].effort * PROFILES[profile].examples))
+
+
+def profile_told(name: str) -> str:
+    """A profile as lines for a terminal: what it is for, and how many samples it takes."""
+    profile = PROFILES[name]
+    figures = (
+        f"A cell has {profile.examples} samples, more or fewer as its property asks; of compiled code at most"
+        f" {profile.compiled}, of interpreted kernels {profile.interpreted}. Take another number with --max-examples."
+    )
+    return _paragraphs(f"{name}, a profile", PROFILES_TOLD[name], figures, f"opassay run OP --profile {name}")
+
+
+def outcome_told(outcome: Outcome) -> str:
+    """An outcome as lines for a terminal."""
+    text = f"{OUTCOMES[outcome][:1].upper()}{OUTCOMES[outcome][1:]}."
+    return _paragraphs(f"{outcome}, an outcome of a cell ({GLYPHS[outcome]})", text, f"Its codes: {_CODES[outcome]}")
+
+
+def subject_told(name: str) -> str:
+    """A subject as lines for a terminal."""
+    text = "A subject is an implementation under judgement: the same questions are asked of each."
+    return _paragraphs(f"{name}, a subject", SUBJECTS_TOLD[name], text, f"opassay run OP --subject {name}")
+
+
+def _list_all() -> None:
+    for code in Code:
+        click.echo(f"{code}  {explain(code).splitlines()[0].partition(': ')[2]}")
+    tables = {
+        "properties": {name: row.title for name, row in PROPERTIES.items()},
+        "profiles": {name: _first_sentence(PROFILES_TOLD[name]) for name in PROFILES},
+        "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
+        "subjects": {name: _first_sentence(SUBJECTS_TOLD[name]) for name in SUBJECTS},
+    }
+    for title, rows in tables.items():
+        click.echo(f"\n{title}")
+        for name, text in rows.items():
+            click.echo(f"  {name:<13} {text}")
+
+
+def _first_sentence(text: str) -> str:
+    return text.partition(". ")[0].rstrip(".")
+
+
+def _paragraphs(head: str, *texts: str) -> str:
+    return "\n\n".join([head, *(textwrap.fill(text, _WIDTH, break_on_hyphens=False) for text in texts)])

@@ -1,0 +1,1 @@
+"""Words for people: what each property, profile and subject is."""

@@ -1,0 +1,75 @@
+"""`opassay explain` knows every name that a user meets, and each text is about its own name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from opassay.oracles.properties import PROPERTIES
+from opassay.oracles.verdict import Code, Outcome
+from opassay.properties.engine.profiles import PROFILES
+from opassay.properties.names import SUBJECTS
+from opassay.reports.cli.main import main
+from opassay.reports.cli.project.explain import _CODES, samples_of
+from opassay.reports.explaining.topics import ASKED, PROFILES_TOLD, SUBJECTS_TOLD
+
+
+def test_every_name_has_a_text_of_whole_sentences() -> None:
+    assert list(ASKED) == list(PROPERTIES)
+    assert list(PROFILES_TOLD) == list(PROFILES)
+    assert set(SUBJECTS_TOLD) == set(SUBJECTS)
+    texts = [*PROFILES_TOLD.values(), *SUBJECTS_TOLD.values()]
+    texts += [text for asked in ASKED.values() for text in (asked.asks, asked.fault)]
+    assert len(set(texts)) == len(texts)
+    assert [text for text in texts if not re.match(r"[A-Z]|torch", text) or not text.endswith(".")] == []
+
+
+def test_every_code_belongs_to_an_outcome() -> None:
+    assert set(_CODES) == set(Outcome)
+    numbers = [tuple(int(found) for found in re.findall(r"OA(\d+)", text)) for text in _CODES.values()]
+    covered = {f"OA{number}" for bounds in numbers for number in range(bounds[0], bounds[-1] + 1)}
+    assert set(map(str, Code)) <= covered
+
+
+def test_the_words_agree_with_the_table_of_profiles() -> None:
+    assert PROFILES["commit"].examples == 4 * PROFILES["brief"].examples  # "four times as many samples as brief"
+    assert 12 <= PROFILES["nightly"].examples / PROFILES["commit"].examples < 13
+    fixed = {name for name, profile in PROFILES.items() if profile.fixed}
+    assert {name for name, text in PROFILES_TOLD.items() if "The same commit is asked the same" in text} == fixed
+    assert {name for name, text in PROFILES_TOLD.items() if "inductor" in text} == {
+        name for name, profile in PROFILES.items() if profile.inductor
+    }
+    assert (samples_of("FWD", "brief"), samples_of("COMP", "brief"), samples_of("ORD2", "commit")) == (25, 1, 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("OA101", ["OA101 VALUE: an element outside its accept set", "Look at: The worst element"]),
+        ("vjp", ["VJP, a property: reverse mode, first order", "It sees, for example: A backward pass", "18 in brief"]),
+        ("commit", ["commit, a profile", "A cell has 80 samples"]),
+        ("not run", ["not run, an outcome of a cell (–)", "OA401 to OA405"]),
+        ("Torch", ["torch, a subject", "opassay run OP --subject torch"]),
+        ("special", ["OA102 SPECIAL", "SPECIAL, a property"]),  # a code and a property have this name
+        ("refused", ["OA305 REFUSED", "refused, an outcome"]),
+    ],
+)
+def test_a_name_is_explained(name: str, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *name.split()]) == 0
+    text = capsys.readouterr().out
+    assert [part for part in said if part not in " ".join(text.split())] == []
+
+
+def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert {*map(str, Code), *PROPERTIES, *PROFILES, *SUBJECTS, "verified", "properties"} <= listed
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("VPJ", "did you mean 'VJP'?"), ("breif", "'brief'"), ("unstabel", "'unstable'")]
+)
+def test_a_name_that_is_nearly_right(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", name]) == 2
+    assert said in capsys.readouterr().err
