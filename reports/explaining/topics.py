@@ -170,8 +170,8 @@ PROFILES_TOLD: dict[str, str] = {
 }
 
 SUBJECTS_TOLD: dict[str, str] = {
-    "opassay": "The implementation that ships, and the default. Of the catalog it is the production op of opassay, of an"
-    " op that you declare the implementation that you name so.",
+    "opassay": "The implementation that ships, and the default. Of the catalog it is the production op of opassay, of"
+    " an op that you declare the implementation that you name so.",
     "torch": "torch's own op of the same name, under the same questions. It is held to what torch documents.",
     "decomposition": "What torch._decomp or torch._refs make of torch's op: the Python texts that compilers trace.",
     "compiled": "torch's op as inductor compiles it, each path of transforms as a whole.",

@@ -72,4 +72,4 @@ def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
 )
 def test_a_name_that_is_nearly_right(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name]) == 2
-    assert said in capsys.readouterr().err
+    assert f"(did you mean {said}?)" in capsys.readouterr().err
