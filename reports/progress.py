@@ -12,13 +12,18 @@ from collections.abc import Callable, Mapping
 from typing import IO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeElapsedColumn
+from rich.text import Text
 
 from ..oracles.verdict import Verdict
-from .text import BAD, failure_text, github_command, one_line, wrapped
+from .text import BAD, duration, failure_text, github_command, one_line, wrapped
 
 _EVERY_SECONDS = 10.0
 _EVERY_SHARE = 0.05
+#: From so many finished cells, and so many seconds, on a rate is told: of the first few it would be that of the start.
+_LEAST_DONE, _LEAST_SECONDS = 3, 2.0
+#: From so many seconds on a running cell is named: most take less, and their names would only flicker.
+_LONG = 2.0
 
 
 # Text that nobody reads any more counts as written, or the buffer would keep it and raise the same error again.
@@ -63,19 +68,28 @@ def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
 class Teller:
     """Counts finished cells and tells each failure at once.
 
+    Args:
+        console: where to. total: how many cells there are. live: whether a moving bar can be drawn.
+        github: whether GitHub reads what is printed. clock: the present time in seconds.
+
     Attributes:
         worst: gives what else is told with the counts: a few words, or nothing.
     """
 
-    def __init__(self, console: Console, total: int, *, live: bool, github: bool = False) -> None:
-        self.console, self.total = console, total
+    def __init__(
+        self, console: Console, total: int, *, live: bool, github: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.console, self.total, self._clock = console, total, clock
         self.worst: Callable[[], str] = str
         self.outcomes: Counter[str] = Counter()
         self._done = 0
         self._github = github
-        self._told, self._told_at = 0, time.monotonic()
-        self._bar = _bar(console) if live else None
-        self._task = self._bar.add_task("", total=total, said="") if self._bar else None
+        self._told, self._told_at = 0, clock()
+        self._paced, self._paced_at = 0, clock()
+        self._running: dict[str, float] = {}
+        self._bar = _bar(console, self.said) if live else None
+        self._task = self._bar.add_task("", total=total) if self._bar else None
 
     def __enter__(self) -> Teller:
         if self._bar is not None:
@@ -86,8 +100,17 @@ class Teller:
         if self._bar is not None:
             self._bar.stop()
 
+    def begin_pace(self) -> None:
+        """What is counted from now on tells how fast the work goes; what an earlier run has done does not."""
+        self._paced, self._paced_at = self._done, self._clock()
+
+    def started(self, key: str) -> None:
+        """A cell of that key is being judged, until `finished` tells its verdict."""
+        self._running[key] = self._clock()
+
     def finished(self, verdict: Verdict) -> None:
         """One more cell has its verdict."""
+        self._running.pop(verdict.cell.key, None)
         self.outcomes[str(verdict.outcome)] += 1
         self._done += 1
         if verdict.outcome in BAD:
@@ -114,7 +137,26 @@ class Teller:
 
     def said(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
-        return "; ".join(filter(None, (counts, self.worst())))
+        return "; ".join(filter(None, (counts, self.worst(), self.pace(), self.longest())))
+
+    def pace(self) -> str:
+        """`4.1 per s, about 20 s left`; nothing until it is known."""
+        done, seconds = self._done - self._paced, self._clock() - self._paced_at
+        if done < _LEAST_DONE or seconds < _LEAST_SECONDS or self._done >= self.total:
+            return ""
+        rate = done / seconds
+        shown = f"{rate:.1f} per s" if rate >= 1 else f"{60 * rate:.1f} per min"
+        # Cells differ in what they cost, and the rest may be dearer than what is done.
+        return f"{shown}, about {_rough((self.total - self._done) / rate)} left"
+
+    def longest(self) -> str:
+        """`softmax::COMP[float32-cpu-opassay] for 12 s`: of the cells that run, the one that has run longest."""
+        running = list(self._running.items())  # a copy: the thread that draws the bar reads while this one writes
+        if not running:
+            return ""
+        key, since = min(running, key=lambda item: item[1])
+        seconds = self._clock() - since
+        return f"{one_line(key)} for {_rough(seconds)}" if seconds >= _LONG else ""
 
     def _tell_failure(self, verdict: Verdict) -> None:
         text = failure_text(verdict)
@@ -124,9 +166,9 @@ class Teller:
             self.console.print(github_command("error", one_line(verdict.cell.key), text), soft_wrap=True)
 
     def _tell_progress(self) -> None:
-        done, now = self._done, time.monotonic()
+        done, now = self._done, self._clock()
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, said=self.said())
+            self._bar.update(self._task, completed=done, total=self.total)
             return
         # Without a terminal there is no bar. A line now and then shows that the run goes on, and does not fill a log.
         due = done - self._told >= _EVERY_SHARE * self.total or now - self._told_at >= _EVERY_SECONDS
@@ -136,7 +178,24 @@ class Teller:
             self.console.print(f"{done}/{self.total} ({share:.0f} %)  {self.said()}", soft_wrap=True)
 
 
-def _bar(console: Console) -> Progress:
+class _Said(ProgressColumn):
+    """What is told beside the bar, asked anew at each drawing, so that times go on where nothing happens."""
+
+    def __init__(self, said: Callable[[], str]) -> None:
+        super().__init__()
+        self._said = said
+
+    def render(self, task: Task) -> Text:
+        # A line that is too long is cut: broken, it would make the bar jump between one row and two.
+        return Text(self._said(), no_wrap=True, overflow="ellipsis")
+
+
+def _bar(console: Console, said: Callable[[], str]) -> Progress:
     # The bar vanishes at the end, because the summary that follows says the same with all outcomes.
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[said]}"))
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), _Said(said))
     return Progress(*columns, console=console, transient=True)
+
+
+def _rough(seconds: float) -> str:
+    """A time that is not known exactly: whole seconds below a minute."""
+    return f"{seconds:.0f} s" if seconds < 59.5 else duration(seconds)

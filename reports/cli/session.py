@@ -139,6 +139,7 @@ class Session:
                     self._record(log.Environment(dict(found)))
             case Started(cell=cell, worker=worker):
                 self._record(log.CellStarted(cell.key, worker))
+                self.teller.started(cell.key)
             case Answered(cell=cell, verdict=verdict, notes=notes):
                 self._record(log.finished(verdict))
                 for note in notes:

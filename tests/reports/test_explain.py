@@ -67,9 +67,7 @@ def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert {*map(str, Code), *PROPERTIES, *PROFILES, *SUBJECTS, "verified", "properties"} <= listed
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("VPJ", "did you mean 'VJP'?"), ("breif", "'brief'"), ("unstabel", "'unstable'")]
-)
+@pytest.mark.parametrize(("name", "said"), [("VPJ", "'VJP'"), ("breif", "'brief'"), ("unstabel", "'unstable'")])
 def test_a_name_that_is_nearly_right(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name]) == 2
     assert f"(did you mean {said}?)" in capsys.readouterr().err

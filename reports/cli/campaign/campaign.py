@@ -146,6 +146,7 @@ class _Campaign:
         """Why some items were not asked, if so."""
         with teller:
             done = session.resume()
+            teller.begin_pace()
             if done:
                 teller.say(f"{done} of {teller.total} items are in {self.book.path} already")
             if self.book.unreadable:
