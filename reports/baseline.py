@@ -64,12 +64,12 @@ class BudgetEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _KnownFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    schema: int
+    schema: Literal[2]
     known: list[KnownEntry]
 
 
 class _BudgetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    schema: int
+    schema: Literal[1]
     budget: list[BudgetEntry]
 
 
@@ -107,6 +107,16 @@ def dump_budget(budget: Budget) -> bytes:
 
 def dump_known(known: Known) -> bytes:
     return _dump("known", KNOWN_SCHEMA, [known[key] for key in sorted(known)])
+
+
+def known_schema() -> dict[str, Any]:
+    """JSON Schema of what `load_known` reads."""
+    return msgspec.json.schema(_KnownFile)
+
+
+def budget_schema() -> dict[str, Any]:
+    """JSON Schema of what `load_budget` reads."""
+    return msgspec.json.schema(_BudgetFile)
 
 
 def device_class(cell: Cell, environment: Mapping[str, str]) -> str:

@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": (".project.explain", "Say what a code, property, profile, outcome or subject means."),
     "doctor": (".tools", "Show the environment and what it lacks."),
     "plugins": (".tools", "List installed plugins without loading them."),
-    "schema": (".files", "Print the JSON Schema of the run record."),
+    "schema": (".files", "Print the JSON Schema of run.json, known.json or budget.json."),
 }
 
 

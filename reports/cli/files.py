@@ -17,10 +17,12 @@ from ...properties.engine.plan import Selection, plan
 from ...properties.names import PluginError, SelectionError
 from .. import exit_codes
 from ..merge import MissingShards, merge
-from ..record import RecordError, Run, encode, load, plan_digest, schema
+from ..record import RecordError, Run, encode, load, plan_digest
+from ..schemas.documents import NAMES, text_of
 from ..store.output import JUNIT, PAGE, RECORD, replaceable, write_output
 from ..text import headline, one_line
 from .host import Stop
+from .project.hints import HintedChoice
 
 # What the user can put right ends with 2; a full or broken disk is another matter and ends with 3.
 _REFUSED = frozenset(
@@ -152,9 +154,10 @@ def merge_command(records: tuple[Path, ...], output: Path, partial: bool) -> int
 
 
 @click.command("schema")
-def schema_command() -> int:
-    """Print the JSON Schema of run.json."""
-    click.echo(json.dumps(schema(), indent=1))
+@click.argument("name", type=HintedChoice(NAMES), default="run")
+def schema_command(name: str) -> int:
+    """Print the JSON Schema of a file: of run.json, or of known.json or budget.json."""
+    click.echo(text_of(name), nl=False)
     return exit_codes.OK
 
 

@@ -48,9 +48,9 @@ def _planted(fault: str) -> str:
     return f"""
         import sys
         import opassay.reports.cli.files as files
-        def schema():
+        def schema(name):
             {fault}
-        files.schema = schema
+        files.text_of = schema
         from opassay.reports.cli.main import main
         sys.exit(main(["schema"]))
     """

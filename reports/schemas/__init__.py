@@ -1,0 +1,1 @@
+"""JSON Schemas of the files that opassay reads and writes, as files, and what makes them."""
