@@ -19,7 +19,7 @@ from .. import exit_codes
 from ..merge import MissingShards, merge
 from ..record import RecordError, Run, encode, load, plan_digest
 from ..schemas.documents import NAMES, text_of
-from ..store.output import JUNIT, PAGE, RECORD, replaceable, write_output
+from ..store.output import CTRF, JUNIT, PAGE, RECORD, replaceable, write_output
 from ..text import headline, one_line
 from .host import Stop
 from .project.hints import HintedChoice
@@ -104,19 +104,24 @@ def list_command(ops: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
 @click.argument("record", type=_FILE)
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), show_default=True)
 @click.option("--junit", type=_FILE, help="Write JUnit XML here, too.")
-def report_command(record: Path, output: Path, junit: Path | None) -> int:
+@click.option("--ctrf", type=_FILE, help="Write JSON in the Common Test Report Format here, too.")
+def report_command(record: Path, output: Path, junit: Path | None, ctrf: Path | None) -> int:
     """Render a run record as one HTML file."""
+    from ..exporting.ctrf import to_ctrf
     from ..junit import to_xml
     from ..page.html import render
 
     run = load_run(record)
-    with as_usage():  # both names are looked at before anything is written
+    with as_usage():  # all names are looked at before anything is written
         replaceable(output, PAGE)
-        if junit is not None:
-            replaceable(junit, JUNIT)
+        others = ((junit, JUNIT, to_xml), (ctrf, CTRF, to_ctrf))
+        for path, kind, _ in others:
+            if path is not None:
+                replaceable(path, kind)
         write_output(output, PAGE, render(run).encode("utf-8", "replace"))
-        if junit is not None:
-            write_output(junit, JUNIT, to_xml(run))
+        for path, kind, rendered in others:
+            if path is not None:
+                write_output(path, kind, rendered(run))
     click.echo(str(output))
     return exit_codes.OK
 

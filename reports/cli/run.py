@@ -50,6 +50,7 @@ _GIB = 2**30
     help="Processes that judge; 0: one that shares this terminal, for a debugger.",
 )  # fmt: skip
 @click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
+@click.option("--ctrf", is_flag=True, help="Write ctrf.json, too: the Common Test Report Format.")
 @click.option("--maxfail", type=click.IntRange(min=0), default=0, help="Stop after this many failures.")
 @click.option("-x", "maxfail", flag_value=1, type=int, help="Stop after the first failure.")
 @click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")
@@ -119,7 +120,7 @@ def _run(
         reasons.append((exit_codes.INTERNAL, f"the log could not be written: {records.broken}"))
     forgiven = {"exit_zero": options["exit_zero"], "incomplete": options["allow_incomplete"]}
     run = account.run(reasons, seconds=session.seconds, **forgiven)
-    written = write_reports(folder, run)
+    written = write_reports(folder, run, ctrf=options["ctrf"])
     print_summary(console, run)
     write_step_summary(run)
     print_end(console, run, folder.path, written)

@@ -46,12 +46,16 @@ def write_plan(folder: Folder, account: Account) -> None:
         return
 
 
-def write_reports(folder: Folder, run: Run) -> Reason | None:
+def write_reports(folder: Folder, run: Run, *, ctrf: bool = False) -> Reason | None:
     """The record first, read back and compared; then its renderings.
+
+    Args:
+        folder: of the run. run: what is written. ctrf: whether a rendering in the Common Test Report Format is wanted.
 
     Returns:
         What could not be written, as a reason to exit with 3; None if all stands.
     """
+    from ..exporting.ctrf import to_ctrf
     from ..junit import to_xml
     from ..page.html import render
 
@@ -60,6 +64,7 @@ def write_reports(folder: Folder, run: Run) -> Reason | None:
         ("run.json", lambda: encode(run)),
         ("junit.xml", lambda: to_xml(run)),
         ("report.html", lambda: render(run).encode("utf-8", "replace")),
+        *((("ctrf.json", lambda: to_ctrf(run)),) if ctrf else ()),
     )
     lost = []
     for name, content in files:

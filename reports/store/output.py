@@ -10,6 +10,7 @@ from ..record import RecordError, check_replaceable, write_atomically
 RECORD = "run record"
 PAGE = "report page"
 JUNIT = "JUnit file"
+CTRF = "CTRF report"
 
 _HEAD = 2**16  # bytes that are looked at
 #: How files that opassay wrote begin; each pattern is tried once, at the start.
@@ -20,6 +21,9 @@ _BEGINS = {
     PAGE: re.compile(
         rb"<!doctype html>(?s:.)*?(<meta name=\"generator\" content=\"opassay\">|\xe2\x80\x93 opassay</title>)"
     ),
+    CTRF: re.compile(
+        rb'\s*+\{\s*+"reportFormat":\s*+"CTRF",\s*+"specVersion":\s*+"[0-9.]++",\s*+"generatedBy":\s*+"opassay '
+    ),
     JUNIT: re.compile(rb"\s*+(<\?xml[^>]*+>)?\s*+<testsuites[^>]*? name=\"opassay\""),
 }
 
@@ -29,7 +33,7 @@ def replaceable(path: Path, kind: str) -> None:
 
     Args:
         path: the target.
-        kind: RECORD, PAGE or JUNIT.
+        kind: RECORD, PAGE, JUNIT or CTRF.
 
     Raises:
         RecordError: something else is there.
