@@ -196,6 +196,39 @@ def _below_overflow(fmt: Format, values: Any) -> bool:
     return bool(np.max(values, initial=0.0) <= fmt.max and np.min(values, initial=0.0) >= -fmt.max)
 
 
+class Scaled(NamedTuple):
+    """How the accepted elements of an output stand on the scale of their tensor, which no cancellation makes small.
+
+    Attributes:
+        errors: |out − y| over the largest number of the tensor and of what is summed.
+        near_zero: where more than half of the digits of the format may cancel in y, so that an ulp of it says nothing.
+    """
+
+    errors: Any
+    near_zero: Any
+
+
+def scaled(fmt: Format, found: Elements, roundoff: float) -> Scaled:
+    """The errors of an output on its scale.
+
+    A tensor that is subnormal as a whole is measured against the smallest normal number, because the spacing of
+    subnormal numbers is that of it.
+
+    Args:
+        fmt: of the output. found: where its elements stand; all are accepted. roundoff: u of the evaluation.
+    """
+    with np.errstate(all="ignore"):
+        # An error is the signed share of the bound times the bound, and zero where an element has no distance from y.
+        errors = np.abs(found.signed * np.where(np.isfinite(found.bound), found.bound, 0.0))
+        sizes = np.maximum(_sizes(fmt, found, roundoff), fmt.smallest_normal)
+        return Scaled(errors / sizes, near_zero(fmt, found.bound, found.value))
+
+
+def near_zero(fmt: Format, bound: Any, value: Any) -> Any:
+    """Whether a bound is so large beside its exact value that less than half of the digits of the format are sure."""
+    return np.abs(bound) > math.sqrt(fmt.unit_roundoff) * np.abs(value)
+
+
 def share(computed: Any, fmt: Format, found: Elements, roundoff: float, operands: Iterable[Any]) -> float:
     """The largest error of an element outside, relative to the largest number of its tensor and of what is summed.
 
@@ -209,13 +242,17 @@ def share(computed: Any, fmt: Format, found: Elements, roundoff: float, operands
     outside = ~found.accepted
     with np.errstate(all="ignore"):
         errors = np.abs(computed - found.value)[outside]
-        # What is left of the bound without the rounding of the output, which is of the output's own size.
-        spread = np.maximum(found.bound - ulp_array(fmt, np.abs(found.value) + found.bound), 0.0)[outside]
-        summed = np.nan_to_num(spread / roundoff, nan=0.0, posinf=0.0)
-        sizes = np.maximum(summed, _largest(found.value))
+        sizes = _sizes(fmt, found, roundoff)[outside]
         sizes = np.where(sizes > 0, sizes, max(map(_largest, operands), default=0.0))
         lost = np.isfinite(found.value[outside]) | np.isfinite(computed[outside])
         return float(np.max(np.where(np.isfinite(errors), errors / sizes, np.where(lost, math.inf, 0.0))))
+
+
+def _sizes(fmt: Format, found: Elements, roundoff: float) -> Any:
+    """For each element the largest number of its tensor and of what is summed; zero where all of that is."""
+    # What is left of the bound without the rounding of the output, which is of the output's own size.
+    spread = np.maximum(found.bound - ulp_array(fmt, np.abs(found.value) + found.bound), 0.0)
+    return np.maximum(np.nan_to_num(spread / roundoff, nan=0.0, posinf=0.0), _largest(found.value))
 
 
 def _largest(values: Any) -> float:

@@ -1,18 +1,25 @@
-"""The worst elements of a failing output that is too large for an exact reading, each read exactly by itself."""
+"""The worst element of an output, as a report tells of it.
+
+Of a failing output that is too large for an exact reading, the worst elements are read exactly, each by itself.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from mpmath import libmp
 
 from ..reference.exact import Exact
-from ..reference.formats import Format
+from ..reference.formats import FORMATS, Format
 from . import accept
+from .op import Tensor, dtype_name, to_array
 from .paths import Expected
 from .rounding import Ball
 from .rounding.one_element import exact_element
+from .verdict import Worst
 
 #: So many elements are read, the worst one first, until one is outside by its exact value, too.
 MOST = 4
@@ -52,3 +59,28 @@ def worst_alone(
             return Alone(at, exact, alone)
         found.accepted[at] = True
     return None
+
+
+def worst_of(tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str, at: Any) -> Worst:
+    """How the report tells of one element.
+
+    Args:
+        tensor: the output. found: where its elements stand. exact: its exact reading, if one was made.
+        name, path: what the output and its path are called. at: the index of the element.
+    """
+    computed = float(to_array(tensor)[at])
+    decimal = repr(float(found.value[at])) if exact is None else libmp.to_str(exact.values[at], 25)
+    where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
+    ulps = ulps_of(FORMATS[dtype_name(tensor.dtype)], found, at)
+    return Worst(where, path, computed.hex(), decimal, ulps, float(found.ratio[at]))
+
+
+def ulps_of(fmt: Format, found: accept.Elements, at: tuple[int, ...]) -> float:
+    """The error of an element in ulp; NaN where its exact value is near zero, because an ulp of it says nothing."""
+    bound, value = float(found.bound[at]), float(found.value[at])
+    return math.nan if accept.near_zero(fmt, bound, value) else float(found.ulp[at])
+
+
+def in_ulps(worst: Worst) -> str:
+    """The error in ulp for a message, with a comma; nothing where an ulp says nothing."""
+    return "" if math.isnan(worst.ulp) else f"{worst.ulp:.4g} ulp, "

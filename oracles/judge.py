@@ -26,7 +26,7 @@ from ..reference.algorithms import names_of
 from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
 from . import accept, state
-from .alone import Alone, worst_alone
+from .alone import Alone, in_ulps, ulps_of, worst_alone, worst_of
 from .contract import EXP2, Contract, contract
 from .op import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from .paths import Expected, Path, Problem
@@ -34,7 +34,7 @@ from .rounding import Ball, balls, balls_with_systematic
 from .state import interrupt
 from .tally import LARGE, Tally
 from .transforms import Word, compiled, derivative_order, engine_for, path_name, required
-from .verdict import Code, Worst
+from .verdict import Code
 from .violation import Fault, Unsupported, Violation, raised
 
 #: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself.
@@ -302,8 +302,9 @@ class Judge:
                     one = worst_alone(expected, index, computed, fmt, ball, found, order)
             if not np.all(found.accepted):
                 raise self._violation(expected, index, tensor, found, exact, one)
-        worst = functools.partial(_worst, tensor, found, exact, name, expected.path)
-        self.tally.output(found, name, expected.path, worst, ball.systematic)
+        worst = functools.partial(worst_of, tensor, found, exact, name, expected.path)
+        scaled = accept.scaled(fmt, found, self.contract_of(expected.order).roundoff)
+        self.tally.output(found, name, expected.path, worst, ball.systematic, scaled)
 
     def require_outputs(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
         """Violation unless the outputs of a path are as many, and shaped, as the formula's."""
@@ -335,19 +336,19 @@ class Judge:
             tensor, found: the output, and where its elements stand. exact: its exact reading, if one was made.
             alone: the worst element by itself, if that alone was read exactly.
         """
-        outside, name = ~found.accepted, expected.names[index]
+        outside, name, fmt = ~found.accepted, expected.names[index], FORMATS[dtype_name(tensor.dtype)]
         at = found.worst() if alone is None else alone.at
-        worst = _worst(tensor, found, exact, name, expected.path, at)
+        worst = worst_of(tensor, found, exact, name, expected.path, at)
         if alone is not None:
             value = libmp.to_str(alone.exact.values[()], 25)
-            worst = replace(worst, exact=value, ulp=float(alone.found.ulp), ratio=float(alone.found.ratio))
-        allowed, fmt = self.contract_of(expected.order), FORMATS[dtype_name(tensor.dtype)]
+            worst = replace(worst, exact=value, ulp=ulps_of(fmt, alone.found, ()), ratio=float(alone.found.ratio))
+        allowed = self.contract_of(expected.order)
         share = accept.share(to_array(tensor), fmt, found, allowed.roundoff, expected.operands)
         worst = replace(worst, share=share)
         code = Code.SPECIAL if found.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
         lines = [
-            f"worst     {worst.where} = {worst.computed}, exact {worst.exact}",
-            f"error     {worst.ulp:.4g} ulp, {worst.ratio:.4g} times its bound, {share:.2g} of the largest number",
+            f"worst     {worst.where} = {worst.computed} ({float.fromhex(worst.computed)!r}), exact {worst.exact}",
+            f"error     {in_ulps(worst)}{worst.ratio:.4g} times its bound, {share:.2g} of the largest number",
             f"outside   {np.count_nonzero(outside)} of {outside.size} elements "
             f"({outside.size - np.count_nonzero(found.judged)} not judged)",
             f"format    {dtype_name(tensor.dtype)}, accumulating in {self.contract.accumulate.name}",
@@ -385,16 +386,3 @@ def gradients(
     targets, given = [y for y, _ in pairs], [g for _, g in pairs]
     options = {"allow_unused": True, "retain_graph": retained}
     return list(judge.call(lambda: torch.autograd.grad(targets, leaves, given, **options), what=what))
-
-
-def _worst(tensor: Tensor, found: accept.Elements, exact: Exact | None, name: str, path: str, at: Any) -> Worst:
-    """How the report tells of one element.
-
-    Args:
-        tensor: the output. found: where its elements stand. exact: its exact reading, if one was made.
-        name, path: what the output and its path are called. at: the index of the element.
-    """
-    computed = float(to_array(tensor)[at])
-    decimal = repr(float(found.value[at])) if exact is None else libmp.to_str(exact.values[at], 25)
-    where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
-    return Worst(where, path, computed.hex(), decimal, float(found.ulp[at]), float(found.ratio[at]))

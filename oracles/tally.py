@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .accept import Elements
+from .accept import Elements, Scaled
 from .op import Sample
 from .verdict import Measure, Worst
 
@@ -53,9 +53,11 @@ class Tally:
         self._values_seen = self._told = 0  # elements of the sample being judged, and outputs of it that are not zero
         self._refused = False  # whether the subject refused something of the sample that is being judged
         self._max_ulp = self._max_ratio = 0.0
+        self._max_scaled = math.nan  # until an output is measured on its scale
         self._worst: Worst | None = None
         self._widths: list[Any] = []
         self._ulps: list[Any] = []
+        self._scaled: list[Any] = []
         self._kept = 0
         self._signed: dict[str, list[float]] = {}
         self._systematic: dict[str, list[float]] = {}
@@ -136,21 +138,23 @@ class Tally:
             self.ratio_of_sample = max(self.ratio_of_sample, value)
 
     def output(
-        self, found: Elements, name: str, path: str, worst: Callable[[tuple[Any, ...]], Worst], systematic: Any = None
-    ) -> None:
+        self, found: Elements, name: str, path: str, worst: Callable[[tuple[Any, ...]], Worst], systematic: Any = None,
+        scaled: Scaled | None = None,
+    ) -> None:  # fmt: skip
         """An output was judged and accepted.
 
         Args:
             found: where its elements stand in their accept sets. name: of the output. path: the name of its path.
             worst: (index of an element) -> how the report tells of that element.
             systematic: how much of each bound may be the same error in every sample, where that is known.
+            scaled: its errors on the scale of the tensor, where they are told.
         """
         if not found.judged.size:
             self.judged += 1  # An output without elements has been judged by its shape, so it counts as one.
             return
         judged = int(np.count_nonzero(found.judged))
         self.count(judged, found.judged.size - judged)
-        self._keep(found)
+        self._keep(found, scaled)
         if not judged:
             return
         self._values_seen += judged
@@ -166,22 +170,30 @@ class Tally:
                 self._systematic.setdefault(f"{path}: {name}", []).append(float(np.mean(np.minimum(shares, 1.0))))
         at = np.unravel_index(int(np.argmax(found.ratio)), found.ratio.shape)
         ratio = float(found.ratio[at])
-        self._max_ulp = max(self._max_ulp, float(found.ulp.max()))
+        sharp = found.ulp if scaled is None else np.where(scaled.near_zero, 0.0, found.ulp)
+        self._max_ulp = max(self._max_ulp, float(sharp.max()))
+        if scaled is not None:
+            self._max_scaled = float(np.fmax(self._max_scaled, scaled.errors.max()))
         # The caller hands in a function because telling of an element prints numbers in many digits, which is wanted
         # for the few elements alone that are worse than all before.
         if ratio > self._max_ratio or self._worst is None:
             self._worst = worst(at)
         self.ratio(ratio, steers=True)
 
-    def _keep(self, found: Elements) -> None:
+    def _keep(self, found: Elements, scaled: Scaled | None) -> None:
         """Keep the widths and errors of some elements for the medians, the largest width among them."""
         if self._kept >= _KEPT_WIDTHS:
             return
-        widths, ulps = np.ravel(found.width), np.ravel(found.ulp)[np.ravel(found.judged & ~found.special)]
+        plain = found.judged & ~found.special
+        sharp = plain if scaled is None else plain & ~scaled.near_zero
+        widths, ulps = np.ravel(found.width), np.ravel(found.ulp)[np.ravel(sharp)]
         # Every so many-th element is kept. The largest width is added, because the report names it (`detect_worst`)
         # and the stride may skip it.
         self._widths += [widths[:: 1 + widths.size // _KEPT_OF_ONE], np.fmax.reduce(widths, keepdims=True)]
         self._ulps.append(ulps[:: 1 + ulps.size // _KEPT_OF_ONE])
+        if scaled is not None:
+            errors = np.ravel(scaled.errors)[np.ravel(plain)]
+            self._scaled.append(errors[:: 1 + errors.size // _KEPT_OF_ONE])
         self._kept += min(widths.size, _KEPT_OF_ONE)
 
     # ----------------------------------------------------------------------------------------------- what it comes to
@@ -213,13 +225,14 @@ class Tally:
 
     def measure(self, discarded: int = 0) -> Measure:
         """The measures so far."""
-        widths, ulps = _finite(self._widths), _finite(self._ulps)
+        widths = _finite(self._widths)
         median, widest = (float(np.median(widths)), float(widths.max())) if widths.size else (math.nan, math.nan)
-        typical, p99 = np.quantile(ulps, (0.5, 0.99)).tolist() if ulps.size else (math.nan, math.nan)
+        (typical, p99), scaled = _percentiles(self._ulps), _percentiles(self._scaled)
         return Measure(
             self.samples, discarded, self.judged, self.not_judged,
             self._max_ulp, self._max_ratio, median, widest, self._worst, typical, p99, self._regimes(), self.refused,
             tuple(f"{name}: {_ranges(self._sizes[name])}"[:_REGIME_NAME] for name in sorted(self._sizes)[:_REGIMES]),
+            *scaled, self._max_scaled,
         )  # fmt: skip
 
     def biases(self) -> dict[str, float]:
@@ -257,6 +270,15 @@ def _ranges(extents: Iterable[int]) -> str:
         else:
             runs.append([extent, extent])
     return ", ".join(f"{low} to {high}" if low < high else str(low) for low, high in runs)
+
+
+def _percentiles(parts: list[Any]) -> tuple[float, float]:
+    """The median and the 99th percentile; NaN of nothing."""
+    values = _finite(parts)
+    if not values.size:
+        return math.nan, math.nan
+    median, high = np.quantile(values, (0.5, 0.99)).tolist()
+    return median, high
 
 
 def _finite(parts: list[Any]) -> Any:

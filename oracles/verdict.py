@@ -106,7 +106,7 @@ class Worst:
     path: str  # "vjp"
     computed: str  # hexadecimal float
     exact: str  # decimal
-    ulp: float
+    ulp: float  # NaN where the exact value is near zero, so that an ulp of it says nothing
     ratio: float
     #: The error relative to the largest number of its tensor and to what is summed; the largest of all elements
     #: outside. A record of before it existed has none.
@@ -115,13 +115,18 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How much was judged, and how close it came; errors in ulp of the exact value."""
+    """How much was judged, and how close it came.
+
+    Errors in ulp are of elements whose exact value is not near zero, by cancellation or in itself. The scaled ones are
+    of all elements: relative to the largest number of the tensor and of what is summed. A record of before these
+    existed has none, and its largest error in ulp has no limit.
+    """
 
     samples: int = 0
     discarded: int = 0
     judged: int = 0  # elements
     not_judged: int = 0  # elements outside the domain of the bound
-    max_ulp: float = 0.0  # unbounded where the exact value cancels towards zero; see ulp_p99 for the typical error
+    max_ulp: float = 0.0
     max_ratio: float = 0.0  # error / bound
     detect_median: float = math.nan  # half-width of the accept set, ulp
     detect_worst: float = math.nan
@@ -131,13 +136,18 @@ class Measure:
     regimes: tuple[tuple[str, int, int], ...] = ()  # of inputs: name, elements judged, elements not judged
     refused: int = 0  # samples of which the subject refused something that it documents as outside
     sizes: tuple[str, ...] = ()  # extents of the samples, by argument and dim: "input dim 0: 1 to 5, 4097"
+    scaled_median: float = math.nan
+    scaled_p99: float = math.nan
+    scaled_max: float = math.nan
 
     def reaching(self, worst: Worst | None) -> Measure:
         """The measure of a cell that failed at that element; the same measure where it is not known."""
         if worst is None:
             return self
         ulp, ratio = max(self.max_ulp, worst.ulp), max(self.max_ratio, worst.ratio)
-        return replace(self, max_ulp=ulp, max_ratio=ratio, worst=worst)
+        known = [value for value in (self.scaled_max, worst.share) if value is not None and not math.isnan(value)]
+        largest = max(known, default=math.nan)
+        return replace(self, max_ulp=ulp, max_ratio=ratio, worst=worst, scaled_max=largest)
 
 
 @dataclass(frozen=True, slots=True)

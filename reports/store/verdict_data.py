@@ -63,6 +63,9 @@ class MeasureData(Data, frozen=True, forbid_unknown_fields=True):
     regimes: Annotated[list[tuple[Name, Count, Count]], msgspec.Meta(max_length=64)] = []
     sizes: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
     refused: Count = 0
+    scaled_median: Hex = "nan"  # records of before these three existed are read too
+    scaled_p99: Hex = "nan"
+    scaled_max: Hex = "nan"
 
 
 class SignsData(Data, frozen=True, forbid_unknown_fields=True):
@@ -133,6 +136,7 @@ def _failure(data: FailureData) -> Failure:
 
 def _measure(data: MeasureData) -> Measure:
     hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst", "ulp_median", "ulp_p99")
+    hexes += ("scaled_median", "scaled_p99", "scaled_max")
     values: dict[str, Any] = msgspec.structs.asdict(data)
     values.update({name: _float(name, values[name]) for name in hexes})
     values.update(regimes=tuple(data.regimes), sizes=tuple(data.sizes))

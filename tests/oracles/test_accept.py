@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mpmath import libmp
 
-from opassay.oracles.accept import Elements, ReadingError, judge
+from opassay.oracles.accept import Elements, ReadingError, judge, scaled
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import Ball, balls
 from opassay.reference.exact import Exact, evaluate
@@ -334,3 +334,27 @@ def test_shapes_without_and_with_one_element(shape: tuple[int, ...]) -> None:
         found = judge(np.ones(shape), BINARY32, ball, exact)
         assert np.shape(found.accepted) == shape
         assert np.all(found.accepted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_error_beside_a_cancelled_value_is_small_on_the_scale_of_its_tensor(dtype: str) -> None:
+    fmt = FORMATS[dtype]
+    u, tiny = fmt.unit_roundoff, fmt.smallest_normal * 4
+    values, radius = np.array([1.0, 0.0, tiny]), np.array([0.0, 3 * u, 3 * u])
+    computed = np.array([1.0, 2 * u, 2 * u])
+    found = judge(computed, fmt, Ball(values.astype(contract(dtype).centre_type), radius, contract(dtype)), None)
+    assert found.accepted.all()
+    on_scale = scaled(fmt, found, u)
+    assert on_scale.near_zero.tolist() == [False, True, True]
+    assert found.ulp[1] > 1000  # what an ulp of these values would tell: nothing
+    assert on_scale.errors[0] == 0.0
+    assert np.all((on_scale.errors[1:] > 0.5 * u) & (on_scale.errors[1:] < 3 * u))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_tensor_of_subnormals_is_measured_against_the_smallest_normal_number(dtype: str) -> None:
+    fmt = FORMATS[dtype]
+    ball, exact = _one(dtype, 1.25 * fmt.smallest_subnormal, 0.0) if dtype != "float64" else _one(dtype, 5e-324, 5e-324)
+    found = judge(np.array([fmt.smallest_subnormal]), fmt, ball, exact)
+    assert found.accepted.all()
+    assert scaled(fmt, found, fmt.unit_roundoff).errors[0] <= 2 * fmt.unit_roundoff

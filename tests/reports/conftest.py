@@ -33,7 +33,8 @@ def verdict(
     cell = Cell(op, name, "float32", "cpu", subject)
     worst = Worst("out[0]", "vjp", "0x1.8p+1", "3.1", ratio * 4, ratio)
     figures = (ratio * 4, ratio, 4.0, math.inf, worst, 0.25, ratio * 2)
-    measure = Measure(8, 1, judged, 3, *figures) if judged else Measure()
+    scaled = {"scaled_median": 1e-9, "scaled_p99": 3e-8, "scaled_max": 6e-8 * ratio}
+    measure = Measure(8, 1, judged, 3, *figures, **scaled) if judged else Measure()
     failure = None
     if outcome is Outcome.FAIL:
         failure = Failure(code, "worse than its bound", "line 1\nline 2", f"{cell.id}-0001", '{"op": 1}', "exit(1)")

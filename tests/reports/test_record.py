@@ -29,10 +29,11 @@ def test_a_run_survives_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.0, 5e-324, 0.1, 1.7976931348623157e308])
 def test_every_float_survives(value: float) -> None:
-    measure = Measure(1, 0, 1, 0, value, value, value, value, Worst("x", "vjp", "0", "0", value, value), value, value)
+    worst = Worst("x", "vjp", "0", "0", value, value)
+    measure = Measure(1, 0, 1, 0, value, value, value, value, worst, value, value, (), 0, (), value, value, value)
     back = decode(encode(make_run(replace(failed(), measure=measure)))).verdicts[0].measure
     floats = [item.name for item in fields(Measure) if item.type == "float"]
-    assert len(floats) == 6
+    assert len(floats) == 9
     assert all(_same(getattr(back, name), value) for name in floats)
     assert back.worst is not None
     assert _same(back.worst.ulp, value)
@@ -95,11 +96,12 @@ def test_what_does_not_belong_is_refused(path: list[Any], value: Any) -> None:
 
 def test_records_of_before_the_percentiles_are_read() -> None:
     data = json.loads(encode(make_run(verdict())))
-    for name in ("ulp_median", "ulp_p99"):
+    for name in ("ulp_median", "ulp_p99", "scaled_median", "scaled_p99", "scaled_max"):
         del data["verdicts"][0]["measure"][name]
     measure = decode(json.dumps(data).encode()).verdicts[0].measure
     assert math.isnan(measure.ulp_median)
     assert math.isnan(measure.ulp_p99)
+    assert math.isnan(measure.scaled_max)
     assert measure.max_ulp == verdict().measure.max_ulp
 
 
@@ -149,3 +151,11 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
 def test_clean_takes_what_could_mislead() -> None:
     assert clean("a\x1b[31mb\x1b]0;title\x07c\x00\u202ed\te\r\nf\ud800") == "abcd\te\nf"
     assert clean("σ∘≥½✕") == "σ∘≥½✕"
+
+
+def test_a_failure_is_told_on_its_scale_and_not_in_ulps_of_nearly_nothing() -> None:
+    worst = Worst("out", "vjp", "0x1p-53", "0", math.nan, math.inf, 1e-16)
+    measure = Measure(max_ulp=2.0, scaled_max=3e-17).reaching(worst)
+    assert (measure.max_ulp, measure.max_ratio, measure.scaled_max) == (2.0, math.inf, 1e-16)
+    assert Measure().reaching(worst).scaled_max == 1e-16
+    assert math.isnan(Measure().reaching(replace(worst, share=None)).scaled_max)

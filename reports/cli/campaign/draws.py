@@ -66,6 +66,9 @@ def _together(measures: Sequence[Measure]) -> Measure:
         detect_worst=_largest_known(measure.detect_worst for measure in measures),
         ulp_median=_largest_known(measure.ulp_median for measure in measures),
         ulp_p99=_largest_known(measure.ulp_p99 for measure in measures),
+        scaled_median=_largest_known(measure.scaled_median for measure in measures),
+        scaled_p99=_largest_known(measure.scaled_p99 for measure in measures),
+        scaled_max=_largest_known(measure.scaled_max for measure in measures),
         regimes=_regimes(measures),
         sizes=extents(size for measure in measures for size in measure.sizes)[:_MOST],
     )
