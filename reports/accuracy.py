@@ -1,4 +1,8 @@
-"""The measured accuracy of each op: one line per op and subject, for the report and as a table for documents."""
+"""The measured accuracy of each op: one line per op and subject, for the report and as a table for documents.
+
+Errors are compared between subjects only where both had the same samples. A cell's samples follow from its name, in
+which the subject is, so of the questions about values that is SIZE alone, whose samples are the same for all.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,22 @@ from dataclasses import dataclass
 
 from ..oracles.verdict import CHECKED, HELD, Verdict
 from .page.chart import series_name, short_dtype
-from .text import by_key, code_span, grouped, has_ulps, markdown, number
+from .text import by_key, code_span, drawn_alike, grouped, has_ulps, markdown, number
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.
 LISTED = ("FWD", "VJP")
+#: The same where subjects are compared.
+COMPARED = ("SIZE",)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One dtype: the median error of each listed property, and the smallest error that could be seen; in ulp."""
+    """One dtype: the errors of each listed property, and the smallest error that could be seen, in ulp."""
 
     dtype: str
     ratio: str  # largest error/bound of the cells that compare values
-    median: tuple[str, ...]  # one per property of LISTED; no percentile says more where results cancel
+    largest: tuple[str, ...]  # one per listed property: error relative to the scale of its tensor
+    median: tuple[str, ...]  # one per listed property, in ulp; no percentile says more where results cancel
     detects: str  # median over the cells of their median detectability
 
 
@@ -36,6 +43,7 @@ class Line:
     judged: int
     ratio: str  # largest error/bound of the cells that compare values
     worst: Verdict | None  # the cell of that ratio
+    listed: tuple[str, ...]  # properties whose errors the figures have
     figures: tuple[Figure, ...]
 
 
@@ -45,10 +53,22 @@ def accuracy(verdicts: Iterable[Verdict]) -> tuple[Line, ...]:
     # With one device its name would stand in every line and tell nothing.
     one_device = len({verdict.cell.device for verdict in checked}) == 1
     groups = by_key(checked, lambda v: (v.cell.op, v.cell.subject if one_device else series_name(v.cell)))
-    return tuple(_line(op, series, mine) for (op, series), mine in groups.items())
+    listed = COMPARED if len(groups) > len({op for op, _ in groups}) else LISTED
+    comparable = _comparable(checked) if listed is COMPARED else {verdict.cell.key for verdict in checked}
+    return tuple(_line(op, series, mine, listed, comparable) for (op, series), mine in groups.items())
 
 
-def _line(op: str, series: str, verdicts: Sequence[Verdict]) -> Line:
+def _comparable(verdicts: Sequence[Verdict]) -> set[str]:
+    """Keys of the cells whose samples were the same for all subjects of the op that were asked."""
+    found: set[str] = set()
+    asked = by_key(verdicts, lambda verdict: (verdict.cell.op, verdict.cell.property, verdict.cell.dtype))
+    for group in asked.values():
+        if all(drawn_alike(group[0].measure, other.measure) for other in group):
+            found |= {verdict.cell.key for verdict in group}
+    return found
+
+
+def _line(op: str, series: str, verdicts: Sequence[Verdict], listed: tuple[str, ...], comparable: set[str]) -> Line:
     worst = max((v for v in verdicts if has_ulps(v.measure)), key=lambda v: v.measure.max_ratio, default=None)
     return Line(
         op=op,
@@ -59,11 +79,15 @@ def _line(op: str, series: str, verdicts: Sequence[Verdict]) -> Line:
         judged=sum(v.measure.judged for v in verdicts),
         ratio=number(worst.measure.max_ratio) if worst else "–",
         worst=worst,
-        figures=tuple(_figure(dtype, verdicts) for dtype in dict.fromkeys(v.cell.dtype for v in verdicts)),
+        listed=listed,
+        figures=tuple(
+            _figure(dtype, verdicts, listed, comparable) for dtype in dict.fromkeys(v.cell.dtype for v in verdicts)
+        ),
     )
 
 
-def _figure(dtype: str, verdicts: Sequence[Verdict]) -> Figure:
+def _figure(dtype: str, verdicts: Sequence[Verdict], listed: tuple[str, ...], comparable: set[str]) -> Figure:
+    told = {v.cell.property for v in verdicts if v.cell.dtype == dtype and v.cell.key in comparable}
     mine = {v.cell.property: v.measure for v in verdicts if v.cell.dtype == dtype and has_ulps(v.measure)}
     # Only NaN differs from itself. It stands where no width was measured, and the median of values with a
     # NaN among them is arbitrary.
@@ -71,7 +95,8 @@ def _figure(dtype: str, verdicts: Sequence[Verdict]) -> Figure:
     return Figure(
         dtype=dtype,
         ratio=number(max(m.max_ratio for m in mine.values()), 2) if mine else "–",
-        median=tuple(number(mine[name].ulp_median, 2) if name in mine else "–" for name in LISTED),
+        largest=tuple(number(mine[name].scaled_max, 2) if name in mine.keys() & told else "–" for name in listed),
+        median=tuple(number(mine[name].ulp_median, 2) if name in mine.keys() & told else "–" for name in listed),
         detects=number(statistics.median(seen), 2) if seen else "–",
     )
 
@@ -82,13 +107,16 @@ def markdown_table(lines: Sequence[Line]) -> str:
     dtypes = tuple(dict.fromkeys(figure.dtype for line in lines for figure in line.figures))
     short = ", ".join(markdown(short_dtype(name)) for name in dtypes)
     head = ["op", *(["subject"] if several else []), "cells held", "elements judged", f"largest error/bound: {short}"]
-    head += [*(f"{name} median, ulp: {short}" for name in LISTED), f"detects, ulp: {short}"]
+    listed = lines[0].listed if lines else LISTED
+    head += [f"{name} largest error, of the scale: {short}" for name in listed]
+    head += [*(f"{name} median, ulp: {short}" for name in listed), f"detects, ulp: {short}"]
     rows = [head, ["---"] * len(head)]
     for line in lines:
         by = {figure.dtype: figure for figure in line.figures}
-        found = [by.get(name, Figure(name, "–", ("–",) * len(LISTED), "–")) for name in dtypes]
+        found = [by.get(name, Figure(name, "–", ("–",) * len(listed), ("–",) * len(listed), "–")) for name in dtypes]
         row = [code_span(line.op), *([markdown(line.series)] if several else []), f"{line.held} of {line.checked}"]
         row += [grouped(line.judged), ", ".join(figure.ratio for figure in found)]
-        row += [", ".join(figure.median[i] for figure in found) for i in range(len(LISTED))]
+        row += [", ".join(figure.largest[i] for figure in found) for i in range(len(listed))]
+        row += [", ".join(figure.median[i] for figure in found) for i in range(len(listed))]
         rows.append([*row, ", ".join(figure.detects for figure in found)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"

@@ -158,8 +158,35 @@ def grouped(value: int) -> str:
 
 
 def has_ulps(measure: Measure) -> bool:
-    """Whether values were compared with exact ones; else an error of 0 ulp says nothing."""
-    return measure.judged > 0 and (measure.max_ulp > 0 or not math.isnan(measure.ulp_p99))
+    """Whether values were compared with exact ones; else an error of 0 says nothing."""
+    known = not (math.isnan(measure.ulp_p99) and math.isnan(measure.scaled_max))
+    return measure.judged > 0 and (measure.max_ulp > 0 or known)
+
+
+def drawn_alike(one: Measure, other: Measure) -> bool:
+    """Whether two measures are of samples of the same sizes and regimes, so that their errors may be compared.
+
+    The samples of a cell follow from its name, so two subjects get the same ones only where a property fixes them; and
+    a subject that fails is asked of more samples around its failure, or of fewer.
+    """
+    same = ("samples", "discarded", "regimes", "sizes")
+    counts = (measure.judged + measure.not_judged for measure in (one, other))
+    return all(getattr(one, name) == getattr(other, name) for name in same) and len(set(counts)) == 1
+
+
+def decimal(hexadecimal: str) -> str:
+    """A hexadecimal float in decimal, to the digits that tell it from its neighbours; empty for other text."""
+    try:
+        return repr(float.fromhex(hexadecimal)) if "0x" in hexadecimal[:3] else ""
+    except (ValueError, OverflowError):
+        return ""
+
+
+def error_said(measure: Measure) -> str:
+    """The largest error in words: on the scale of its tensor, or, in a record of before that was kept, in ulp."""
+    if math.isnan(measure.scaled_max):
+        return f"largest error {number(measure.max_ulp)} ulp"
+    return f"largest error {number(measure.scaled_max, 2)} of the scale"
 
 
 def wrapped(text: str, width: int, indent: str = "    ") -> str:
@@ -185,7 +212,7 @@ def verdict_line(verdict: Verdict) -> str:
     measure = verdict.measure
     said = one_line(verdict.failure.title if verdict.failure else verdict.reason, 120)
     if verdict.outcome in HELD and measure.judged:
-        said = f"{number(measure.max_ulp)} ulp, error/bound {number(measure.max_ratio)}"
+        said = f"{error_said(measure)}, error/bound {number(measure.max_ratio)}"
     glyph = GLYPHS[verdict.outcome]
     return f"{glyph} {one_line(verdict.cell.key)}  {verdict.outcome}  {verdict.code}  {said}"
 

@@ -1,4 +1,8 @@
-"""Geometry of the accuracy plot: errors and detectability on a log2 axis of ulps. Pixels out, no drawing."""
+"""Geometry of the accuracy plot: errors on the scale of their tensors, in unit roundoffs. Pixels out, no drawing.
+
+An error relative to the largest number of its tensor, over the unit roundoff of the format, is 1 where one rounding of
+that number would make it. So all dtypes share one axis, and where results cancel nothing leaves it.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdict import Cell, Measure, Verdict
-from ..text import by_key, has_ulps, number
+from ...oracles.verdict import Cell, Verdict
+from ..causes.severity import ROUNDOFF
+from ..text import by_key, drawn_alike, number
 
-LEFT, TOP, FOOT, ROW = 128.0, 24.0, 34.0, 22.0
-WIDTH = 1170.0
+LEFT, TOP, FOOT, ROW = 190.0, 24.0, 34.0, 17.0
+WIDTH = 1000.0
 _ZERO_GAP = 72.0  # room left of the axis for exact results
-_OVER_GAP = 172.0  # room right of it for errors off the scale, with their numbers
-_LONGEST = 13  # doublings; where a result cancels, its error in ulp has no limit, and the plot would be empty
+_OVER_GAP = 110.0  # room right of it for errors off the scale, with their numbers
+_LONGEST = 13  # doublings; a failure may be off by any factor, and the other marks would be pressed together
 _SHORT = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 _SERIES = 4  # kinds of marks
 #: So that the marks of several subjects in one row stay apart.
-_OFFSETS = {1: (0.0,), 2: (-4.8, 4.8), 3: (-7.0, 0.0, 7.0), 4: (-8.1, -2.7, 2.7, 8.1)}
+_OFFSETS = {1: (0.0,), 2: (-3.6, 3.6), 3: (-5.0, 0.0, 5.0), 4: (-6.0, -2.0, 2.0, 6.0)}
 
 
 @dataclass(frozen=True)
@@ -30,18 +35,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Mark:
-    """One cell: the 99th percentile, a stem down to the median, and the largest error."""
+    """One cell: the 99th percentile and the largest error."""
 
     y: float
     series: int  # kind of mark, by the place in the list of series
     p99: Point | None
-    median: Point | None
     largest: Point
-    detect: float | None  # x of the median detectability
     said: str  # what is off the scale, in numbers
     bad: bool  # outside its bound
-    title: str
-    cell_id: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,19 @@ class Row:
     y: float
     property: str  # empty but in the first row of a property
     dtype: str
+    series: str  # the subject and device of a row that has only one of several
     marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """All marks of one kind as paths: one element of the page for hundreds of marks. A dot is a line of no length."""
+
+    series: int
+    bad: bool
+    stems: str
+    p99: str
+    largest: str
 
 
 @dataclass(frozen=True)
@@ -69,13 +82,14 @@ class Plot:
     zero: float  # x of the column of exact results
     over: float  # x of the column of errors off the scale
     rows: tuple[Row, ...]
+    strokes: tuple[Stroke, ...]
     ticks: tuple[Tick, ...]
-    half: float  # x of 0.5 ulp
+    one: float  # x of one unit roundoff
 
 
 @dataclass(frozen=True)
 class _Scale:
-    low: int  # log2 of the left end, ulps
+    low: int  # log2 of the left end, unit roundoffs
     high: int
 
     @property
@@ -111,10 +125,10 @@ def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | 
         verdicts: of one op, in the report's order.
         series: "subject device" in the order of the legend.
     """
-    compared = [verdict for verdict in verdicts if has_ulps(verdict.measure)]
+    compared = [verdict for verdict in verdicts if verdict.measure.judged and not math.isnan(_largest(verdict))]
     if not compared:
         return None
-    scale = _scale([verdict.measure for verdict in compared])
+    scale = _scale(compared)
     rows = _rows(compared, series, scale)
     zero, over = scale.columns
     floor = TOP + ROW * len(rows) + 4
@@ -126,8 +140,9 @@ def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | 
         zero=zero,
         over=over,
         rows=rows,
+        strokes=_strokes(rows),
         ticks=_ticks(scale),
-        half=scale.x(0.5),
+        one=scale.x(1.0),
     )
 
 
@@ -139,15 +154,24 @@ def short_dtype(dtype: str) -> str:
     return _SHORT.get(dtype, dtype[:6])
 
 
-def _scale(measures: Sequence[Measure]) -> _Scale:
-    """An axis for the percentiles, which are bounded in practice; the largest errors may leave it."""
-    tops = _usable([measure.ulp_p99 for measure in measures]) or _usable([measure.max_ulp for measure in measures])
-    # A quarter of an ulp is always inside, so that the line at half an ulp, the error of
-    # correct rounding, is on the axis.
-    lows = [*tops, *_usable([measure.ulp_median for measure in measures]), 0.25]
-    low = max(math.floor(math.log2(min(lows))), -4)
-    # Where results cancel, an error has no limit in ulp. Such values stand beside the axis; drawn to scale, one of them
-    # would press all others together at the left end.
+def in_roundoffs(share: float, dtype: str) -> float:
+    """An error on the scale of its tensor in unit roundoffs of a dtype, a name of torch's."""
+    return share / ROUNDOFF.get(dtype, ROUNDOFF["float64"])
+
+
+def _largest(verdict: Verdict) -> float:
+    return in_roundoffs(verdict.measure.scaled_max, verdict.cell.dtype)
+
+
+def _p99(verdict: Verdict) -> float:
+    return in_roundoffs(verdict.measure.scaled_p99, verdict.cell.dtype)
+
+
+def _scale(verdicts: Sequence[Verdict]) -> _Scale:
+    """An axis for the percentiles and for errors within their bounds; what a failure is off by may leave it."""
+    tops = _usable([_largest(verdict) for verdict in verdicts])
+    lows = [*tops, *_usable([_p99(verdict) for verdict in verdicts]), 0.5]
+    low = max(math.floor(math.log2(min(lows))), -5)
     inside = [value for value in tops if value <= 2.0 ** (low + _LONGEST)]
     high = math.ceil(math.log2(max(inside, default=4.0)))
     # At least six doublings are shown. Otherwise small differences would look large in the plot of a very accurate op.
@@ -162,38 +186,46 @@ def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> 
     groups = by_key(verdicts, lambda verdict: (verdict.cell.property, verdict.cell.dtype))
     rows: list[Row] = []
     before = ""
-    for index, ((name, dtype), mine) in enumerate(groups.items()):
-        y = TOP + ROW * (index + 0.5)
-        marks = tuple(_mark(verdict, series, scale, y) for verdict in mine)
-        # The name of a property stands in its first row only, so that the eye finds the blocks.
-        rows.append(Row(y, "" if name == before else name, short_dtype(dtype), marks))
-        before = name
+    for (name, dtype), found in groups.items():
+        # Marks of several subjects in one row are compared by whoever looks at it, so they need equal samples.
+        alike = all(drawn_alike(found[0].measure, other.measure) for other in found)
+        for mine in [found] if alike else [[verdict] for verdict in found]:
+            y = TOP + ROW * (len(rows) + 0.5)
+            one = series_name(mine[0].cell) if len(series) > 1 and len(mine) == 1 else ""
+            marks = tuple(_mark(verdict, series, scale, y, len(mine)) for verdict in mine)
+            # The name of a property stands in its first row only, so that the eye finds the blocks.
+            rows.append(Row(y, "" if name == before else name, short_dtype(dtype), one, marks))
+            before = name
     return tuple(rows)
 
 
-def _mark(verdict: Verdict, series: Sequence[str], scale: _Scale, y: float) -> Mark:
-    measure, cell = verdict.measure, verdict.cell
-    # There are four kinds of marks; a fifth series takes the first again, and its title still tells it apart.
-    index = series.index(series_name(cell)) % _SERIES
-    p99, median = (None if math.isnan(v) else scale.point(v) for v in (measure.ulp_p99, measure.ulp_median))
-    largest = scale.point(measure.max_ulp)
-    figures = f"median {number(measure.ulp_median)}, p99 {number(measure.ulp_p99)}, max {number(measure.max_ulp)} ulp"
-    bound = f"error/bound {number(measure.max_ratio)}, detectability {number(measure.detect_median)} ulp"
-    said = number(measure.max_ulp) if largest.place == "over" else ""
-    # Off the scale both marks stand at one place, so only the numbers tell them apart.
-    if p99 is not None and p99.place == "over":
-        said = f"p99 {number(measure.ulp_p99)}, max {said}"
+def _strokes(rows: Sequence[Row]) -> tuple[Stroke, ...]:
+    kinds = by_key((mark for row in rows for mark in row.marks), lambda mark: (mark.series, mark.bad))
+    return tuple(
+        Stroke(
+            series,
+            bad,
+            "".join(f"M{m.p99.x:g} {m.y:g}H{m.largest.x:g}" for m in marks if m.p99 and m.largest.place == "scale"),
+            "".join(f"M{m.p99.x:g} {m.y:g}h0" for m in marks if m.p99 and m.p99.place != "over"),
+            "".join(f"M{m.largest.x:g} {m.y:g}h0" for m in marks),
+        )
+        for (series, bad), marks in kinds.items()
+    )
+
+
+def _mark(verdict: Verdict, series: Sequence[str], scale: _Scale, y: float, marks: int) -> Mark:
+    # There are four kinds of marks; a fifth series takes the first again, and the table still tells it apart.
+    index = series.index(series_name(verdict.cell)) % _SERIES
+    p99, largest = _p99(verdict), scale.point(_largest(verdict))
+    said = f"{number(_largest(verdict))} u" if largest.place == "over" else ""
+    shift = _OFFSETS[min(len(series), _SERIES)][index] if marks > 1 else 0.0
     return Mark(
-        y=round(y + _OFFSETS[min(len(series), _SERIES)][index], 1),
+        y=round(y + shift, 1),
         series=index,
-        p99=p99,
-        median=median,
+        p99=None if math.isnan(p99) else scale.point(p99),
         largest=largest,
-        detect=scale.x(measure.detect_median) if scale.shows(measure.detect_median) else None,
         said=said,
-        bad=measure.max_ratio > 1,
-        title=f"{cell.property} {cell.dtype} {series_name(cell)}: {verdict.outcome}; {figures}; {bound}",
-        cell_id=cell.id,
+        bad=verdict.measure.max_ratio > 1,
     )
 
 

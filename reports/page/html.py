@@ -19,16 +19,16 @@ from markupsafe import Markup
 from ...oracles.verdict import Code, Outcome, Verdict
 from ..explain import EXPLANATIONS, OUTCOMES
 from ..record import Run
-from ..text import GLYPHS, clean, duration, grouped, has_ulps, number, one_line, short_hex
+from ..text import clean, decimal, duration, grouped, has_ulps, number, one_line, short_hex
 from .chart import short_dtype
-from .matrix import Gated
+from .matrix import SIGNS, Gated
 from .view import make_view
 
 _BOUNDED = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
 
 
 def render(run: Run, gated: Gated | None = None) -> str:
-    """The page, with what a gate said; about 1.3 KiB per cell, and a few KiB per failure card."""
+    """The page, with what a gate said; about 0.4 KiB per cell, and a few KiB per failure card."""
     # Both are files of ours and not text from a run, so they alone are not escaped.
     style, script = _source("report.css"), _source("report.js")
     return (
@@ -38,7 +38,7 @@ def render(run: Run, gated: Gated | None = None) -> str:
             run=run,
             view=make_view(run, gated),
             gated=gated,
-            glyphs=GLYPHS,
+            glyphs=SIGNS,
             outcomes=OUTCOMES,
             codes=EXPLANATIONS,
             style=Markup(style),
@@ -68,6 +68,7 @@ def _templates() -> jinja2.Environment:
         "ulps": lambda verdict: has_ulps(verdict.measure),
         "ratio": _ratio,
         "hex": short_hex,
+        "decimal": decimal,
         "kind": lambda outcome: str(outcome).replace(" ", "-"),
         "grouped": grouped,
     }

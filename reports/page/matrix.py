@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdict import CHECKED, Cell, Verdict
+from ...oracles.verdict import CHECKED, Cell, Outcome, Verdict
 from .. import exit_codes
 from ..gate import Finding
-from ..text import BAD, GLYPHS, clean, has_ulps, number, one_line
+from ..text import BAD, GLYPHS, clean, error_said, has_ulps, number, one_line
 from .chart import series_name
 
+#: A filled square on a pale one would be hard to see, so what held has a tick on the page.
+SIGNS = GLYPHS | {Outcome.VERIFIED: "✓"}
 _SPREAD = 3  # ops; up to so many, each op shows large labelled grids
 #: Kinds of findings that stand first in the list; the others follow as the gate sorts them.
 _FIRST = ("new", "error", "incomplete", "coverage", "budget")
@@ -27,6 +29,7 @@ class Square:
     glyph: str
     kind: str  # CSS classes: the outcome, and what the gate says
     facets: str  # words the filters look at
+    label: str  # for those who do not see the sign
     title: str  # one line for hovering
     carded: bool  # there is a failure card
 
@@ -35,14 +38,21 @@ class Square:
         return f"c-{self.verdict.cell.id}"
 
     @property
+    def listed(self) -> bool:
+        """Whether the table of its op has a row of it; what was not checked is told by its reason instead."""
+        return self.verdict.outcome in CHECKED or self.verdict.outcome in BAD
+
+    @property
     def target(self) -> str:
-        """Where a click leads: to the failure card, else to the row of the table."""
-        return f"f-{self.verdict.cell.id}" if self.carded else self.anchor
+        """Where a click leads: to the failure card, to the row of the table, or to the reasons."""
+        if self.carded:
+            return f"f-{self.verdict.cell.id}"
+        return self.anchor if self.listed else f"code-{self.verdict.code}"
 
 
 @dataclass(frozen=True)
 class Group:
-    """The mini-grid of one op and property: one line per subject and device, one square per dtype."""
+    """The grid of one op and property: one line per subject and device, one square per dtype."""
 
     property: str
     words: str
@@ -51,9 +61,12 @@ class Group:
 
 @dataclass(frozen=True)
 class MatrixRow:
+    """One op: a grid per property, and the same squares as lines of a table, one per series and dtype."""
+
     op: str
     anchor: str
     groups: tuple[Group | None, ...]
+    lines: tuple[tuple[int, str, tuple[Square | None, ...]], ...]  # place of the series, dtype, squares by property
 
 
 @dataclass(frozen=True)
@@ -106,19 +119,19 @@ def make_square(verdict: Verdict, carded: Container[str], marks: Mapping[str, st
     group = "bad" if verdict.outcome in BAD else "ok" if verdict.outcome in CHECKED else "gap"
     mark = marks.get(cell.key, "")
     # A mark of the gate takes the place of the outcome's sign; the outcome stays among the classes of the square.
-    glyph, extra = _MARKS.get(mark, (GLYPHS[verdict.outcome], ""))
+    glyph, extra = _MARKS.get(mark, (SIGNS[verdict.outcome], ""))
     # The script of the page searches in these words, so all that a reader might type is among them.
     words = " ".join((*where, str(verdict.outcome), str(verdict.code), mark))
     said = verdict.failure.title if verdict.failure else verdict.reason
     if has_ulps(measure):
-        figures = f"p99 {number(measure.ulp_p99)}, max {number(measure.max_ulp)} ulp"
-        said = f"{said}; {figures}, error/bound {number(measure.max_ratio)}"
+        said = f"{said}; {error_said(measure)}, error/bound {number(measure.max_ratio)}"
     noted = f" ({mark})" if mark else ""
     return Square(
         verdict=verdict,
         glyph=glyph,
         kind=f"{str(verdict.outcome).replace(' ', '-')} {extra}".strip(),
         facets="|".join((group, cell.dtype, cell.subject, words.lower())),
+        label=f"{verdict.outcome}{noted}",
         title=one_line(f"{' '.join(where)}: {verdict.outcome}{noted} {verdict.code}. {said}", 300),
         carded=cell.id in carded,
     )
@@ -135,13 +148,16 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
     dtypes = tuple(dict.fromkeys(cell.dtype for cell in cells))
     series = tuple(dict.fromkeys(series_name(cell) for cell in cells))
     place = {_square_key(item.verdict.cell): item for item in squares}
-    rows = tuple(
-        MatrixRow(
-            op, f"op-{index}", tuple(_group(op, name, words, place, series, dtypes) for name, words in titles.items())
-        )
-        for index, op in enumerate(ops)
-    )
-    return Matrix(tuple(titles.items()), dtypes, labels(cells), rows, len(ops) <= _SPREAD)
+    rows = []
+    for index, op in enumerate(ops):
+        groups = tuple(_group(op, name, words, place, series, dtypes) for name, words in titles.items())
+        lines = [
+            (at, dtype, tuple(place.get((op, name, line, dtype)) for name in titles))
+            for at, line in enumerate(series)
+            for dtype in dtypes
+        ]
+        rows.append(MatrixRow(op, f"op-{index}", groups, tuple(line for line in lines if any(line[2]))))
+    return Matrix(tuple(titles.items()), dtypes, labels(cells), tuple(rows), len(ops) <= _SPREAD)
 
 
 def labels(cells: Iterable[Cell]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ...oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict
 from ..accuracy import Line, accuracy
 from ..causes.grouping import Cause, causes_of
+from ..causes.page import page as issue_text
 from ..explain import EXPLANATIONS, Explanation
 from ..record import Run
 from ..text import Standing, by_key, clean, complaints, counts, duration, number, one_line, standings
@@ -18,7 +19,9 @@ from .chart import Plot, accuracy_plot, series_name, short_dtype
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
 
 # Each card is several KiB, and a run in which everything fails may have thousands; the table of cells has the others.
+_DETAILED = 1000  # cells; the record has everything of all of them
 _CARDS = 250  # failure cards on the page
+_ISSUES = 60  # causes with a text for an issue, each of up to 40 KiB
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/
 
 
@@ -31,7 +34,7 @@ class OpPart:
     worst_cell: str
     seconds: str
     plot: Plot | None
-    rows: tuple[Square, ...]
+    rows: tuple[Square, ...]  # of the cells that were checked or went wrong; the others stand by their reasons
     open: bool
 
 
@@ -66,6 +69,7 @@ class CauseRow:
     cause: Cause
     square: Square
     said: str
+    text: str  # in Markdown, for an issue of whoever maintains the implementation; empty for the last of very many
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,7 @@ class View:
     op_times: tuple[Bar, ...]
     splits: tuple[Bar, ...]
     slowest: tuple[Square, ...]
+    detailed: bool  # whether the tables tell of the worst element; a page of thousands of cells leaves it out
     ids: Mapping[str, str]  # cell key -> where a link to it leads
     facets: Mapping[str, str]  # cell id -> words the filters look at
 
@@ -140,9 +145,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
         matrix=make_matrix(squares, tuple(by_op)),
         accuracy=accuracy(run.verdicts),
         ops=tuple(_op_part(op, i, mine, series, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
-        causes=tuple(
-            CauseRow(cause, by_cell[cause.example.verdict.cell.key], cause.title) for cause in causes_of(run.verdicts)
-        )[:_CARDS],
+        causes=_cause_rows(run, by_cell),
         complaints=tuple(_complaint(group, by_cell) for group in groups),
         cards=tuple(_card(by_cell[key]) for key in bad[:_CARDS]),
         uncarded=max(0, len(bad) - _CARDS),
@@ -150,6 +153,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
         op_times=_bars((op, sum(s.verdict.seconds for s in mine)) for op, mine in by_op.items()),
         splits=_splits(squares),
         slowest=tuple(item for item in slow[:10] if item.verdict.seconds > 0),
+        detailed=len(squares) <= _DETAILED,
         ids={key: item.target for key, item in by_cell.items()},
         facets={item.verdict.cell.id: item.facets for item in squares},
     )
@@ -164,6 +168,15 @@ def _share(standing: Standing, marks: Mapping[str, str]) -> Share:
         left += width
     known = sum(marks.get(verdict.cell.key) == "known" for verdict in standing.verdicts)
     return Share(standing, tuple(pieces), known)
+
+
+def _cause_rows(run: Run, squares: Mapping[str, Square]) -> tuple[CauseRow, ...]:
+    found = causes_of(run.verdicts)[:_CARDS]
+    texts = [clean(issue_text(cause, run)) for cause in found[:_ISSUES]] + [""] * (len(found) - _ISSUES)
+    return tuple(
+        CauseRow(cause, squares[cause.example.verdict.cell.key], cause.title, text)
+        for cause, text in zip(found, texts, strict=True)
+    )
 
 
 def _complaint(group: Sequence[Verdict], squares: Mapping[str, Square]) -> Complaint:
@@ -190,7 +203,7 @@ def _op_part(op: str, index: int, squares: Sequence[Square], series: Sequence[st
         worst_cell=f"{cell.property} {short_dtype(cell.dtype)} {series_name(cell)}" if cell else "",
         seconds=duration(sum(verdict.seconds for verdict in verdicts)),
         plot=accuracy_plot(verdicts, series),
-        rows=tuple(squares),
+        rows=tuple(square for square in squares if square.listed),
         open=ops <= 3,
     )
 

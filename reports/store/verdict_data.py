@@ -135,8 +135,8 @@ def _failure(data: FailureData) -> Failure:
 
 
 def _measure(data: MeasureData) -> Measure:
-    hexes = ("max_ulp", "max_ratio", "detect_median", "detect_worst", "ulp_median", "ulp_p99")
-    hexes += ("scaled_median", "scaled_p99", "scaled_max")
+    errors = ("max_ulp", "max_ratio", "ulp_median", "ulp_p99", "scaled_median", "scaled_p99", "scaled_max")
+    hexes = (*errors, "detect_median", "detect_worst")
     values: dict[str, Any] = msgspec.structs.asdict(data)
     values.update({name: _float(name, values[name]) for name in hexes})
     values.update(regimes=tuple(data.regimes), sizes=tuple(data.sizes))

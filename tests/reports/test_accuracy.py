@@ -30,8 +30,22 @@ def test_a_line_has_the_largest_ratio_and_the_median_detectability() -> None:
     assert first.worst is VERDICTS[4]
     (figure,) = first.figures
     assert figure.median == ("0.75", "1.5")
+    assert figure.largest == ("1.5e-8", "3e-8")
     assert figure.detects == "6"  # the median of 4, 16, 8 and 4
     assert (second.op, second.checked) == ("trace", 1)
+
+
+def test_subjects_are_compared_on_equal_samples_only() -> None:
+    """Where one of two subjects was asked of other samples, its median may be small for that reason alone."""
+    ours, theirs = verdict("SIZE"), verdict("SIZE", subject="torch")
+    lines = accuracy([ours, theirs, verdict("FWD"), verdict("FWD", subject="torch", ratio=0.1)])
+    assert {line.listed for line in lines} == {("SIZE",)}
+    assert [line.figures[0].median for line in lines] == [("0.25",), ("0.25",)]
+    stopped = dataclasses.replace(theirs, measure=dataclasses.replace(theirs.measure, samples=3))
+    other = dataclasses.replace(theirs, measure=dataclasses.replace(theirs.measure, sizes=("x dim 0: 4",)))
+    for unequal in (stopped, other):
+        assert [line.figures[0].median for line in accuracy([ours, unequal])] == [("–",), ("–",)]
+        assert [line.figures[0].largest for line in accuracy([ours, unequal])] == [("–",), ("–",)]
 
 
 def test_the_markdown_table_has_a_row_per_line() -> None:
@@ -46,4 +60,5 @@ def test_the_report_shows_it() -> None:
     page = render(make_run(*VERDICTS))
     assert "largest error/bound" in page
     assert "detects, ulp" in page
+    assert "FWD largest, of the scale" in page
     assert page.count('id="accuracy"') == 1

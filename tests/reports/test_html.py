@@ -12,12 +12,12 @@ import pytest
 
 from opassay.oracles.verdict import Cell, Code, Failure, Measure, Outcome, Verdict
 from opassay.reports.gate import Finding
-from opassay.reports.page.chart import accuracy_plot
+from opassay.reports.page.chart import Row, accuracy_plot
 from opassay.reports.page.html import render
 from opassay.reports.page.matrix import Gated
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
 
-VOID = {"meta", "input", "br", "img", "link"}
+VOID = {"meta", "input", "br", "img", "link", "col"}
 
 
 class Page(HTMLParser):
@@ -134,14 +134,15 @@ def test_small_runs(count: int) -> None:
 
 
 def _op(name: str, *figures: tuple[float, float, float], detect: float = 0.5, subject: str = "torch") -> list[Verdict]:
-    """One cell per (median, p99, largest) in ulp."""
+    """One cell per (median, p99, largest) in unit roundoffs of the scale."""
+    u = 2.0**-11
     return [
         Verdict(
             Cell(name, f"P{i}", "float16", "cpu", subject),
             Outcome.VERIFIED,
             Code.HELD,
             "held",
-            Measure(1, 0, 1, 0, largest, 0.5, detect, detect, None, median, p99),
+            Measure(1, 0, 1, 0, 1.0, 0.5, detect, detect, None, 0.5, 0.5, (), 0, (), median * u, p99 * u, largest * u),
         )
         for i, (median, p99, largest) in enumerate(figures)
     ]
@@ -154,7 +155,7 @@ def test_strange_measures_keep_the_plot_inside() -> None:
     plot = accuracy_plot(items, ["torch cpu"])
     assert plot is not None
     marks = [mark for row in plot.rows for mark in row.marks]
-    points = [point for mark in marks for point in (mark.p99, mark.median, mark.largest) if point is not None]
+    points = [point for mark in marks for point in (mark.p99, mark.largest) if point is not None]
     assert {point.place for point in points} == {"scale", "zero", "over"}
     assert all(0 <= point.x <= plot.width for point in points)
     assert all(0 <= mark.y <= plot.height for mark in marks)
@@ -162,22 +163,22 @@ def test_strange_measures_keep_the_plot_inside() -> None:
     Page(render(make_run(*_op("op", *figures))))
 
 
-def test_the_axis_fits_the_percentiles_not_the_largest() -> None:
-    plot = accuracy_plot(_op("op", (0.25, 0.5, 0.5), (0.5, 100.0, 1e37)), ["torch cpu"])
+def test_the_axis_fits_what_is_near_and_names_what_is_far() -> None:
+    plot = accuracy_plot(_op("op", (0.25, 0.5, 1.0), (0.5, 100.0, 1e37)), ["torch cpu"])
     assert plot is not None
-    assert [tick.label for tick in plot.ticks] == ["¼", "½", "1", "2", "4", "8", "16", "32", "64", "128"]
+    assert [tick.label for tick in plot.ticks] == ["½", "1", "2", "4", "8", "16", "32"]
     first, second = (row.marks[0] for row in plot.rows)
-    assert (first.p99, first.largest.place, first.said) == (first.largest, "scale", "")
+    assert (first.largest.place, first.said) == ("scale", "")
     assert second.p99 is not None
-    assert (second.p99.place, second.largest.place, second.said) == ("scale", "over", "1e37")
-    assert plot.half == first.largest.x
+    assert (second.p99.place, second.largest.place, second.said) == ("over", "over", "1e37 u")
+    assert plot.one == first.largest.x
 
 
 def test_a_percentile_beyond_every_axis_does_not_stretch_it() -> None:
     plot = accuracy_plot(_op("op", (0.25, 0.5, 0.5), (0.5, 1e30, 1e37)), ["torch cpu"])
     assert plot is not None
     assert len(plot.ticks) <= 14
-    assert plot.rows[1].marks[0].said == "p99 1e30, max 1e37"
+    assert plot.rows[1].marks[0].said == "1e37 u"
 
 
 def test_one_row_per_property_and_dtype_subjects_side_by_side() -> None:
@@ -186,6 +187,17 @@ def test_one_row_per_property_and_dtype_subjects_side_by_side() -> None:
     assert plot is not None
     assert [[mark.series for mark in row.marks] for row in plot.rows] == [[1, 0]]
     assert len({mark.y for mark in plot.rows[0].marks}) == 2
+    assert {stroke.series for stroke in plot.strokes} == {0, 1}
+
+
+def test_subjects_with_other_samples_do_not_share_a_row() -> None:
+    ours, theirs = _op("op", (0.2, 0.5, 1.0), subject="opassay"), _op("op", (0.2, 0.5, 2.0))
+    stopped = replace(theirs[0], measure=replace(theirs[0].measure, samples=7))
+    plot = accuracy_plot([*ours, stopped], ["opassay cpu", "torch cpu"])
+    assert plot is not None
+    told = [(row.series, len(row.marks)) for row in plot.rows]
+    assert told == [("opassay cpu", 1), ("torch cpu", 1)]
+    assert all(isinstance(row, Row) and row.marks[0].y == row.y for row in plot.rows)
 
 
 def test_what_compares_no_values_has_no_plot() -> None:
@@ -203,21 +215,21 @@ def test_the_matrix_stands_first_and_its_squares_lead_on(ops: int) -> None:
     items = [item for i in range(ops) for item in (verdict("FWD", op=f"op{i}"), verdict("VJP", op=f"op{i}"))]
     bad = failed("JVP")
     text = render(make_run(*items, bad))
-    assert text.index('id="matrix"') < text.index('id="failures"') < text.index('id="ops"')
+    assert text.index('id="causes"') < text.index('id="matrix"') < text.index('id="failures"') < text.index('id="ops"')
     page = Page(text)
     assert f"#f-{bad.cell.id}" in _hrefs(page)
     assert all(f"#c-{item.cell.id}" in _hrefs(page) for item in items)
-    titles = [value for name, value in page.attributes if name == "title"]
-    assert any(
-        value.startswith("softmax JVP float32 cpu opassay: fail OA101. worse than its bound;") for value in titles
-    )
-    assert "a property" in titles or "FWD: a property" in titles
+    labels = [value for name, value in page.attributes if name == "aria-label"]
+    assert labels.count("verified") == len(items)
+    assert labels.count("fail") == 1
+    assert "a property" in page.text or "a property" in [value for name, value in page.attributes if name == "title"]
 
 
 def test_the_headline_says_which_subject_is_not_right() -> None:
     torch = replace(failed("FWD"), cell=replace(verdict().cell, subject="torch"))
     page = Page(render(replace(make_run(verdict(), torch), exit_code=1)))
     assert "opassay: all 1 verified torch: 1 finding" in page.text
+    assert "computed 3.0 ( 0x1.8p+1 ), exact 3.1" in page.text
     assert "exit 1" in page.text
     assert "The exit code concerns all of them, of opassay and torch together." in page.text
 
@@ -248,15 +260,14 @@ def test_programs_are_whole_and_only_where_there_are_any() -> None:
     text = render(make_run(replace(failed(), failure=long)))
     assert html.escape(lines, quote=False) in html.unescape(text)
     none = Failure(Code.VALUE, "t", "m", "id-1", "{}", "# opassay replay id-1")
-    assert '<pre class="program">' in text
-    assert '<pre class="program">' not in render(make_run(replace(failed(), failure=none)))
+    assert '<pre class="program" ' in text
+    assert '<pre class="program" ' not in render(make_run(replace(failed(), failure=none)))
 
 
 def test_a_record_without_percentiles_still_has_a_page() -> None:
-    old = replace(verdict(), measure=replace(verdict().measure, ulp_median=math.nan, ulp_p99=math.nan))
-    plot = accuracy_plot([old], ["opassay cpu"])
-    assert plot is not None
-    assert plot.rows[0].marks[0].p99 is None
+    none = dict.fromkeys(("ulp_median", "ulp_p99", "scaled_median", "scaled_p99", "scaled_max"), math.nan)
+    old = replace(verdict(), measure=replace(verdict().measure, **none))
+    assert accuracy_plot([old], ["opassay cpu"]) is None
     Page(render(make_run(old)))
 
 
@@ -267,3 +278,19 @@ def test_an_op_that_was_measured_in_some_dtypes_only_still_has_a_line() -> None:
     one = [replace(v, cell=replace(v.cell, dtype="float64")) for v in _op("b", (0.5, 0.4, 0.5))]
     page = Page(render(make_run(*both, *one)))
     assert "–" in page.words
+
+
+def test_every_cause_has_a_text_for_an_issue() -> None:
+    page = Page(render(make_run(verdict(), failed())))
+    assert "Texts for issues" in page.text
+    assert "## Expected and actual ```text worse than its bound line 1 line 2 ```" in page.text
+    assert "## Versions - torch: 2.13.0" in page.text
+    assert "Texts for issues" not in Page(render(make_run(verdict()))).text
+
+
+def test_what_was_not_checked_has_no_row_of_its_own() -> None:
+    missing = verdict("ORD2", Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, judged=0, reason="only first order")
+    page = Page(render(make_run(verdict(), missing)))
+    targets = [value for name, value in page.attributes if name == "id"]
+    assert f"c-{missing.cell.id}" not in targets
+    assert "only first order" in page.text
