@@ -200,15 +200,17 @@ class Scaled(NamedTuple):
     """How the accepted elements of an output stand on the scale of their tensor, which no cancellation makes small.
 
     Attributes:
-        errors: |out − y| over the largest number of the tensor and of what is summed.
+        errors: |out − y| over the largest number of the tensor and of what is summed, in unit roundoffs of the format.
         near_zero: where more than half of the digits of the format may cancel in y, so that an ulp of it says nothing.
+        magnitude: the largest finite number of the operands, where it was asked for; else 0.
     """
 
     errors: Any
     near_zero: Any
+    magnitude: float = 0.0
 
 
-def scaled(fmt: Format, found: Elements, roundoff: float) -> Scaled:
+def scaled(fmt: Format, found: Elements, roundoff: float, operands: Iterable[Any] = ()) -> Scaled:
     """The errors of an output on its scale.
 
     A tensor that is subnormal as a whole is measured against the smallest normal number, because the spacing of
@@ -216,12 +218,14 @@ def scaled(fmt: Format, found: Elements, roundoff: float) -> Scaled:
 
     Args:
         fmt: of the output. found: where its elements stand; all are accepted. roundoff: u of the evaluation.
+        operands: what the formula is read at, where their magnitude is asked for.
     """
     with np.errstate(all="ignore"):
         # An error is the signed share of the bound times the bound, and zero where an element has no distance from y.
         errors = np.abs(found.signed * np.where(np.isfinite(found.bound), found.bound, 0.0))
         sizes = np.maximum(_sizes(fmt, found, roundoff), fmt.smallest_normal)
-        return Scaled(errors / sizes, near_zero(fmt, found.bound, found.value))
+        near, magnitude = near_zero(fmt, found.bound, found.value), max(map(_largest, operands), default=0.0)
+        return Scaled(errors / sizes / fmt.unit_roundoff, near, magnitude)
 
 
 def near_zero(fmt: Format, bound: Any, value: Any) -> Any:

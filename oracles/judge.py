@@ -30,7 +30,7 @@ from .alone import Alone, in_ulps, ulps_of, worst_alone, worst_of
 from .contract import EXP2, Contract, contract
 from .op import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from .paths import Expected, Path, Problem
-from .rounding import Ball, balls, balls_with_systematic
+from .rounding import Ball, balls, balls_with_systematic, lengths
 from .state import interrupt
 from .tally import LARGE, Tally
 from .transforms import Word, compiled, derivative_order, engine_for, path_name, required
@@ -153,9 +153,11 @@ class Judge:
     def read(self, expected: Expected, outputs: Sequence[Tensor] = ()) -> tuple[Ball, ...]:
         """The rounding reading of what is expected, for outputs whose dtype may say that all is computed in float64."""
         wide = expected.wide and bool(outputs) and all(y.dtype is torch.float64 for y in outputs)
-        with self.tally.clock("reference"):
+        with self.tally.clock("reference"), lengths.noted() as noted:
             read = balls_with_systematic if self.weighs_bias else balls
-            return tuple(read(expected.formula, expected.operands, self.contract_of(expected.order, wide)))
+            found = tuple(read(expected.formula, expected.operands, self.contract_of(expected.order, wide)))
+        self.tally.longest_sum = noted.longest
+        return found
 
     # -------------------------------------------------------------------------------------------------- comparing
 
@@ -303,7 +305,8 @@ class Judge:
             if not np.all(found.accepted):
                 raise self._violation(expected, index, tensor, found, exact, one)
         worst = functools.partial(worst_of, tensor, found, exact, name, expected.path)
-        scaled = accept.scaled(fmt, found, self.contract_of(expected.order).roundoff)
+        told = expected.operands if self.tally.bins is not None else ()
+        scaled = accept.scaled(fmt, found, self.contract_of(expected.order).roundoff, told)
         self.tally.output(found, name, expected.path, worst, ball.systematic, scaled)
 
     def require_outputs(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
@@ -344,7 +347,7 @@ class Judge:
             worst = replace(worst, exact=value, ulp=ulps_of(fmt, alone.found, ()), ratio=float(alone.found.ratio))
         allowed = self.contract_of(expected.order)
         share = accept.share(to_array(tensor), fmt, found, allowed.roundoff, expected.operands)
-        worst = replace(worst, share=share)
+        worst = replace(worst, share=share, roundoffs=share / fmt.unit_roundoff)
         code = Code.SPECIAL if found.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
         lines = [
             f"worst     {worst.where} = {worst.computed} ({float.fromhex(worst.computed)!r}), exact {worst.exact}",

@@ -14,6 +14,8 @@ from typing import TypeVar
 Check = TypeVar("Check", bound=Callable[..., object])
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
+#: Questions whose errors are also told by the magnitude of the operands and by the length of sums.
+BINNED = ("FWD", "VJP")
 #: The share of large samples in questions about values.
 LARGE = 0.08
 #: The share of samples with results next to a rounding boundary.

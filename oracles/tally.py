@@ -12,7 +12,7 @@ import numpy as np
 
 from .accept import Elements, Scaled
 from .op import Sample
-from .verdict import Measure, Worst
+from .verdict import Bin, Measure, Worst
 
 #: Parts of a cell's samples: those that were planned, large ones, and more of regimes of which nothing could be judged.
 PLANNED, LARGE, MORE = "planned", "large", "more"
@@ -38,6 +38,8 @@ class Tally:
         last_share: of the elements of the last sample that were judged.
         last_blank: whether all values of the last sample are zero within their bounds, so that a zero would be right.
         part: which samples of the cell are being judged: PLANNED, LARGE or MORE.
+        longest_sum: terms of the longest sum of the reading that outputs are judged by.
+        bins: errors by magnitude and by length, where they are kept; None where they are not.
         notes: remarks to be added to the reason of the verdict.
         refusals: samples of which the subject refused something that it documents as outside, by the reason.
         timing: seconds by what they were spent on.
@@ -47,6 +49,8 @@ class Tally:
         self.samples = self.judged = self.not_judged = self.refused = 0
         self.ratio_of_sample, self.last_share, self.last_blank = 0.0, 1.0, False
         self.part = PLANNED
+        self.longest_sum = 1
+        self.bins: dict[tuple[str, int], Bin] | None = None
         self.notes: list[str] = []
         self.timing: dict[str, float] = {}
         self.refusals: dict[str, int] = {}
@@ -173,12 +177,25 @@ class Tally:
         sharp = found.ulp if scaled is None else np.where(scaled.near_zero, 0.0, found.ulp)
         self._max_ulp = max(self._max_ulp, float(sharp.max()))
         if scaled is not None:
-            self._max_scaled = float(np.fmax(self._max_scaled, scaled.errors.max()))
+            largest = float(scaled.errors.max())
+            self._max_scaled = float(np.fmax(self._max_scaled, largest))
+            self._bin("magnitude", scaled.magnitude, largest, ratio)
+            self._bin("length", float(self.longest_sum), largest, ratio)
         # The caller hands in a function because telling of an element prints numbers in many digits, which is wanted
         # for the few elements alone that are worse than all before.
         if ratio > self._max_ratio or self._worst is None:
             self._worst = worst(at)
         self.ratio(ratio, steers=True)
+
+    def _bin(self, kind: str, size: float, scaled: float, ratio: float) -> None:
+        """Enter the errors of an output at the size of its operands, or of its sums."""
+        if self.bins is None or not size > 0:
+            return
+        low = math.frexp(size)[1] - 1
+        # Samples are dense near 1, and reach over all of a format's range elsewhere, so the bins are wider there.
+        step = 1 if kind == "length" else 4 if -32 <= low < 32 else 32
+        key, one = (kind, low // step * step), Bin(kind, low // step * step, 1, scaled, min(ratio, 1.0))
+        self.bins[key] = self.bins[key].joined(one) if key in self.bins else one
 
     def _keep(self, found: Elements, scaled: Scaled | None) -> None:
         """Keep the widths and errors of some elements for the medians, the largest width among them."""
@@ -232,7 +249,7 @@ class Tally:
             self.samples, discarded, self.judged, self.not_judged,
             self._max_ulp, self._max_ratio, median, widest, self._worst, typical, p99, self._regimes(), self.refused,
             tuple(f"{name}: {_ranges(self._sizes[name])}"[:_REGIME_NAME] for name in sorted(self._sizes)[:_REGIMES]),
-            *scaled, self._max_scaled,
+            *scaled, self._max_scaled, tuple(one.text for _, one in sorted((self.bins or {}).items())),
         )  # fmt: skip
 
     def biases(self) -> dict[str, float]:

@@ -111,6 +111,40 @@ class Worst:
     #: The error relative to the largest number of its tensor and to what is summed; the largest of all elements
     #: outside. A record of before it existed has none.
     share: float | None = None
+    roundoffs: float | None = None  # the same in unit roundoffs of the output's format
+
+
+def _brief(error: float) -> str:
+    """A finite error in hexadecimal, rounded up to eight bits."""
+    mantissa, exponent = math.frexp(error)
+    head, _, power = math.ldexp(math.ceil(mantissa * 256), exponent - 8).hex().partition("p")
+    return f"{head.rstrip('0').rstrip('.') if '.' in head else head}p{power}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """The outputs of a cell whose operands, or whose sums, are about so large, and the largest errors of them."""
+
+    kind: str  # "magnitude": by the largest operand; "length": by the terms of the longest sum
+    low: int  # log2 of the lower end
+    outputs: int
+    scaled: float  # as `Measure.scaled_max`
+    ratio: float  # as `Measure.max_ratio`
+
+    @property
+    def text(self) -> str:
+        """In one line, as a record keeps it."""
+        return f"{self.kind} {self.low} {self.outputs} {_brief(self.scaled)} {_brief(self.ratio)}"
+
+    @classmethod
+    def of(cls, text: str) -> Bin:
+        kind, low, outputs, scaled, ratio = text.split()
+        return cls(kind, int(low), int(outputs), float.fromhex(scaled), float.fromhex(ratio))
+
+    def joined(self, other: Bin) -> Bin:
+        """The outputs of both, which are of one bin."""
+        outputs, scaled = self.outputs + other.outputs, max(self.scaled, other.scaled)
+        return replace(self, outputs=outputs, scaled=scaled, ratio=max(self.ratio, other.ratio))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +152,8 @@ class Measure:
     """How much was judged, and how close it came.
 
     Errors in ulp are of elements whose exact value is not near zero, by cancellation or in itself. The scaled ones are
-    of all elements: relative to the largest number of the tensor and of what is summed. A record of before these
-    existed has none, and its largest error in ulp has no limit.
+    of all elements: relative to the largest number of the tensor and of what is summed, in unit roundoffs of the
+    output's format. A record of before these existed has none, and its largest error in ulp has no limit.
     """
 
     samples: int = 0
@@ -139,13 +173,14 @@ class Measure:
     scaled_median: float = math.nan
     scaled_p99: float = math.nan
     scaled_max: float = math.nan
+    bins: tuple[str, ...] = ()  # `Bin.text` of how errors go with magnitudes and lengths, where that is kept
 
     def reaching(self, worst: Worst | None) -> Measure:
         """The measure of a cell that failed at that element; the same measure where it is not known."""
         if worst is None:
             return self
         ulp, ratio = max(self.max_ulp, worst.ulp), max(self.max_ratio, worst.ratio)
-        known = [value for value in (self.scaled_max, worst.share) if value is not None and not math.isnan(value)]
+        known = [value for value in (self.scaled_max, worst.roundoffs) if value is not None and not math.isnan(value)]
         largest = max(known, default=math.nan)
         return replace(self, max_ulp=ulp, max_ratio=ratio, worst=worst, scaled_max=largest)
 

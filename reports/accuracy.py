@@ -26,7 +26,7 @@ class Figure:
 
     dtype: str
     ratio: str  # largest error/bound of the cells that compare values
-    largest: tuple[str, ...]  # one per listed property: error relative to the scale of its tensor
+    largest: tuple[str, ...]  # one per listed property: error on the scale of its tensor, in unit roundoffs
     median: tuple[str, ...]  # one per listed property, in ulp; no percentile says more where results cancel
     detects: str  # median over the cells of their median detectability
 
@@ -108,7 +108,7 @@ def markdown_table(lines: Sequence[Line]) -> str:
     short = ", ".join(markdown(short_dtype(name)) for name in dtypes)
     head = ["op", *(["subject"] if several else []), "cells held", "elements judged", f"largest error/bound: {short}"]
     listed = lines[0].listed if lines else LISTED
-    head += [f"{name} largest error, of the scale: {short}" for name in listed]
+    head += [f"{name} largest error, u of the scale: {short}" for name in listed]
     head += [*(f"{name} median, ulp: {short}" for name in listed), f"detects, ulp: {short}"]
     rows = [head, ["---"] * len(head)]
     for line in lines:

@@ -186,7 +186,7 @@ def error_said(measure: Measure) -> str:
     """The largest error in words: on the scale of its tensor, or, in a record of before that was kept, in ulp."""
     if math.isnan(measure.scaled_max):
         return f"largest error {number(measure.max_ulp)} ulp"
-    return f"largest error {number(measure.scaled_max, 2)} of the scale"
+    return f"largest error {number(measure.scaled_max, 2)} u of the scale"
 
 
 def wrapped(text: str, width: int, indent: str = "    ") -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...reference.windows import positions_of, windows_of
 from ..contract import Contract
-from . import lattice
+from . import lattice, lengths
 from .ball import RULES, Ball
 from .spread import SLACK
 
@@ -39,6 +39,7 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         product: of two NumPy arrays, linear in each; of arrays that are not negative it has no cancellation.
         a, b: the factors. terms: how many products are summed for one element.
     """
+    lengths.met(terms)
     sizes = [np.abs(x.centre).astype(np.float64, copy=False) for x in (a, b)]
     whole = [size if x.radius is None else size + x.radii() for size, x in zip(sizes, (a, b), strict=True)]
     size = product(*whole)  # of the factors of any evaluation

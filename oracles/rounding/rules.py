@@ -13,7 +13,7 @@ from ...reference.array import Precise
 from ...reference.condition import Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
 from ..contract import EXP2, Contract
-from . import spread
+from . import lengths, spread
 from .arithmetic import magnitude_of, rounded
 from .ball import RULES, Ball
 from .spread import SLACK
@@ -127,6 +127,7 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     summands = a.centre.size // max(centre.size, 1)
     if summands <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
+    lengths.met(summands)
     # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
     unit = (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
     growth = (summands - 1) * unit

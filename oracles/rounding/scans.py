@@ -9,6 +9,7 @@ import numpy as np
 
 from ...reference.windows import offsets_of, windows_of
 from ..contract import Contract
+from . import lengths
 from .ball import RULES, Ball
 from .spread import SLACK
 
@@ -22,6 +23,7 @@ def _magnitude(a: Ball) -> Any:
 def _cumsum(contract: Contract, a: Ball, axis: int) -> Ball:
     """In any order and along any tree, the k-th sum costs k additions."""
     count = a.shape[axis]
+    lengths.met(count)
     additions = np.arange(count, dtype=np.float64).reshape(count, *(1,) * (len(a.shape) - axis - 1))
     centre = np.cumsum(a.centre, axis=axis)
     if count <= 1:

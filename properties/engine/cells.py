@@ -24,7 +24,7 @@ from ...oracles.case import case_id, dump_case, load_case
 from ...oracles.contract import contract
 from ...oracles.judge import Judge
 from ...oracles.op import INTERPRETED, Op, Sample, arithmetic_of
-from ...oracles.properties import PROPERTIES, Where
+from ...oracles.properties import BINNED, PROPERTIES, Where
 from ...oracles.snippet import snippet
 from ...oracles.state import interrupt
 from ...oracles.subjects.asking import promised, require_asked
@@ -83,6 +83,8 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         question = replace(question, large=0.0 if light else question.large, most=min(question.most, INTERPRETED_MOST))
     allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))
     judge = Judge(promised(op, subject), subject, allowed, cell.device, light)
+    if cell.property in BINNED:
+        judge.tally.bins = {}
     if question.others:
         judge.between = interlude.calls(cell.dtype, cell.device)
     return Opened(cell, judge, question, tell)

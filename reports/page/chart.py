@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdict import Cell, Verdict
-from ..causes.severity import ROUNDOFF
 from ..text import by_key, drawn_alike, number
 
 LEFT, TOP, FOOT, ROW = 190.0, 24.0, 34.0, 17.0
@@ -125,7 +124,9 @@ def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | 
         verdicts: of one op, in the report's order.
         series: "subject device" in the order of the legend.
     """
-    compared = [verdict for verdict in verdicts if verdict.measure.judged and not math.isnan(_largest(verdict))]
+    compared = [
+        verdict for verdict in verdicts if verdict.measure.judged and not math.isnan(verdict.measure.scaled_max)
+    ]
     if not compared:
         return None
     scale = _scale(compared)
@@ -154,23 +155,10 @@ def short_dtype(dtype: str) -> str:
     return _SHORT.get(dtype, dtype[:6])
 
 
-def in_roundoffs(share: float, dtype: str) -> float:
-    """An error on the scale of its tensor in unit roundoffs of a dtype, a name of torch's."""
-    return share / ROUNDOFF.get(dtype, ROUNDOFF["float64"])
-
-
-def _largest(verdict: Verdict) -> float:
-    return in_roundoffs(verdict.measure.scaled_max, verdict.cell.dtype)
-
-
-def _p99(verdict: Verdict) -> float:
-    return in_roundoffs(verdict.measure.scaled_p99, verdict.cell.dtype)
-
-
 def _scale(verdicts: Sequence[Verdict]) -> _Scale:
     """An axis for the percentiles and for errors within their bounds; what a failure is off by may leave it."""
-    tops = _usable([_largest(verdict) for verdict in verdicts])
-    lows = [*tops, *_usable([_p99(verdict) for verdict in verdicts]), 0.5]
+    tops = _usable([verdict.measure.scaled_max for verdict in verdicts])
+    lows = [*tops, *_usable([verdict.measure.scaled_p99 for verdict in verdicts]), 0.5]
     low = max(math.floor(math.log2(min(lows))), -5)
     inside = [value for value in tops if value <= 2.0 ** (low + _LONGEST)]
     high = math.ceil(math.log2(max(inside, default=4.0)))
@@ -216,8 +204,8 @@ def _strokes(rows: Sequence[Row]) -> tuple[Stroke, ...]:
 def _mark(verdict: Verdict, series: Sequence[str], scale: _Scale, y: float, marks: int) -> Mark:
     # There are four kinds of marks; a fifth series takes the first again, and the table still tells it apart.
     index = series.index(series_name(verdict.cell)) % _SERIES
-    p99, largest = _p99(verdict), scale.point(_largest(verdict))
-    said = f"{number(_largest(verdict))} u" if largest.place == "over" else ""
+    p99, largest = verdict.measure.scaled_p99, scale.point(verdict.measure.scaled_max)
+    said = f"{number(verdict.measure.scaled_max)} u" if largest.place == "over" else ""
     shift = _OFFSETS[min(len(series), _SERIES)][index] if marks > 1 else 0.0
     return Mark(
         y=round(y + shift, 1),

@@ -16,6 +16,7 @@ from ..explain import EXPLANATIONS, Explanation
 from ..record import Run
 from ..text import Standing, by_key, clean, complaints, counts, duration, number, one_line, standings
 from .chart import Plot, accuracy_plot, series_name, short_dtype
+from .curves import Figures, figures
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
 
 # Each card is several KiB, and a run in which everything fails may have thousands; the table of cells has the others.
@@ -34,6 +35,7 @@ class OpPart:
     worst_cell: str
     seconds: str
     plot: Plot | None
+    figures: tuple[Figures, ...]
     rows: tuple[Square, ...]  # of the cells that were checked or went wrong; the others stand by their reasons
     open: bool
 
@@ -134,6 +136,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
     squares = tuple(by_cell.values())
     cells = [verdict.cell for verdict in run.verdicts]
     series = _unique(series_name(cell) for cell in cells)
+    dtypes = _unique(cell.dtype for cell in cells)
     by_op = by_key(squares, lambda item: item.verdict.cell.op)
     slow = sorted(squares, key=lambda item: -item.verdict.seconds)
     return View(
@@ -144,7 +147,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
         subjects=_unique(cell.subject for cell in cells),
         matrix=make_matrix(squares, tuple(by_op)),
         accuracy=accuracy(run.verdicts),
-        ops=tuple(_op_part(op, i, mine, series, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
+        ops=tuple(_op_part(op, i, mine, series, dtypes, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
         causes=_cause_rows(run, by_cell),
         complaints=tuple(_complaint(group, by_cell) for group in groups),
         cards=tuple(_card(by_cell[key]) for key in bad[:_CARDS]),
@@ -183,11 +186,14 @@ def _complaint(group: Sequence[Verdict], squares: Mapping[str, Square]) -> Compl
     return Complaint(group[0].outcome, tuple(squares[verdict.cell.key] for verdict in group))
 
 
-def _op_part(op: str, index: int, squares: Sequence[Square], series: Sequence[str], ops: int) -> OpPart:
+def _op_part(
+    op: str, index: int, squares: Sequence[Square], series: Sequence[str], dtypes: Sequence[str], ops: int
+) -> OpPart:
     """What the page shows of one op.
 
     Args:
         op: its name. index: its number on the page. squares: its cells. series: names of subjects on devices, in order.
+        dtypes: of the page, in order.
         ops: how many the page shows; a few are open at first, many are closed.
     """
     verdicts = [square.verdict for square in squares]
@@ -203,6 +209,7 @@ def _op_part(op: str, index: int, squares: Sequence[Square], series: Sequence[st
         worst_cell=f"{cell.property} {short_dtype(cell.dtype)} {series_name(cell)}" if cell else "",
         seconds=duration(sum(verdict.seconds for verdict in verdicts)),
         plot=accuracy_plot(verdicts, series),
+        figures=figures(verdicts, dtypes),
         rows=tuple(square for square in squares if square.listed),
         open=ops <= 3,
     )

@@ -19,6 +19,13 @@ Hex = Annotated[str, msgspec.Meta(pattern=_HEX_PATTERN, max_length=32)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Long = Annotated[str, msgspec.Meta(max_length=MAX_CASE)]
+BinText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(magnitude|length) -?[0-9]{1,4} [0-9]{1,15}( 0x[01](\.[0-9a-f]{1,13})?p[+-][0-9]{1,4}){2}$",
+        max_length=120,
+    ),
+]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -46,6 +53,7 @@ class WorstData(Data, frozen=True, forbid_unknown_fields=True):
     ulp: Hex
     ratio: Hex
     share: Hex | None = None
+    roundoffs: Hex | None = None
 
 
 class MeasureData(Data, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +74,7 @@ class MeasureData(Data, frozen=True, forbid_unknown_fields=True):
     scaled_median: Hex = "nan"  # records of before these three existed are read too
     scaled_p99: Hex = "nan"
     scaled_max: Hex = "nan"
+    bins: Annotated[list[BinText], msgspec.Meta(max_length=256)] = []
 
 
 class SignsData(Data, frozen=True, forbid_unknown_fields=True):
@@ -139,10 +148,11 @@ def _measure(data: MeasureData) -> Measure:
     hexes = (*errors, "detect_median", "detect_worst")
     values: dict[str, Any] = msgspec.structs.asdict(data)
     values.update({name: _float(name, values[name]) for name in hexes})
-    values.update(regimes=tuple(data.regimes), sizes=tuple(data.sizes))
+    values.update(regimes=tuple(data.regimes), sizes=tuple(data.sizes), bins=tuple(data.bins))
     if data.worst is not None:
         worst: dict[str, Any] = msgspec.structs.asdict(data.worst)
-        worst.update({name: _float(name, worst[name]) for name in ("ulp", "ratio")}, share=_share(data.worst.share))
+        worst.update({name: _float(name, worst[name]) for name in ("ulp", "ratio")})
+        worst.update({name: _share(worst[name]) for name in ("share", "roundoffs")})
         values["worst"] = Worst(**worst)
     return Measure(**values)
 

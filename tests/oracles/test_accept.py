@@ -348,7 +348,7 @@ def test_an_error_beside_a_cancelled_value_is_small_on_the_scale_of_its_tensor(d
     assert on_scale.near_zero.tolist() == [False, True, True]
     assert found.ulp[1] > 1000  # what an ulp of these values would tell: nothing
     assert on_scale.errors[0] == 0.0
-    assert np.all((on_scale.errors[1:] > 0.5 * u) & (on_scale.errors[1:] < 3 * u))
+    assert np.all((on_scale.errors[1:] > 0.5) & (on_scale.errors[1:] < 3))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -357,4 +357,4 @@ def test_a_tensor_of_subnormals_is_measured_against_the_smallest_normal_number(d
     ball, exact = _one(dtype, 1.25 * fmt.smallest_subnormal, 0.0) if dtype != "float64" else _one(dtype, 5e-324, 5e-324)
     found = judge(np.array([fmt.smallest_subnormal]), fmt, ball, exact)
     assert found.accepted.all()
-    assert scaled(fmt, found, fmt.unit_roundoff).errors[0] <= 2 * fmt.unit_roundoff
+    assert scaled(fmt, found, fmt.unit_roundoff).errors[0] <= 2

@@ -154,8 +154,8 @@ def test_clean_takes_what_could_mislead() -> None:
 
 
 def test_a_failure_is_told_on_its_scale_and_not_in_ulps_of_nearly_nothing() -> None:
-    worst = Worst("out", "vjp", "0x1p-53", "0", math.nan, math.inf, 1e-16)
-    measure = Measure(max_ulp=2.0, scaled_max=3e-17).reaching(worst)
-    assert (measure.max_ulp, measure.max_ratio, measure.scaled_max) == (2.0, math.inf, 1e-16)
-    assert Measure().reaching(worst).scaled_max == 1e-16
-    assert math.isnan(Measure().reaching(replace(worst, share=None)).scaled_max)
+    worst = Worst("out", "vjp", "0x1p-53", "0", math.nan, math.inf, 1e-16, 0.9)
+    measure = Measure(max_ulp=2.0, scaled_max=0.3).reaching(worst)
+    assert (measure.max_ulp, measure.max_ratio, measure.scaled_max) == (2.0, math.inf, 0.9)
+    assert Measure().reaching(worst).scaled_max == 0.9
+    assert math.isnan(Measure().reaching(replace(worst, roundoffs=None)).scaled_max)

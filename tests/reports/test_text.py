@@ -69,7 +69,7 @@ def test_a_failure_says_all_in_one_text() -> None:
 
 def test_a_verdict_is_one_line() -> None:
     assert text.verdict_line(verdict()) == (
-        "■ softmax::FWD[float32-cpu-opassay]  verified  OA100  largest error 3e-8 of the scale, error/bound 0.5"
+        "■ softmax::FWD[float32-cpu-opassay]  verified  OA100  largest error 0.5 u of the scale, error/bound 0.5"
     )
     hostile = replace(failed(), failure=Failure(Code.VALUE, HOSTILE + "\nsecond line", ""))
     assert "\n" not in text.verdict_line(hostile)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ....oracles.verdict import Failure, Measure, Verdict
+from ....oracles.verdict import Bin, Failure, Measure, Verdict
 from ...certificate.extents import extents
 from ...collect import worse
 
@@ -70,8 +70,17 @@ def _together(measures: Sequence[Measure]) -> Measure:
         scaled_p99=_largest_known(measure.scaled_p99 for measure in measures),
         scaled_max=_largest_known(measure.scaled_max for measure in measures),
         regimes=_regimes(measures),
+        bins=_bins(measures),
         sizes=extents(size for measure in measures for size in measure.sizes)[:_MOST],
     )
+
+
+def _bins(measures: Sequence[Measure]) -> tuple[str, ...]:
+    found: dict[tuple[str, int], Bin] = {}
+    for one in (Bin.of(text) for measure in measures for text in measure.bins):
+        key = one.kind, one.low
+        found[key] = found[key].joined(one) if key in found else one
+    return tuple(found[key].text for key in sorted(found))
 
 
 def _largest_known(values: Iterable[float]) -> float:

@@ -1,0 +1,40 @@
+"""How long the sums of a formula are, as its reading meets them.
+
+A report shows how errors grow with the number of terms of a sum. Which extents of the arguments make that number, the
+formula alone tells, so the rules of sums and products say it while they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass
+class Noted:
+    """The most terms of any sum of a reading; 1 where there is no sum."""
+
+    longest: int = 1
+
+
+_NOTED: ContextVar[Noted | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noted() -> Iterator[Noted]:
+    """What the block reads is noted; an outer block does not hear of it."""
+    found = Noted()
+    token = _NOTED.set(found)
+    try:
+        yield found
+    finally:
+        _NOTED.reset(token)
+
+
+def met(terms: int) -> None:
+    """A rule reads a sum of so many terms."""
+    found = _NOTED.get()
+    if found is not None and terms > found.longest:
+        found.longest = terms
