@@ -93,11 +93,17 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     # `import_module` finds a module that is loaded already, so nothing needs to be kept here for a second use.
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    if name not in _HOME:
+    home = _MODULES.get(name) or _HOME.get(name)
+    if home is None:
         raise AttributeError(f"module 'opassay' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    try:
+        found = importlib.import_module(home)
+    except ModuleNotFoundError as err:
+        if err.name is None or err.name.partition(".")[0] == "opassay":
+            raise
+        text = f'opassay.{name} needs {err.name}, which is not installed; pip install "opassay[verify]"'
+        raise ModuleNotFoundError(text, name=err.name) from err
+    return found if name in _MODULES else getattr(found, name)
 
 
 def __dir__() -> list[str]:

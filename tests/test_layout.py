@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import opassay
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 FOLDERS = {"api", "reference", "impl", "oracles", "properties", "reports"}
 NOT_PACKAGED = {"tests", "benchmarks", "build", "corpus"}
@@ -65,6 +67,16 @@ def test_every_data_file_is_packaged() -> None:
         if path.is_file() and path.suffix not in {".py", ".pyc", ".md"}
     }
     assert present == packaged
+
+
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "opassay.__version__"}
+    expand = pytest.importorskip("setuptools.config.expand", reason="setuptools is not installed here")
+    read = expand.read_attr("opassay.__version__", _setuptools()["package-dir"], REPOSITORY)
+    assert read == opassay.__version__
+    assert f": {read}\n" in (REPOSITORY / "CHANGELOG.md").read_text()
 
 
 def test_no_folder_shadows_the_package() -> None:

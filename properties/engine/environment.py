@@ -5,12 +5,34 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..sources import source_digest
 
 _PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pytest", "pytest-xdist", "triton")
+
+#: The first and the last minor version that opassay was tested with.
+TESTED = {"python": ("3.11", "3.13"), "torch": ("2.11", "2.13")}
+
+
+def untested(found: Mapping[str, str]) -> list[str]:
+    """A sentence for each version that is outside of what opassay was tested with.
+
+    Args:
+        found: versions by name, as `versions` or `environment` gives them; a name that is missing is passed over.
+    """
+    return [
+        f"{name} {found[name]}: opassay was tested with {name} {first} to {last} only"
+        for name, (first, last) in TESTED.items()
+        if name in found and not _minor(first) <= _minor(found[name]) <= _minor(last)
+    ]
+
+
+def _minor(version_text: str) -> tuple[int, ...]:
+    """(2, 13) of "2.13.0+cpu"; (0,) of a text without a number, which no range has."""
+    return tuple(map(int, re.findall(r"\d+", version_text)[:2])) or (0,)
 
 
 def versions() -> dict[str, str]:

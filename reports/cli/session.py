@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ...oracles.verdict import Cell, Outcome, Verdict
+from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
 from ...properties.inquest import culprit
 from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, Ready, Started, StartError, Terms
@@ -137,6 +138,7 @@ class Session:
                 # Every worker tells its environment, and all run on this machine, so the log holds the first one only.
                 if not self.account.environment:
                     self._record(log.Environment(dict(found)))
+                    self._note(*untested(found))
             case Started(cell=cell, worker=worker):
                 self._record(log.CellStarted(cell.key, worker))
                 self.teller.started(cell.key)
@@ -154,8 +156,13 @@ class Session:
                 self._record(log.CellsGivenUp([cell.key for cell in cells], why))
                 self.teller.left_out(len(cells), why)
             case Note(text=text):
-                self._record(log.Noted(text))
-                self.teller.say(text)
+                self._note(text)
+
+    def _note(self, *texts: str) -> None:
+        """Tells the user, and the record."""
+        for text in texts:
+            self._record(log.Noted(text))
+            self.teller.say(text)
 
     def _inquire(self) -> None:
         """Find the samples that ended processes, of one cell of each op, property and subject: dtypes hardly differ."""

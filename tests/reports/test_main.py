@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from opassay.properties.engine import environment
 from opassay.reports import exit_codes, record
 from opassay.reports.cli import host
 from opassay.reports.cli.host import Stop
@@ -209,6 +210,23 @@ def test_the_doctor_works_without_torch(tmp_path: Path) -> None:
 def test_the_doctor_names_what_is_missing(tmp_path: Path) -> None:
     done = _python(_without("torch", "xdist", "hypothesis"), "doctor", cwd=tmp_path)
     assert 'hypothesis, xdist: not installed; pip install "opassay[verify]"' in done.stdout
+
+
+def test_a_name_of_the_framework_says_what_to_install(tmp_path: Path) -> None:
+    program = textwrap.dedent(_without("hypothesis")).split("from opassay")[0]
+    done = _python(f"{program}\nimport opassay\nopassay.verify\n", cwd=tmp_path)
+    said = 'opassay.verify needs hypothesis, which is not installed; pip install "opassay[verify]"'
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"ModuleNotFoundError: {said}")
+
+
+def test_versions_that_were_never_tested_are_named() -> None:
+    said = environment.untested({"python": "3.12.1", "torch": "2.14.0a0+cpu", "numpy": "9.0"})
+    assert said == ["torch 2.14.0a0+cpu: opassay was tested with torch 2.11 to 2.13 only"]
+    assert environment.untested({"torch": "2.13.1+cu130"}) == []
+    assert len(environment.untested({"python": "3.9", "torch": "unknown"})) == 2
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for name, (first, last) in environment.TESTED.items():
+        assert f"{name} {first} to {last}" in readme.replace("Python", "python")
 
 
 # ------------------------------------------------------------------------------------- declarations that misbehave
