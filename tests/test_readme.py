@@ -23,10 +23,10 @@ def _program(part: str) -> str:
     return found
 
 
-def _run(program: str, **names: Any) -> dict[str, Any]:
-    given = {"__name__": "readme", **names}
-    exec(compile(program, "README.md", "exec"), given)
-    return given
+def _run(program: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(program, "README.md", "exec"), names)
+    return names
 
 
 def _without_numbers(line: str) -> str:
@@ -78,9 +78,12 @@ def test_the_library_example_prints_what_is_shown() -> None:
     assert told.getvalue() == shown
 
 
-def test_the_own_op_example_is_verified() -> None:
+def test_the_own_op_example_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     op = _run(_program("OP = declare("))["OP"]
     codes = ("FWD", "VJP", "JVP", "ORD2", "VMAP", "DUAL", "LAYOUT", "PURE", "EMPTY", "DATA")
     verdicts = opassay.verify(op, properties=codes, dtypes=("float32", "bfloat16"), settings=Settings(max_examples=15))
     assert {v.outcome for v in verdicts} == {Outcome.VERIFIED}, [(v.cell.key, v.reason) for v in verdicts]
-    assert callable(_run(_program("assert_verified"), OP=op)["test_scaled_square"])
+    (tmp_path / "mypackage").mkdir()
+    (tmp_path / "mypackage" / "assay.py").write_text(_program("OP = declare("))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert _run(_program("assert_verified"))["OP"].name == op.name

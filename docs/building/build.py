@@ -1,0 +1,86 @@
+"""Builds the documentation: `python docs/building/build.py OUT`, or `tox -e docs`.
+
+The pages of docs/ and those at the top of the repository are copied to one folder, because Sphinx reads one folder
+only, and their links to each other are changed accordingly. Then
+
+1. the programs of all pages are run (`blocks.py`),
+2. Sphinx builds the site, and a warning is an error: an internal link that leads nowhere, a page that the contents do
+   not name,
+3. links to other sites are counted. They are not followed, because this build uses no network, and it says so.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+BUILDING = Path(__file__).resolve().parent
+DOCS = BUILDING.parent
+ROOT = DOCS.parent
+#: Pages at the top of the repository that are part of the site.
+TOP = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+_LINK = re.compile(r"(?<!!)\[(?P<words>(?:`[^`]*`|[^\[\]`])+)\]\((?P<to>[^)\s]+)\)")
+#: A line of the contents that names pages by a pattern. Sphinx warns of one that no page fits yet, so it is left out.
+_PATTERN = re.compile(r"^(\w+\*)\n", re.MULTILINE)
+_FENCE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
+
+
+def links(text: str) -> list[str]:
+    """Where the links of a page lead, without those in programs."""
+    return [found["to"] for part in _FENCE.split(text)[::2] for found in _LINK.finditer(part)]
+
+
+def external(text: str) -> list[str]:
+    """The links of a page that lead to other sites."""
+    return [to for to in links(text) if "://" in to]
+
+
+def prepared(page: Path, text: str) -> str:
+    """The text of a page as it stands in the one folder that Sphinx reads; a link out of it becomes plain text."""
+    found = [part if i % 2 else _LINK.sub(lambda m: _moved(page, m), part) for i, part in enumerate(_FENCE.split(text))]
+    return _PATTERN.sub(lambda m: m[0] if [*DOCS.glob(f"{m[1]}.md")] else "", "".join(found))
+
+
+def _moved(page: Path, found: re.Match[str]) -> str:
+    path, _, anchor = found["to"].partition("#")
+    if "://" in path or not path:
+        return found[0]
+    target = (page.parent / path).resolve()
+    if target.parent != DOCS and not (target.parent == ROOT and target.name in TOP):
+        return found["words"]
+    return f"[{found['words']}]({target.name}{'#' if anchor else ''}{anchor})"
+
+
+def pages() -> list[Path]:
+    """Every page of the site, in the repository."""
+    return [*sorted(DOCS.glob("*.md")), *(ROOT / name for name in TOP)]
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs the programs, builds the site into the folder that is named; returns 0 if all of it went well."""
+    out = Path(words[0] if words else ".tox/docs-site").resolve()
+    source = out / "source"
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(DOCS / "pictures", source / "pictures")
+    found = {page: page.read_text(encoding="utf-8") for page in pages()}
+    for page, text in found.items():
+        (source / page.name).write_text(prepared(page, text), encoding="utf-8")
+    wrong = 0
+    for page, text in found.items():
+        if "```python" in text:  # a process for each page, because some of them change the process for good
+            wrong += subprocess.run([sys.executable, str(BUILDING / "blocks.py"), str(page)], check=False).returncode
+    command = ["-W", "--keep-going", "-q", "-b", "html", "-c", str(BUILDING), str(source), str(out / "html")]
+    wrong += subprocess.run([sys.executable, "-m", "sphinx", *command], check=False).returncode
+    elsewhere = sum(len(external(text)) for text in found.values())
+    print(f"internal links: {'see above' if wrong else 'all lead somewhere'}")
+    print(f"links to other sites: {elsewhere}, not checked, because this build uses no network")
+    print(f"the site is in {out / 'html'}")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
