@@ -22,7 +22,7 @@ from .ball import RULES, Ball, ball
 from .rules import ways_of
 
 #: Elements of the largest input from which on blocks are worth their steps; and elements of a block, of which about
-#: ten intermediates fit a cache of a few megabytes. Memory of twice that size the allocator hands back and fetches anew.
+#: ten intermediates fit a cache of a few megabytes. Larger blocks the allocator hands back and fetches anew.
 LARGE, BLOCK = 2**17, 2**16
 
 

@@ -214,8 +214,7 @@ def test_scale_of_running_statistics_beyond_the_range() -> None:
     """The weight times 1 / sqrt(running_var + eps) underflows in float32, and the output does not."""
     x = torch.tensor([[1e18, 2.0], [-1e18, 3.0]])
     mean, var, weight = torch.zeros(2), torch.tensor([1e36, 1.0]), torch.tensor([1e-32, 0.0])
-    statistics = (mean, var, weight, None, False, 0.1, 0.0)
-    found = impl.batch_norm(x, *statistics)
-    wide = impl.batch_norm(x.double(), *(t.double() if isinstance(t, Tensor) else t for t in statistics))
+    found = impl.batch_norm(x, mean, var, weight, None, False, 0.1, 0.0)
+    wide = impl.batch_norm(x.double(), mean.double(), var.double(), weight.double(), None, False, 0.1, 0.0)
     assert (found[:, 0].double() / wide[:, 0] - 1.0).abs().max() < 2.0**-20
     assert torch.equal(found[:, 1], torch.zeros(2))

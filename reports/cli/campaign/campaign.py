@@ -13,6 +13,7 @@ import click
 from ....oracles.verdict import Cell
 from ....properties.campaign.performing import Manner
 from ....properties.catalog import CATALOG
+from ....properties.engine.environment import untested
 from ....properties.engine.profiles import PROFILES, default_seed
 from ....properties.sources import source_digest
 from ....properties.sweeps.inputs import DTYPES
@@ -139,6 +140,9 @@ class _Campaign:
         if folder is None:
             return self._code_without_cells(reasons)
         account.take(log.Environment(session.environment))
+        for text in untested(session.environment):
+            account.take(log.Noted(text))
+            teller.say(text)
         forgiven = {"exit_zero": self.options["exit_zero"], "incomplete": self.options["allow_incomplete"]}
         return self._concluded(folder, account.run(reasons, seconds=session.seconds, **forgiven))
 
