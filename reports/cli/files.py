@@ -36,7 +36,8 @@ def selection_options(command: Any) -> Any:
     """Adds OPS and --op, --property, --dtype, --device, --subject to a command."""
     # Decorators are applied from the last to the first, so this gives the options in the order of AXES.
     for axis in reversed(AXES):
-        text = f"Only this {axis}; may be repeated."
+        told = " `opassay explain` lists them." if axis in ("property", "subject") else ""
+        text = f"Only this {axis}; may be repeated.{told}"
         command = click.option(f"--{axis}", multiple=True, metavar=axis.upper(), help=text)(command)
     return click.argument("ops", nargs=-1)(command)
 

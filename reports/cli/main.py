@@ -6,16 +6,20 @@ This module needs the standard library alone, so that a missing package is a sen
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...oracles.verdict import told
 from .. import exit_codes
 from ..steady import steady_output
 from ..text import clean, one_line
 from .host import EXTRA, Host, Stop, not_installed
+
+#: The variable by which a shell asks click for completions; its name follows from that of the program.
+_COMPLETION = "_OPASSAY_COMPLETE"
 
 
 def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> int:
@@ -45,6 +49,8 @@ def _run_click(arguments: list[str], host: Host) -> int:
 
     from .commands import cli
 
+    if os.environ.get(_COMPLETION):
+        return _completed(cli.main)
     try:
         # By itself click would print errors and end the program with codes of its own, such as 1 for an interrupt.
         found = cli.main(arguments, prog_name="opassay", standalone_mode=False, obj=host)
@@ -59,6 +65,15 @@ def _run_click(arguments: list[str], host: Host) -> int:
     if code not in (exit_codes.OK, *exit_codes.PRIORITY):
         raise RuntimeError(f"a command ended with code={code}, which the table of exit codes does not have")
     return code
+
+
+def _completed(complete: Callable[..., object]) -> int:
+    """What a shell asks for while a user types: click answers it, runs no command, and ends the program by itself."""
+    try:
+        complete(args=[], prog_name="opassay", standalone_mode=False)
+    except SystemExit as end:
+        return exit_codes.USAGE if end.code else exit_codes.OK
+    raise RuntimeError(f"{_COMPLETION} is set and asked for nothing")
 
 
 def _ended(err: BaseException) -> int:

@@ -42,7 +42,10 @@ _GIB = 2**30
 
 @click.command("run")
 @selection_options
-@click.option("--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True)
+@click.option(
+    "--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True,
+    help="How much is asked; `opassay explain brief` says what one costs.",
+)  # fmt: skip
 @click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random.")
 @click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell.")
 @click.option(

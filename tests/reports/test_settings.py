@@ -149,3 +149,26 @@ def test_a_value_that_an_option_does_not_take_is_refused(
 def test_what_is_nearly_right_is_told(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "typed", "at", "code", "said"),
+    [
+        ("bash_source", "", "0", 0, "complete -o nosort -F _opassay_completion opassay"),
+        ("bash_complete", "opassay his", "1", 0, "plain,history\n"),
+        ("bash_complete", "opassay run --prof", "2", 0, "plain,--profile\n"),
+        ("bash_complete", "opassay run --profile br", "3", 0, "plain,brief\n"),
+        ("nonsense", "", "0", 2, ""),
+    ],
+)
+def test_a_shell_is_told_what_could_follow_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    asked: str, typed: str, at: str, code: int, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("_OPASSAY_COMPLETE", asked)
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", at)
+    assert main([]) == code
+    told = capfd.readouterr()
+    assert said in told.out
+    assert told.err == ""
