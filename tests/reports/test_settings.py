@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
+from opassay.reports.cli.commands import COMMANDS, cli
 from opassay.reports.cli.main import main
+from opassay.reports.cli.project.settings import defaults, read_settings
 from tests.reports.test_cli import OP
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -88,6 +92,20 @@ def test_a_path_is_meant_from_where_the_file_stands(
     (tmp_path / "accepted.json").write_text("{")
     assert main(["baseline", "show"]) == 2
     assert "accepted.json: " in capsys.readouterr().err
+
+
+def test_the_example_of_the_page_is_taken(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/settings.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    path = tmp_path / "pyproject.toml"
+    path.write_text(example)
+    found = read_settings(path, tuple(COMMANDS))
+    assert found is not None
+    context = click.Context(cli)
+    for name in found.tables:
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert defaults(found, name, command, context)
 
 
 @pytest.mark.parametrize(
