@@ -24,7 +24,7 @@ EXIT_CODES = {
 _HEAD = """# Outcomes, reason codes and exit codes
 
 Every [cell](glossary.md#cell) ends with one outcome and one reason code, and every command with one exit code. This
-page lists all of them. `opassay explain OA101` prints what is said here about a code.
+page lists all of them. `opassay explain OA101` prints what is said here about a code or an outcome.
 
 `python docs/building/outcomes.py > docs/outcomes.md` writes this page anew.
 """
