@@ -172,6 +172,9 @@ def _usable(values: Sequence[float]) -> list[float]:
 
 def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> tuple[Row, ...]:
     groups = by_key(verdicts, lambda verdict: (verdict.cell.property, verdict.cell.dtype))
+    # Where there is one device its name says nothing.
+    devices = {verdict.cell.device for verdict in verdicts}
+    names = {series_name(v.cell): v.cell.subject if len(devices) == 1 else series_name(v.cell) for v in verdicts}
     rows: list[Row] = []
     before = ""
     for (name, dtype), found in groups.items():
@@ -179,7 +182,7 @@ def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> 
         alike = all(drawn_alike(found[0].measure, other.measure) for other in found)
         for mine in [found] if alike else [[verdict] for verdict in found]:
             y = TOP + ROW * (len(rows) + 0.5)
-            one = series_name(mine[0].cell) if len(series) > 1 and len(mine) == 1 else ""
+            one = names[series_name(mine[0].cell)] if len(series) > 1 and len(mine) == 1 else ""
             marks = tuple(_mark(verdict, series, scale, y, len(mine)) for verdict in mine)
             # The name of a property stands in its first row only, so that the eye finds the blocks.
             rows.append(Row(y, "" if name == before else name, short_dtype(dtype), one, marks))

@@ -26,7 +26,7 @@
   function line(node) {
     const op = node.closest("[data-op]").dataset.op, cells = node.cells;
     const words = (op + " " + node.textContent).toLowerCase();
-    const group = kindOf(node.querySelector(".badge"));
+    const group = kindOf(node.querySelector(".o"));
     return { node, group, dtype: cells[1].textContent, subject: cells[2].textContent, words };
   }
 
@@ -115,6 +115,11 @@
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   }
 
+  // A page has thousands of squares. By keyboard those that lead to a failure are reached, and each op by its name.
+  function shortenTabbing() {
+    for (const node of document.querySelectorAll("#matrix a.k[href^='#c-']")) { node.tabIndex = -1; }
+  }
+
   function addButtons() {
     for (const node of document.querySelectorAll("code.cmd, .copied > pre")) {
       const button = document.createElement("button");
@@ -133,5 +138,5 @@
   form.addEventListener("input", () => remember(apply()));
   form.addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("hashchange", recall);
-  requestAnimationFrame(() => setTimeout(() => { addButtons(); recall(); }));
+  requestAnimationFrame(() => setTimeout(() => { addButtons(); shortenTabbing(); recall(); }));
 })();

@@ -6,7 +6,7 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict
 from ..accuracy import Line, accuracy
@@ -20,9 +20,11 @@ from .curves import Figures, figures
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
 
 # Each card is several KiB, and a run in which everything fails may have thousands; the table of cells has the others.
-_DETAILED = 1000  # cells; the record has everything of all of them
+_DETAILED = 1000  # cells; above, the page tells less of each, and the record has everything of all of them
+_FEWER_CARDS = 60  # on the page of a larger run
+_INPUTS, _FEWER_INPUTS = 2_000_000, 100_000  # characters of programs and inputs on the cards, the gravest causes first
 _CARDS = 250  # failure cards on the page
-_ISSUES = 60  # causes with a text for an issue, each of up to 40 KiB
+_TEXTS = 200_000  # characters of texts for issues, the gravest causes first; `opassay findings` writes all of them
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/
 
 
@@ -128,9 +130,13 @@ class View:
 def make_view(run: Run, gated: Gated | None = None) -> View:
     """The page of a run, with the marks of a gate if there was one."""
     groups = complaints(run.verdicts)
-    bad = [verdict.cell.key for group in groups for verdict in group]
+    causes = causes_of(run.verdicts)
+    examples = [cause.example.verdict.cell.key for cause in causes]
+    bad = list(dict.fromkeys([*examples, *(verdict.cell.key for group in groups for verdict in group)]))
+    detailed = len(run.verdicts) <= _DETAILED
+    carded = set(bad[: _CARDS if detailed else _FEWER_CARDS])
     # A square may lead to a card only if the card is on the page, so the same limit applies here and to `cards`.
-    shown = {verdict.cell.id for group in groups for verdict in group if verdict.cell.key in set(bad[:_CARDS])}
+    shown = {verdict.cell.id for group in groups for verdict in group if verdict.cell.key in carded}
     marks = gated.marks() if gated else {}
     by_cell = {verdict.cell.key: make_square(verdict, shown, marks) for verdict in run.verdicts}
     squares = tuple(by_cell.values())
@@ -148,15 +154,15 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
         matrix=make_matrix(squares, tuple(by_op)),
         accuracy=accuracy(run.verdicts),
         ops=tuple(_op_part(op, i, mine, series, dtypes, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
-        causes=_cause_rows(run, by_cell),
+        causes=_cause_rows(run, causes[:_CARDS], by_cell),
         complaints=tuple(_complaint(group, by_cell) for group in groups),
-        cards=tuple(_card(by_cell[key]) for key in bad[:_CARDS]),
-        uncarded=max(0, len(bad) - _CARDS),
+        cards=_cards([by_cell[key] for key in bad if key in carded], _INPUTS if detailed else _FEWER_INPUTS),
+        uncarded=len(bad) - len(carded),
         gaps=_gaps(squares),
         op_times=_bars((op, sum(s.verdict.seconds for s in mine)) for op, mine in by_op.items()),
         splits=_splits(squares),
         slowest=tuple(item for item in slow[:10] if item.verdict.seconds > 0),
-        detailed=len(squares) <= _DETAILED,
+        detailed=detailed,
         ids={key: item.target for key, item in by_cell.items()},
         facets={item.verdict.cell.id: item.facets for item in squares},
     )
@@ -173,13 +179,14 @@ def _share(standing: Standing, marks: Mapping[str, str]) -> Share:
     return Share(standing, tuple(pieces), known)
 
 
-def _cause_rows(run: Run, squares: Mapping[str, Square]) -> tuple[CauseRow, ...]:
-    found = causes_of(run.verdicts)[:_CARDS]
-    texts = [clean(issue_text(cause, run)) for cause in found[:_ISSUES]] + [""] * (len(found) - _ISSUES)
-    return tuple(
-        CauseRow(cause, squares[cause.example.verdict.cell.key], cause.title, text)
-        for cause, text in zip(found, texts, strict=True)
-    )
+def _cause_rows(run: Run, causes: Sequence[Cause], squares: Mapping[str, Square]) -> tuple[CauseRow, ...]:
+    rows, room = [], _TEXTS
+    for cause in causes:
+        text = clean(issue_text(cause, run)) if room > 0 else ""
+        room -= len(text)
+        square = squares[cause.example.verdict.cell.key]
+        rows.append(CauseRow(cause, square, cause.title, text if room >= 0 else ""))
+    return tuple(rows)
 
 
 def _complaint(group: Sequence[Verdict], squares: Mapping[str, Square]) -> Complaint:
@@ -213,6 +220,18 @@ def _op_part(
         rows=tuple(square for square in squares if square.listed),
         open=ops <= 3,
     )
+
+
+def _cards(squares: Iterable[Square], room: int) -> tuple[Card, ...]:
+    """The cards; from the one on with which the room for programs and inputs ends, these stand in files alone."""
+    found = []
+    for square in squares:
+        card = _card(square)
+        if room <= 0:
+            card = replace(card, case="", case_cut=False, program="")
+        room -= len(card.case) + len(card.program)
+        found.append(card)
+    return tuple(found)
 
 
 def _card(square: Square) -> Card:

@@ -43,8 +43,8 @@ def verdict(
     return Verdict(cell, outcome, code, reason, measure, failure, 0.75, timing, "a property")
 
 
-def failed(name: str = "VJP", **more: float) -> Verdict:
-    return verdict(name, Outcome.FAIL, Code.VALUE, ratio=more.get("ratio", 3.9))
+def failed(name: str = "VJP", *, ratio: float = 3.9, op: str = "softmax") -> Verdict:
+    return verdict(name, Outcome.FAIL, Code.VALUE, ratio=ratio, op=op)
 
 
 def make_run(*verdicts: Verdict, profile: str = "commit", started: str = "2026-03-01T10:00:00+00:00") -> Run:
