@@ -14,9 +14,9 @@ from ...oracles.verdict import Cell, Verdict
 from ..text import by_key, drawn_alike, number
 
 LEFT, TOP, FOOT, ROW = 190.0, 24.0, 34.0, 17.0
-WIDTH = 1000.0
+WIDTH = 1080.0
 _ZERO_GAP = 72.0  # room left of the axis for exact results
-_OVER_GAP = 110.0  # room right of it for errors off the scale, with their numbers
+_OVER_GAP = 190.0  # room right of it for errors off the scale, with their numbers
 _LONGEST = 13  # doublings; a failure may be off by any factor, and the other marks would be pressed together
 _SHORT = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 _SERIES = 4  # kinds of marks
@@ -50,6 +50,7 @@ class Row:
     property: str  # empty but in the first row of a property
     dtype: str
     series: str  # the subject and device of a row that has only one of several
+    ratio: str  # largest error over bound of each mark
     marks: tuple[Mark, ...]
 
 
@@ -183,9 +184,10 @@ def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> 
         for mine in [found] if alike else [[verdict] for verdict in found]:
             y = TOP + ROW * (len(rows) + 0.5)
             one = names[series_name(mine[0].cell)] if len(series) > 1 and len(mine) == 1 else ""
+            ratio = " / ".join(number(verdict.measure.max_ratio, 2) for verdict in mine)
             marks = tuple(_mark(verdict, series, scale, y, len(mine)) for verdict in mine)
             # The name of a property stands in its first row only, so that the eye finds the blocks.
-            rows.append(Row(y, "" if name == before else name, short_dtype(dtype), one, marks))
+            rows.append(Row(y, "" if name == before else name, short_dtype(dtype), one, ratio, marks))
             before = name
     return tuple(rows)
 

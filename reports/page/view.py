@@ -21,8 +21,8 @@ from .matrix import Gated, Matrix, Square, make_matrix, make_square
 
 # Each card is several KiB, and a run in which everything fails may have thousands; the table of cells has the others.
 _DETAILED = 1000  # cells; above, the page tells less of each, and the record has everything of all of them
-_FEWER_CARDS = 60  # on the page of a larger run
-_INPUTS, _FEWER_INPUTS = 2_000_000, 100_000  # characters of programs and inputs on the cards, the gravest causes first
+_FEWER_CARDS = 40  # on the page of a larger run
+_INPUTS, _FEWER_INPUTS = 2_000_000, 50_000  # characters of programs and inputs on the cards, the gravest causes first
 _CARDS = 250  # failure cards on the page
 _TEXTS = 200_000  # characters of texts for issues, the gravest causes first; `opassay findings` writes all of them
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/
