@@ -38,6 +38,14 @@ class ReadingError(ArithmeticError):
 BLOCK = 2**14
 
 
+class Edges(NamedTuple):
+    """What is accepted of one element: `low` to `high`, both NaN where it must be NaN; or all that is not finite."""
+
+    low: float
+    high: float
+    not_finite: bool = False
+
+
 @dataclass(frozen=True)
 class Elements:
     """Arrays of one output's shape; errors and widths in ulp of the exact value, computed when they are asked for.
@@ -50,6 +58,7 @@ class Elements:
             with the error's sign, zero where there is none.
         width: half-width of the accept set in ulp, the smallest fault that this element can show.
         bound: what |out − y| is measured against. value: the exact value, nearest float64.
+        edges: the least and the largest accepted number of the element at an index.
     """
 
     accepted: Any
@@ -57,6 +66,7 @@ class Elements:
     special: Any
     value: Any
     measures: Callable[[], Measures]
+    edges: Callable[[tuple[int, ...]], Edges]
 
     def worst(self) -> tuple[Any, ...]:
         """The index of the worst of the elements that are not accepted."""
@@ -130,7 +140,8 @@ def judge(
     if exact is not None or computed.size <= BLOCK:
         found = _decided(computed, fmt, ball, exact, finite_inputs, order)
         measures = functools.partial(_measured, computed, fmt, found)
-        return Elements(found.accepted, found.judged, found.special, found.high, measures)
+        edges = functools.partial(_edges, fmt, found, exact, order)
+        return Elements(found.accepted, found.judged, found.special, found.high, measures, edges)
     flat = np.ascontiguousarray(computed).reshape(-1)
     centre = ball.centre.reshape(-1)
     radius = None if ball.radius is None else ball.radii().reshape(-1)
@@ -154,7 +165,13 @@ def judge(
 
     value = ball.centre.astype(np.float64, copy=False)
     accepted, judged, special = (answer.reshape(computed.shape) for answer in answers)
-    return Elements(accepted, judged, special, value, measured)
+
+    def edges_at(at: tuple[int, ...]) -> Edges:
+        number = int(np.ravel_multi_index(at, computed.shape))
+        start = number - number % BLOCK
+        return _edges(fmt, decided(slice(start, start + BLOCK)), None, order, (number - start,))
+
+    return Elements(accepted, judged, special, value, measured, edges_at)
 
 
 def _decided(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool, order: int) -> _Decided:
@@ -327,6 +344,23 @@ def _decide(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
     lower = round_to(fmt, libmp.mpf_sub(exact, bound))
     upper = round_to(fmt, libmp.mpf_add(exact, bound))
     return bool(libmp.mpf_le(lower, out) and libmp.mpf_le(out, upper))
+
+
+def _edges(fmt: Format, found: _Decided, exact: Exact | None, order: int, at: tuple[int, ...]) -> Edges:
+    """What is accepted of an element.
+
+    Args:
+        fmt: of the output. found, exact: what is decided, and the exact reading, if one was made.
+        order: of the derivative. at: the index of the element.
+    """
+    value, delta = float(found.high[at]), float(found.delta[at])
+    if not found.judged[at]:
+        return Edges(-math.inf, math.inf)
+    if not math.isfinite(value):
+        return Edges(value, value, not_finite=bool(order))
+    centre, bound = exact.values[at] if exact is not None else _pair(value, found.low[at]), libmp.from_float(delta)
+    lower, upper = (round_to(fmt, limit) for limit in (libmp.mpf_sub(centre, bound), libmp.mpf_add(centre, bound)))
+    return Edges(libmp.to_float(lower), libmp.to_float(upper))
 
 
 def _measured(computed: Any, fmt: Format, found: _Decided) -> Measures:

@@ -13,23 +13,25 @@ elements are.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from mpmath import libmp
 
 from ..reference.algorithms import names_of
 from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
 from . import accept, state
-from .alone import Alone, in_ulps, ulps_of, worst_alone, worst_of
+from .alone import worst_alone, worst_of
 from .contract import EXP2, Contract, contract
 from .op import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from .paths import Expected, Path, Problem
+from .programs.along import along_path
+from .programs.outputs import attribute, misshapen, outside
+from .programs.questions import of_equality, of_exception
+from .programs.script import Spelt, Telling
 from .rounding import Ball, balls, balls_with_systematic, lengths
 from .state import interrupt
 from .tally import LARGE, Tally
@@ -112,8 +114,13 @@ class Judge:
 
     # --------------------------------------------------------------------------------------------------- asking
 
-    def call(self, function: Callable[..., Any], *args: Any, what: str = "") -> Any:
-        """Run the subject; an exception on valid input is a violation."""
+    def call(self, function: Callable[..., Any], *args: Any, what: str = "", told: Telling | None = None) -> Any:
+        """Run the subject; an exception on valid input is a violation.
+
+        Args:
+            function, args: what is run. what: its name in messages.
+            told: tells the lines of a program that makes the same call, if they are known.
+        """
         with self.tally.clock("op"):
             try:
                 return state.undisturbed(function, args)
@@ -123,18 +130,27 @@ class Judge:
             # the run. What a signal handler of the user raised is passed on first.
             except BaseException as err:
                 interrupt.reraise()
-                raise raised(self.op.name, err, what) from err
+                found = raised(self.op.name, err, what)
+                found.script = functools.partial(of_exception, told, f"{self.op.name} {what}") if told else None
+                raise found from err
 
     def primal(self, sample: Sample, function: Subject | None = None, what: str = "forward") -> tuple[Tensor, ...]:
         """The outputs of the subject itself, or of another implementation, at a sample."""
         problem = Problem(self.op, sample.args)
         operation = problem.operation(self.subject if function is None else function)
-        outputs: tuple[Tensor, ...] = self.call(operation, *problem.passive, *problem.inputs, what=what)
+        around = function.lines if isinstance(function, Spelt) else ()
+        told = None if function and not around else lambda: along_path(self._path_around(sample, around))
+        outputs: tuple[Tensor, ...] = self.call(operation, *problem.passive, *problem.inputs, what=what, told=told)
         return outputs
 
     def path(self, sample: Sample, word: Word, primal: Sequence[Tensor], engine: str = "func") -> Path:
         """The path of a word at a sample; `primal` are the outputs of the op itself there."""
-        return Path.drawn(self.op, sample, word, primal, engine_for(self.op.promises.without, engine), self.device)
+        taken = engine_for(self.op.promises.without, engine)
+        path = Path.drawn(self.op, sample, word, primal, taken, self.device)
+        return replace(path, compiled=True) if self.compiled else path
+
+    def _path_around(self, sample: Sample, around: tuple[str, ...]) -> Path:
+        return replace(self.path(sample, (), ()), around=around)
 
     def run(self, path: Path, function: Subject | None = None, what: str = "") -> tuple[Tensor, ...]:
         """The outputs of the subject, or of another implementation, along a path; compiled where the subject is."""
@@ -147,7 +163,8 @@ class Judge:
         transformed = path.transformed(operation)
         if self.compiled and path.engine == "func":
             transformed = compiled(transformed)
-        outputs: tuple[Tensor, ...] = self.call(transformed, *path.operands, what=what or path.name)
+        told = None if function and not path.around else functools.partial(along_path, path)
+        outputs: tuple[Tensor, ...] = self.call(transformed, *path.operands, what=what or path.name, told=told)
         return outputs
 
     def read(self, expected: Expected, outputs: Sequence[Tensor] = ()) -> tuple[Ball, ...]:
@@ -171,7 +188,8 @@ class Judge:
             sample: the input.
             word: the steps of T, innermost first; none for the subject itself.
             engine: who takes the steps, a name of `ENGINES`; autograd where the op does not offer torch.func.
-            function: what is judged in place of the subject: the subject in another surrounding, for example.
+            function: what is judged in place of the subject: the subject in another surrounding, for example; a
+                `Spelt` one can be told in a program.
             exactly: whether an exact reading may be made besides the ball.
 
         Returns:
@@ -186,10 +204,12 @@ class Judge:
         with torch.no_grad():
             primal = self._primal_before(sample, word, engine_for(self.op.promises.without, engine), function)
         path = self.path(sample, word, primal, engine)
+        if isinstance(function, Spelt):
+            path = replace(path, around=function.lines)
         computed = self.run(path, function) if word or self.compiled else primal
+        expected = path.expected(by_word=function is None or isinstance(function, Spelt))
         if function is None:
             self._require_dtypes(path, computed)
-        expected = path.expected(by_word=function is None)
         if self.light and self.tally.samples % EXACT_SHARE:
             exactly = exactly and not expected.finite
         try:
@@ -252,14 +272,16 @@ class Judge:
             got = tuple(t.dtype for t in computed)
             if got != promised:
                 names = [", ".join(dtype_name(d) for d in dtypes) for dtypes in (got, promised)]
-                raise self.broken(Code.ATTRIBUTE, f"got dtypes {names[0]}, need {names[1]}", where="forward", path="")
+                found = self.broken(Code.ATTRIBUTE, f"got dtypes {names[0]}, need {names[1]}", where="forward", path="")
+                raise found.showing(attribute(path, "[str(y.dtype) for y in outputs]", list(map(str, promised))))
         if path.word[-1:] != ("vjp",):
             return
         # Cotangents of the inputs come first; those of earlier directions may follow, which belong to no input.
-        for like, tensor, name in zip(path.problem.inputs, computed, path.names(), strict=False):
+        for i, (like, tensor, name) in enumerate(zip(path.problem.inputs, computed, path.names(), strict=False)):
             if tensor.dtype != like.dtype:
                 wrong = f"{name} got cotangent dtype={dtype_name(tensor.dtype)}, need {dtype_name(like.dtype)}"
-                raise self.broken(Code.ATTRIBUTE, wrong, where=path.name, path="")
+                found = self.broken(Code.ATTRIBUTE, wrong, where=path.name, path="")
+                raise found.showing(attribute(path, f"str(outputs[{i}].dtype)", str(like.dtype)))
 
     def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
         """Judge computed outputs against a formula, by the ball and, where it can be made in time, the exact value."""
@@ -274,7 +296,7 @@ class Judge:
         exact: Sequence[Exact] | None = None,
     ) -> None:  # fmt: skip
         """Judge computed outputs against readings that were made before."""
-        self._require_count(computed, rounded, expected.path)
+        self._require_count(computed, rounded, expected.path, expected.told)
         for i, (tensor, ball) in enumerate(zip(computed, rounded, strict=True)):
             with self.tally.clock("compare"):
                 self.output(expected, i, tensor, ball, None if exact is None else exact[i])
@@ -288,7 +310,7 @@ class Judge:
         """
         name = expected.names[index]
         if tuple(tensor.shape) != ball.shape:
-            raise self._misshapen(tensor, ball, name, expected.path)
+            raise misshapen(self, index, tensor, ball, name, expected.path, expected.told)
         computed = to_array(tensor)
         fmt, order = FORMATS[dtype_name(tensor.dtype)], expected.order + self.op.promises.order
         found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
@@ -303,65 +325,34 @@ class Judge:
                 with self.tally.clock("reference"):
                     one = worst_alone(expected, index, computed, fmt, ball, found, order)
             if not np.all(found.accepted):
-                raise self._violation(expected, index, tensor, found, exact, one)
+                raise outside(self, expected, index, tensor, found, exact, one)
         worst = functools.partial(worst_of, tensor, found, exact, name, expected.path)
         told = expected.operands if self.tally.bins is not None else ()
         scaled = accept.scaled(fmt, found, self.contract_of(expected.order).roundoff, told)
         self.tally.output(found, name, expected.path, worst, ball.systematic, scaled)
 
-    def require_outputs(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
-        """Violation unless the outputs of a path are as many, and shaped, as the formula's."""
-        self._require_count(computed, read, path)
+    def require_outputs(
+        self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, told: Telling | None = None
+    ) -> None:
+        """Violation unless the outputs of a path are as many, and shaped, as the formula's.
+
+        Args:
+            computed, read: the outputs, and the formula's. path: of both.
+            told: tells the lines of a program that computes the outputs.
+        """
+        self._require_count(computed, read, path, told)
         for i, (tensor, ball) in enumerate(zip(computed, read, strict=True)):
             if tuple(tensor.shape) != ball.shape:
-                raise self._misshapen(tensor, ball, f"out[{i}]", path)
+                raise misshapen(self, i, tensor, ball, f"out[{i}]", path, told)
 
-    def _require_count(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str) -> None:
+    def _require_count(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, told: Telling | None) -> None:
         if len(read) != len(computed):
-            raise self.broken(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}", where=path)
-
-    def _misshapen(self, tensor: Tensor, ball: Ball, name: str, path: str) -> Violation:
-        lines = [f"got shape={tuple(tensor.shape)}, need {ball.shape}"]
-        return Violation(Code.ATTRIBUTE, f"{self.op.name} {path}: shape of {name}", lines, path)
+            found = self.broken(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}", where=path)
+            raise found.showing(told and functools.partial(of_equality, told, "len(outputs)", len(read), found.title))
 
     def _tells(self, expected: Expected, tensor: Tensor) -> bool:
         """Whether all of a failing output is told in exact values; the ball proves a failure without them."""
         return self.tally.part != LARGE and expected.cost(tensor.numel()) <= FAILURE_BUDGET
-
-    def _violation(
-        self, expected: Expected, index: int, tensor: Tensor, found: accept.Elements, exact: Exact | None,
-        alone: Alone | None = None,
-    ) -> Violation:  # fmt: skip
-        """What is wrong with the worst of the elements that are outside their accept sets.
-
-        Args:
-            expected, index: what the outputs are judged against, and which of them this one is.
-            tensor, found: the output, and where its elements stand. exact: its exact reading, if one was made.
-            alone: the worst element by itself, if that alone was read exactly.
-        """
-        outside, name, fmt = ~found.accepted, expected.names[index], FORMATS[dtype_name(tensor.dtype)]
-        at = found.worst() if alone is None else alone.at
-        worst = worst_of(tensor, found, exact, name, expected.path, at)
-        if alone is not None:
-            value = libmp.to_str(alone.exact.values[()], 25)
-            worst = replace(worst, exact=value, ulp=ulps_of(fmt, alone.found, ()), ratio=float(alone.found.ratio))
-        allowed = self.contract_of(expected.order)
-        share = accept.share(to_array(tensor), fmt, found, allowed.roundoff, expected.operands)
-        worst = replace(worst, share=share, roundoffs=share / fmt.unit_roundoff)
-        code = Code.SPECIAL if found.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
-        lines = [
-            f"worst     {worst.where} = {worst.computed} ({float.fromhex(worst.computed)!r}), exact {worst.exact}",
-            f"error     {in_ulps(worst)}{worst.ratio:.4g} times its bound, {share:.2g} of the largest number",
-            f"outside   {np.count_nonzero(outside)} of {outside.size} elements "
-            f"({outside.size - np.count_nonzero(found.judged)} not judged)",
-            f"format    {dtype_name(tensor.dtype)}, accumulating in {self.contract.accumulate.name}",
-        ]
-        if allowed.roundings > 1:
-            lines.append(f"bound     heuristic from second order on: {allowed.roundings:g} roundings per operation")
-        title = f"{self.op.name} {expected.path}: {name} outside its accept set, {worst.ratio:.4g}x bound"
-        element = tuple(int(i) for i in at)
-        fault = Fault(expected.word, index, element, worst.exact, float(found.bound[at]))
-        return Violation(code, title, lines, expected.path, fault=fault, worst=worst)
 
 
 def _elements(tensors: Sequence[Tensor]) -> int:

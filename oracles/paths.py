@@ -25,6 +25,8 @@ import torch
 
 from ..reference.algorithms import algorithm_of, algorithms
 from .op import Op, Promises, Sample, Stream, Tensor, copied, flat_outputs, is_float, to_array
+from .programs.along import along_path
+from .programs.script import Telling
 from .specs.tracing import SpecFormula
 from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
 
@@ -167,7 +169,7 @@ class Expected:
         operands: the float64 arrays that the formula is read at.
         names: of the outputs. path: the name of the path.
         order: how many steps of the path differentiate; the contract allows more roundings for more of them.
-        word: the path as a word of the subject itself; None where it is more than that.
+        told: tells the lines of a program that computes the outputs; None where nobody can say them.
         wide: whether an argument asks for float64; outputs of that dtype are then computed in it from the start.
     """
 
@@ -176,7 +178,7 @@ class Expected:
     names: Sequence[str]
     path: str
     order: int = 0
-    word: Word | None = None
+    told: Telling | None = None
     wide: bool = False
 
     @functools.cached_property
@@ -209,6 +211,8 @@ class Path:
         own: the op's operands, passive ones first, batched where the word says so.
         directions: the tangents and cotangents, in the order in which the word takes them.
         kept: copies of `own`, and `kept_directions` those of the directions, at which the formula is read.
+        around: how the op is called, where that is in another way than plainly: lines of a program that define `call`
+            by `op`. compiled: whether the op, or the transformed function, is compiled.
     """
 
     problem: Problem
@@ -218,6 +222,8 @@ class Path:
     own: tuple[Tensor, ...]
     directions: tuple[Tensor, ...]
     kept: tuple[Tensor, ...]
+    around: tuple[str, ...] = ()
+    compiled: bool = False
     kept_directions: tuple[Tensor, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -298,12 +304,12 @@ class Path:
 
         Args:
             name: of the path, where it is not that of the word.
-            by_word: whether the outputs are those of the subject itself along the word, so that a program of a few
-                lines can repeat them.
+            by_word: whether the outputs are those of the subject itself along the word, so that a program can compute
+                them by the same steps.
         """
-        word = self.word if by_word else None
+        told = functools.partial(along_path, self) if by_word else None
         wide = any(argument is torch.float64 for argument in self.problem.args)
-        return Expected(self.formula(), self.arrays(), self.names(), name or self.name, self.order, word, wide)
+        return Expected(self.formula(), self.arrays(), self.names(), name or self.name, self.order, told, wide)
 
 
 def _batched(problem: Problem, rows: Sequence[Sequence[Any]], likes: Sequence[Like]) -> list[Tensor]:

@@ -52,6 +52,8 @@ class Property:
         requires: what an op must offer for it to be asked (`Promises.without`).
         interprets: whether it is asked of kernels that are interpreted: each program of them takes milliseconds.
         where: in which process it is judged.
+        no_program: why its failures are not written as programs of torch and the implementation alone, in a sentence;
+            empty where they are.
     """
 
     code: str
@@ -69,6 +71,7 @@ class Property:
     interprets: bool = False
     where: Where = Where.HERE
     requires: tuple[str, ...] = ()
+    no_program: str = ""
 
     def large_of(self, examples: int) -> int:
         """How many samples of `examples` are large: one at least, but none where there are two or fewer."""
@@ -104,7 +107,10 @@ _TABLE = (
         "WORD", "every nesting of jvp, vjp and vmap, to the depth promised", slices=7, dtypes=("float64", "float32")
     ),
     Property("DUAL", "the primal ignores tangents and requires_grad"),
-    Property("LAW", "metamorphic laws"),
+    Property(
+        "LAW", "metamorphic laws",
+        no_program="The relation is a function of the declaration, which no program without the framework has.",
+    ),
     Property("DATA", "exact data, bit for bit", kind="integers", interprets=True),
     Property("LAYOUT", "strides and views", interprets=True),
     Property("SPECIAL", "NaN, infinities, zeros, subnormals, largest", effort=0.15, compiles=True, interprets=True),
@@ -119,31 +125,43 @@ _TABLE = (
     Property(
         "COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
         effort=0.01, ample=True, requires=("compile",),
+        no_program="What was compiled for one call shows in a later one, so it takes the whole chain of calls.",
     ),
     Property("DET", "run to run and thread count", kind="large", effort=0.12),
     Property("SIZE", "sizes where kernels change their ways, at every alignment", kind="sizes", effort=0.3),
     Property(
         "INV", "a slice alone, in a batch, elsewhere: the same bits",
         slices=3, effort=0.25, interprets=True, large=LARGE, most=20_000,
+        no_program="It compares two calls of the op, each at several samples that are put together.",
     ),
     Property("AUTOCAST", "autocast", effort=0.4),
     Property("MEM", "tensors saved for backward", effort=0.4),
-    Property("COMM", "several ranks and devices", effort=0.15, where=Where.WORLD),
-    Property("SAVE", "tensors kept for backward: seen by autograd", effort=0.1),
+    Property(
+        "COMM", "several ranks and devices", effort=0.15, where=Where.WORLD,
+        no_program="It takes several ranks or devices, which opassay provides.",
+    ),
+    Property(
+        "SAVE", "tensors kept for backward: seen by autograd", effort=0.1,
+        no_program="It looks at what autograd keeps of a call, with the judge's own tools.",
+    ),
     Property(
         "CALLS", "a function of its values alone: no call tells what was called before",
         slices=1, others=2, effort=0.15, dtypes=("float32",),
+        no_program="What shows it depends on all calls that came before in the process, those of other ops among them.",
     ),
     Property(
         "NEEDS", "every set of inputs that need a gradient: the same gradients, and no others",
         effort=0.2, dtypes=("float32", "bfloat16"),
+        no_program="It compares the calls for many sets of inputs that need a gradient with each other.",
     ),
     Property(
         "AGREE", "without a formula: the ways to one result agree", slices=7, effort=0.2, dtypes=("float64",),
         requires=("func", "double"),
+        no_program="It compares many ways to a result with each other, and there is no exact value to print.",
     ),
     Property(
-        "FWAD", "torch's own forward AD with our decompositions installed", effort=0.25, where=Where.PREPARED
+        "FWAD", "torch's own forward AD with our decompositions installed", effort=0.25, where=Where.PREPARED,
+        no_program="It takes a process in which opassay's decompositions were installed first.",
     ),
     Property("WAYS", "every way of calling: keywords, modes, graphs, slices, dims", slices=3, effort=0.1, ample=True),
 )  # fmt: skip

@@ -8,11 +8,18 @@ from __future__ import annotations
 import builtins
 import enum
 import hashlib
+import html
 import math
-import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from .cleaning import TOLD_CHARACTERS as TOLD_CHARACTERS
+from .cleaning import TOLD_LINES as TOLD_LINES
+from .cleaning import clean as clean
+from .cleaning import counted as counted
+from .cleaning import told as told
 
 
 class Outcome(enum.StrEnum):
@@ -207,8 +214,14 @@ class Failure:
     message: str  # several lines: computed, exact, bound, where
     case_id: str = ""
     case: str = ""  # the case file's JSON text
-    snippet: str = ""  # self-contained program; exits 1 while the fault is there
+    snippet: str = ""  # self-contained program; or, in comments, why there is none and how the case is replayed
     signs: Signs = field(default_factory=Signs)
+
+    @property
+    def program(self) -> str:
+        """A program of torch and the implementation alone, which exits with 1 while the fault is there; or empty."""
+        code = any(line.strip() and not line.startswith("#") for line in self.snippet.splitlines())
+        return self.snippet if code else ""
 
     def text(self) -> str:
         """The title and the message, the title only once."""
@@ -221,7 +234,7 @@ class Failure:
         return lines[1:] if lines[:1] == [self.title] else lines
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Verdict:
     """The outcome of a cell."""
 
@@ -241,6 +254,31 @@ class Verdict:
     def causes(self) -> tuple[Failure, ...]:
         """Every failure of the cell that differs from the others: the first one found, then the others."""
         return () if self.failure is None else (self.failure, *self.others)
+
+    @property
+    def held(self) -> bool:
+        """Whether the promise held: outcome "verified" or "weak"."""
+        return self.outcome in HELD
+
+    def __str__(self) -> str:
+        """One line of what held or was not asked; the card of anything else: what was violated, where, and a replay."""
+        if self.held or self.outcome in (Outcome.UNSUPPORTED, Outcome.NOT_RUN, Outcome.REFUSED):
+            return f"{self._head()}: {' '.join(told(self.reason, 1, 300))}"
+        return failure_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self._head()}>"
+
+    def _head(self) -> str:
+        return clean(f"{self.cell.key[:1000]}: {self.outcome}, {self.code}")
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook, as HTML: the first line with a sign, and the card beneath it as it is."""
+        head, _, card = str(self).partition("\n")
+        name, _, said = head.partition(": ")
+        sign = "✓" if self.held else "·" if not card and self.failure is None else "✕"
+        body = f"<pre>{html.escape(textwrap.dedent(card))}</pre>" if card else ""
+        return f"<div>{sign} <code>{html.escape(name)}</code> {html.escape(said)}{body}</div>"
 
     def with_seconds(self, seconds: float) -> Verdict:
         return replace(self, seconds=seconds)
@@ -295,23 +333,6 @@ def _answerable(verdicts: Sequence[Verdict], seen: Verdict) -> int | None:
     return next((i for i, v in enumerate(verdicts) if v.cell == seen.cell and v.outcome in _ANSWERED), None)
 
 
-# C0 and C1 controls but tab and newline, bidirectional overrides, lone surrogates, terminal escapes
-_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
-_CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
-)
-
-
-def clean(text: str) -> str:
-    """The text without what a terminal, an XML parser or a reader could be misled by."""
-    return _CONTROL.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))
-
-
-#: How much of one failure a terminal is given; a record keeps MAX_TEXT characters of every text.
-TOLD_LINES = 40
-TOLD_CHARACTERS = 4000
-
-
 def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> str:
     """What was violated and how to see it again, in lines; the same text in every report.
 
@@ -334,28 +355,6 @@ def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int =
         again = f"; opassay replay {other.case_id[:100]}" if other.case_id else ""
         body.append(f"also      {told(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
     return clean("\n".join([head, *(f"  {line}" for line in body if line.strip())]))
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 sample`, `3 samples`."""
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
-def told(text: str, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> list[str]:
-    """The first lines of a text without what could mislead; where something was cut, a last line says how much."""
-    # Cleaning only removes characters, so twice as many as are told are looked at; the rest of a huge text is never
-    # searched.
-    found = clean(text[: 2 * characters]).splitlines()
-    kept: list[str] = []
-    left = characters
-    for line in found[:lines]:
-        kept.append(line[:left])
-        left -= len(kept[-1])
-        if left <= 0:
-            break
-    if len(text) <= 2 * characters and kept == found:
-        return kept
-    return [*kept, f"[cut; the whole has {len(text)} characters in {text.count(chr(10)) + 1} lines]"]
 
 
 #: Characters that a text field and a case file or snippet may have in a record: a large sample has some tensors of up

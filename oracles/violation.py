@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import state
+from .accept import Edges
 from .op import Sample
-from .transforms import Word
+from .programs.script import Telling
 from .verdict import Code, Worst
 
 #: The exceptions by which functions of torch and NumPy refuse arguments; NotImplementedError is a RuntimeError. Another
@@ -21,19 +22,17 @@ MAX_TEXT, MAX_LINES, MAX_LINE = 20_000, 6, 1_000
 
 @dataclass(frozen=True)
 class Fault:
-    """One element outside its accept set, in terms that a program can repeat.
+    """One element outside its accept set.
 
     Attributes:
-        word: the path that gave it; None where the path is more than a word applied to the subject.
         output: which output it is in. index: where in that output.
-        exact: its exact value, decimal. bound: the largest error that was allowed, absolute.
+        exact: its exact value, decimal. edges: the least and the largest number that would have been accepted.
     """
 
-    word: Word | None
     output: int
     index: tuple[int, ...]
     exact: str
-    bound: float
+    edges: Edges
 
 
 class Violation(AssertionError):
@@ -45,11 +44,13 @@ class Violation(AssertionError):
         once: whether it is enough to be seen once: what depends on earlier calls need not come again.
         allowance: says what a declaration would have to allow so that this were accepted, "" if there is nothing. It is
             a function because that takes further readings, which only the failure that is told is worth.
+        script: tells the lines of a program that shows the failure again; None where the check knows none.
     """
 
     sample: Sample | None = None
     once = False
     allowance: Callable[[], str] | None = None
+    script: Telling | None = None
 
     def __init__(
         self, code: Code, title: str, lines: Sequence[str] = (), path: str = "",
@@ -64,6 +65,11 @@ class Violation(AssertionError):
         super().__init__(title)
         self.code, self.title, self.path, self.fault, self.worst = code, title, path, fault, worst
         self.message = "\n".join([title, *(f"  {line}" for line in lines)])
+
+    def showing(self, script: Telling | None) -> Violation:
+        """This violation, with what tells the lines of a program that shows it, if anything does."""
+        self.script = script
+        return self
 
 
 #: Errors over their bounds from which on a failure is of the next class: what lies near a bound may be another fault

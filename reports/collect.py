@@ -47,11 +47,11 @@ class Account:
     """What the events of a run say, taken one by one, while it goes on or from its log.
 
     Args:
-        on_case: (case id, text of the case file), called for every failure that has one, before it may be dropped from
-            memory.
+        on_case: (case id, text of the case file, program or ""), called for every failure that has a case, before it
+            may be dropped from memory.
     """
 
-    on_case: Callable[[str, str], None] = lambda name, text: None
+    on_case: Callable[[str, str, str], None] = lambda name, text, program: None
     began: log.Began | None = None
     cells: list[Cell] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)  # cell key -> why it is not asked
@@ -144,7 +144,7 @@ class Account:
         key = verdict.cell.key
         for failure in verdict.causes:
             if failure.case and failure.case_id:
-                self.on_case(failure.case_id, failure.case)
+                self.on_case(failure.case_id, failure.case, failure.program)
                 self._kept += len(failure.case) + len(failure.snippet)
         if self._kept > _MAX_KEPT and verdict.failure is not None:
             first, *others = (replace(failure, case="", snippet="") for failure in verdict.causes)
@@ -161,7 +161,7 @@ class Account:
         if cell is None:  # a log that somebody edited may name a cell that its plan lacks
             return
         if event.case:
-            self.on_case(event.case_id, event.case)
+            self.on_case(event.case_id, event.case, event.program)
         self.finished[cell.key] = died(cell, event)
 
     def _missing(self, cell: Cell, interrupted: str) -> Verdict:

@@ -6,7 +6,9 @@ plain call by rounding alone. Where all bits are equal nothing has to be read; w
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +17,9 @@ from ..bits import same_bits
 from ..judge import Judge
 from ..op import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
 from ..paths import Path
+from ..programs.along import along_path
+from ..programs.outputs import attribute
+from ..programs.script import Spelt
 from ..verdict import Code
 from ..violation import REFUSALS, Unsupported, Violation, error_name, said
 
@@ -62,6 +67,8 @@ def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: s
     with torch.no_grad():
         plain = judge.primal(sample)
     path = judge.path(sample, ("vjp",), plain, "eager")
+    if isinstance(function, Spelt):
+        path = replace(path, around=function.lines)
     if not backward or not path.problem.wrt:
         with torch.no_grad():
             got = judge.primal(sample, function, what)
@@ -82,7 +89,8 @@ def called_and_differentiated(
         judge: calls the function. path: of the word ("vjp",). function: what is called. what: its name in messages.
     """
     leaves = [t.detach().requires_grad_() for t in path.problem.inputs]
-    outputs = judge.call(path.problem.subject(function), *leaves, what=what)
+    told = functools.partial(along_path, path.along((), ())) if path.around else None
+    outputs = judge.call(path.problem.subject(function), *leaves, what=what, told=told)
     pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
     targets, given = [y for y, _ in pairs], [g for _, g in pairs]
     found = judge.call(lambda: torch.autograd.grad(targets, leaves, given, allow_unused=True), what=f"{what}, vjp")
@@ -100,18 +108,21 @@ def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[A
     names = path.names()
     if len(got) != len(need):
         raise judge.broken(Code.ATTRIBUTE, f"got {len(got)} outputs, the plain call has {len(need)}", where=what)
-    for a, b, name in zip(got, need, names, strict=True):
+    for i, (a, b, name) in enumerate(zip(got, need, names, strict=True)):
         for kind, mine, plain in (
             ("shape", tuple(a.shape), tuple(b.shape)),
             ("dtype", dtype_name(a.dtype), dtype_name(b.dtype)),
         ):
             if mine != plain:
-                raise judge.broken(Code.ATTRIBUTE, f"{name} got {kind}={mine}, the plain call has {plain}", where=what)
+                wrong = f"{name} got {kind}={mine}, the plain call has {plain}"
+                found = judge.broken(Code.ATTRIBUTE, wrong, where=what)
+                expression = f"str(tuple(outputs[{i}].shape))" if kind == "shape" else f"str(outputs[{i}].dtype)[6:]"
+                raise found.showing(attribute(path, expression, str(plain)) if path.around else None)
     if all(map(same_bits, got, need)):
         judge.tally.count(sum(int(a.numel()) for a in got))
         return
     try:
-        judge.against(path.expected(what), got, exactly=False)
+        judge.against(path.expected(what, by_word=bool(path.around)), got, exactly=False)
     except Violation as violation:
         violation.sample = Sample(path.problem.args)
         raise

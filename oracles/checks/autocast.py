@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ import torch
 from ..judge import Judge
 from ..op import OWN, Sample, dtype_name, flat_outputs
 from ..paths import in_arguments
+from ..programs.outputs import attribute
+from ..programs.script import Spelt
 from ..verdict import Code
 from ..violation import Unsupported
 
@@ -16,12 +19,20 @@ from ..violation import Unsupported
 def autocast(judge: Judge, sample: Sample) -> None:
     """AUTOCAST: the dtypes that torch's own op gives there, and values in the accept set."""
 
-    def under(*args: Any) -> Any:
+    def cast(*args: Any) -> Any:
         with torch.autocast(judge.device, dtype=torch.bfloat16):
             return judge.subject(*args)
 
+    lines = (
+        "def call(*args):",
+        f"    with torch.autocast({judge.device!r}, dtype=torch.bfloat16):",
+        "        return op(*args)",
+        "",
+    )
+    under = Spelt(cast, lines)
+
     got = flat_outputs(judge.call(under, *sample.args, what="under autocast"))
-    _same_dtype_as_torch(judge, sample, got[0])
+    _same_dtype_as_torch(judge, sample, got[0], lines)
     judge.hold(sample, (), function=under, exactly=False)
     judge.hold(sample, ("vjp",), "eager", function=under, exactly=False)
     if "vmap" in judge.op.promises.without:
@@ -35,8 +46,12 @@ def autocast(judge: Judge, sample: Sample) -> None:
             raise judge.broken(Code.ATTRIBUTE, wrong, where="vmap under autocast", path="autocast")
 
 
-def _same_dtype_as_torch(judge: Judge, sample: Sample, got: Any) -> None:
-    """The production op's dtype under autocast is that of torch's own op, where torch takes these arguments."""
+def _same_dtype_as_torch(judge: Judge, sample: Sample, got: Any, lines: tuple[str, ...]) -> None:
+    """The production op's dtype under autocast is that of torch's own op, where torch takes these arguments.
+
+    Args:
+        got: the first output. lines: of a program that calls the op so.
+    """
     if judge.subject_name != OWN or "torch" not in judge.op.subjects:
         return
     try:
@@ -46,4 +61,6 @@ def _same_dtype_as_torch(judge: Judge, sample: Sample, got: Any) -> None:
         return
     if got.dtype != need.dtype:
         wrong = f"got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"
-        raise judge.broken(Code.ATTRIBUTE, wrong, where="under autocast", path="autocast")
+        found = judge.broken(Code.ATTRIBUTE, wrong, where="under autocast", path="autocast")
+        path = replace(judge.path(sample, (), ()), around=lines)
+        raise found.showing(attribute(path, "str(outputs[0].dtype)", str(need.dtype)))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from ..bits import require_same
 from ..judge import Judge
 from ..op import Sample, Tensor
+from ..programs import particular as programs
+from ..verdict import Code
+from ..violation import Violation
 
 THREADS = (1, 2, 3)
 RUNS = 3
@@ -20,21 +25,32 @@ def deterministic(judge: Judge, sample: Sample) -> None:
     """
     threads, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     try:
-        # A difference from run to run comes from threads that race, so the runs are made with as many as are asked
-        # about.
-        torch.set_num_threads(max(THREADS))
-        first = _everything(judge, sample)
-        for run in range(1, RUNS):
-            require_same(judge, _everything(judge, sample), first, f"run {run + 1} with {max(THREADS)} threads")
-        torch.use_deterministic_algorithms(True)
-        torch.set_num_threads(THREADS[0])
-        first = _everything(judge, sample)
-        for count in THREADS[1:]:
-            torch.set_num_threads(count)
-            require_same(judge, _everything(judge, sample), first, f"{count} threads, deterministic algorithms on")
+        _repeated(judge, sample)
+    except Violation as violation:
+        if violation.code is not Code.BITS:
+            raise
+        with torch.no_grad():
+            path = judge.path(sample, ("vjp",), judge.primal(sample), "eager")
+        violation.script = functools.partial(programs.repeating, path, THREADS, RUNS)
+        raise
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(asked)
+
+
+def _repeated(judge: Judge, sample: Sample) -> None:
+    # A difference from run to run comes from threads that race, so the runs are made with as many as are asked
+    # about.
+    torch.set_num_threads(max(THREADS))
+    first = _everything(judge, sample)
+    for run in range(1, RUNS):
+        require_same(judge, _everything(judge, sample), first, f"run {run + 1} with {max(THREADS)} threads")
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(THREADS[0])
+    first = _everything(judge, sample)
+    for count in THREADS[1:]:
+        torch.set_num_threads(count)
+        require_same(judge, _everything(judge, sample), first, f"{count} threads, deterministic algorithms on")
 
 
 def _everything(judge: Judge, sample: Sample) -> list[Tensor]:

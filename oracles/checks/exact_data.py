@@ -7,17 +7,23 @@ Elements whose radius is still zero at the end, whichever of the formula's algor
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from ...reference.algorithms import Inapplicable, algorithms
 from ...reference.formats import FORMATS, round_array
+from ..accept import Edges
 from ..contract import Contract
 from ..judge import Judge
 from ..op import Sample, dtype_name, to_array
 from ..paths import Expected
+from ..programs.along import along_path
+from ..programs.questions import of_element
 from ..rounding import Ball
 from ..transforms import word_name
 from ..verdict import Code
+from ..violation import Fault
 
 
 def _read(expected: Expected, contract: Contract) -> tuple[Ball, ...]:
@@ -53,8 +59,9 @@ def exact_data(judge: Judge, sample: Sample) -> None:
         expected = path.expected(word_name(word))
         with judge.tally.clock("reference"):
             read = _read(expected, judge.contract)
-        judge.require_outputs(computed, read, expected.path)
-        for name, tensor, ball in zip(expected.names, computed, read, strict=True):
+        told = functools.partial(along_path, path)
+        judge.require_outputs(computed, read, expected.path, told)
+        for number, (name, tensor, ball) in enumerate(zip(expected.names, computed, read, strict=True)):
             certain = ball.radii() == 0
             got, fmt = to_array(tensor), FORMATS[dtype_name(tensor.dtype)]
             need = round_array(fmt, np.asarray(ball.centre, dtype=np.float64))
@@ -63,4 +70,7 @@ def exact_data(judge: Judge, sample: Sample) -> None:
             if wrong.any():
                 at = tuple(int(i) for i in np.argwhere(wrong)[0])
                 lines = [f"{name}{list(at)}: got {float(got[at]).hex()}, need {float(need[at]).hex()} in any order"]
-                raise judge.broken(Code.BITS, f"{name} is not exact on exact data", lines, where=expected.path)
+                found = judge.broken(Code.BITS, f"{name} is not exact on exact data", lines, where=expected.path)
+                exact = float(need[at])
+                fault = Fault(number, at, repr(exact), Edges(exact, exact))
+                raise found.showing(functools.partial(of_element, told, fault, f"{judge.op.name} {name}{list(at)}"))

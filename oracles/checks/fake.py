@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ..judge import Judge, gradients
 from ..op import Sample, Tensor, flat_outputs
 from ..paths import Problem, in_arguments
+from ..programs import particular as programs
+from ..programs.script import Telling
 from ..verdict import Code
 from ..violation import Violation
 
@@ -30,12 +33,17 @@ def fakes(judge: Judge, sample: Sample) -> None:
             _described(_outputs_and_gradients(judge, fake, "fake tensors"), with_device=True),
             eager,
             "fake tensors",
+            _telling(judge, sample, "fake tensors"),
         )
     # Meta tensors are on a device of that name by definition, so only the device of fake tensors is compared.
     meta = [a.to("meta") if isinstance(a, torch.Tensor) else a for a in sample.args]
     bare = [{k: v for k, v in row.items() if k != "device"} for row in eager]
     _compare(
-        judge, _described(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False), bare, "meta tensors"
+        judge,
+        _described(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False),
+        bare,
+        "meta tensors",
+        _telling(judge, sample, "meta tensors"),
     )
 
     if "vmap" not in judge.op.promises.without:
@@ -98,11 +106,18 @@ def _described(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, A
     return rows
 
 
-def _compare(judge: Judge, got: list[dict[str, Any]], need: list[dict[str, Any]], path: str) -> None:
+def _telling(judge: Judge, sample: Sample, way: str) -> Telling:
+    return functools.partial(programs.promising, Problem(judge.op, sample.args, sample.kept), way)
+
+
+def _compare(
+    judge: Judge, got: list[dict[str, Any]], need: list[dict[str, Any]], path: str, telling: Telling | None = None
+) -> None:
     if len(got) != len(need):
-        raise judge.broken(Code.ATTRIBUTE, f"got {len(got)} outputs, eager has {len(need)}", where=path)
+        wrong = f"got {len(got)} outputs, eager has {len(need)}"
+        raise judge.broken(Code.ATTRIBUTE, wrong, where=path).showing(telling)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
         if a != b:
             lines = [f"{key}: got {a[key]}, eager has {b[key]}" for key in b if a[key] != b[key]]
-            raise judge.broken(Code.ATTRIBUTE, f"out[{i}] differs from eager", lines, where=path)
+            raise judge.broken(Code.ATTRIBUTE, f"out[{i}] differs from eager", lines, where=path).showing(telling)
         judge.tally.count(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..bits import require_same, same_bits
 from ..judge import Judge
 from ..op import Sample, Stream, Tensor, is_float
 from ..paths import Problem
+from ..programs.particular import around_views
 from ..verdict import Code
 
 #: What stands around the integers of a view, and in its gaps: no class, so that an op that reads it shows that.
@@ -73,10 +75,11 @@ def layouts(judge: Judge, sample: Sample) -> None:
     drawn = path.directions
     path = path.along(("vjp",), [lay(g) for g in (_repeated(drawn) if rng.random() < 0.3 else drawn)])
     computed = judge.run(path, what="vjp")
-    judge.against(path.expected("vjp (laid out)"), computed, exactly=False)
+    judge.against(path.expected("vjp (laid out)", by_word=True), computed, exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
-            raise judge.broken(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")
+            found = judge.broken(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")
+            raise found.showing(functools.partial(around_views, path))
     if judge.op.written(sample.args):
         _written_views(judge, sample)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from ..bits import require_same, same_bits
 from ..judge import Judge, gradients
 from ..op import Sample, Stream, Tensor, flat_outputs
 from ..paths import Problem
+from ..programs import particular as programs
+from ..programs.script import Telling
 from ..verdict import Code
 from ..violation import ChangedState, Unsupported, Violation
 
@@ -42,13 +45,14 @@ def _pure(judge: Judge, sample: Sample) -> None:
     tensors = {judge.op.label(i): a for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)}
     before = [(t.clone(), _noted(t)) for t in tensors.values()]
     outputs = flat_outputs(judge.call(judge.subject, *sample.args, what="forward"))
-    _untouched(judge, tensors, before, "forward")
-    problem = Problem(judge.op, sample.args)
+    problem = Problem(judge.op, sample.args, sample.kept)
+    telling = functools.partial(programs.touching, problem)
+    _untouched(judge, tensors, before, "forward", telling)
     primal = [t.detach() for t in outputs]
     cotangents = judge.path(sample, ("vjp",), primal).directions
     kept = [g.clone() for g in cotangents]
     _gradients_of_call(judge, problem, cotangents)
-    _untouched(judge, tensors, before, "forward + vjp")
+    _untouched(judge, tensors, before, "forward + vjp", telling)
     require_same(judge, cotangents, kept, "cotangents after backward", Code.MUTATED)
     _shares_what_it_declares(judge, outputs, sample.args)
     _schema(judge, sample)
@@ -71,9 +75,18 @@ def _noted(tensor: Tensor) -> list[object]:
 
 
 def _untouched(
-    judge: Judge, tensors: Mapping[str, Tensor], before: Sequence[tuple[Tensor, list[object]]], path: str
+    judge: Judge,
+    tensors: Mapping[str, Tensor],
+    before: Sequence[tuple[Tensor, list[object]]],
+    path: str,
+    telling: Telling,
 ) -> None:
-    """Violation unless the tensors, by the names of their arguments, are as copies and notes say they were."""
+    """Violation unless the tensors, by the names of their arguments, are as copies and notes say they were.
+
+    Args:
+        tensors, before: the tensors, and copies and notes of them. path: after which this is asked.
+        telling: a program that asks the same.
+    """
     for (name, t), (copy, noted) in zip(tensors.items(), before, strict=True):
         now = _noted(t)
         changed = [what for what, old, new in zip(_NOTED, noted, now, strict=True) if old != new]
@@ -81,7 +94,7 @@ def _untouched(
             found = judge.broken(Code.MUTATED, f"{(changed or ['wrote to'])[0]} its argument {name}", path=path)
             # The input stays as it is now, so that the same call need not change it again.
             found.once = True
-            raise found
+            raise found.showing(telling)
 
 
 def _watched(judge: Judge, sample: Sample, cotangents: Sequence[Tensor]) -> None:
@@ -160,7 +173,8 @@ def _shares_what_it_declares(judge: Judge, outputs: Sequence[Tensor], args: Sequ
             _is_view(judge, i, y, source, args[source])
         elif y.numel() and y.untyped_storage().data_ptr() in owned:
             other = "an input" if y.untyped_storage().data_ptr() in inputs else "another output"
-            raise judge.broken(Code.ALIASED, f"out[{i}] shares memory with {other}", path="forward")
+            found = judge.broken(Code.ALIASED, f"out[{i}] shares memory with {other}", path="forward")
+            raise found.showing(functools.partial(programs.sharing, Problem(judge.op, args), i))
         owned.add(y.untyped_storage().data_ptr())
 
 
@@ -208,7 +222,12 @@ def _same_primal(judge: Judge, sample: Sample, got: Sequence[Tensor], plain: Seq
     """Violation unless a primal has the bits of the plain call; its dtypes and bound, where no bits are promised."""
     values = [t.detach() for t in got]
     if judge.op.documented_by(judge.subject_name).bits or [t.dtype for t in values] != [t.dtype for t in plain]:
-        require_same(judge, values, plain, what)
+        try:
+            require_same(judge, values, plain, what)
+        except Violation as violation:
+            path = judge.path(sample, ("jvp",), plain)
+            violation.script = functools.partial(programs.primals, path, what)
+            raise
     elif not all(map(same_bits, values, plain)):
         # The bits of the plain call are right here even where they are not near the exact value: that is for FWD to
         # say, of an op that may be another's (FWAD judges derivatives that are put beside the values of torch's ops).
@@ -254,7 +273,9 @@ def memory(judge: Judge, sample: Sample) -> None:
         if kept > allowed:
             names = ", ".join(judge.op.label(p) for p in sorted(wanted))
             wrong = f"keeps {kept} bytes for backward, declared {allowed}"
-            raise judge.broken(Code.MEMORY, wrong, [f"requires grad: {names}"], path="forward")
+            found = judge.broken(Code.MEMORY, wrong, [f"requires grad: {names}"], path="forward")
+            problem = Problem(judge.op, sample.args, sample.kept)
+            raise found.showing(functools.partial(programs.keeping, problem, sorted(wanted), allowed))
 
 
 def _sets(count: int, rng: Any) -> Sequence[int]:

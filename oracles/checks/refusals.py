@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import re
 from collections.abc import Sequence
 
@@ -11,6 +13,8 @@ from .. import state
 from ..bits import same_bits
 from ..judge import Judge
 from ..op import OWN, Refusal, Sample
+from ..programs import particular as programs
+from ..programs.script import Telling
 from ..state import interrupt
 from ..verdict import Code
 from ..violation import Unsupported, Violation, clear, error_name, raised, said
@@ -51,15 +55,31 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
         # Only the production op promises what the text mentions; other subjects promise no more than the type.
         wrong = _badly_worded(str(err), judge.op.promises.called, refusal) if judge.subject_name == OWN else ""
         if wrong:
-            raise judge.broken(Code.NOT_RAISED, wrong, said(err), path=refusal.name) from err
+            found = judge.broken(Code.NOT_RAISED, wrong, said(err), path=refusal.name)
+            raise found.showing(_telling(judge, refusal, args)) from err
         return
     except BaseException as err:
         interrupt.reraise()
         title = f"{judge.op.name}: {refusal.name} raised {error_name(err)}, need {need}"
         # An exception that asks to end the process, such as SystemExit, is wrong on any input, valid or not.
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
-        raise Violation(code, title, said(err)[:1], refusal.name) from err
-    raise judge.broken(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
+        found = Violation(code, title, said(err)[:1], refusal.name)
+        raise found.showing(_telling(judge, refusal, args)) from err
+    found = judge.broken(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
+    raise found.showing(_telling(judge, refusal, args))
+
+
+def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Telling | None:
+    """A program that asks for a refusal; None where the documented error is no name of Python."""
+    if getattr(builtins, refusal.error.__name__, None) is not refusal.error:
+        return None
+    own = judge.subject_name == OWN
+    wording = programs.Wording(
+        refusal.error.__name__,
+        tuple(dict.fromkeys(judge.op.promises.called)) if own else (),
+        tuple(map(_whole, refusal.mentions)) if own else (),
+    )
+    return functools.partial(programs.refusal, args, wording, f"{judge.op.name}: {refusal.name}")
 
 
 def _badly_worded(text: str, called: Sequence[str], refusal: Refusal) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from ..bits import same_bits
 from ..judge import Judge
 from ..op import Sample, Tensor, is_float
+from ..programs.particular import around_views
 from ..verdict import Code
 from .layout import CANARY
 
@@ -26,13 +29,15 @@ def sized(judge: Judge, sample: Sample) -> None:
 
     laid = sample.with_args([lay(a) if isinstance(a, Tensor) else a for a in sample.args])
     outputs = judge.hold(laid, (), exactly=False)
+    path = judge.path(laid, (), ())
     if judge.op.differentiable_positions(laid.args) and laid.args:
         path = judge.path(laid, ("vjp",), outputs, "eager")
         path = path.along(("vjp",), [lay(g) for g in path.directions])
-        judge.against(path.expected(), judge.run(path), exactly=False)
+        judge.against(path.expected(by_word=True), judge.run(path), exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
-            raise judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
+            found = judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
+            raise found.showing(functools.partial(around_views, path))
 
 
 def at_offset(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:

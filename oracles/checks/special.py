@@ -67,7 +67,7 @@ def _in_directions(judge: Judge, sample: Sample, rng: Any) -> None:
             for planted in _planted(direction, 4 * sample.turn + 2 * i, count, rng):
                 laced = path.along(word, [*path.directions[:i], planted, *path.directions[i + 1 :]])
                 computed = judge.run(laced)
-                expected = laced.expected(f"{path.name} with a special value in direction {i}")
+                expected = laced.expected(f"{path.name} with a special value in direction {i}", by_word=True)
                 # The ball knows what a finite direction gives; the exact reading alone, what NaN and infinities do.
                 judge.against(expected, computed, exactly=not (judge.light and expected.finite))
 

@@ -87,8 +87,6 @@ def ask(check: Check, judge: Judge, sample: Sample) -> None:
         except Violation as violation:
             reason, following = _refused(asked, sample, violation)
             if not reason:
-                # A program draws directions of its own, which would not be rounded as these were.
-                violation.fault = violation.fault if given is judge else None
                 raise
             judge.tally.refuse(reason)
             asked = following

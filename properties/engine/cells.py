@@ -24,8 +24,9 @@ from ...oracles.case import case_id, dump_case, load_case
 from ...oracles.contract import contract
 from ...oracles.judge import Judge
 from ...oracles.op import INTERPRETED, Op, Sample, arithmetic_of
-from ...oracles.properties import BINNED, PROPERTIES, Where
-from ...oracles.snippet import snippet
+from ...oracles.programs.script import NoProgram
+from ...oracles.programs.writing import program, without
+from ...oracles.properties import BINNED, PROPERTIES
 from ...oracles.state import interrupt
 from ...oracles.subjects.asking import promised, require_asked
 from ...oracles.tally import LARGE, PLANNED
@@ -242,10 +243,7 @@ def _told(opened: Opened, samples: Samples, sample: Sample, violation: Violation
     cell, judge = opened.cell, opened.judge
     text = dump_case(cell, sample)
     name = case_id(cell, text)
-    lines = f"# opassay replay {name}"
-    # A program of its own has no process prepared for it.
-    if opened.question.where is not Where.PREPARED and cell.subject != INTERPRETED:
-        lines = _program(judge, cell, violation.sample or sample, violation, name, lines)
+    lines = _program(opened, violation, name)
     fault, worst = violation.fault, violation.worst
     signs = Signs(
         path=shape_of(violation.path)[:300],
@@ -274,11 +272,18 @@ def _others(opened: Opened, samples: Samples, first: Violation) -> tuple[Failure
     return tuple(found)
 
 
-def _program(judge: Judge, cell: Cell, sample: Sample, violation: Violation, name: str, otherwise: str) -> str:
-    """The failure as a program. Writing it calls the subject once more, which may raise this time."""
-    with state.watched(state.SETTINGS):
-        try:
-            return snippet(judge.op, cell.subject, sample, violation, name)
-        except BaseException:
-            interrupt.reraise()
-            return otherwise
+def _program(opened: Opened, violation: Violation, name: str) -> str:
+    """The failure as a program, or why there is none; `name` is that of its case file."""
+    try:
+        if opened.question.no_program:
+            raise NoProgram(opened.question.no_program)
+        if opened.cell.subject == INTERPRETED:
+            raise NoProgram("The kernels are interpreted, which no program does that has torch and the kernels alone.")
+        if violation.script is None:
+            raise NoProgram(f"What {opened.cell.property} compared here is more than a few lines can say.")
+        return program(opened.judge.op, opened.cell, violation.script(), violation.title, name)
+    except NoProgram as reason:
+        return without(str(reason), name)
+    except Exception as err:
+        # A program is a courtesy; what hinders it must not cost the verdict.
+        return without(f"Writing it raised {type(err).__name__}: {err}", name)

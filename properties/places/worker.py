@@ -124,12 +124,13 @@ def _replayed(path: Path) -> dict[str, Any]:
 
 def _retold(cell: Cell, settings: dict[str, Any], told: Path) -> dict[str, Any]:
     from ...oracles.case import case_id, load_case
-    from ...oracles.snippet import ending
+    from ...oracles.programs.ending import ending
     from ..verification import Settings, retell_cell
 
     def tell(case: str) -> None:
-        program = ending(load_op(cell.op), cell.subject, load_case(case)[1])
-        told.write_text(json.dumps([case_id(cell, case), case, program]), encoding="utf-8")
+        name = case_id(cell, case)
+        program = ending(load_op(cell.op), cell, load_case(case)[1], name)
+        told.write_text(json.dumps([name, case, program]), encoding="utf-8")
 
     retell_cell(cell, Settings(**settings), tell)
     return {"retold": True}

@@ -94,7 +94,7 @@ class Cause:
 
         def rank(one: Seen) -> tuple[bool, bool, bool, int]:
             signs, half = one.failure.signs, one.dtype in _HALF
-            return (path_shape(signs.path) != self.path, half, not has_program(one.failure), len(one.failure.case))
+            return (path_shape(signs.path) != self.path, half, not one.failure.program, len(one.failure.case))
 
         return min(grave, key=rank)
 
@@ -143,11 +143,6 @@ class Cause:
         dtypes = ", ".join(self.axis("dtype"))
         seen = f"{counted(len(self.cells), 'cell')}, {counted(self.samples, 'sample')}"
         return one_line(f"{self.severity}{size}: {self.title}; {dtypes}; {seen}{facts}", 400)
-
-
-def has_program(failure: Failure) -> bool:
-    """Whether the failure has a program of its own, and not only the command that replays it."""
-    return any(line.strip() and not line.startswith("#") for line in failure.snippet.splitlines())
 
 
 def causes_of(verdicts: Iterable[Verdict]) -> list[Cause]:

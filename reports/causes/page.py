@@ -7,7 +7,7 @@ import json
 from ...oracles.verdict import Code, clean, counted, told
 from ..record import Run
 from ..text import code_span, markdown, number
-from .grouping import Cause, has_program
+from .grouping import Cause
 
 #: Lines and characters of a program or a case that a page shows; longer ones stand in the case file alone.
 _LINES, _CHARACTERS = 200, 20_000
@@ -81,12 +81,14 @@ def _block(text: str, language: str) -> list[str]:
 
 def _program(cause: Cause) -> list[str]:
     failure = cause.example.failure
-    if has_program(failure) and len(failure.snippet) <= _CHARACTERS:
+    if failure.program and len(failure.program) <= _CHARACTERS:
         ends = "is ended by a signal" if failure.code is Code.CRASHED else "exits with 1"
-        said = f"It {ends} while the fault is there, and needs torch alone."
-        return [said, "", *_block(failure.snippet, "python")]
+        said = f"It {ends} while the fault is there, and needs nothing but torch and the implementation."
+        return [said, "", *_block(failure.program, "python")]
     if not failure.case_id:
         return ["There is none: the failure did not repeat."]
+    if not failure.program and failure.snippet:
+        return _block(failure.snippet, "sh")
     return _block(f"opassay replay {failure.case_id}", "sh")
 
 

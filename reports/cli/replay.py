@@ -27,9 +27,14 @@ _MAX_CASE = 16 * 2**20  # bytes
 @click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
 @click.option("--op", "trusted", metavar="MODULE:NAME", help="The op of the case, if a module of yours declares it.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True, help="Seconds.")
+@click.option("--program", "programs", is_flag=True, help="Print a program of torch and the op alone, and run nothing.")
 @click.pass_obj
-def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None, timeout: float) -> int:
+def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None, timeout: float, programs: bool) -> int:
     """Run a case again; CASE is a file, or an id (or its beginning) of the report folder's cases.
+
+    With --program it prints a Python program that shows the failure without opassay: it computes the value, prints it
+    beside the exact one and what is allowed, and exits with 1 while the fault is there. A run leaves the same program
+    beside the case, as cases/ID.py. Where a failure has none the command says why, and exits with 2.
 
     A case file is data. Where its op is named as MODULE:NAME, judging it imports that module, so the op has to be named
     on the command line too.
@@ -38,20 +43,43 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     Args:
         host: what surrounds the command. case: a path, or an id or its beginning. report_dir: whose cases have ids.
         trusted: the op that the user allows to be imported, or None. timeout: seconds.
+        programs: whether the program is printed in place of the verdict.
 
     Raises:
         Stop: no such case, a file that is none, an op that is not trusted, or an interrupt.
     """
-    require("torch", "mpmath", "hypothesis")  # of the process that judges
     path = _case_file(case, report_dir)
+    written = path.with_suffix(".py")
+    if programs and written.is_file():
+        click.echo(clean(read_capped(written, _MAX_CASE).decode("utf-8", "replace")), nl=False)
+        return exit_codes.OK
+    require("torch", "mpmath", "hypothesis")  # of the process that judges
     cell = _cell(path)
     _require_trusted(path, cell, trusted)
     with Ending() as ending:
         verdict = _judged(path, cell, host, timeout, ending)
+    if programs:
+        return _print_program(path, verdict)
     bad = verdict.outcome not in HELD
     click.echo(failure_text(verdict) if bad else verdict_line(verdict))
     # The same table as for a run, so that a script need not know which of the two commands it called.
     return exit_codes.most_urgent(exit_codes.run_reasons([verdict]))
+
+
+def _print_program(path: Path, verdict: Verdict) -> int:
+    """Print the program of the failure that a case shows.
+
+    Raises:
+        Stop: it has none; the text says why.
+    """
+    failure = verdict.failure
+    if failure is None:
+        raise Stop(exit_codes.USAGE, f"{path.name}: no failure to show: {one_line(verdict_line(verdict), 300)}")
+    if not failure.program:
+        why = failure.snippet.partition("\n")[0].removeprefix("# ") or "No program: the failure did not repeat."
+        raise Stop(exit_codes.USAGE, f"{path.name}: {one_line(why, 500)}")
+    click.echo(clean(failure.program), nl=False)
+    return exit_codes.OK
 
 
 def _case_file(case: str, report_dir: Path) -> Path:

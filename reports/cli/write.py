@@ -14,18 +14,20 @@ from ..store.folder import Folder, FolderError
 from ..text import one_line
 
 
-def keep_case(folder: Folder) -> Callable[[str, str], None]:
-    """A function of a case's id and text that writes the case into the folder at once.
+def keep_case(folder: Folder) -> Callable[[str, str, str], None]:
+    """A function of a case's id, text and program that writes both into the folder at once; "" is no program.
 
     A case that cannot be written is passed over: the record holds it too, and what hinders the record is told.
     """
 
-    def keep(name: str, text: str) -> None:
+    def keep(name: str, text: str, program: str) -> None:
         # The name comes out of a worker's answer and becomes that of a file, so every sign
         # that could lead elsewhere goes.
         stem = "".join(sign for sign in name if sign.isalnum() or sign in "-_")[:80]
         try:
             folder.write(f"cases/{stem}.json", text.encode("utf-8", "replace"))
+            if program:
+                folder.write(f"cases/{stem}.py", program.encode("utf-8", "replace"))
         except (OSError, ValueError):
             return  # the case is in the record, too
 

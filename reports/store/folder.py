@@ -4,7 +4,7 @@
     DIR/.opassay/lock          held while a run goes on; the kernel frees it when the process dies
     DIR/.opassay/RUN.ndjson    log of a run
     DIR/.opassay/RUN.run.json  record of an earlier run, until the next one stands; so with the other files
-    DIR/cases/                 one file per failure of that run
+    DIR/cases/                 ID.json of every failure of that run, and ID.py where a program shows it
     DIR/cases-earlier/RUN/     those of earlier runs
     DIR/plan.json, run.json, junit.xml, report.html, ctrf.json
 
@@ -364,11 +364,12 @@ class Folder:
         raise FolderError(f"report folder {str(self.path)!r}: {found}; {rule}")
 
 
-def add_case(path: Path, name: str, content: bytes) -> None:
+def add_case(path: Path, name: str, content: bytes, program: bytes = b"") -> None:
     """Adds one case to a report folder, beside those that are there, where no run makes a report (pytest does not).
 
     Args:
         path: the folder; made if absent. name: id of the case. content: the case file.
+        program: what shows the failure without the framework; empty where nothing does.
 
     Raises:
         FolderError, OSError: as `Folder.claim`; a folder that is in use is waited for, but not for long.
@@ -390,4 +391,6 @@ def add_case(path: Path, name: str, content: bytes) -> None:
             continue
         with folder:
             folder.write(f"{CASES}/{name}.json", content)
+            if program:
+                folder.write(f"{CASES}/{name}.py", program)
         return

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from opassay import Cell, Code, Outcome, Settings, Verdict, impl, run_cell
+from opassay.oracles.accept import Edges
 from opassay.oracles.op import Sample
 from opassay.oracles.verdict import Worst
 from opassay.oracles.violation import Fault, Violation, same_failure
@@ -102,7 +103,7 @@ def test_facts_name_arguments() -> None:
 
 def _failing(path: str, output: int, ratio: float, code: Code = Code.VALUE) -> Violation:
     worst = Worst("out", path, "0x0p0", "0", 1.0, ratio)
-    return Violation(code, "wrong", path=path, fault=Fault((), output, (0,), "0", 1.0), worst=worst)
+    return Violation(code, "wrong", path=path, fault=Fault(output, (0,), "0", Edges(-1.0, 1.0)), worst=worst)
 
 
 def test_a_simpler_sample_stands_for_the_same_failure_only() -> None:

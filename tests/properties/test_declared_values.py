@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from opassay import Cell, Code, Draft, Op, Outcome, Sample, Settings, run_cell
 from opassay.oracles import judge
-from opassay.oracles.accept import Elements, Measures
+from opassay.oracles.accept import Edges, Elements, Measures
 from opassay.oracles.checks import CHECKS
 from opassay.oracles.tally import Tally
 from opassay.oracles.verdict import Worst
@@ -177,7 +177,7 @@ def test_a_sample_with_the_seed_of_another_one_is_no_more_evidence_of_a_bias() -
     def biased(seeds: Any) -> dict[str, float]:
         one = np.ones(3)
         yes = np.ones(3, bool)
-        found = Elements(yes, yes, ~yes, one, lambda: Measures(one, one, one, one, one))
+        found = Elements(yes, yes, ~yes, one, lambda: Measures(one, one, one, one, one), lambda at: Edges(1.0, 1.0))
         tally = Tally()
         for seed in seeds:
             with tally.sample(Sample((), seed)):

@@ -180,6 +180,18 @@ def test_replay_finds_cases_and_says_what_it_saw(opassay: Call, tmp_path: Path) 
         assert done.returncode == code, (case, done.stdout + done.stderr)
 
 
+def test_replay_prints_a_program_or_says_why_there_is_none(opassay: Call, tmp_path: Path) -> None:
+    cases = tmp_path / "opassay-report" / "cases"
+    cases.mkdir(parents=True)
+    for name, text in (("aa-1", _case("FWD")), ("aa-2", _case("VJP")), ("aa-3", "never read")):
+        (cases / f"{name}.json").write_text(text)
+    (cases / "aa-3.py").write_text("print('\x1b[31m3')\n")
+    for case, code, printed in (("aa-2", 0, "exit(1)"), ("aa-3", 0, "print('3')\n"), ("aa-1", 2, "")):
+        done = opassay("replay", case, "--program")
+        assert (done.returncode, done.stdout) == (code, printed), done.stderr
+    assert "aa-1.json: no failure to show" in done.stderr
+
+
 def _case(name: str, op: str = OP) -> str:
     cell = {"op": op, "property": name, "dtype": "float32", "device": "cpu", "subject": "opassay"}
     return json.dumps({"cell": cell})

@@ -148,7 +148,7 @@ def test_cases_are_handed_on_before_memory_is_spared(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("opassay.reports.collect._MAX_KEPT", 5)
     kept: dict[str, str] = {}
     items = [failed("VJP"), failed("JVP")]
-    found = Account(on_case=kept.__setitem__)
+    found = Account(on_case=lambda name, text, program: kept.update({name: text}))
     for event in [*beginning([item.cell for item in items]), *map(log.finished, items)]:
         found.take(event)
     assert set(kept.values()) == {'{"op": 1}'}

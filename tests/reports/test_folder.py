@@ -357,10 +357,11 @@ def test_the_record_of_an_earlier_run_does_not_stand_for_the_new_one(tmp_path: P
 def test_cases_are_added_where_no_run_makes_a_report(tmp_path: Path) -> None:
     path = tmp_path / "r"
     add_case(path, "0123abcd-0001", b"one")
-    add_case(path, "0123abcd-0002", b"two")
+    add_case(path, "0123abcd-0002", b"two", b"print(2)")
     assert {entry.name: entry.read_bytes() for entry in (path / "cases").iterdir()} == {
         "0123abcd-0001.json": b"one",
         "0123abcd-0002.json": b"two",
+        "0123abcd-0002.py": b"print(2)",
     }
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/notes.txt").write_text("mine")

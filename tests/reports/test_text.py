@@ -191,3 +191,22 @@ def test_merge_refuses_what_does_not_belong_together(change: dict[str, object]) 
         merge([run, replace(run, **change)])  # type: ignore[arg-type]
     with pytest.raises(RecordError):
         merge([])
+
+
+def test_a_verdict_is_a_line_where_it_holds_and_a_card_where_it_does_not() -> None:
+    held, wrong = verdict(), failed("VJP")
+    assert str(held).startswith(f"{held.cell.key}: verified, OA100: ")
+    assert "\n" not in str(held)
+    assert repr([held]) == f"[<Verdict {held.cell.key}: verified, OA100>]"
+    assert str(wrong) == text.failure_text(wrong)
+    assert repr(wrong) == f"<Verdict {wrong.cell.key}: fail, {wrong.code}>"
+    assert (held.held, wrong.held) == (True, False)
+
+
+def test_a_notebook_gets_the_same_as_html_and_no_markup_of_a_subject() -> None:
+    held, wrong = verdict(), failed("VJP")
+    assert held._repr_html_().startswith(f"<div>✓ <code>{held.cell.key}</code> verified, OA100: ")
+    page = ET.fromstring(wrong._repr_html_())
+    assert {node.tag for node in page.iter()} == {"div", "code", "pre"}
+    assert HOSTILE not in wrong._repr_html_()
+    assert "".join(page.itertext()).startswith(f"✕ {wrong.cell.key} fail, {wrong.code}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from ...judge import Judge
 from ...op import Sample, Stream, Tensor, to_array
 from ...paths import Expected, Problem
+from ...programs.particular import jacobian
 from ...rounding import balls
 from ...transforms import FIRST, REFERENCE, SECOND, Vmap, Word, nestings
 from ...verdict import Code
@@ -108,11 +110,14 @@ def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
 
     for name, transform in (("jacrev", torch.func.jacrev), ("jacfwd", torch.func.jacfwd)):
         computed = judge.call(transform(first), x, what=name)
-        judge.against(Expected(_jacobian(read, at), operands, [f"{name}(out)"], name, 1), [computed], exactly=False)
+        told = functools.partial(jacobian, problem, name, weights)
+        expected = Expected(_jacobian(read, at), operands, [f"{name}(out)"], name, 1, told)
+        judge.against(expected, [computed], exactly=False)
     # jacfwd and jacrev of the gradient of ⟨w, out⟩: the cotangent w is given, so nothing but the op is judged.
     for name, transform in (("hessian", torch.func.jacfwd), ("jacrev(jacrev)", torch.func.jacrev)):
         computed = judge.call(transform(gradient), x, what=name)
-        expected = Expected(_jacobian(pulled, at), [*operands, to_array(weights)], [name], name, 2)
+        told = functools.partial(jacobian, problem, name, weights)
+        expected = Expected(_jacobian(pulled, at), [*operands, to_array(weights)], [name], name, 2, told)
         judge.against(expected, [computed], exactly=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from ....reference.formats import FORMATS
 from ...judge import Judge
 from ...op import Sample, Tensor, dtype_name, to_array
+from ...programs.particular import balancing
 from ...rounding import Ball
 from ...transforms import SECOND, THIRD, Word, engines_for, word_name
 from ...verdict import Code
@@ -82,7 +84,8 @@ def adjoint(judge: Judge, sample: Sample) -> None:
             f"⟨Jᵀȳ, v⟩ = {right!r}",
             f"difference {abs(left - right):.4g}, bound {bound:.4g}",
         ]
-        raise judge.broken(Code.ADJOINT, f"jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, path="adjoint")
+        found = judge.broken(Code.ADJOINT, f"jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, path="adjoint")
+        raise found.showing(functools.partial(balancing, both, bound))
     judge.tally.count(1)
     judge.tally.ratio(ratio, steers=True)
 

@@ -11,6 +11,7 @@ values, a refusal is right only if the values may depend on what is batched (`_u
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from ....reference.algorithms import algorithm_of, algorithms
 from ...judge import Judge
 from ...op import OWN, Sample, Stream, Tensor, dtype_name, is_float
 from ...paths import Expected, Problem, in_arguments, output_names
+from ...programs.particular import batching
 from ...properties import PROPERTIES
 from ...rounding import balls
 from ...transforms import Vmap
@@ -137,7 +139,9 @@ def _judge_batching(
     _attributes(judge, what, outputs, alone, out_dims, len(slices))
     names = [f"slices of {name}" for name in output_names(len(outputs))]
     mine = [y.movedim(d, 0) for y, d in zip(outputs, out_dims, strict=True)]
-    judge.compare(replace(loop.expected, names=names, path=what), mine, loop.read)
+    problem, given = Problem(judge.op, sample.args), dict(zip(tensors, batched, strict=True))
+    told = functools.partial(batching, problem, given, dims, out_dims)
+    judge.compare(replace(loop.expected, names=names, path=what, told=told), mine, loop.read)
 
 
 def _unless_refused(

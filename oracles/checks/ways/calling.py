@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from ...bits import require_same
 from ...judge import Judge
 from ...op import Sample, Subject, Tensor, is_float
 from ...paths import Problem
+from ...programs.script import Spelt
 from ...verdict import Code
 from ..agreement import Args, outputs_of, require_equal, require_equal_calls
 from .extents import many_slices, more_dims
@@ -46,22 +48,33 @@ def _spelt(judge: Judge, sample: Sample) -> None:
     """All arguments by keyword; lists where the sample has tuples."""
     implementation = judge.op.implementation(judge.subject_name)
     for said, call in _spellings(judge, implementation, sample.args):
-        require_equal_calls(judge, sample, judge.op.functional(call), said, backward=False)
+        require_equal_calls(judge, sample, _functional(judge, call), said, backward=False)
 
 
-def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tuple[str, Subject]]:
+def _functional(judge: Judge, call: Spelt) -> Spelt:
+    """The call as a function that copies what the op writes."""
+    return replace(call, function=judge.op.functional(call.function))
+
+
+def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tuple[str, Spelt]]:
     names = parameter_names(implementation)
     if names is not None and len(names) >= len(args):
         # In the other order, because a call by keyword must not depend on the order in which arguments are named.
         def by_keyword(*given: Any) -> Any:
             return implementation(**dict(reversed(list(zip(names, given, strict=False)))))
 
-        yield "all arguments by keyword", by_keyword
+        lines = (
+            "def call(*given):",
+            f"    return op(**dict(reversed(list(zip({names!r}, given)))))",
+            "",
+        )
+        yield "all arguments by keyword", Spelt(by_keyword, lines)
     if any(isinstance(a, tuple) for a in args):
         listed = [judge.op.label(i) for i, a in enumerate(args) if isinstance(a, tuple)]
+        lines = ("def call(*given):", "    return op(*(list(a) if isinstance(a, tuple) else a for a in given))", "")
         yield (
             f"a list for {', '.join(listed)}",
-            lambda *given: implementation(*(list(a) if isinstance(a, tuple) else a for a in given)),
+            Spelt(lambda *given: implementation(*(list(a) if isinstance(a, tuple) else a for a in given)), lines),
         )
 
 
@@ -95,7 +108,8 @@ def _defaults(judge: Judge, sample: Sample) -> None:
         if outputs_of(judge, args) is None:
             continue
         said = f"{judge.op.argument(end)}{' and what follows' * (end < len(parameters) - 1)} left out"
-        call = judge.op.functional(_of_first(implementation, end))
+        lines = ("def call(*given):", f"    return op(*given[:{end}])", "")
+        call = _functional(judge, Spelt(_of_first(implementation, end), lines))
         require_equal_calls(judge, sample.with_args(args), call, said, backward=False)
 
 

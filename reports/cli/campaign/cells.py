@@ -61,7 +61,7 @@ class CellWork:
         told = (lost.case_id, lost.case, lost.program)
         verdict = died(cell, log.CellDied(cell.key, lost.timed_out, lost.how, lost.details, *told))
         if lost.case:
-            self._account.on_case(lost.case_id, lost.case)
+            self._account.on_case(lost.case_id, lost.case, lost.program)
         if draw not in self._found[cell.key]:
             self._enter(draw, verdict)
         else:

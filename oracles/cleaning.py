@@ -1,0 +1,43 @@
+"""Text of strangers, made safe to print and short enough to read. Standard library only."""
+
+from __future__ import annotations
+
+import re
+
+# C0 and C1 controls but tab and newline, bidirectional overrides, lone surrogates, terminal escapes
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
+)
+
+
+def clean(text: str) -> str:
+    """The text without what a terminal, an XML parser or a reader could be misled by."""
+    return _CONTROL.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))
+
+
+#: How much of one failure a terminal is given; a record keeps MAX_TEXT characters of every text.
+TOLD_LINES = 40
+TOLD_CHARACTERS = 4000
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 sample`, `3 samples`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def told(text: str, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> list[str]:
+    """The first lines of a text without what could mislead; where something was cut, a last line says how much."""
+    # Cleaning only removes characters, so twice as many as are told are looked at; the rest of a huge text is never
+    # searched.
+    found = clean(text[: 2 * characters]).splitlines()
+    kept: list[str] = []
+    left = characters
+    for line in found[:lines]:
+        kept.append(line[:left])
+        left -= len(kept[-1])
+        if left <= 0:
+            break
+    if len(text) <= 2 * characters and kept == found:
+        return kept
+    return [*kept, f"[cut; the whole has {len(text)} characters in {text.count(chr(10)) + 1} lines]"]

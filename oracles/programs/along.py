@@ -1,0 +1,125 @@
+"""Outputs along a path of transforms, as lines: `outputs`, a tuple, is what the judge has compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..transforms import ENGINES, Vmap, Word
+from .script import Laid, Script, plain_source
+from .values import literal
+
+if TYPE_CHECKING:  # A path names this module as what tells how it was taken.
+    from ..paths import Path, Problem
+
+#: The steps of torch.func; those of autograd and dual tensors are written as the judge has them.
+_FUNC = {
+    "jvp": (
+        "def jvp(function, primals, tangents):",
+        "    return torch.func.jvp(function, tuple(primals), tuple(tangents))[1]",
+        "",
+    ),
+    "vjp": (
+        "def vjp(function, primals, cotangents):",
+        "    return torch.func.vjp(function, *primals)[1](tuple(cotangents))",
+        "",
+    ),
+}
+
+
+def along_path(path: Path) -> Script:
+    """The values of a path's operands, and the lines that take it."""
+    problem, given = path.problem, Laid
+    operands = [*operand_names(problem).values()]
+    values = dict(zip(operands, map(given, path.own, path.kept), strict=True))
+    values |= {
+        f"d{k}": Laid(d, kept) for k, (d, kept) in enumerate(zip(path.directions, path.kept_directions, strict=True))
+    }
+    script = calling(problem, path.around)
+    script = script.joined(_steps(path))
+    return Script({**values, **script.values}, script.lines, script.imports)
+
+
+def operand_names(problem: Problem) -> dict[int, str]:
+    """What a program calls the operands, by position, in the order in which `f` takes them."""
+    names = {i: f"p{k}" for k, i in enumerate(problem.fixed)}
+    return names | {i: f"x{k}" for k, i in enumerate(problem.wrt)}
+
+
+def operands_of(problem: Problem) -> dict[str, object]:
+    """The operands of a problem by their names in a program."""
+    return {name: Laid(problem.args[i], problem.kept[i]) for i, name in operand_names(problem).items()}
+
+
+def calling(problem: Problem, around: tuple[str, ...] = ()) -> Script:
+    """The lines that define `f`, a function of the operands, whose outputs are those that are judged.
+
+    Args:
+        problem: the op at given arguments. around: lines that define `call` by `op`, where `f` calls that.
+    """
+    names, written = operand_names(problem), problem.op.written(problem.args)
+    tensors = {
+        f"a{i}": Laid(a, problem.kept[i])
+        for i, a in enumerate(problem.args)
+        if isinstance(a, torch.Tensor) and i not in names
+    }
+    named = {i: names.get(i, f"a{i}") for i, a in enumerate(problem.args) if isinstance(a, torch.Tensor)}
+    # What the op writes is copied inside `f`, so that each call of it begins with the same values.
+    copies = {i: f"w{i}" for i in written}
+    call = ", ".join((named | copies).get(i, literal(a)) for i, a in enumerate(problem.args))
+    lines = (
+        *around,
+        f"def f({', '.join(names.values())}):",
+        *(f"    {copy} = {named[i]}.clone()" for i, copy in copies.items()),
+        f"    out = {'call' if around else 'op'}({call})",
+        "    out = tuple(out) if isinstance(out, (tuple, list)) else (out,)",
+        *([f"    out += ({', '.join(copies.values())},)"] if copies else []),
+        "    return tuple(y for y in out if y is not None and getattr(y, 'dtype', torch.float32).is_floating_point)",
+        "",
+    )
+    return Script(tensors, lines)
+
+
+def _steps(path: Path) -> Script:
+    """The lines that make the path's function of `f`, and call it."""
+    passive, inputs, outputs = len(path.problem.fixed), len(path.problem.wrt), len(path.primal)
+    compile_ = "torch.compile({}, fullgraph=True, dynamic=False)"
+    name, steps = "f", stepping(path.engine, path.word)
+    lines = [*steps.lines]
+    if path.compiled and path.engine == "eager":
+        lines.append(f"f = {compile_.format('f')}")
+    for depth, step in enumerate(path.word):
+        inner, name = name, f"step{depth}"
+        if isinstance(step, Vmap):
+            lines += [f"{name} = torch.func.vmap({inner}, in_dims={step.in_dims(passive, inputs)})", ""]
+            continue
+        end = passive + inputs
+        lines += [
+            f"def {name}(*a):",
+            f"    return tuple({step}(lambda *x: {inner}(*a[:{passive}], *x), a[{passive}:{end}], a[{end}:]))"
+            if passive
+            else f"    return tuple({step}({inner}, a[:{end}], a[{end}:]))",
+            "",
+        ]
+        inputs, outputs = (2 * inputs, outputs) if step == "jvp" else (inputs + outputs, inputs)
+    if path.compiled and path.engine == "func":
+        lines.append(f"{name} = {compile_.format(name)}")
+    operands = [*operand_names(path.problem).values(), *(f"d{k}" for k in range(len(path.directions)))]
+    taken_ = f"outputs = {name}({', '.join(operands)})"
+    lines += [taken_] if path.word else ["with torch.no_grad():", f"    {taken_}"]
+    return Script(lines=tuple(lines), imports=steps.imports)
+
+
+def stepping(engine: str, word: Word) -> Script:
+    """The lines that define `jvp` and `vjp`, those that the word has, as an engine takes these steps."""
+    script = Script()
+    for short, taken in (("jvp", ENGINES["eager"].jvp), ("vjp", ENGINES["eager"].vjp)):
+        if short not in word:
+            continue
+        if engine == "func":
+            script = script.then(*_FUNC[short])
+        else:
+            script = script.then(*plain_source(taken), "", f"{short} = {taken.__name__}", "")
+            script = script.joined(Script(imports=("from torch.autograd import forward_ad",)))
+    return script

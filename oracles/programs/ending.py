@@ -1,0 +1,39 @@
+"""A program that calls a subject on a sample that ended the process."""
+
+from __future__ import annotations
+
+from ..op import Op, Sample
+from ..paths import Problem
+from ..verdict import Cell
+from .along import calling, operand_names, operands_of
+from .script import NoProgram, Script
+from .writing import program
+
+
+def ending(op: Op, cell: Cell, sample: Sample, case_id: str) -> str:
+    """A program that calls a subject, and takes its gradients, of a sample that ended the process; empty for none.
+
+    The subject is not called to write it, because that would end this process, too.
+
+    Args:
+        op, cell: the op, and the cell whose process ended. sample: what the process was judging when it ended.
+        case_id: the name of the case file.
+    """
+    if op.is_compiled(cell.subject):
+        return ""
+    problem = Problem(op, sample.args)
+    names = operand_names(problem)
+    passive, inputs = (", ".join(names[i] for i in positions) for positions in (problem.fixed, problem.wrt))
+    script = calling(problem)
+    lines = [f"f({', '.join(names.values())})"]
+    if inputs:
+        given = f"lambda *x: f({passive}, *x)" if passive else "f"
+        lines += [
+            f"outputs, vjp = torch.func.vjp({given}, {inputs})",
+            "vjp(tuple(torch.ones_like(y) for y in outputs))",
+        ]
+    whole = Script({**operands_of(problem), **script.values}, script.lines, script.imports)
+    try:
+        return program(op, cell, whole.then(*lines, 'print("the process was not ended")'), "the process ended", case_id)
+    except NoProgram:
+        return ""

@@ -1,0 +1,317 @@
+"""The programs of questions that are not about one element: what a call raises, keeps, changes, repeats, promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from ..op import Tensor
+from ..paths import Path, Problem
+from .along import along_path, calling, operand_names, operands_of, stepping
+from .questions import of_bits, of_condition
+from .script import Laid, Script
+from .values import literal
+
+
+def _called(problem: Problem) -> Script:
+    """The operands, and `f`; `operands` lists the former, of which the first `passive` are differentiated by none."""
+    script = calling(problem)
+    names = operand_names(problem)
+    whole = Script({**operands_of(problem), **script.values}, script.lines)
+    return whole.then(f"operands = [{', '.join(names.values())}]", f"passive = {len(problem.fixed)}")
+
+
+#: `grads(operands)`: the outputs of a call, and their gradients for cotangents of ones.
+_GRADIENTS = (
+    "def called(operands):",
+    "    leaves = [x.detach().requires_grad_() for x in operands[passive:]]",
+    "    outputs = f(*operands[:passive], *leaves)",
+    "    needed = [y for y in outputs if y.requires_grad]",
+    "    ones = [torch.ones_like(y) for y in needed]",
+    "    found = torch.autograd.grad(needed, leaves, ones, allow_unused=True) if needed and leaves else ()",
+    "    return [*outputs, *(g for g in found if g is not None)]",
+    "",
+)
+
+
+class Wording(NamedTuple):
+    """What an error must be: the name of its type, what it may begin with, and patterns that its text must have."""
+
+    error: str
+    heads: tuple[str, ...]
+    patterns: tuple[str, ...]
+
+
+def refusal(args: Sequence[object], need: Wording, name: str) -> Script:
+    """Whether invalid input is accepted, or refused by another error than the documented one.
+
+    Args:
+        args: the invalid input. need: the documented error. name: what is invalid.
+    """
+    tensors = {f"a{i}": a for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
+    call = ", ".join(f"a{i}" if isinstance(a, torch.Tensor) else literal(a) for i, a in enumerate(args))
+    lines = (
+        f"heads, patterns = {need.heads!r}, {need.patterns!r}",
+        "def right(raised):",
+        "    head, _, rest = str(raised).partition(': ')",
+        "    text = rest if heads else str(raised)",
+        f"    known = isinstance(raised, {need.error}) and (not heads or head in heads)",
+        "    return known and all(re.search(pattern, text) for pattern in patterns)",
+        "",
+        "try:",
+        f"    op({call})",
+        '    computed, fine = "a result", False',
+        "except BaseException as raised:",
+        '    computed, fine = f"{type(raised).__name__}: {raised}", right(raised)',
+    )
+    said = [
+        f'f"{name}: computed {{computed}};"',
+        f'f"allowed is {need.error} alone, one that begins with any of {{heads}} and has all of {{patterns}}"',
+    ]
+    return of_condition(Script(tensors, lines, ("import re",)), "not fine", said)
+
+
+def keeping(problem: Problem, wanted: Sequence[int], allowed: int) -> Script:
+    """Whether more bytes are kept for backward than declared.
+
+    Args:
+        problem: the op at a sample. wanted: positions of the arguments that require grad. allowed: bytes.
+    """
+    names = operand_names(problem)
+    leaves = ", ".join(f"{names[i]}.requires_grad_()" for i in wanted)
+    script = _called(problem).then(
+        f"{leaves}",
+        "given = {x.untyped_storage().data_ptr() for x in operands}",
+        "kept = {}",
+        "def pack(t):",
+        "    if t.numel():",
+        "        storage = t.untyped_storage()",
+        "        own = t.numel() * t.element_size()",
+        "        size = own if storage.data_ptr() in given else storage.nbytes()",
+        "        kept[storage.data_ptr()] = max(size, kept.get(storage.data_ptr(), 0))",
+        "    return t",
+        "with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):",
+        "    outputs = f(*operands)",
+        f"computed, allowed = sum(kept.values()), {allowed}",
+    )
+    said = 'f"bytes kept for backward: computed {computed}, allowed {allowed}"'
+    return of_condition(script, "computed > allowed", [said])
+
+
+def touching(problem: Problem) -> Script:
+    """Whether a call, or backward, leaves a mark on its inputs: values, versions, hooks, attributes, gradients."""
+    script = _called(problem).then(
+        *_GRADIENTS,
+        "def noted(t):",
+        "    needs = t.requires_grad, t.is_leaf, t.grad is None",
+        "    return bytes(t.untyped_storage()), t._version, needs, len(t._backward_hooks or ()), sorted(vars(t))",
+        "before = [noted(t) for t in operands]",
+        "f(*operands)",
+        "called(operands)",
+        "after = [noted(t) for t in operands]",
+        "computed = [i for i, (a, b) in enumerate(zip(before, after)) if a != b]",
+    )
+    said = 'f"inputs that a call changes, by number: computed {computed}, allowed []"'
+    return of_condition(script, "computed", [said])
+
+
+def around_views(path: Path) -> Script:
+    """Whether forward or reverse mode writes to an operand, or to the memory around it, of a path."""
+    script = along_path(path)
+    names = ", ".join(script.values)
+    begin = f"before = [bytes(t.untyped_storage()) for t in ({names},)]"
+    forward = f"f({', '.join(operand_names(path.problem).values())})"
+    whole = Script(script.values, (begin, *script.lines, forward), script.imports).then(
+        f"after = [bytes(t.untyped_storage()) for t in ({names},)]",
+        "computed = [i for i, (a, b) in enumerate(zip(before, after)) if a != b]",
+    )
+    said = f'f"operands ({names}) whose memory a call changes, by number: computed {{computed}}, allowed []"'
+    return of_condition(whole, "computed", [said])
+
+
+def sharing(problem: Problem, output: int) -> Script:
+    """Whether an output shares memory with an input, or with another output before it.
+
+    Args:
+        problem: the op at a sample. output: the number of the output.
+    """
+    script = _called(problem).then(
+        "outputs = f(*operands)",
+        f"others = [*operands, *outputs[:{output}]]",
+        f"own = outputs[{output}].untyped_storage().data_ptr()",
+        "computed = [i for i, t in enumerate(others) if t.numel() and t.untyped_storage().data_ptr() == own]",
+    )
+    said = f'f"tensors that share memory with out[{output}], by number: computed {{computed}}, allowed []"'
+    return of_condition(script, "computed", [said])
+
+
+def promising(problem: Problem, way: str) -> Script:
+    """Whether fake or meta tensors tell another shape, dtype, stride or device than eager ones have.
+
+    Args:
+        problem: the op at a sample. way: "fake tensors" or "meta tensors".
+    """
+    script = _called(problem)
+    names = ", ".join((*operand_names(problem).values(), *(name for name in script.values if name.startswith("a"))))
+    device = "str(t.device)" if way == "fake tensors" else "''"
+    change = (
+        ("    {names}, = (mode.from_tensor(t) for t in ({names},))", "with FakeTensorMode() as mode:")
+        if way == "fake tensors"
+        else ("    {names}, = (t.to('meta') for t in ({names},))", "if True:")
+    )
+    line, head = change
+    whole = script.then(
+        *_GRADIENTS,
+        "def described(tensors):",
+        "    strides = [tuple(s for s, n in zip(t.stride(), t.shape) if n > 1) if t.numel() else () for t in tensors]",
+        f"    return [(tuple(t.shape), str(t.dtype), s, {device}) for t, s in zip(tensors, strides)]",
+        "need = described(called(operands))",
+        head,
+        line.format(names=names),
+        f"    computed = described(called([{', '.join(operand_names(problem).values())}]))",
+        f'print(f"{way}: computed {{computed}}, allowed is what eager tensors have, {{need}}")',
+        "sys.exit(computed != need)",
+    )
+    return Script(whole.values, whole.lines, ("from torch._subclasses.fake_tensor import FakeTensorMode",))
+
+
+def repeating(path: Path, threads: Sequence[int], runs: int) -> Script:
+    """Whether repeated calls, and calls with other numbers of threads, give other bits.
+
+    Args:
+        path: of the word ("vjp",). threads: how many there are in turn, where deterministic algorithms are asked for.
+        runs: how many calls are made with as many threads as there are at most.
+    """
+    script = along_path(path)
+    forward = f"f({', '.join(operand_names(path.problem).values())})"
+    body = (*script.lines, "with torch.no_grad():", f"    plain = {forward}")
+    lines = (
+        "def everything():",
+        *(f"    {line}" if line else "" for line in body),
+        "    return [t.detach() for t in (*plain, *outputs)]",
+        "",
+        f"torch.set_num_threads({max(threads)})",
+        f"runs = [everything() for _ in range({runs})]",
+        "torch.use_deterministic_algorithms(True)",
+        "counts = []",
+        f"for count in {tuple(threads)}:",
+        "    torch.set_num_threads(count)",
+        "    counts.append(everything())",
+        "need = [*runs[0]] * (len(runs) - 1) + [*counts[0]] * (len(counts) - 1)",
+        "got = [t for run in (*runs[1:], *counts[1:]) for t in run]",
+    )
+    return of_bits(Script(script.values, lines, script.imports), "again, and with other numbers of threads")
+
+
+#: Ways to a primal, by what messages call them: lines that set `got`.
+PRIMALS = {
+    "primal with requires_grad": ("got = g(*(x.detach().requires_grad_() for x in inputs))",),
+    "primal of func.vjp": ("got = torch.func.vjp(g, *inputs)[0]",),
+    "primal of func.jvp": ("got = torch.func.jvp(g, inputs, tangents)[0]",),
+    "primal with tangents": (
+        "with forward_ad.dual_level():",
+        "    duals = [forward_ad.make_dual(x, t) for x, t in zip(inputs, tangents)]",
+        "    got = [forward_ad.unpack_dual(y).primal for y in g(*duals)]",
+    ),
+}
+
+
+def primals(path: Path, way: str) -> Script:
+    """Whether a primal has other bits than the plain call.
+
+    Args:
+        path: of the word ("jvp",), for its tangents. way: one of `PRIMALS`.
+    """
+    script = _called(path.problem)
+    tangents = {f"d{k}": Laid(d, d) for k, d in enumerate(path.kept_directions)}
+    lines = (
+        *script.lines,
+        "inputs = tuple(operands[passive:])",
+        f"tangents = ({''.join(f'{name}, ' for name in tangents)})",
+        "def g(*x):",
+        "    return f(*operands[:passive], *x)",
+        "need = [y.clone() for y in g(*inputs)]",
+        *PRIMALS[way],
+    )
+    return of_bits(Script({**script.values, **tangents}, lines, ("from torch.autograd import forward_ad",)), way)
+
+
+def balancing(both: Path, bound: float) -> Script:
+    """Whether ⟨ȳ, Jv⟩ and ⟨Jᵀȳ, v⟩ differ by more than a bound.
+
+    Args:
+        both: the path of the word ("jvp", "vjp"), whose directions are tangents and then cotangents. bound: absolute.
+    """
+    script, count = along_path(both), len(both.problem.wrt)
+    called = calling(both.problem, both.around)
+    tangents, cotangents = (
+        f"({''.join(f'd{k}, ' for k in which)})" for which in (range(count), range(count, len(both.directions)))
+    )
+    steps = stepping(both.engine, ("jvp", "vjp"))
+    names = operand_names(both.problem)
+    lines = (
+        *called.lines,
+        *steps.lines,
+        f"inputs = ({''.join(f'{names[i]}, ' for i in both.problem.wrt)})",
+        f"tangents, cotangents = {tangents}, {cotangents}",
+        "def g(*x):",
+        f"    return f({', '.join([*(names[i] for i in both.problem.fixed), '*x'])})",
+        "def product(a, b):",
+        "    # The products are added without rounding.",
+        "    return math.fsum(p for s, t in zip(a, b) for p in (s.double() * t.double()).ravel().tolist())",
+        "left = product(cotangents, jvp(g, inputs, tangents))",
+        "right = product(vjp(g, inputs, cotangents), tangents)",
+        f"bound = float({str(bound)!r})",
+    )
+    whole = Script(script.values, lines, ("import math", *steps.imports))
+    said = 'f"<y, Jv>: computed {left!r}; <J^T y, v> is {right!r}, allowed {right - bound!r} to {right + bound!r}"'
+    return of_condition(whole, "not abs(left - right) <= bound", [said])
+
+
+def batching(
+    problem: Problem, tensors: dict[int, Tensor], dims: Sequence[int | None], out_dims: Sequence[int]
+) -> Script:
+    """The lines of vmap over some axes; `outputs` have the batch in front.
+
+    Args:
+        problem: the op at the arguments that are shared where they are not batched.
+        tensors: by position, all tensors, batched where `dims` says so. dims, out_dims: as for vmap.
+    """
+    named = {i: f"b{k}" for k, i in enumerate(tensors)}
+    written = {i: f"w{i}" for i in problem.op.written(problem.args)}
+    call = ", ".join((named | written).get(i, literal(a)) for i, a in enumerate(problem.args))
+    lines = (
+        f"def f({', '.join(named.values())}):",
+        *(f"    {copy} = {named[i]}.clone()" for i, copy in written.items()),
+        f"    out = op({call})",
+        "    out = tuple(out) if isinstance(out, (tuple, list)) else (out,)",
+        *([f"    out += ({', '.join(written.values())},)"] if written else []),
+        "    return tuple(y for y in out if y is not None and getattr(y, 'dtype', torch.float32).is_floating_point)",
+        "",
+        "with torch.no_grad():",
+        f"    mapped = torch.func.vmap(f, in_dims={tuple(dims)}, out_dims={tuple(out_dims)})",
+        f"    batched = mapped({', '.join(named.values())})",
+        f"outputs = [y.movedim(d, 0) for y, d in zip(batched, {tuple(out_dims)})]",
+    )
+    return Script({named[i]: t for i, t in tensors.items()}, lines)
+
+
+def jacobian(problem: Problem, name: str, weights: Tensor) -> Script:
+    """The lines of a jacobian or hessian in the first input; `outputs` has it alone.
+
+    Args:
+        problem: the op at a sample. name: "jacrev", "jacfwd", "hessian" or "jacrev(jacrev)".
+        weights: the cotangent of the first output.
+    """
+    transforms = {"hessian": "torch.func.jacfwd(gradient)", "jacrev(jacrev)": "torch.func.jacrev(gradient)"}
+    script = _called(problem).then(
+        "before, x, after = operands[:passive], operands[passive], operands[passive + 1:]",
+        "def first(t):",
+        "    return f(*before, t, *after)[0]",
+        "def gradient(t):",
+        "    return torch.func.vjp(first, t)[1](weights)[0]",
+        f"outputs = ({transforms.get(name, f'torch.func.{name}(first)')}(x),)",
+    )
+    return Script({**script.values, "weights": weights}, script.lines)
