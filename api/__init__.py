@@ -107,4 +107,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME, *_MODULES])
+    # Of the folders beside this one, `impl` alone is meant to be used; the others can be imported all the same.
+    return sorted(["__version__", "impl", *_HOME, *_MODULES])

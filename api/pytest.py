@@ -13,6 +13,7 @@ import pytest
 
 from opassay.oracles.op import Op
 from opassay.oracles.verdict import Cell, Outcome, Verdict
+from opassay.properties.engine.plan import load_op
 from opassay.properties.functions.kernel import KERNEL_PROPERTIES
 from opassay.properties.judging.conforming import assert_conforms as assert_conforms
 from opassay.properties.summary import cards, ok, table
@@ -35,7 +36,7 @@ def questions(
 
 
 def assert_verified(
-    judged: Op | Verdict | Sequence[Verdict],
+    judged: Op | str | Verdict | Sequence[Verdict],
     question: Cell | None = None,
     *,
     properties: Sequence[str] = KERNEL_PROPERTIES,
@@ -47,7 +48,8 @@ def assert_verified(
     A test none of whose questions applies is skipped, with their reasons.
 
     Args:
-        judged: verdicts, or a declaration, which is judged here.
+        judged: verdicts; or a declaration, which is judged here, or its name as for `opassay run`: "layer_norm", or
+            "module:name" of an op or a function of your own.
         question: the one that is asked of a declaration; else `properties` and `dtypes` say which.
         settings: profile, seed and examples; profile "brief" by default.
 
@@ -56,12 +58,14 @@ def assert_verified(
 
     Raises:
         AssertionError: a verdict does not hold, or none is "verified".
+        ValueError: there is no op of that name.
     """
     __tracebackhide__ = True  # Pytest then shows the line of the test, and not lines of this function.
-    if isinstance(judged, Op):
+    if isinstance(judged, Op | str):
         asked = settings or Settings("brief")
-        found = verify(judged, "opassay", properties, dtypes, settings=asked) if question is None else (
-            [run_cell(question, asked, judged)]
+        op: Op = load_op(judged) if isinstance(judged, str) else judged
+        found = verify(op, "opassay", properties, dtypes, settings=asked) if question is None else (
+            [run_cell(question, asked, op)]
         )  # fmt: skip
     else:
         found = [judged] if isinstance(judged, Verdict) else list(judged)

@@ -3,13 +3,19 @@
 Like the command line, it starts what it reports on, so it stands with the reports.
 
 pytest --opassay --opassay-op layer_norm --opassay-property VJP -n 2
+pytest opassay::layer_norm::VJP::float32-cpu-opassay
+
+The second line is how such an item is named where pytest tells of it; the beginning of such a name, as
+`opassay::layer_norm`, stands for all items that begin so.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +29,15 @@ from ..properties.names import COMMS, FABRICS, PluginError, SelectionError
 from ..properties.worlds import World, enter
 
 _PREPARED = pytest.StashKey[bool]()
+_ROOT = "opassay"
+#: What a shell might take for its own in the name of an op, and what stands for it in the id of an item.
+_PLAIN = str.maketrans({"(": "{", ")": "}", ",": "+", "[": "::", "]": ""})
+_MEANT = str.maketrans({"{": "(", "}": ")", "+": ","})
+#: Modules without which no cell can be judged, and what installs them.
+_NEEDED = ("torch", "mpmath", "hypothesis", "msgspec")
+#: The dtypes in which a custom function is asked where no other is named, as `opassay verify-function` does: in the
+#: half types it would be held to one rounding per output.
+_FUNCTION_DTYPES = ("float64", "float32")
 
 
 class CellFailed(Exception):
@@ -51,14 +66,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "opassay(op, property): a cell of the verification suite")
     config.addinivalue_line("markers", "opassay_gpu: a cell that needs a GPU")
+    _take_ids(config)
     if not config.getoption("opassay"):
         return
+    _require_installed()
     if config.getoption("opassay_seed") is None:  # chosen here, so that every worker gets the same
         config.option.opassay_seed = default_seed(config.getoption("opassay_profile"))
     if hasattr(config, "workerinput"):  # before torch is imported: one thread per worker
         os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
         # DET asks for several threads; those that spin while they wait would take the cores of other workers.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def _take_ids(config: pytest.Config) -> None:
+    """Arguments that are ids of cells are no files: they turn the plugin on, and say which cells are meant."""
+    ids = [word for word in config.args if word == _ROOT or word.startswith(f"{_ROOT}::")]
+    if any(word != _ROOT for word in ids) or (ids and not Path(_ROOT).exists()):
+        config.args[:] = [word for word in config.args if word not in ids]
+        # A worker of xdist gets the options, but not the arguments that are taken away here.
+        config.option.opassay, config.option.opassay_ids = True, ids
+
+
+def _require_installed() -> None:
+    missing = [name for name in _NEEDED if name not in sys.modules and importlib.util.find_spec(name) is None]
+    if missing:
+        how = "install torch" if missing[0] == "torch" else 'pip install "opassay[verify]"'
+        raise pytest.UsageError(f"--opassay: {missing[0]} is not installed; {how}")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -72,21 +105,65 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("opassay"):
         return
-    root = CellCollector.from_parent(session, name="opassay", nodeid="opassay")
-    items.extend(CellItem.from_parent(root, name=cell.key, cell=cell) for cell in planned_cells(config))
+    root = CellCollector.from_parent(session, name=_ROOT, nodeid=_ROOT)
+    cells = [CellItem.from_parent(root, name=item_name(cell), cell=cell) for cell in planned_cells(config)]
+    # The count that pytest prints is that of collectors that have reported.
+    config.hook.pytest_collectreport(report=pytest.CollectReport(_ROOT, "passed", None, list(cells)))
+    items.extend(cells)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if isinstance(item, CellItem):  # The card is the whole report; torch's own log of its compilers would hide it.
+        report.sections = [part for part in report.sections if not part[0].startswith("Captured log")]
+    return report
+
+
+def item_name(cell: Cell) -> str:
+    """The cell as part of an id that every shell takes as one plain word."""
+    return cell.key.translate(_PLAIN)
 
 
 def planned_cells(config: pytest.Config) -> list[Cell]:
     """The cells that the options ask for, in the same order in every process."""
     # Every worker of xdist makes this list itself, and xdist refuses to run where two of them differ.
-    selection = Selection.of({axis: config.getoption(f"opassay_{axis}") for axis in AXES})
+    ids = [word.removeprefix(f"{_ROOT}::").translate(_PLAIN) for word in getattr(config.option, "opassay_ids", ())]
+    axes: dict[str, list[str]] = {axis: config.getoption(f"opassay_{axis}") for axis in AXES}
+    named = [word.split("::") for word in ids if word != _ROOT]
+    if named:
+        # An op that is no name of a table is known by being asked for, and so are devices and subjects.
+        ends = [parts[2].split("-", 2) for parts in named if len(parts) > 2]
+        meant = {"op": [parts[0].translate(_MEANT) for parts in named]}
+        meant |= {axis: [end[i] for end in ends if len(end) > i] for i, axis in ((1, "device"), (2, "subject"))}
+        axes |= {axis: list(dict.fromkeys(names)) for axis, names in meant.items() if not axes[axis]}
     try:
-        cells = in_shard(plan(selection), config.getoption("opassay_shard"))
+        wanted = Selection.of(axes)
+        cells = [cell for part in _parts(wanted) for cell in in_shard(plan(part), config.getoption("opassay_shard"))]
+        chosen = [cell for cell in cells if not named or any(_begins(item_name(cell), word) for word in ids)]
+        unknown = [word for word in ids if word != _ROOT and not any(_begins(item_name(c), word) for c in cells)]
+        if unknown:
+            raise pytest.UsageError(clean(f"no cell has an id that begins with {_ROOT}::{unknown[0]}"))
+        cells = chosen
         for name in dict.fromkeys(cell.op for cell in cells if cell.op not in CATALOG):
             load_op(name)  # one that does not load must stop the session before it starts
         return cells
     except (SelectionError, PluginError) as err:
         raise pytest.UsageError(clean(str(err))) from err
+
+
+def _parts(wanted: Selection) -> list[Selection]:
+    """The selection, apart for custom functions, which are named with what makes their samples."""
+    functions = tuple(name for name in wanted.ops if "(" in name)
+    if not functions or wanted.dtypes:
+        return [wanted]
+    others = tuple(name for name in wanted.ops if name not in functions)
+    parts = [replace(wanted, ops=functions, dtypes=_FUNCTION_DTYPES)]
+    return [replace(wanted, ops=others), *parts] if others else parts
+
+
+def _begins(name: str, word: str) -> bool:
+    return name == word or name.startswith(f"{word}::")
 
 
 class CellCollector(pytest.Collector):
@@ -146,7 +223,9 @@ def keep_case(verdict: Verdict, folder: Path) -> str:
     from .store.folder import add_case  # here, because whoever runs pytest without --opassay need not have msgspec
 
     try:
-        add_case(folder, failure.case_id, failure.case.encode("utf-8", "replace"))
+        add_case(
+            folder, failure.case_id, *(text.encode("utf-8", "replace") for text in (failure.case, failure.program))
+        )
     except (OSError, ValueError) as err:
         return clean(f"the case was not kept: {err}")
     return ""

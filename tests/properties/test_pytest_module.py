@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import opassay
+import opassay.impl
 from opassay import Cell, Code, Outcome, Verdict
 from opassay.pytest import assert_verified, questions
 
@@ -77,3 +78,23 @@ def test_what_is_not_verified_is_no_pass() -> None:
     assert assert_verified([held, weak]) == [held, weak]
     assert not opassay.ok([held, Verdict(cell, Outcome.ERROR, Code.HARNESS, "broke")])
     assert [p.id for p in questions(opassay.load_op("trace"), ("FWD", "VJP"))] == ["FWD-float32", "VJP-float32"]
+
+
+def test_an_op_is_verified_by_its_name() -> None:
+    few = opassay.Settings("brief", max_examples=2)
+    (found,) = assert_verified("trace", properties=("FWD",), settings=few)
+    assert found.cell.key == "trace::FWD[float32-cpu-opassay]"
+    with pytest.raises(ValueError, match="did you mean 'trace'"):
+        assert_verified("trase")
+
+
+def test_public_names_alone_are_listed_and_others_can_be_had() -> None:
+    framework = {name for name in dir(opassay) if name != "__version__"}
+    assert {"impl", "judge", "verify", "Verdict", "pytest", "strategies"} <= framework
+    assert not [name for name in framework if name.startswith("_")]
+    assert not framework & {"Any", "importlib", "annotations", "TYPE_CHECKING", "oracles", "properties", "reference"}
+    assert all(hasattr(opassay, name) for name in framework)
+    ops = set(dir(opassay.impl))
+    assert {"layer_norm", "Function", "comm", "decompositions", "LayerNorm"} <= ops
+    assert not ops & {"norms", "operator", "gpu", "losses", "types", "hooks", "function"}
+    assert opassay.impl.norms.layer_norm.layer_norm is opassay.impl.layer_norm

@@ -1,0 +1,19 @@
+"""What `dir(opassay.impl)` lists: the names that are offered, without the folders in which they stand."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+#: The modules that are meant to be used by name.
+_MODULES = frozenset({"comm", "decompositions"})
+
+
+def offered() -> list[str]:
+    """The public ops, classes and modules of this package, sorted; its other folders can be imported all the same."""
+    found = vars(sys.modules[__package__ or ""])
+    return sorted(
+        name
+        for name, value in found.items()
+        if not name.startswith("_") and (name in _MODULES or not isinstance(value, types.ModuleType))
+    )
