@@ -262,10 +262,9 @@ class Judge:
         return ""
 
     def _require_dtypes(self, path: Path, computed: Sequence[Tensor]) -> None:
-        """Violation unless the outputs have the dtypes promised, and each cotangent that of its primal.
+        """Violation unless outputs have the dtypes promised, cotangents those of primals, tangents those of outputs.
 
-        This comes before their values: in another format they would be judged by another bound, or be wrong for no
-        other reason.
+        This comes before their values, which another format's bound would judge. Of tangents OWN alone is asked.
         """
         if not path.word and self.subject_name == OWN:
             promised = self.op.promises.dtypes(path.problem.args)
@@ -274,12 +273,13 @@ class Judge:
                 names = [", ".join(dtype_name(d) for d in dtypes) for dtypes in (got, promised)]
                 found = self.broken(Code.ATTRIBUTE, f"got dtypes {names[0]}, need {names[1]}", where="forward", path="")
                 raise found.showing(attribute(path, "[str(y.dtype) for y in outputs]", list(map(str, promised))))
-        if path.word[-1:] != ("vjp",):
-            return
+        tangents = path.word == ("jvp",) and self.subject_name == OWN
+        likes = path.primal if tangents else path.problem.inputs if path.word[-1:] == ("vjp",) else ()
         # Cotangents of the inputs come first; those of earlier directions may follow, which belong to no input.
-        for i, (like, tensor, name) in enumerate(zip(path.problem.inputs, computed, path.names(), strict=False)):
+        for i, (like, tensor, name) in enumerate(zip(likes, computed, path.names(), strict=False)):
             if tensor.dtype != like.dtype:
-                wrong = f"{name} got cotangent dtype={dtype_name(tensor.dtype)}, need {dtype_name(like.dtype)}"
+                given, need = dtype_name(tensor.dtype), dtype_name(like.dtype)
+                wrong = f"{name} got {'' if tangents else 'co'}tangent dtype={given}, need {need}"
                 found = self.broken(Code.ATTRIBUTE, wrong, where=path.name, path="")
                 raise found.showing(attribute(path, f"str(outputs[{i}].dtype)", str(like.dtype)))
 

@@ -94,11 +94,21 @@ LAWS = (
     laws.law("log_sigmoid(x) - log_sigmoid(-x) = x", _at_both, _difference),
     laws.pair("permutation", _flipped, lambda first: (first[0].flip(0), *first[1:]), exact=True),
 )
+
+
+def _integers(grad_output: Tensor, input: Tensor) -> Named:
+    return {"grad_output": torch.zeros_like(grad_output, dtype=torch.int64), "input": torch.zeros_like(input).long()}
+
+
 REFUSALS = (refusals.integer("input", "input", "int64"), refusals.not_a_tensor("input"))
 BACKWARD_REFUSALS = (
     refusals.not_a_tensor("grad_output"),
+    refusals.not_a_tensor("input"),
+    refusals.not_a_tensor("buffer"),
     refusals.shape("grad_output", "grad_output", "shape"),
     refusals.integer("input", "int64"),
+    # Of one dtype, so that it is the dtype alone that is wrong.
+    refusals.refusal("integers", _integers, RuntimeError, "input", "int64"),
 )
 
 

@@ -232,6 +232,7 @@ REFUSALS = (
 )
 BACKWARD_REFUSALS = (
     refusals.not_a_tensor("grad_output"),
+    refusals.not_a_tensor("output"),
     refusals.shape("output", "output", "shape"),
     refusals.integer("output", "output", "int64"),
     refusals.value("dim", 9, IndexError, "dim=9"),

@@ -181,6 +181,7 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
         *(refusals.shape(name) for name in ("weight", "bias", *RUNNING) if name in signature),
         refusals.integer("input"),
         refusals.not_a_tensor("input"),
+        *(refusals.not_a_tensor(name) for name in ("weight", "bias") if name in signature),
         refusals.refusal("input of one dim", _flat, IndexError, "input"),
         *running,
         *(in_training if strict else ()),

@@ -178,6 +178,7 @@ SHARED = (
     refusals.integer("input"),
     refusals.not_a_tensor("input"),
     refusals.shape("weight"),
+    refusals.not_a_tensor("weight"),
 )
 FLAT = refusals.wrong("input", "input of one dim", lambda tensor: tensor.reshape(-1), RuntimeError)
 ELEMENTS = refusals.refusal(

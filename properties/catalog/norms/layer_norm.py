@@ -91,6 +91,7 @@ REFUSALS = (
         lambda shape: (*shape[:-1], shape[-1] + 1), RuntimeError,
     ),
     refusals.shape("weight"), refusals.shape("bias"), refusals.integer("input"), refusals.not_a_tensor("input"),
+    refusals.not_a_tensor("weight"), refusals.not_a_tensor("bias"),
 )  # fmt: skip
 
 
