@@ -6,6 +6,7 @@ node_modules where npm did not install for all). Without them the tests are not 
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -40,6 +41,7 @@ _STOPS = """
     nameless: stops.filter((node) => !/[A-Za-z]/.test(node.getAttribute("aria-label") || node.textContent
       || (node.labels && node.labels[0] && node.labels[0].textContent) || "")).map((node) => node.outerHTML),
     buttons: stops.filter((node) => node.tagName === "BUTTON").length,
+    inner: window.innerWidth,
     wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
   };
 """
@@ -72,13 +74,20 @@ def _page(ops: int = 1) -> str:
     return render(make_run(*outcomes, *several, known, over, failed("JVP")), Gated(findings, 1))
 
 
-def _found(browser: str, page: str, program: str, folder: Path, *options: str) -> Any:
-    """What a program assigns to `found` when it runs in the page, once the page's own script has run."""
+def _found(browser: str, page: str, program: str, folder: Path, *options: str, width: int = 0) -> Any:
+    """What a program assigns to `found` when it runs in the page, once the page's own script has run.
+
+    A window has a least width of its own, so a page of another `width` is shown in a frame.
+    """
     # The page's own policy admits its own script alone, so the copy that is tested goes without it.
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
-    tell = "document.title = 'found:' + encodeURIComponent(JSON.stringify(await found));"
+    tell = "top.document.title = 'found:' + encodeURIComponent(JSON.stringify(await found));"
     script = f"<script>setTimeout(async () => {{ let found; {program} {tell} }}, 500);</script>"
-    (folder / "page.html").write_text(page.replace("</body>", f"{script}</body>"), encoding="utf-8")
+    shown = page.replace("</body>", f"{script}</body>")
+    if width:
+        frame = f'<iframe width="{width}" height="2000" style="border: 0" srcdoc="{html.escape(shown)}"></iframe>'
+        shown = f"<!doctype html><html><head><title></title></head><body>{frame}</body></html>"
+    (folder / "page.html").write_text(shown, encoding="utf-8")
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
     command += ["--virtual-time-budget=30000", *options, "--dump-dom", (folder / "page.html").as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -113,8 +122,8 @@ def test_axe_sees_planted_faults(browser: str, axe: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_keyboard_reaches_what_matters_and_the_page_fits(browser: str, tmp_path: Path, width: int) -> None:
-    # The window has a least width of its own, so a narrow page is one in a frame.
-    found = _found(browser, _page(8), _STOPS, tmp_path, f"--window-size={width},2000")
+    found = _found(browser, _page(8), _STOPS, tmp_path, "--window-size=1600,2000", width=width)
+    assert found["inner"] == width
     assert found["first"] == "Skip to the report"
     assert found["nameless"] == []
     assert 0 < found["squares"] < 20  # those that lead to a failure, of all
