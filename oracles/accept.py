@@ -30,6 +30,10 @@ from .rounding import Ball
 _SLACK = 2.0**-50
 
 
+#: Exponents beyond this one are those of no format, nor of half a last place of one.
+_FARTHEST = 4096
+
+
 class ReadingError(ArithmeticError):
     """Two readings of one formula contradict each other: the framework's fault, never the subject's."""
 
@@ -337,12 +341,21 @@ def _pair(high: float, low: float) -> Any:
     return libmp.mpf_add(libmp.from_float(float(high)), libmp.from_float(float(low)))
 
 
+def _limits(fmt: Format, exact: Any, delta: float) -> tuple[Any, Any]:
+    """What is accepted around an exact value, rounded to a format, as numbers of mpmath."""
+    sign, mantissa, exponent, bits = exact
+    # The sum of numbers of very different exponents has as many bits as lie between them. Beyond all formats, and
+    # beside a bound in float64, the power of two is of no account.
+    if mantissa and abs(exponent + bits) > _FARTHEST:
+        exact = (sign, 1, _FARTHEST if exponent > 0 else -_FARTHEST, 1)
+    bound = libmp.from_float(delta)
+    return round_to(fmt, libmp.mpf_sub(exact, bound)), round_to(fmt, libmp.mpf_add(exact, bound))
+
+
 def _decide(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
     """The exact decision for one element: mpmath integers, one rounding."""
-    bound = libmp.from_float(delta)
     out = libmp.from_float(float(computed))
-    lower = round_to(fmt, libmp.mpf_sub(exact, bound))
-    upper = round_to(fmt, libmp.mpf_add(exact, bound))
+    lower, upper = _limits(fmt, exact, delta)
     return bool(libmp.mpf_le(lower, out) and libmp.mpf_le(out, upper))
 
 
@@ -358,8 +371,8 @@ def _edges(fmt: Format, found: _Decided, exact: Exact | None, order: int, at: tu
         return Edges(-math.inf, math.inf)
     if not math.isfinite(value):
         return Edges(value, value, not_finite=bool(order))
-    centre, bound = exact.values[at] if exact is not None else _pair(value, found.low[at]), libmp.from_float(delta)
-    lower, upper = (round_to(fmt, limit) for limit in (libmp.mpf_sub(centre, bound), libmp.mpf_add(centre, bound)))
+    centre = exact.values[at] if exact is not None else _pair(value, found.low[at])
+    lower, upper = _limits(fmt, centre, delta)
     return Edges(libmp.to_float(lower), libmp.to_float(upper))
 
 

@@ -358,3 +358,15 @@ def test_a_tensor_of_subnormals_is_measured_against_the_smallest_normal_number(d
     found = judge(np.array([fmt.smallest_subnormal]), fmt, ball, exact)
     assert found.accepted.all()
     assert scaled(fmt, found, fmt.unit_roundoff).errors[0] <= 2
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_exact_value_far_below_all_formats_is_decided(sign: float) -> None:
+    """The exponential of −1e300 has an exponent of as many digits: no sum of it and the bound is ever formed."""
+    (value,) = evaluate(lambda x: sign * np.exp(x), np.array([-1e300]))[0]
+    least = BINARY32.smallest_subnormal
+    ball = Ball(np.zeros(1), np.full(1, least), contract("float32"))
+    found = judge(np.array([sign * 2.0 * least]), BINARY32, ball, value)
+    assert not found.accepted[0]
+    assert found.edges((0,))[:2] == (-least, least)
+    assert judge(np.array([sign * least]), BINARY32, ball, value).accepted[0]

@@ -26,7 +26,8 @@ CALLED = {
 }
 #: Functions that convert modules, and that look up a stream, are no ops.
 NO_OPS = {"convert_sync_batchnorm", "get_stream"}
-PUBLIC_OPS = {*(n for n, v in vars(opassay.impl).items() if inspect.isfunction(v) and n not in NO_OPS), *CALLED}
+_FUNCTIONS = {n for n, v in vars(opassay.impl).items() if inspect.isfunction(v) and not n.startswith("_")}
+PUBLIC_OPS = {*_FUNCTIONS - {*NO_OPS}, *CALLED}
 
 
 def _formulas() -> set[str]:
