@@ -216,3 +216,9 @@ def test_an_error_that_stands_for_another_is_told_by_that_one(said: str, told: s
     violation = raised("op", error, "forward")
     violation.__cause__ = error
     assert error_of(violation) == told
+
+
+def test_a_primal_without_promised_bits_is_judged_where_its_bits_are_those_of_the_plain_call() -> None:
+    verdict = _verdict(_op(torch.trace, Documented("the manual", bits=False)), "DUAL")
+    assert verdict.outcome is Outcome.VERIFIED, verdict.reason
+    assert verdict.measure.judged > 0
