@@ -18,7 +18,7 @@ def arithmetic(session: Session) -> tuple[str, str]:
     The first is empty where it kept none. Where the bound of those terms is wider than half of the elements, that is
     said: nothing is known of the precision then.
     """
-    evidence = [each for each in session.evidence if each.question in _QUESTIONS]
+    evidence = [each for each in session.evidence if each.question in _QUESTIONS and not _out_of_range(each)]
     if not evidence:
         return "", "not known"
     dtypes = [dtype_name(y.dtype) for each in evidence for y in each.computed if y.dtype.is_floating_point]
@@ -35,6 +35,12 @@ def arithmetic(session: Session) -> tuple[str, str]:
             wide = sum(held.vacuous for held in found) > len(found) / 2
             return terms.name, f"not known: the bound of {said} is wider than the elements" if wide else said
     return "", UNKNOWN
+
+
+def _out_of_range(each: Evidence) -> bool:
+    """Whether an output is wrong and not finite: a format of a smaller range would allow that in any precision."""
+    pairs = zip(each.computed, each.held, strict=False)
+    return any(held.wrong is not None and not bool(y.isfinite().all()) for y, held in pairs)
 
 
 def _held_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:

@@ -67,6 +67,16 @@ def test_the_audit_names_the_strictest_precision_that_holds(name: str, candidate
     assert ("bfloat16" in found.arithmetic) == name.startswith("bfloat16")
 
 
+def test_a_candidate_that_leaves_the_range_is_not_said_to_have_the_precision_of_a_smaller_one() -> None:
+    def overflowing(x: Tensor) -> Tensor:
+        powers = torch.exp(x)
+        return powers / powers.sum(-1, keepdim=True)
+
+    x = torch.randn(8, 32, generator=torch.Generator().manual_seed(2))
+    found = judge(overflowing, lambda x: torch.softmax(x, -1), (x,), questions=["GIVEN", "BITS"])
+    assert [found.verdict, found.kept] == [Ruling.REJECTED, "strict"], str(found)
+
+
 def test_a_spec_whose_right_output_is_constant_is_told_and_no_candidate_of_it_is_accepted() -> None:
     def zero(x: Tensor) -> Tensor:
         largest = x.amax(-1, keepdim=True)
