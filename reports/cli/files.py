@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ import click
 from click.core import ParameterSource
 
 from ...oracles.verdict import AXES, Cell
-from ...properties.engine.plan import Selection, plan
+from ...properties.engine.plan import Selection, in_shard, plan
 from ...properties.names import PluginError, SelectionError
 from .. import exit_codes
+from ..collect import DESELECTED, OTHER_SHARD
+from ..keyword import KeywordError, matcher
 from ..merge import MissingShards, merge
 from ..record import RecordError, Run, encode, load, plan_digest
 from ..schemas.documents import NAMES, text_of
@@ -65,6 +67,24 @@ def load_run(path: Path) -> Run:
         return load(path)
 
 
+def narrowing_options(command: Any) -> Any:
+    """Adds -k and --shard to a command."""
+    shard = click.option("--shard", metavar="I/N", help="Only part I of N of the cells.")(command)
+    return click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")(shard)
+
+
+def left_out_by(cells: Sequence[Cell], shard: str | None, keyword: str) -> dict[str, str]:
+    """Key of a cell that the two options leave out -> why; ends the command with 2 where they cannot be read."""
+    try:
+        # Shards are cut from the whole plan, before -k, so that all shards of a run agree on who has which cell.
+        here = {cell.key for cell in in_shard(cells, shard)}
+        wanted = matcher(keyword) if keyword else lambda name: True
+    except (SelectionError, KeywordError) as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+    found = {cell.key: OTHER_SHARD for cell in cells if cell.key not in here}
+    return found | {key: DESELECTED for key in here if not wanted(key)}
+
+
 @contextmanager
 def as_usage(*wrong: type[Exception]) -> Iterator[None]:
     """Ends the command with 2 and a sentence for a file that cannot be read, or may not be replaced.
@@ -85,13 +105,16 @@ def as_usage(*wrong: type[Exception]) -> Iterator[None]:
 
 @click.command("list")
 @selection_options
-@click.option("--json", "as_json", is_flag=True, help="Cells and the plan's digest as JSON.")
-def list_command(ops: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
-    """Show which cells a run with the same options would have."""
+@narrowing_options
+@click.option("--json", "as_json", is_flag=True, help="Cells and the digest of the plan, of all shards, as JSON.")
+def list_command(ops: tuple[str, ...], as_json: bool, keyword: str, shard: str | None, **chosen: Any) -> int:
+    """Show which cells a run with the same options would ask."""
     selection = selection_of(ops, chosen)
-    cells = planned(selection)
+    whole = planned(selection)
+    left_out = left_out_by(whole, shard, keyword)
+    cells = [cell for cell in whole if cell.key not in left_out]
     if as_json:
-        click.echo(json.dumps({"plan_digest": plan_digest(cells), "cells": [_data(cell) for cell in cells]}, indent=1))
+        click.echo(json.dumps({"plan_digest": plan_digest(whole), "cells": [_data(cell) for cell in cells]}, indent=1))
     else:
         for cell in cells:
             click.echo(f"{cell.id}  {one_line(cell.key, 600)}")

@@ -14,21 +14,20 @@ import click
 
 from ...oracles.verdict import Cell
 from ...properties.engine import environment as surroundings
-from ...properties.engine.plan import Selection, in_shard
+from ...properties.engine.plan import Selection
 from ...properties.engine.profiles import PROFILES, default_seed
-from ...properties.names import PluginError, SelectionError
+from ...properties.names import PluginError
 from ...properties.places.loading import require_loadable
 from ...properties.worlds import World
 from .. import exit_codes
-from ..collect import DESELECTED, OTHER_SHARD, Account
-from ..keyword import KeywordError, matcher
+from ..collect import Account
 from ..progress import Teller, is_live, make_console, output
 from ..record import plan_digest
 from ..store import log
 from ..store.folder import Folder, FolderError
 from ..store.marker import new_run_id
 from ..text import one_line
-from .files import planned, selection_of, selection_options
+from .files import left_out_by, narrowing_options, planned, selection_of, selection_options
 from .host import Host, Stop, require
 from .project.hints import HintedChoice
 from .session import Request, Session, worker_count
@@ -56,13 +55,12 @@ _GIB = 2**30
 @click.option("--ctrf", is_flag=True, help="Write ctrf.json, too: the Common Test Report Format.")
 @click.option("--maxfail", type=click.IntRange(min=0), default=0, help="Stop after this many failures.")
 @click.option("-x", "maxfail", flag_value=1, type=int, help="Stop after the first failure.")
-@click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True, help="Seconds per cell.")
 @click.option(
     "--memory", type=click.FloatRange(min=0.5), metavar="GIB",
     help="Memory per process.  [default: a fair share of the machine's]",
 )  # fmt: skip
-@click.option("--shard", metavar="I/N", help="Only part I of N of the cells.")
+@narrowing_options
 @world_options
 @click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
 @click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
@@ -164,14 +162,7 @@ def _request(selection: Selection, cells: Sequence[Cell], world: World, options:
 
 def asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
     """The cells that are planned and not asked, and why; the command ends where none is left, or one cannot load."""
-    try:
-        # Shards are cut from the whole plan, before -k, so that all shards of a run agree on who has which cell.
-        here = {cell.key for cell in in_shard(cells, request.shard)}
-        wanted = matcher(request.keyword) if request.keyword else lambda name: True
-    except (SelectionError, KeywordError) as err:
-        raise Stop(exit_codes.USAGE, str(err)) from err
-    left_out = {cell.key: OTHER_SHARD for cell in cells if cell.key not in here}
-    left_out |= {key: DESELECTED for key in here if not wanted(key)}
+    left_out = left_out_by(cells, request.shard, request.keyword)
     if len(left_out) == len(cells):
         raise Stop(exit_codes.NOTHING, "nothing selected: no cell was checked")
     # An op that cannot be loaded is the user's mistake, exit code 2, and is told before the first cell. It is loaded in

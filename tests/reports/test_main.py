@@ -277,3 +277,15 @@ def test_a_plugin_that_ends_the_program_is_not_green(tmp_path: Path, source: str
 def test_every_code_of_the_table_is_documented() -> None:
     shown = (Path(__file__).parents[2] / "docs" / "outcomes.md").read_text()
     assert all(f"| {code} |" in shown for code in (exit_codes.OK, *exit_codes.PRIORITY))
+
+
+def test_the_list_is_what_a_run_with_the_same_options_asks(capsys: pytest.CaptureFixture[str]) -> None:
+    def keys(*words: str) -> list[str]:
+        assert main(["list", "trace", "--dtype=float32", *words]) == exit_codes.OK
+        return [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+
+    assert keys("-k", "VJP or FWD") == ["trace::FWD[float32-cpu-opassay]", "trace::VJP[float32-cpu-opassay]"]
+    parts = [keys("--shard", f"{i}/3") for i in (1, 2, 3)]
+    assert sorted(key for part in parts for key in part) == sorted(keys())
+    assert all(len(part) < len(keys()) for part in parts)
+    assert main(["list", "trace", "--shard", "4/3"]) == exit_codes.USAGE
