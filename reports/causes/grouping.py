@@ -64,6 +64,10 @@ class Seen:
         return severity_of(self.failure, self.dtype)
 
 
+#: In place of the size of an error that is a NaN or an infinity where a number is right, or the reverse.
+_NOT_FINITE = "NaN or ∞"
+
+
 @dataclass(frozen=True)
 class Cause:
     """Failures that are taken for one cause.
@@ -131,14 +135,14 @@ class Cause:
 
     @property
     def size(self) -> str:
-        """The largest error as a share of the largest number; empty where it is not known or not finite."""
+        """The largest error as a share of the largest number; empty where it is not known."""
         share = _number(self.worst)
-        return number(share, 2) if 0 < share < math.inf else ""
+        return _NOT_FINITE if share == math.inf else number(share, 2) if share > 0 else ""
 
     @property
     def line(self) -> str:
         """The cause in one line: how severe, what, where it was seen, what failing samples share."""
-        size = f" ({self.size} of the largest number)" if self.size else ""
+        size = self.size and f" ({self.size}{'' if self.size == _NOT_FINITE else ' of the largest number'})"
         facts = f"; with {', '.join(self.common)}" if self.common else ""
         dtypes = ", ".join(self.axis("dtype"))
         seen = f"{counted(len(self.cells), 'cell')}, {counted(self.samples, 'sample')}"

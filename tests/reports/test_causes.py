@@ -259,3 +259,11 @@ def test_a_cell_that_was_checked_and_is_refused_now_is_a_loss() -> None:
         make_run(refused, other), {}, [refused.cell.key], reason="r", issue="i", owner="o", expires=date(2026, 4, 1)
     )
     assert [f for f in judge(make_run(refused, other), Files(accepted, budget)) if f.code] == []
+
+
+def test_the_size_of_an_error_that_is_no_number_is_told_in_words() -> None:
+    (cause,) = causes_of([seen(share=math.inf)])
+    assert cause.size == "NaN or ∞"
+    assert "(NaN or ∞)" in cause.line
+    (cause,) = causes_of([seen(share=0.25)])
+    assert "(0.25 of the largest number)" in cause.line
