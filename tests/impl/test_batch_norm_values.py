@@ -218,3 +218,12 @@ def test_scale_of_running_statistics_beyond_the_range() -> None:
     wide = impl.batch_norm(x.double(), mean.double(), var.double(), weight.double(), None, False, 0.1, 0.0)
     assert (found[:, 0].double() / wide[:, 0] - 1.0).abs().max() < 2.0**-20
     assert torch.equal(found[:, 1], torch.zeros(2))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_an_output_that_is_scaled_last_is_contiguous(training: bool) -> None:
+    """An infinite weight is applied last; the input has the strides of a matrix that is turned over."""
+    x = torch.randn(7, 9, generator=torch.Generator().manual_seed(0)).t()
+    out = impl.batch_norm(x, torch.zeros(7), torch.ones(7), torch.full((7,), torch.inf), None, training, 0.1, 1e-5)
+    assert out.isinf().all()
+    assert out.is_contiguous()

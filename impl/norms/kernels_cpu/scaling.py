@@ -44,7 +44,8 @@ def scaled_last(
         return out
     weight, bias, mean, invstd = operands
     anew = applied(x.to(mean.dtype) - along(mean, x), weight, bias, invstd).to(out.dtype)
-    return torch.where(along(apart, x), anew, out)
+    # What is computed from x has the strides of x. The output keeps those of ATen's.
+    return out.copy_(torch.where(along(apart, x), anew, out))
 
 
 def along(t: Tensor, x: Tensor) -> Tensor:
