@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -58,27 +59,38 @@ def calling(problem: Problem, around: tuple[str, ...] = ()) -> Script:
     Args:
         problem: the op at given arguments. around: lines that define `call` by `op`, where `f` calls that.
     """
-    names, written = operand_names(problem), problem.op.written(problem.args)
+    names = operand_names(problem)
     tensors = {
         f"a{i}": Laid(a, problem.kept[i])
         for i, a in enumerate(problem.args)
         if isinstance(a, torch.Tensor) and i not in names
     }
     named = {i: names.get(i, f"a{i}") for i, a in enumerate(problem.args) if isinstance(a, torch.Tensor)}
+    called = "call" if around else "op"
+    return Script(tensors, (*around, *function_lines(problem, list(names.values()), named, called)))
+
+
+def function_lines(
+    problem: Problem, parameters: Sequence[str], named: Mapping[int, str], called: str = "op"
+) -> tuple[str, ...]:
+    """The lines of `f`, which calls the op and returns its floating outputs, those that it writes at the end.
+
+    Args:
+        problem: the op at a sample. parameters: names of what `f` takes. named: of the tensors, by position.
+        called: what `f` calls.
+    """
     # What the op writes is copied inside `f`, so that each call of it begins with the same values.
-    copies = {i: f"w{i}" for i in written}
-    call = ", ".join((named | copies).get(i, literal(a)) for i, a in enumerate(problem.args))
-    lines = (
-        *around,
-        f"def f({', '.join(names.values())}):",
+    copies = {i: f"w{i}" for i in problem.op.written(problem.args)}
+    call = ", ".join(({**named} | copies).get(i, literal(a)) for i, a in enumerate(problem.args))
+    return (
+        f"def f({', '.join(parameters)}):",
         *(f"    {copy} = {named[i]}.clone()" for i, copy in copies.items()),
-        f"    out = {'call' if around else 'op'}({call})",
+        f"    out = {called}({call})",
         "    out = tuple(out) if isinstance(out, (tuple, list)) else (out,)",
         *([f"    out += ({', '.join(copies.values())},)"] if copies else []),
         "    return tuple(y for y in out if y is not None and getattr(y, 'dtype', torch.float32).is_floating_point)",
         "",
     )
-    return Script(tensors, lines)
 
 
 def _steps(path: Path) -> Script:

@@ -9,7 +9,7 @@ import torch
 
 from ..op import Tensor
 from ..paths import Path, Problem
-from .along import along_path, calling, operand_names, operands_of, stepping
+from .along import along_path, calling, function_lines, operand_names, operands_of, stepping
 from .questions import of_bits, of_condition
 from .script import Laid, Script
 from .values import literal
@@ -280,16 +280,8 @@ def batching(
         tensors: by position, all tensors, batched where `dims` says so. dims, out_dims: as for vmap.
     """
     named = {i: f"b{k}" for k, i in enumerate(tensors)}
-    written = {i: f"w{i}" for i in problem.op.written(problem.args)}
-    call = ", ".join((named | written).get(i, literal(a)) for i, a in enumerate(problem.args))
     lines = (
-        f"def f({', '.join(named.values())}):",
-        *(f"    {copy} = {named[i]}.clone()" for i, copy in written.items()),
-        f"    out = op({call})",
-        "    out = tuple(out) if isinstance(out, (tuple, list)) else (out,)",
-        *([f"    out += ({', '.join(written.values())},)"] if written else []),
-        "    return tuple(y for y in out if y is not None and getattr(y, 'dtype', torch.float32).is_floating_point)",
-        "",
+        *function_lines(problem, list(named.values()), named),
         "with torch.no_grad():",
         f"    mapped = torch.func.vmap(f, in_dims={tuple(dims)}, out_dims={tuple(out_dims)})",
         f"    batched = mapped({', '.join(named.values())})",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,9 @@ from ... import exit_codes
 from ...exit_codes import Reason
 from ...progress import Teller
 from ...record import write_atomically
-from ...store.journal import Lost
 from ..mutation.mutant_log import fates, heading_of
 from ..mutation.mutant_tables import family_table, score_of, survivor_lines
-from .work import WorkError
+from .work import OneByOne, WorkError
 
 #: Mutants of an item: enough that asking takes longer than preparing a process, few enough that little is lost.
 TOGETHER = 40
@@ -26,13 +25,15 @@ TOGETHER = 40
 LEAST = 0.98
 
 
-class MutantWork:
+class MutantWork(OneByOne):
     """Mutants of the text of the ops, each asked by the ops of every module that runs it.
 
     Args:
         ops: of the catalog, whose questions are asked. most: mutants of each family; 0 for all.
         path: where the log goes. teller: who tells the user.
     """
+
+    noun = "items of mutants"
 
     def __init__(self, ops: Sequence[str], most: int, path: Path, teller: Teller) -> None:
         self._path, self._teller, self._ops = path, teller, ops
@@ -66,18 +67,8 @@ class MutantWork:
         except (KeyError, TypeError) as err:
             raise WorkError(f"something that is no result of mutants ({type(err).__name__}: {err})") from err
         self._records[item.name] = records
-        self._teller.counted("items of mutants")
+        self._teller.counted(self.noun)
         return False
-
-    def lose(self, item: Item, lost: Lost) -> None:
-        self._teller.counted("items of mutants lost")
-        self._teller.say(f"{item.name}: {lost.how}")
-
-    def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
-        return iter(())
-
-    def leave(self, items: Sequence[Item], why: str) -> None:
-        self._teller.left_out(len(items), why)
 
     def finish(self, interrupted: str) -> list[Reason]:
         """Write the log, which `opassay mutate --table` reads, and make the table."""
@@ -87,7 +78,7 @@ class MutantWork:
         found = fates(self._mutants, records, self._table)
         self.lines = [*family_table(found).lines(), *survivor_lines(found)]
         missing, score = len(self._items) - len(self._records), score_of(found)
-        reasons = [(exit_codes.INCOMPLETE, f"{missing} items of mutants were not asked")] if missing else []
+        reasons = [(exit_codes.INCOMPLETE, f"{missing} {self.noun} were not asked")] if missing else []
         low = f"mutation score {score:.2%}, need {LEAST:.0%}"
         return reasons + ([(exit_codes.FAILED, low)] if score < LEAST else [])
 

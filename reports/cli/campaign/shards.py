@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,15 @@ from ... import exit_codes
 from ...exit_codes import Reason
 from ...progress import Teller
 from ...record import write_atomically
-from ...store.journal import Lost
 from ..host import Stop
 from ..sweeps.sweep import chosen_shards, log_to_continue
 from ..sweeps.sweep_tables import sweep_table
-from .work import WorkError
+from .work import OneByOne, WorkError
 
 EVERY = "all"
 
 
-class ShardWork:
+class ShardWork(OneByOne):
     """Shards of sweeps on the CPU.
 
     Args:
@@ -34,6 +33,8 @@ class ShardWork:
     Raises:
         Stop: there is no such function.
     """
+
+    noun = "shards"
 
     def __init__(
         self, functions: Sequence[str], dtypes: Sequence[str], shards: str, folder: Path, teller: Teller
@@ -83,16 +84,6 @@ class ShardWork:
         if row.broken:
             self._broken.append(item.name)
         return row.broken
-
-    def lose(self, item: Item, lost: Lost) -> None:
-        self._teller.counted("shards lost")
-        self._teller.say(f"{item.name}: {lost.how}")
-
-    def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
-        return iter(())
-
-    def leave(self, items: Sequence[Item], why: str) -> None:
-        self._teller.left_out(len(items), why)
 
     def finish(self, interrupted: str) -> list[Reason]:
         logs = []

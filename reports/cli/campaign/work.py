@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ....properties.campaign.performing import Item
 from ...exit_codes import Reason
+from ...progress import Teller
 from ...store.journal import Lost
 
 
@@ -56,3 +57,24 @@ class Work(Protocol):
 
     def worst(self) -> str:
         """What is worst so far, as a few words; empty where there is nothing to say."""
+
+
+class OneByOne:
+    """What kinds of work have alike whose items are lost one by one, for a reason that is known at once.
+
+    Attributes:
+        noun: what several items are called.
+    """
+
+    noun: str
+    _teller: Teller
+
+    def lose(self, item: Item, lost: Lost) -> None:
+        self._teller.counted(f"{self.noun} lost")
+        self._teller.say(f"{item.name}: {lost.how}")
+
+    def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
+        return iter(())
+
+    def leave(self, items: Sequence[Item], why: str) -> None:
+        self._teller.left_out(len(items), why)

@@ -29,8 +29,9 @@ def test_a_wrong_candidate_is_rejected(name: str, make: Callable[[], Callable[..
     causes = [each.question for each in found.causes]
     assert found.verdict is Ruling.REJECTED, str(found)
     assert question in causes
-    # What is wrong on the given inputs already says nothing of the other question.
-    assert question == "GIVEN" or "GIVEN" not in causes
+    # What is wrong on the given inputs already says nothing of the other question. Only memory that nobody wrote holds
+    # what an earlier call happened to leave there, so that one candidate may be wrong on the given inputs or not.
+    assert question in ("GIVEN", "POISON") or "GIVEN" not in causes
 
 
 @pytest.mark.parametrize("candidate", candidates.RIGHT, ids=[each.__name__ for each in candidates.RIGHT])
