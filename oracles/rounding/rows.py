@@ -128,8 +128,10 @@ class Plan:
     """The primitives of a formula in order, and the shapes of what they make.
 
     Attributes:
-        count: of rows.
+        count: of rows. evaluated: whether values are ever put in, so that a constant must not depend on them.
     """
+
+    evaluated = True
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...oracles.machine.allocator import keep_freed_memory
 from ...oracles.terms import Terms, TermsError, terms
 from ...oracles.verdict import Code
 from .arguments import Arguments
@@ -32,6 +33,7 @@ def judge_file(
     interpret: bool = False,
     questions: Sequence[str] = (),
     progress: Progress | None = None,
+    alone: bool = False,
 ) -> Judgement:
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
@@ -41,10 +43,13 @@ def judge_file(
         given: arguments of what gives the inputs, by name. interpret: whether the candidate's Triton kernels are run by
             Triton's interpreter, which needs no GPU.
         questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
+        alone: whether this process does nothing else, so that it may keep the memory that it frees.
 
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
     """
+    if alone:
+        keep_freed_memory()
     try:
         allowed = terms(contract)
     except TermsError as err:

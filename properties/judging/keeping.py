@@ -27,6 +27,8 @@ class Rows(Plan):
     Args: see `Plan`.
     """
 
+    evaluated = False
+
     def shape_of(self, primitive: str, operands: Operands, params: Params) -> tuple[int, ...]:
         shapes = [np.shape(x) for x in operands]
         if primitive == "matmul":
@@ -36,6 +38,11 @@ class Rows(Plan):
             x, w = shapes
             positions = positions_of(x[3:], w[3:], params["stride"], params["dilation"])
             return (x[0], x[1], w[1], *positions)
+        if primitive == "windows":
+            (x,), sizes = shapes, params["sizes"]
+            lead = len(x) - len(sizes)
+            positions = positions_of(x[lead:], sizes, params["stride"], params["dilation"])
+            return (*x[:lead], *positions, *sizes)
         if primitive == "concatenate":
             lengths = [shape[params["axis"]] for shape in shapes]
             return tuple(sum(lengths) if i == params["axis"] else n for i, n in enumerate(shapes[0]))

@@ -103,7 +103,7 @@ class Session:
     _watched: int = 0
     _native: Run | None = None
     _few: tuple[list[int], Arguments] | None = None
-    _known: tuple[Arguments, tuple[Reading, ...]] | None = None
+    _known: tuple[Arguments | None, Terms | None, tuple[Reading, ...]] = (None, None, ())
 
     def cut(self) -> None:
         """Hold rows in place of the whole where the problem is large; a spec that cannot be read is told later."""
@@ -188,9 +188,13 @@ class Session:
         with_buffers = len(answer.buffers) == len(run.written)
         computed = (*answer.outputs, *(answer.buffers if with_buffers else ()))
         expected = len(run.names) if with_buffers else len(run.outputs)
-        read = self._read(arguments, state, sharp)[:expected]
         native = None if self.spec.numpy else (*run.outputs, *run.buffers)[:expected]
-        found = hold_all(run.names[:expected], computed, read, self.terms, native, arguments.finite)
+        names, found = run.names[:expected], list[Held]()
+        for terms in in_turn(self.terms):
+            read = self._read(arguments, state, sharp, terms)[:expected]
+            found = hold_all(names, computed, read, self.terms, native, arguments.finite)
+            if not any(each.wrong for each in found):
+                break
         if arguments.finite:
             self.evidence.append(Evidence(question, arguments, state, run, computed, tuple(found)))
         return summed(question, found)
@@ -241,15 +245,25 @@ class Session:
             self._few = list(rows), self.part.of(arguments, rows)
         return self._few[1]
 
-    def _read(self, arguments: Arguments, state: State, sharp: bool) -> tuple[Reading, ...]:
+    def _read(self, arguments: Arguments, state: State, sharp: bool, terms: Terms) -> tuple[Reading, ...]:
         """The spec's outputs as balls; at the given arguments, which several questions ask at, they are read once."""
         given = self.given if self._few is None else self._few[1]
         own = all(state.get(name) is value for name, value in self.spec.state.items())
         if sharp or arguments is not given or not own:
-            return self.spec.read(arguments, state, self.terms, sharp)
-        if self._known is None or self._known[0] is not arguments:
-            self._known = arguments, self.spec.read(arguments, state, self.terms)
-        return self._known[1]
+            return self.spec.read(arguments, state, terms, sharp)
+        if self._known[0] is not arguments or self._known[1] != terms:
+            self._known = arguments, terms, self.spec.read(arguments, state, terms)
+        return self._known[2]
+
+
+def in_turn(terms: Terms) -> list[Terms]:
+    """Terms under which outputs are held one after the other until they are accepted; the last are those asked for.
+
+    Further algorithms of a spec only widen a ball, and each of them costs as much as the spec itself. So what is
+    accepted without them is accepted, and they are read where it is not.
+    """
+    plain = replace(terms, algorithms=frozenset())
+    return [plain, terms] if terms.algorithms else [terms]
 
 
 #: What asks one question of a session.

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import torch
 
+from opassay.properties.places import wire
 from opassay.properties.places.wire import Message, Said, pack, unpack
 
 TENSORS = {
@@ -49,13 +50,45 @@ def test_what_is_no_data_is_not_sent(result: Any) -> None:
         pack(Said.RAN, result=result)
 
 
+def _framed(said: Any) -> bytes:
+    head = msgspec.msgpack.encode(said)
+    return len(head).to_bytes(8, "little") + head
+
+
+def _telling(**changes: Any) -> bytes:
+    """A message with a tensor of two float32 that is told otherwise than it is."""
+    told = msgspec.msgpack.encode({"dtype": "float32", "shape": [2], "start": 0, "size": 8, **changes})
+    head = _framed({"said": "ran", "result": msgspec.msgpack.Ext(1, told)})
+    return head + bytes(-len(head) % 64 + 8)
+
+
+def test_a_message_can_be_told_by_hand() -> None:
+    assert unpack(_telling()).result.tolist() == [0.0, 0.0]
+
+
+def test_tensors_have_the_memory_that_was_read_and_are_not_copied() -> None:
+    read = bytearray(wire.encode(Message(Said.RAN, result=[torch.ones(2), torch.zeros(3)])))
+    one, zero = wire.decode(read, Message).result
+    read[-64:-52] = torch.full((3,), 2.0).numpy().tobytes()
+    assert (one.tolist(), zero.tolist()) == ([1.0, 1.0], [2.0, 2.0, 2.0])
+    assert one.data_ptr() % 4 == 0
+
+
 @pytest.mark.parametrize(
     "content",
     [
         b"",
         pickle.dumps(("run", "")),
-        msgspec.msgpack.encode({"said": "shout"}),
-        msgspec.msgpack.encode({"said": "ran", "result": msgspec.msgpack.Ext(7, b"")}),
+        _framed({"said": "shout"}),
+        _framed({"said": "ran", "result": msgspec.msgpack.Ext(7, b"")}),
+        _telling(start=64),
+        _telling(start=-64),
+        _telling(start=4),
+        _telling(shape=[3]),
+        _telling(size=4),
+        _telling(shape=[30], size=120),
+        _telling(shape=[-1, -2]),
+        _telling(shape=[2**62, 2]),
         pack(Said.RAN, result=torch.ones(2)).replace(b"float32", b"Storage"),
         pack(Said.RAN, result=torch.ones(2)).replace(b"float32", b"float64"),
     ],

@@ -9,9 +9,9 @@ import torch
 
 from ..arguments import Arguments, Tensor
 from ..candidates.calls import floating
-from ..comparing import hold_all
+from ..comparing import Held, hold_all
 from ..parts import Part
-from ..session import Asking, Finding, Gradients, Session, not_asked, raised, summed
+from ..session import Asking, Finding, Gradients, Session, in_turn, not_asked, raised, summed
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
 #: of an operation of torch that has none.
@@ -66,9 +66,13 @@ def _held_gradients(
     leaves = [*inputs, *(spec.state[name] for name in names)]
     computed = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(got, leaves, strict=True)]
     wanted = [floats.index(label) for label in labels]
-    read = spec.gradients(arguments, spec.state, session.terms, wanted, cotangents)
     titles = [f"gradient of {arguments.label(int(n[1:])) if n.startswith('#') else n}" for n in labels]
-    found = hold_all(titles, computed, read, session.terms, None, arguments.finite, order=1)
+    found = list[Held]()
+    for terms in in_turn(session.terms):
+        read = spec.gradients(arguments, spec.state, terms, wanted, cotangents)
+        found = hold_all(titles, computed, read, session.terms, None, arguments.finite, order=1)
+        if not any(each.wrong for each in found):
+            break
     drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, cotangents)
     session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn))
     return summed("GRAD", found)

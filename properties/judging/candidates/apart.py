@@ -25,7 +25,7 @@ import msgspec
 from ...places.lifeline import began_with
 from ...places.process import AnswerError, EndedError, Process
 from ..arguments import Arguments
-from .calls import Answer, Call, GoneError, read_answer, write_call
+from .calls import Answer, Call, GoneError, read, write
 from .files import GivenError
 
 COMMAND = (sys.executable, "-m", "opassay.properties.judging.candidates.program")
@@ -68,7 +68,7 @@ class CandidateApart:
         try:
             self._said(_START)
             path = self._path("made")
-            path.write_bytes(write_call(Call.of(Arguments.of(made))))
+            write(path, Call.of(Arguments.of(made)))
             self._process.ask({"load": address, "made": str(path), "seed": seed})
             told = self._said(seconds)
         except GoneError as err:
@@ -97,7 +97,7 @@ class CandidateApart:
         if call.stored and self._stores:
             call = msgspec.structs.replace(call, leaves=[])
         self._stores = self._stores or call.stored
-        asked.write_bytes(write_call(call))
+        write(asked, call)
         try:
             return self._answered({"call": str(asked)})
         finally:
@@ -113,7 +113,7 @@ class CandidateApart:
         self._process.ask({**question, "answer": str(path)})
         self._said(self._seconds)
         try:
-            return read_answer(path.read_bytes())
+            return read(path, Answer)
         except (OSError, ValueError) as err:
             raise GoneError(f"gave an answer that cannot be read: {err}") from err
         finally:

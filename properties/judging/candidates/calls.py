@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
@@ -100,6 +102,9 @@ class Answer(msgspec.Struct, frozen=True):
     shapes: list[tuple[int, ...]] = []
 
 
+_Said = TypeVar("_Said", Call, Answer)
+
+
 class Answering(Protocol):
     """A candidate that can be asked, in this process or in another.
 
@@ -139,25 +144,20 @@ class GoneError(RuntimeError):
         self.timed_out = timed_out
 
 
-def write_call(call: Call) -> bytes:
-    return wire.encode(call)
+def write(path: Path, said: Call | Answer) -> None:
+    """Write a call or an answer to a file."""
+    with path.open("wb") as file:
+        file.writelines(wire.pieces(said))
 
 
-def read_call(content: bytes) -> Call:
-    return wire.decode(content, Call)
-
-
-def write_answer(answer: Answer) -> bytes:
-    return wire.encode(answer)
-
-
-def read_answer(content: bytes) -> Answer:
-    """The answer that bytes are.
+def read(path: Path, kind: type[_Said]) -> _Said:
+    """The call or the answer that a file holds.
 
     Raises:
-        ValueError: they are none.
+        ValueError: it holds none. OSError: it cannot be read.
     """
-    return wire.decode(content, Answer)
+    # The file is read and not mapped: whoever wrote it could cut it short later, and end the process that looks at it.
+    return wire.decode(np.fromfile(path, dtype=np.uint8).data, kind)
 
 
 def floating(tensors: Sequence[Any]) -> list[Tensor]:

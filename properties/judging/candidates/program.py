@@ -14,12 +14,14 @@ import resource
 from pathlib import Path
 from typing import Any
 
+from ....oracles.machine.allocator import keep_freed_memory
 from ...places.serving import serve
 
 _HOSTS: list[Any] = []
 
 
 def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
+    keep_freed_memory()
     limit = int(hello["memory"])
     if limit:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -38,27 +40,25 @@ def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
 def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     if "load" in question:
         return _loaded(question)
-    from .calls import read_call, write_answer
+    from .calls import Call, read, write
 
     (host,), pid = _HOSTS, os.getpid()
-    if "fetch" in question:
-        answer = host.fetch(question["fetch"])
-    else:
-        answer = host.ask(read_call(Path(question["call"]).read_bytes()))
+    fetched = question.get("fetch")
+    answer = host.ask(read(Path(question["call"]), Call)) if fetched is None else host.fetch(fetched)
     if os.getpid() != pid:
         os._exit(1)  # a copy of this process that the candidate made
-    Path(question["answer"]).write_bytes(write_answer(answer))
+    write(Path(question["answer"]), answer)
     return {"done": True}
 
 
 def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     from ....oracles.violation import error_name, said
-    from .calls import read_call
+    from .calls import Call, read
     from .files import GivenError, RaisedError, candidate_of
     from .host import Host, watched_making
 
     changed: list[str] = []
-    made = read_call(Path(question["made"]).read_bytes()).arguments.args
+    made = read(Path(question["made"]), Call).arguments.args
     try:
         with watched_making(changed):
             name, function = candidate_of(question["load"], made, question["seed"])

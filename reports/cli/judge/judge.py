@@ -81,7 +81,14 @@ def judge_command(
 
     with _telling_in_json(as_json), _progress() as progress:
         asked = functools.partial(
-            filed.judge_file, candidate, spec, contract=contract, seed=seed, seconds=seconds, memory=memory
+            filed.judge_file,
+            candidate,
+            spec,
+            contract=contract,
+            seed=seed,
+            seconds=seconds,
+            memory=memory,
+            alone=True,
         )
         found = asked_of_files(functools.partial(asked, given=parsed(given), interpret=interpret, progress=progress))
     click.echo(found.as_json() if as_json else str(found))

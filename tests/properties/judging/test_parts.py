@@ -26,6 +26,7 @@ KEEP: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "layer norm": (nn.LayerNorm((2, 3)), ((9, 2, 3),)),
     "group norm": (lambda x: functional.group_norm(x, 2), ((9, 4, 3),)),
     "softmax": (lambda x: torch.softmax(x, 1), ((9, 4),)),
+    "max pool": (nn.MaxPool2d(3, 2, 1), ((9, 2, 5, 5),)),
     "running sum": (lambda x: torch.cumsum(x, 1), ((9, 4),)),
 }
 MIX: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
@@ -34,6 +35,7 @@ MIX: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "batch norm": (lambda x: functional.batch_norm(x, None, None, training=True), ((9, 4),)),
     "loss": (lambda x: functional.mse_loss(x, 2 * x), ((9, 4),)),
     "running sum of columns": (lambda x: torch.cumsum(x, 0), ((9, 4),)),
+    "max pool over rows": (lambda x: functional.max_pool1d(x.T[None], 3, 1, 1)[0].T, ((9, 4),)),
     "turned round": (lambda x: x.flip(0), ((9, 4),)),
     "numbered": (lambda x: x + torch.arange(x.shape[0]).float()[:, None], ((9, 4),)),
     "transposed product": (lambda a, b: torch.mm(a.T, b), ((9, 4), (9, 3))),

@@ -13,6 +13,7 @@ import torch
 from .....reference.array import bind, choose, constant, largest_at, windows
 from .....reference.choice import Choice
 from .....reference.condition import surely
+from ....rounding.rows import Recorded
 from ..table import enter, enter_move
 from .convolution import for_each_axis, placed
 
@@ -123,6 +124,8 @@ def _adaptive_average(axes: int) -> Callable[..., Any]:
 def _below(x: Any) -> float:
     """A number that no element of an array is below, if all are finite; else the lowest of all."""
     base = constant(x)
+    if isinstance(base, Recorded) and not base.plan.evaluated:
+        return -np.inf  # Which number it is says nothing of which rows take part.
     for size in (2.0**4, 2.0**16, 2.0**100):
         if surely((base > -size) & (base < size)).all():
             return -size
