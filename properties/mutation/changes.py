@@ -34,8 +34,9 @@ _NAMES = {
     "clamp_max": "clamp_min", "square": "abs", "square_": "abs_", "unsqueeze": "squeeze", "movedim": "transpose",
 }  # fmt: skip
 #: Functions of two arguments whose order says nothing.
-_SYMMETRIC = frozenset(("promote_types", "wider", "max", "min", "maximum", "minimum"))
-#: Keywords that change no result of one device and one memory format, or only say that lengths are equal.
+_SYMMETRIC = frozenset(("promote_types", "wider", "max", "min", "maximum", "minimum", "mul", "logaddexp"))
+#: Keywords that change no result of one device and one memory format, or only say that lengths are equal: neither they
+#: nor what is given for them is changed.
 _SILENT = frozenset(("strict", "device"))
 #: Attributes of torch that say a format or a special value, and what is written in their place by mistake.
 _FORMATS = {"float32": "bfloat16", "float64": "float32", "nan": "inf", "inf": "nan"}
@@ -49,7 +50,8 @@ def changes_at(spot: Spot, modules: Set[str]) -> Iterator[Change]:
     elif isinstance(node, ast.Call):
         yield from _of_call(node, modules)
     elif isinstance(node, ast.Constant):
-        yield from _of_constant(node)
+        silent = isinstance(spot.parent, ast.keyword) and spot.parent.arg in _SILENT
+        yield from () if silent else _of_constant(node)
     else:
         yield from _of_expression(node)
     if isinstance(spot.parent, ast.If | ast.While | ast.IfExp) and spot.field == "test":

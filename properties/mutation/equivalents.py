@@ -1,6 +1,6 @@
 """The reviewed table of equivalent mutants: changes of the text that no result, error or promise of an op can show.
 
-A line of `equivalents.json` names a file, a function, the text there, what may stand in its place, and one sentence on
+A line of `equivalent_changes/FAMILY.json` names a file, a function, the text there, what may stand in its place, and one sentence on
 why nobody could tell. A line that fits no mutant of the present text is stale, and one that fits a mutant which some
 question refuses is wrong.
 """
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .mutants import Mutant
 
-TABLE = Path(__file__).with_name("equivalents.json")
+TABLE = Path(__file__).with_name("equivalent_changes")
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,16 @@ class Equivalent:
 def read_equivalents(path: Path = TABLE) -> list[Equivalent]:
     """The lines of the table.
 
+    Args:
+        path: of the folder, which has a file for each family of ops.
+
     Raises:
         ValueError: a line lacks a field, has one that is unknown, or gives no reason.
     """
-    found = []
+    return [one for file in sorted(path.glob("*.json")) for one in _lines_of(file)]
+
+
+def _lines_of(path: Path) -> Iterator[Equivalent]:
     for number, line in enumerate(json.loads(path.read_text(encoding="utf-8")), 1):
         try:
             one = Equivalent(**{**line, "new": tuple(line["new"])})
@@ -60,8 +66,7 @@ def read_equivalents(path: Path = TABLE) -> list[Equivalent]:
             raise ValueError(f"{path.name}: line {number}: {err}") from None
         if not one.why.strip() or not one.new:
             raise ValueError(f"{path.name}: line {number}: got no reason or no change, need both")
-        found.append(one)
-    return found
+        yield one
 
 
 def why_equivalent(mutant: Mutant, table: Iterable[Equivalent]) -> str:

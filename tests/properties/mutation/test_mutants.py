@@ -146,13 +146,13 @@ def test_the_table_of_equivalents_fits_the_present_text() -> None:
 
 def test_a_stale_line_and_one_without_a_reason_are_told(tmp_path: Path) -> None:
     line = {"file": "planted/op.py", "function": "op", "old": "x.exp()", "new": ["x"], "why": "Nobody asks."}
-    path = tmp_path / "equivalents.json"
+    path = tmp_path / "planted.json"
     path.write_text(json.dumps([line, {**line, "new": ["x.log()"]}]))
-    table, mutants = equivalents.read_equivalents(path), mutants_of("planted/op.py", TEXT)
+    table, mutants = equivalents.read_equivalents(tmp_path), mutants_of("planted/op.py", TEXT)
     assert equivalents.stale(table, mutants) == table[1:]
     (mutant,) = (m for m in mutants if (m.old, m.new) == ("x.exp()", "x"))
     assert equivalents.why_equivalent(mutant, table) == "Nobody asks."
     for wrong in ({**line, "why": " "}, {**line, "new": []}, {**line, "because": "x"}):
         path.write_text(json.dumps([wrong]))
         with pytest.raises(ValueError, match="line 1"):
-            equivalents.read_equivalents(path)
+            equivalents.read_equivalents(tmp_path)
