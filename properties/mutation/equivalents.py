@@ -1,8 +1,8 @@
 """The reviewed table of equivalent mutants: changes of the text that no result, error or promise of an op can show.
 
-A line of `equivalent_changes/FAMILY.json` names a file, a function, the text there, what may stand in its place, and one sentence on
-why nobody could tell. A line that fits no mutant of the present text is stale, and one that fits a mutant which some
-question refuses is wrong.
+A line of `equivalent_changes/FAMILY.json` names a file, a function, the text there, what may stand in its place, and
+one sentence on why nobody could tell. A line that fits no mutant of the present text is stale, and one that fits a
+mutant which some question refuses is wrong.
 """
 
 from __future__ import annotations
