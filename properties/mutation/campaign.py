@@ -23,7 +23,7 @@ from typing import Any
 from ..catalog import CATALOG
 from ..places.process import Process
 from .asking import cells_of
-from .equivalents import Equivalent, why_equivalent
+from .equivalents import Equivalent, read_equivalents, why_equivalent
 from .mutants import Mutant, mutants_of
 
 #: Parts of paths of what runs on CUDA alone, where this campaign does not ask.
@@ -158,19 +158,31 @@ def some_of_a_group(item: Mapping[str, Any]) -> Record:
     """What comes of some mutants where the ops of one module are asked: an item of a cluster's campaign.
 
     Args:
-        item: {"group": module, "ops": its names, "mutants": as data, "seconds": as in `Settings`}.
+        item: {"group": module, "ops": its names, "seconds": as in `Settings`}, and {"mutants": as data}, or for those
+            of the graph {"seed", "most": as in `Settings`, "share": [i, of how many]}, because they are found here.
 
     Returns:
         {"records": [...]}, as `campaign` yields them, of those mutants whose lines the ops run.
     """
-    group, mutants = item["group"], [Mutant.of(data) for data in item["mutants"]]
-    if group not in _PREPARED:
-        _PREPARED[group] = _started()
-        _reach(_PREPARED[group], item["ops"], group, False, lambda told: None)
-    process = _PREPARED[group]
+    group, graph = item["group"], "share" in item
+    name = f"{group} graph" if graph else group
+    if name not in _PREPARED:
+        _PREPARED[name] = _started()
+        _reach(_PREPARED[name], item["ops"], group, graph, lambda told: None)
+    process = _PREPARED[name]
+    records: list[Record] = []
+    if graph:
+        number, shares = item["share"]
+        wanted = Wanted(table=read_equivalents())
+        found = [mutant for mutant in _found(process) if wanted(mutant)]
+        mutants = chosen(found, Settings(item["seed"], item["most"]))[number::shares]
+        records = [{"found": [mutant.data() for mutant in mutants], "group": group}]
+    else:
+        mutants = [Mutant.of(data) for data in item["mutants"]]
     reached = [m for m, count in zip(mutants, _counts(process, mutants), strict=True) if count]
     answers = _trials(process, reached, Settings(seconds=item["seconds"]))
-    return {"records": [{"mutant": answer.pop("key"), "group": group, **answer} for answer in answers]}
+    records += [{"mutant": answer.pop("key"), "group": group, **answer} for answer in answers]
+    return {"records": records}
 
 
 def release() -> None:

@@ -330,7 +330,7 @@ def test_mutants_become_the_log_of_opassay_mutate(
     stub = Path(__file__).with_name("stub_mutants.py")
     monkeypatch.setattr(mutation, "PROGRAM", (sys.executable, str(stub)))
     path, teller = tmp_path / "mutants.jsonl", Teller(make_console(sys.stdout), 1, live=False)
-    work = MutantWork(["trace"], 2, path, teller)
+    work = MutantWork(["trace"], 2, False, path, teller)
     (item,) = work.items()
     try:
         answer = {"result": RUNNERS[item.kind](item.question["item"])}
@@ -343,12 +343,33 @@ def test_mutants_become_the_log_of_opassay_mutate(
     capsys.readouterr()
     assert main(["mutate", "--op", "trace", "--most", "2", "--log", str(path), "--table"]) == 1
     assert capsys.readouterr().out.split() == " ".join(work.lines).split()
-    again = MutantWork(["trace"], 2, path, teller)
+    again = MutantWork(["trace"], 2, False, path, teller)
     with pytest.raises(WorkError, match="overflow"):
         again.take(item, {"error": "RuntimeError: overflow"}, [])
     with pytest.raises(WorkError, match="no result of mutants"):
         again.take(item, {"result": {"records": [{}]}}, [])
     assert again.finish("") == [(4, "1 items of mutants were not asked")]
+
+
+def test_mutants_of_the_graph_are_found_where_the_ops_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = Path(__file__).with_name("stub_mutants.py")
+    monkeypatch.setattr(mutation, "PROGRAM", (sys.executable, str(stub)))
+    path, teller = tmp_path / "mutants.jsonl", Teller(make_console(sys.stdout), 1, live=False)
+    work = MutantWork(["trace"], 11, True, path, teller)
+    assert [item.name for item in work.items()] == ["graph 1/2 of linalg", "graph 2/2 of linalg"]
+    try:
+        for item in work.items():
+            work.take(item, json.loads(json.dumps({"result": RUNNERS[item.kind](item.question["item"])})), [])
+    finally:
+        mutation.release()
+    ((code, low),) = work.finish("")
+    assert (code, low[:14]) == (1, "mutation score")
+    assert "linalg" in " ".join(work.lines)
+    capsys.readouterr()
+    assert main(["mutate", "--op", "trace", "--most", "11", "--graph", "--log", str(path), "--table"]) == 1
+    assert capsys.readouterr().out.split() == " ".join(work.lines).split()
 
 
 def test_shards_become_the_logs_of_a_sweep(tmp_path: Path) -> None:

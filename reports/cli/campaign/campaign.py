@@ -58,6 +58,7 @@ _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 @click.option("--sweep-into", type=click.Path(path_type=Path), default=Path("sweeps"), show_default=True,
               help="The folder of the sweeps' logs.")  # fmt: skip
 @click.option("--mutants", type=click.IntRange(min=0), help="Mutants of each family of ops, as `mutate`; 0 for all.")
+@click.option("--graph", is_flag=True, help="The mutants are of the graph, and not of the text.")
 @click.option("--mutants-into", type=click.Path(path_type=Path, dir_okay=False), default=Path("mutants.jsonl"),
               show_default=True, help="The log of the mutants.")  # fmt: skip
 @click.option("-n", "--workers", default="auto", show_default=True, metavar="N", help="Workers of a cluster here.")
@@ -84,6 +85,8 @@ def campaign_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int
     require("torch", "mpmath", "hypothesis")  # of the processes that judge
     selection = selection_of(ops, options)
     cells = [] if options["no_cells"] else planned(selection)
+    if options["graph"] and options["mutants"] is None:
+        raise Stop(exit_codes.USAGE, "--graph: got no --mutants, need how many of each family")
     if not cells and not options["functions"] and options["mutants"] is None:
         raise Stop(exit_codes.NOTHING, "nothing selected: no cell, no sweep and no mutant")
     with as_usage(journal.JournalError), contextlib.ExitStack() as stack:
@@ -179,7 +182,8 @@ class _Campaign:
             )
         if options["mutants"] is not None:
             ops = [name for name in CATALOG if name in (self.request.selection.ops or CATALOG)]
-            works["mutants"] = MutantWork(ops, options["mutants"], options["mutants_into"], teller)
+            most, graph = options["mutants"], options["graph"]
+            works["mutants"] = MutantWork(ops, most, graph, options["mutants_into"], teller)
         return works
 
     def _begin(self, works: dict[str, Work]) -> log.Began:
@@ -244,6 +248,7 @@ def _request(
     more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
     more += [f"--sweep={name}" for name in options["functions"]]
     more += [f"--mutants={options['mutants']}"] if options["mutants"] is not None else []
+    more += ["--graph"] if options["graph"] else []
     found = Request(selection, profile, seed, options["max_examples"], workers, command=host.worker, verb="campaign")
     return replace(
         found, maxfail=options["maxfail"], keyword=options["keyword"], timeout=options["timeout"],

@@ -15,45 +15,58 @@ from ... import exit_codes
 from ...exit_codes import Reason
 from ...progress import Teller
 from ...record import write_atomically
-from ..mutation.mutant_log import fates, heading_of
+from ..mutation.mutant_log import fates, graph_mutants_of, heading_of
 from ..mutation.mutant_tables import family_table, score_of, survivor_lines
 from .work import OneByOne, WorkError
 
 #: Mutants of an item: enough that asking takes longer than preparing a process, few enough that little is lost.
 TOGETHER = 40
+#: Mutants of the graph of each family that an item has of its module's.
+OF_GRAPH = 10
 #: The score that is needed, as by default of `opassay mutate`.
 LEAST = 0.98
 
 
 class MutantWork(OneByOne):
-    """Mutants of the text of the ops, each asked by the ops of every module that runs it.
+    """Mutants of the ops, each asked by the ops of every module that runs it.
 
     Args:
-        ops: of the catalog, whose questions are asked. most: mutants of each family; 0 for all.
+        ops: of the catalog, whose questions are asked.
+        most: mutants of each family; 0 for all. graph: whether they are those of the graph, and not of the text.
         path: where the log goes. teller: who tells the user.
     """
 
     noun = "items of mutants"
 
-    def __init__(self, ops: Sequence[str], most: int, path: Path, teller: Teller) -> None:
+    def __init__(self, ops: Sequence[str], most: int, graph: bool, path: Path, teller: Teller) -> None:
         self._path, self._teller, self._ops = path, teller, ops
-        self._settings, self._table = Settings(most=most), read_equivalents()
-        self._mutants = chosen(every_mutant(), self._settings)
+        self._settings, self._table = Settings(most=most, graph=graph), read_equivalents()
+        self._mutants = [] if graph else chosen(every_mutant(), self._settings)
         self._records: dict[str, list[dict[str, Any]]] = {}
-        wanted = Wanted(table=self._table)
-        asked, self._items = [mutant for mutant in self._mutants if wanted(mutant)], list[Item]()
+        shares = self._of_graph() if graph else self._of_text()
+        self._items = list[Item]()
         for group, members in groups_of(ops).items():
-            for start in range(0, len(asked), TOGETHER):
-                data = [mutant.data() for mutant in asked[start : start + TOGETHER]]
-                question = {"group": group, "ops": members, "mutants": data, "seconds": self._settings.seconds}
-                name = f"mutants from {start} of {group}"
+            asked = {"group": group, "ops": members, "seconds": self._settings.seconds}
+            for share, what in shares:
+                name, question = f"{share} of {group}", {"kind": "mutants", "item": {**asked, **what}}
                 # The process of an item keeps what it has prepared, so items of one module have an owner of their own.
-                owner = f"mutants of {group}"
-                self._items.append(
-                    Item("mutants", name, (group, "mutants", name), owner, {"kind": "mutants", "item": question})
-                )
+                self._items.append(Item("mutants", name, (group, "mutants", name), f"mutants of {group}", question))
         self._asked = Counter[str]()
         self.lines: list[str] = []
+
+    def _of_text(self) -> list[tuple[str, dict[str, Any]]]:
+        """What the items of each module are asked, with a name."""
+        wanted = Wanted(table=self._table)
+        asked = [mutant.data() for mutant in self._mutants if wanted(mutant)]
+        starts = range(0, len(asked), TOGETHER)
+        return [(f"mutants from {start}", {"mutants": asked[start : start + TOGETHER]}) for start in starts]
+
+    def _of_graph(self) -> list[tuple[str, dict[str, Any]]]:
+        """As `_of_text`; a module's mutants are known where its ops have run, so an item is a share of them."""
+        most = self._settings.most
+        shares = max(-(-most // OF_GRAPH), 1) if most else OF_GRAPH
+        whole = {"seed": self._settings.seed, "most": most}
+        return [(f"graph {i + 1}/{shares}", {**whole, "share": [i, shares]}) for i in range(shares)]
 
     def items(self) -> Sequence[Item]:
         return self._items
@@ -63,7 +76,7 @@ class MutantWork(OneByOne):
             raise WorkError(str(answer["error"]))
         try:
             records = [{**record} for record in answer["result"]["records"]]
-            self._asked.update(record["outcome"] for record in records)
+            self._asked.update(record["outcome"] for record in records if "found" not in record)
         except (KeyError, TypeError) as err:
             raise WorkError(f"something that is no result of mutants ({type(err).__name__}: {err})") from err
         self._records[item.name] = records
@@ -75,7 +88,7 @@ class MutantWork(OneByOne):
         records = [record for found in self._records.values() for record in found]
         lines = [json.dumps(line) for line in (heading_of(self._ops, self._settings), *records)]
         write_atomically(self._path, ("\n".join(lines) + "\n").encode())
-        found = fates(self._mutants, records, self._table)
+        found = fates([*self._mutants, *graph_mutants_of(records)], records, self._table)
         self.lines = [*family_table(found).lines(), *survivor_lines(found)]
         missing, score = len(self._items) - len(self._records), score_of(found)
         reasons = [(exit_codes.INCOMPLETE, f"{missing} {self.noun} were not asked")] if missing else []

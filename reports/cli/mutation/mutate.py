@@ -82,7 +82,7 @@ def _require_present(table: Sequence[Equivalent]) -> None:
     gone = stale(table, campaigns.every_mutant(sorted({one.file for one in table})) if table else [])
     if gone:
         place = f"{gone[0].file}: {gone[0].function}"
-        raise Stop(exit_codes.USAGE, f"equivalents.json: {place} has no more {gone[0].old!r} -> {gone[0].new}")
+        raise Stop(exit_codes.USAGE, f"equivalent_changes: {place} has no more {gone[0].old!r} -> {gone[0].new}")
 
 
 def _ops(names: Sequence[str]) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ def _told(
         write_atomically(chosen["into"], json.dumps(mutant_tables.as_data(heading, found), indent=1).encode())
     wrong = mutant_tables.contradictions(found)
     if wrong:
-        raise Stop(exit_codes.USAGE, "equivalents.json: " + "\n".join(wrong))
+        raise Stop(exit_codes.USAGE, "equivalent_changes: " + "\n".join(wrong))
     if not any(fate.outcome in ("killed", "survived") for fate in found):
         raise Stop(exit_codes.NOTHING, "no mutant was asked")
     return exit_codes.OK if mutant_tables.score_of(found) >= chosen["least"] else exit_codes.FAILED
