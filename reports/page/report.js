@@ -79,19 +79,34 @@
     return wanted;
   }
 
-  function remember(wanted) {
+  function filterText(wanted) {
     const kept = fields.filter((name) => wanted[name] && wanted[name] !== "all");
-    const text = kept.map((name) => name + "=" + encodeURIComponent(wanted[name])).join("&");
-    history.replaceState(null, "", "#" + text);
+    return kept.map((name) => name + "=" + encodeURIComponent(wanted[name])).join("&");
   }
+
+  function remember(wanted) { history.replaceState(null, "", "#" + filterText(wanted)); }
 
   function recall() {
     const text = location.hash.slice(1);
     if (!text.includes("=")) { reveal(text); return; }
-    for (const [name, value] of new URLSearchParams(text)) {
+    const said = new URLSearchParams(text);
+    for (const [name, value] of said) {
       if (fields.includes(name) && form.elements[name]) { form.elements[name].value = value; }
     }
     apply();
+    reveal(said.get("at"));
+  }
+
+  // A link to one cell keeps the filter: what is asked for and the place stand in the address together.
+  function follow(event) {
+    const link = event.target.closest("a[href^='#']"), wanted = state();
+    if (!link || isPlain(wanted)) { return; }
+    const id = link.getAttribute("href").slice(1), target = document.getElementById(id);
+    if (!target) { return; }
+    event.preventDefault();
+    history.pushState(null, "", "#" + filterText(wanted) + "&at=" + encodeURIComponent(id));
+    reveal(id);
+    target.scrollIntoView();
   }
 
   function reveal(id) {
@@ -134,9 +149,58 @@
     }
   }
 
+  const units = { ms: 1e-3, s: 1, m: 60, h: 3600 };
+
+  // What a cell of a table is sorted by: a number, a time in seconds, or its words; what says nothing comes last.
+  function keyOf(cell) {
+    const text = cell ? cell.textContent.trim().replace(/\u202f/g, "").replace("−", "-").replace("∞", "Infinity") : "";
+    const time = /^\d[\d.]* (ms|s|m|h)\b/.test(text);
+    if (time) {
+      const parts = text.match(/[\d.]+ [a-z]+/g).map((part) => part.split(" "));
+      return parts.reduce((sum, [count, unit]) => sum + count * units[unit], 0);
+    }
+    const number = parseFloat(text);
+    return Number.isNaN(number) ? text : number;
+  }
+
+  function compared(one, other) {
+    const numbers = (typeof other === "number") - (typeof one === "number");
+    return numbers || (typeof one === "number" ? (one > other) - (one < other) : one.localeCompare(other));
+  }
+
+  function sort(head) {
+    const table = head.closest("table"), body = table.tBodies[0], rows = Array.from(body.rows);
+    rows.forEach((row, i) => { row.dataset.at = row.dataset.at || i; });
+    const down = head.getAttribute("aria-sort") === "ascending", at = head.cellIndex;
+    const key = head.hasAttribute("data-place") ? (row) => Number(row.dataset.at) : (row) => keyOf(row.cells[at]);
+    const keyed = rows.map((row) => [key(row), row]);
+    keyed.sort(([one], [other]) => (down ? -1 : 1) * compared(one, other));
+    for (const other of head.parentNode.cells) { other.removeAttribute("aria-sort"); }
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    body.append(...keyed.map(([, row]) => row));
+  }
+
+  // Heads become buttons where a table is to be seen, because a page of many ops has hundreds of them.
+  function addSorting(around) {
+    for (const table of around.querySelectorAll("table.sortable:not([data-sorting])")) {
+      if (table.closest("details:not([open])")) { continue; }
+      table.dataset.sorting = "";
+      for (const head of table.tHead.rows[0].cells) {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.className = "sort";
+        button.append(...head.childNodes);
+        button.addEventListener("click", () => sort(head));
+        head.append(button);
+      }
+    }
+  }
+
   form.hidden = false;
   form.addEventListener("input", () => remember(apply()));
   form.addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("hashchange", recall);
-  requestAnimationFrame(() => setTimeout(() => { addButtons(); shortenTabbing(); recall(); }));
+  document.addEventListener("click", follow);
+  document.addEventListener("toggle", (event) => addSorting(event.target), true);
+  requestAnimationFrame(() => setTimeout(() => { addButtons(); addSorting(document); shortenTabbing(); recall(); }));
 })();

@@ -129,3 +129,42 @@ def test_the_keyboard_reaches_what_matters_and_the_page_fits(browser: str, tmp_p
     assert 0 < found["squares"] < 20  # those that lead to a failure, of all
     assert found["buttons"] > 0
     assert found["wide"] <= 0
+
+
+_SORTED = """
+  const table = document.querySelector("table.causes"), body = table.tBodies[0];
+  const buttons = [...table.querySelectorAll("thead button")];
+  const button = (words) => buttons.find((node) => node.textContent.startsWith(words));
+  const texts = (at) => [...body.rows].map((row) => row.cells[at].textContent);
+  const place = button("cells").parentNode.cellIndex, before = texts(2);
+  button("cells").click();
+  const up = texts(place).map(Number);
+  button("cells").click();
+  const down = texts(place).map(Number), said = button("cells").parentNode.getAttribute("aria-sort");
+  button("severity").click();
+  found = { before, after: texts(2), up, down, said };
+"""
+
+
+def test_a_table_is_sorted_by_the_head_that_is_pressed(browser: str, tmp_path: Path) -> None:
+    found = _found(browser, _page(3), _SORTED, tmp_path, "--window-size=1400,2000")
+    assert len(found["up"]) > 1
+    assert found["up"] == sorted(found["up"])
+    assert found["down"] == found["up"][::-1]
+    assert (found["said"], found["after"]) == ("descending", found["before"])
+
+
+_FOLLOWED = """
+  const form = document.getElementById("filters");
+  form.elements.text.value = "jvp";
+  form.dispatchEvent(new Event("input", { bubbles: true }));
+  const link = document.querySelector("table.causes a");
+  link.click();
+  found = { at: location.hash, id: link.getAttribute("href").slice(1), text: form.elements.text.value };
+"""
+
+
+def test_a_link_to_a_cell_keeps_the_filter(browser: str, tmp_path: Path) -> None:
+    found = _found(browser, _page(3), _FOLLOWED, tmp_path, "--window-size=1400,2000")
+    assert found["at"] == f"#text=jvp&at={found['id']}"
+    assert found["text"] == "jvp"
