@@ -7,7 +7,7 @@ smallest error that could have been seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -198,3 +198,13 @@ def hold_all(
     like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
     rows = zip(names, computed, read, like, strict=True)
     return [hold(name, y, ball, terms, its, finite, order) for name, y, ball, its in rows]
+
+
+def in_turn(terms: Terms) -> list[Terms]:
+    """Terms under which outputs are held one after the other until they are accepted; the last are those asked for.
+
+    Further algorithms of a spec only widen a ball, and each of them costs as much as the spec itself. So what is
+    accepted without them is accepted, and they are read where it is not.
+    """
+    plain = replace(terms, algorithms=frozenset())
+    return [plain, terms] if terms.algorithms else [terms]

@@ -13,7 +13,7 @@ from ...oracles.terms import Terms
 from ...oracles.verdict import Code
 from .arguments import Arguments, State, Tensor
 from .candidates.calls import Answer, Answering, Call, Manner
-from .comparing import Held, Wrong, hold_all
+from .comparing import Held, Wrong, hold_all, in_turn
 from .parts import Part, part_of
 from .questions import Standing
 from .specification import Reading, Run, SpecError, Specification
@@ -254,16 +254,6 @@ class Session:
         if self._known[0] is not arguments or self._known[1] != terms:
             self._known = arguments, terms, self.spec.read(arguments, state, terms)
         return self._known[2]
-
-
-def in_turn(terms: Terms) -> list[Terms]:
-    """Terms under which outputs are held one after the other until they are accepted; the last are those asked for.
-
-    Further algorithms of a spec only widen a ball, and each of them costs as much as the spec itself. So what is
-    accepted without them is accepted, and they are read where it is not.
-    """
-    plain = replace(terms, algorithms=frozenset())
-    return [plain, terms] if terms.algorithms else [terms]
 
 
 #: What asks one question of a session.

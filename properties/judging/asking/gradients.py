@@ -9,9 +9,9 @@ import torch
 
 from ..arguments import Arguments, Tensor
 from ..candidates.calls import floating
-from ..comparing import Held, hold_all
+from ..comparing import Held, hold_all, in_turn
 from ..parts import Part
-from ..session import Asking, Finding, Gradients, Session, in_turn, not_asked, raised, summed
+from ..session import Asking, Finding, Gradients, Session, not_asked, raised, summed
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
 #: of an operation of torch that has none.
