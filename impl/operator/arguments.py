@@ -68,18 +68,17 @@ def require_device(op: str, label: str, tensor: Tensor, other_label: str, other:
         )
 
 
-def require_shape(op: str, label: str, tensor: Tensor, shape: Any, rule: str) -> None:
+def require_shape(op: str, label: str, tensor: Tensor, shape: tuple[int, ...], rule: str) -> None:
     """RuntimeError unless `tensor` has `shape`.
 
     Args:
         op: the name of the function that was called, for the message.
         label: the name of the argument, for the message.
         tensor: the argument.
-        shape: what its shape must be.
+        shape: what its shape must be, a tuple.
         rule: where that shape comes from, for the message.
     """
-    # A caller may give the shape as a list, which is never equal to a torch.Size.
-    if tuple(tensor.shape) != tuple(shape):
+    if tensor.shape != shape:
         raise RuntimeError(f"{op}: got {label} of shape={list(tensor.shape)}, need {rule}={list(shape)}.")
 
 

@@ -33,8 +33,10 @@ _NAMES = {
     "log_softmax": "softmax", "addcmul": "addcdiv", "addcmul_": "addcdiv_", "clamp_min": "clamp_max",
     "clamp_max": "clamp_min", "square": "abs", "square_": "abs_", "unsqueeze": "squeeze", "movedim": "transpose",
 }  # fmt: skip
-#: Functions of two arguments whose order says nothing.
-_SYMMETRIC = frozenset(("promote_types", "wider", "max", "min", "maximum", "minimum", "mul", "logaddexp"))
+#: Functions of two arguments whose order says nothing; `tree_unflatten` tells leaves and structure apart itself.
+_SYMMETRIC = frozenset(
+    ("promote_types", "wider", "max", "min", "maximum", "minimum", "mul", "logaddexp", "tree_unflatten")
+)
 #: Keywords that change no result of one device and one memory format, or only say that lengths are equal: neither they
 #: nor what is given for them is changed.
 _SILENT = frozenset(("strict", "device"))

@@ -92,14 +92,13 @@ def planted(mutant: Mutant) -> Iterator[None]:
         source.cache_clear()  # its tree has the change in it
     if not codes:
         raise SameProgramError(f"{mutant.file}:{mutant.line}: {mutant.new} is compiled to the same code")
-    replaced = []
-    for function in functions_of(whole.path):
-        code = codes.get((function.__code__.co_firstlineno, function.__code__.co_qualname))
-        if code is not None and len(code.co_freevars) == len(function.__code__.co_freevars):
-            replaced.append((function, function.__code__))
-            function.__code__ = code
-    if not replaced:
+    given = [(function, codes.get(_place(function.__code__))) for function in functions_of(whole.path)]
+    fitting = [(function, code) for function, code in given if code is not None]
+    if not fitting or any(len(code.co_freevars) != len(each.__code__.co_freevars) for each, code in fitting):
         raise LookupError(f"{mutant.file}:{mutant.line}: no function of this process has the code of {mutant.function}")
+    replaced = [(function, function.__code__) for function, _ in fitting]
+    for function, code in fitting:
+        function.__code__ = code
     try:
         forget()
         yield
@@ -107,6 +106,10 @@ def planted(mutant: Mutant) -> Iterator[None]:
         for function, before in replaced:
             function.__code__ = before
         forget()
+
+
+def _place(code: CodeType) -> Place:
+    return code.co_firstlineno, code.co_qualname
 
 
 def forget() -> None:
@@ -118,10 +121,9 @@ def forget() -> None:
 
 
 def _say_that_they_read(scopes: Sequence[Scope], kept: dict[Place, tuple[str, ...]]) -> None:
-    names = {
-        name for scope in scopes for place, read in kept.items() if place[0] == _first_line(scope) for name in read
-    }
     for scope in scopes[1:]:
+        # Its own variables alone: one that only the function around it reads, `__class__` say, is one too many.
+        names = {name for place, read in kept.items() if place[0] == _first_line(scope) for name in read}
         read = ast.Tuple([ast.Name(name, ast.Load()) for name in sorted(names)], ast.Load())
         if isinstance(scope, ast.Lambda):
             scope.body = ast.IfExp(ast.Constant(True), scope.body, read)
@@ -141,7 +143,7 @@ def _codes(code: CodeType) -> dict[Place, CodeType]:
     found: dict[Place, CodeType] = {}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found[constant.co_firstlineno, constant.co_qualname] = constant
+            found[_place(constant)] = constant
             found |= _codes(constant)
     return found
 

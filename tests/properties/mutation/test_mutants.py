@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from opassay.impl import layer_norm
 from opassay.impl.softmax import expressions
 from opassay.oracles.verdict import Cell
 from opassay.properties.mutation import campaign, equivalents
@@ -102,6 +103,22 @@ def test_a_closure_that_reads_fewer_variables_is_changed_in_place() -> None:
     with planted(_mutant("softmax/kernels_cpu.py", function, right, right[5:-6])):
         assert torch.ops.opassay.softmax(torch.zeros(3), 0, None, False)[0].tolist() == [0.0, 0.0, 0.0]
     assert torch.ops.opassay.softmax(torch.zeros(2), 0, None, False)[0].tolist() == [0.5, 0.5]
+
+
+def test_a_closure_is_changed_whose_maker_reads_what_it_does_not() -> None:
+    # The method around the function says `super`, for which Python gives it a variable that the function lacks.
+    function = "Expression._around_kernel.<locals>.differentiated"
+    plain = "[outputs[i] for i in present]"
+    attached = f"apply({plain}, *[_broadcast(found[i], outputs[i]) for i in present])"
+
+    def differentiable_again() -> bool:
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        (first,) = torch.autograd.grad(layer_norm(x, (3,)).square().sum(), x, create_graph=True)
+        return first.requires_grad
+
+    assert differentiable_again()
+    with planted(_mutant("operator/expression.py", function, attached, plain)):
+        assert not differentiable_again()
 
 
 def test_a_change_that_is_none_and_a_place_that_is_gone_are_told() -> None:
