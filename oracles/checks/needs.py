@@ -35,6 +35,7 @@ Optional = Sequence[Tensor | None]
 def needed(judge: Judge, sample: Sample) -> None:
     """NEEDS: in reverse mode of first and second order, in forward mode, and in `torch.func`."""
     asked, without = _Asked(judge, sample), judge.op.promises.without
+    asked.cut_off()
     for needs in _sets(len(asked.problem.wrt), sample):
         asked.first(needs)
         if needs:
@@ -57,6 +58,18 @@ def _sets(count: int, sample: Sample) -> list[frozenset[int]]:
         drawn = [int.from_bytes(rng.bytes(count // 8 + 1), "big") & whole for _ in range(DRAWN)]
         numbers = [0, whole, *alone, *(whole - one for one in alone), *drawn]
     return [frozenset(i for i in range(count) if number >> i & 1) for number in dict.fromkeys(numbers)]
+
+
+class _Cut(torch.autograd.Function):
+    """A function without a gradient: autograd gives the node before it None, and not zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        return None
 
 
 class _Asked:
@@ -87,6 +100,20 @@ class _Asked:
         if needs and any(y.requires_grad for y in outputs):
             found = _of(needs, gradients(self.judge, outputs, _among(leaves, needs), self.cotangents), len(leaves))
             self._same(self.reverse, self.need, found, needs, "vjp")
+
+    def cut_off(self) -> None:
+        """Where what comes after the op has no gradient of its outputs, the op's node gets None for each."""
+        leaves, outputs = self._called(frozenset(range(len(self.problem.wrt))))
+        tracked = [y for y in outputs if y.requires_grad]
+        if not tracked:
+            return
+        what = "vjp without cotangents"
+        ends = [_Cut.apply(y) for y in tracked]
+        found = self.judge.call(lambda: torch.autograd.grad(ends, leaves, ends, allow_unused=True), what=what)
+        for i, grad in enumerate(found):
+            self.judge.tally.count(1)
+            if grad is not None and bool((grad != 0).any()):
+                raise self._broken(frozenset(), f"the gradient of {self._name(i)} is not zero", what)
 
     def accumulated(self, needs: frozenset[int]) -> None:
         """`backward` adds to what is in `grad`, and to nothing else: twice the gradient after two calls."""

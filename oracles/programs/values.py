@@ -45,7 +45,10 @@ def literal(value: object) -> str:
 
 
 def _laid(tensor: Laid) -> str:
-    given, text = tensor.given, _values(tensor.kept)
+    given = tensor.given
+    if given.is_meta:  # it has no values to be written
+        return f"torch.empty_strided({tuple(given.shape)}, {tuple(given.stride())}, dtype={given.dtype}, device='meta')"
+    text = _values(tensor.kept)
     if given.device.type != "cpu":
         text = f"{text}.to({str(given.device)!r})"
     if given.is_contiguous() and not given.storage_offset():

@@ -114,6 +114,7 @@ OPS: tuple[Op, ...] = (
             ),
             refusals.value("size", 0, RuntimeError, "size=0"),
             refusals.value("size", 2.0, TypeError, "size=2.0"),
+            refusals.value("size", False, TypeError, "size=False"),
             refusals.value("alpha", "1", TypeError, "alpha='1'"),
             refusals.integer("input"),
             refusals.not_a_tensor("input"),

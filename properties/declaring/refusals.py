@@ -108,6 +108,26 @@ def shape(argument: str, *mentions: str) -> Mistake:
     return wrong(argument, f"{argument} of another shape", longer, RuntimeError, *mentions)
 
 
+def another_dtype(argument: str, *mentions: str) -> Mistake:
+    """A tensor of float64, or of float32 where it is that already: RuntimeError."""
+
+    def converted(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(torch.float32 if tensor.dtype is torch.float64 else torch.float64)
+
+    return wrong(argument, f"{argument} of another dtype", converted, RuntimeError, *mentions)
+
+
+def elsewhere(argument: str, *mentions: str) -> Mistake:
+    """A tensor on a device where the others are not, the device "meta": RuntimeError."""
+    return wrong(argument, f"{argument} on another device", lambda tensor: tensor.to("meta"), RuntimeError, *mentions)
+
+
+#: Of a backward op that is given what the forward op returned.
+STATISTICS = (
+    shape("grad_out"), another_dtype("grad_out"), shape("mean"), another_dtype("rstd"), elsewhere("mean", "device"),
+)  # fmt: skip
+
+
 def missing(
     argument: str, *mentions: str, when: Callable[..., bool] | None = None, error: type[Exception] = RuntimeError
 ) -> Mistake:

@@ -192,6 +192,12 @@ def test_a_tensor_of_one_element_with_any_stride_is_written_out() -> None:
     assert literal(one) == "torch.tensor([0.0], dtype=torch.float32)"
 
 
+def test_a_tensor_without_values_is_written_by_what_it_has() -> None:
+    one = torch.empty(2, 3, device="meta").t()
+    again = eval(literal(one), {"torch": torch})
+    assert (again.is_meta, again.shape, again.stride(), again.dtype) == (True, one.shape, one.stride(), one.dtype)
+
+
 def test_the_runner_tells_an_import_of_the_framework_and_an_error() -> None:
     assert run_program("1 / 0").status == 99
     assert run_program("import sys; sys.exit(3)") == Ran(3, "")

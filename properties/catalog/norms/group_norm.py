@@ -179,6 +179,8 @@ SHARED = (
     refusals.not_a_tensor("input"),
     refusals.shape("weight"),
     refusals.not_a_tensor("weight"),
+    refusals.another_dtype("weight"),
+    refusals.elsewhere("weight", "device"),
 )
 FLAT = refusals.wrong("input", "input of one dim", lambda tensor: tensor.reshape(-1), RuntimeError)
 ELEMENTS = refusals.refusal(
@@ -237,7 +239,7 @@ OPS: tuple[Op, ...] = (
         invariant=_backward_slices,
         documented=torch_documents.aten(torch_documents.GROUPS_BACKWARD),
         order=1,
-        refusals=(*SHARED, ELEMENTS),
+        refusals=(*SHARED, ELEMENTS, *refusals.STATISTICS),
         kernels=True,
     ),
 )

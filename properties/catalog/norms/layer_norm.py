@@ -92,6 +92,7 @@ REFUSALS = (
     ),
     refusals.shape("weight"), refusals.shape("bias"), refusals.integer("input"), refusals.not_a_tensor("input"),
     refusals.not_a_tensor("weight"), refusals.not_a_tensor("bias"),
+    refusals.another_dtype("weight"), refusals.elsewhere("weight", "device"),
 )  # fmt: skip
 
 
@@ -145,7 +146,7 @@ OPS: tuple[Op, ...] = (
         invariant=_backward_rows,
         documented=torch_documents.aten(torch_documents.BACKWARD),
         order=1,
-        refusals=REFUSALS,
+        refusals=(*REFUSALS, *refusals.STATISTICS),
         kernels=True,
     ),
 )

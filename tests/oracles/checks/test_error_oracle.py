@@ -103,3 +103,17 @@ def test_a_write_to_what_it_may_write_before_it_refuses_is_found() -> None:
     assert found is not None
     assert found.code.name == "MUTATED"
     assert torch.equal(given.args[2], kept)
+
+
+def test_an_argument_on_another_device_is_a_mistake_as_any_other() -> None:
+    elsewhere = (Refusal("w elsewhere", lambda args: (args[0], args[1].to("meta")), RuntimeError, ("device",)),)
+
+    def asks(x: Tensor, w: Tensor) -> Tensor:
+        if x.device != w.device:
+            raise RuntimeError(f"scaled: got w on device={w.device}")
+        return x * w
+
+    assert judged(refused, declared(asks, refusals=elsewhere), sample(1)).judged == 1
+    found = violation(refused, declared(lambda x, w: x + x, refusals=elsewhere), sample(1))
+    assert found is not None
+    assert found.title.endswith("accepted w elsewhere, need RuntimeError")

@@ -125,6 +125,34 @@ def _those_that_are_needed(g: Tensor, y: Tensor, w: Tensor, needs: tuple[bool, b
     return d_y if needs[0] else None, d_w if needs[1] else None
 
 
+class _Missing(torch.autograd.Function):
+    """The same values; a cotangent that is missing is taken for ones."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(y: Tensor) -> Tensor:
+        return y.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.shape = output.shape
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None) -> Tensor:
+        return torch.ones(ctx.shape) if g is None else g
+
+    @staticmethod
+    def jvp(ctx: Any, t: Tensor) -> Tensor:
+        return t.clone()
+
+
+def missing_cotangent_of_ones(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
+    y: Tensor = _Missing.apply(layer_norm(x, shape, w, b, eps))  # type: ignore[no-untyped-call]
+    return y
+
+
 FAULTS: dict[str, Subject] = {
     "weight's gradient zero alone": _weighted(_zero_weight_alone),
     "no gradient for the input alone": _weighted(_none_for_the_input_alone),
@@ -137,6 +165,7 @@ FAULTS: dict[str, Subject] = {
     "no graph without the input": no_graph_without_the_input,
     "tangent only with that of the input": tangent_only_with_that_of_the_input,
     "a gradient left in the input": gradient_left_in_the_input,
+    "a missing cotangent taken for ones": missing_cotangent_of_ones,
 }
 RIGHT: dict[str, Subject] = {
     "the production op": layer_norm,
