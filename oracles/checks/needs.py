@@ -12,8 +12,8 @@ path, with a direction of zero for what takes no part.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
 from torch.autograd import forward_ad
@@ -107,8 +107,8 @@ class _Asked:
         tracked = [y for y in outputs if y.requires_grad]
         if not tracked:
             return
-        what = "vjp without cotangents"
-        ends = [_Cut.apply(y) for y in tracked]
+        what, cut = "vjp without cotangents", cast(Callable[[Tensor], Tensor], _Cut.apply)
+        ends = [cut(y) for y in tracked]
         found = self.judge.call(lambda: torch.autograd.grad(ends, leaves, ends, allow_unused=True), what=what)
         for i, grad in enumerate(found):
             self.judge.tally.count(1)

@@ -6,9 +6,10 @@ All arithmetic is in float64 and rounded once per output, so that half types are
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -19,8 +20,10 @@ from ...reference.functions import Term
 from .spec import Spec, spec_of
 
 Args = tuple[Any, ...]
-#: What comes last among the arguments, by the name of a spec for it; none of it is a tensor.
-LAST: dict[str, Any] = {"text": "text", "tuple": (2, (3, 4)), "list": [2, 3]}
+#: What comes last among the arguments, by the name of a spec for it; it has no derivative.
+LAST: dict[str, Any] = {"text": "text", "tuple": (2, (3, 4)), "list": [2, 3], "complex": torch.tensor([1.0 + 2.0j])}
+with torch.inference_mode():
+    LAST["integers"] = torch.tensor([2, 3])
 
 VALUES: dict[str, Callable[[Tensor], Tensor]] = {
     "same": lambda x: x,
@@ -49,8 +52,26 @@ def call(base: Any, spec: str, *tensors: Tensor) -> tuple[Any, ...]:
         AssertionError: the outputs come in another container, or with other values that are no floating tensors.
     """
     told = spec_of(spec)
+    # Of a container that torch's own functions do not take, their vmap says so by an assertion: no clear error.
+    if not told.under_vmap or base is torch.autograd.Function:
+        return _called(base, told, *tensors)
+    # Two equal slices, of which the first is taken: what the second adds to a derivative is zero, unless slices mix.
+    dims = tuple(-1 if i == 0 or i in told.dirty else None for i in range(told.arity))
+    slices = [t if d is None else t.unsqueeze(d).expand(*t.shape, 2) for t, d in zip(tensors, dims, strict=True)]
+    batched = torch.func.vmap(functools.partial(_called, base, told), in_dims=dims)(*slices)
+    return tuple(y[0] for y in batched)
+
+
+def _called(base: Any, told: Spec, *tensors: Tensor) -> tuple[Any, ...]:
     given = [t.clone() if i in told.dirty else t for i, t in enumerate(tensors)]
-    outputs = class_of(base, told).apply(*arguments(told, given))
+    apply, args = class_of(base, told).apply, arguments(told, given)
+    match told.called:
+        case "by position":
+            outputs = apply(*args)
+        case "by default":
+            outputs = apply(*args[:-1])
+        case _:
+            outputs = apply(*args[:-1], last=args[-1])
     leaves, structure = pytree.tree_flatten(outputs)
     expected = pytree.tree_structure(contained(told, [0] * (len(told.terms) + 3 * told.extras)))
     _require(structure == expected, f"container: got {structure}, need {expected}")
@@ -68,12 +89,16 @@ def _require(holds: bool, text: str) -> None:
 
 
 def arguments(spec: Spec, tensors: Sequence[Any]) -> Args:
-    """The arguments in order: tensors, with the number among them, and what is told last."""
+    """The arguments in order: tensors, with the number among them, and what is told last; or tensors alone."""
+    if spec.told == "nothing":
+        return tuple(tensors)
     return (*tensors[: spec.number_at], 2.0, *tensors[spec.number_at :], LAST[spec.told])
 
 
 def tensors_of(spec: Spec, args: Sequence[Any]) -> tuple[Any, ...]:
     """What comes in the places of the tensors."""
+    if spec.told == "nothing":
+        return tuple(args)
     return (*args[: spec.number_at], *args[spec.number_at + 1 : -1])
 
 
@@ -95,7 +120,7 @@ def contained(spec: Spec, leaves: Sequence[Any]) -> Any:
 def class_of(base: Any, spec: Spec) -> Any:
     """The class, made once: its static methods are closures over the spec."""
     members: dict[str, Any] = {
-        "forward": staticmethod(functools.partial(_forward_as_written, spec)),
+        "forward": staticmethod(_forward_of(spec)),
         "setup_context": staticmethod(functools.partial(_setup_context, spec)),
         "backward": staticmethod(functools.partial(_backward_as_written, spec)),
         "jvp": staticmethod(functools.partial(_jvp_as_written, spec)),
@@ -108,6 +133,17 @@ def class_of(base: Any, spec: Spec) -> Any:
         members["vmap"] = staticmethod(lambda *given: rule(made, spec, *given))
     made = type(base)("Generated", (base,), members)
     return made
+
+
+def _forward_of(spec: Spec) -> Callable[..., Any]:
+    """The static method, which says of itself which arguments it takes, and what the last one is by default."""
+    forward: Any = functools.partial(_forward_as_written, spec)
+    one_by_one = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(f"x{i}", one_by_one) for i in range(spec.arity + (spec.told != "nothing"))]
+    if spec.told != "nothing":
+        parameters.append(inspect.Parameter("last", one_by_one, default=LAST[spec.told]))
+    forward.__signature__ = inspect.Signature(parameters)
+    return cast(Callable[..., Any], forward)
 
 
 # -------------------------------------------------------------------------------------------------- the methods
@@ -133,8 +169,11 @@ def _whole_sum(value: Tensor) -> Tensor:
 
 
 def _forward_as_written(spec: Spec, *args: Any) -> Any:
-    number, last = args[spec.number_at], args[-1]
-    _require((number, last) == (2.0, LAST[spec.told]), f"arguments that are no tensors: got {number!r} and {last!r}")
+    number = 2.0
+    if spec.told != "nothing":
+        number, last = args[spec.number_at], args[-1]
+        right = last is LAST[spec.told] or last == LAST[spec.told]
+        _require(number == 2.0 and right, f"arguments without a derivative: got {number!r} and {last!r}")
     tensors = tensors_of(spec, args)
     wide = [_in_float64(t) for t in tensors]
     leaves: list[Any] = []
@@ -200,7 +239,7 @@ def _slope_of_factor(
     return slope
 
 
-def _backward_as_written(spec: Spec, ctx: Any, *grads: Any) -> Args:
+def _backward_as_written(spec: Spec, ctx: Any, *grads: Any) -> Any:
     _require(len(grads) == len(ctx.leaf_shapes), f"cotangents: got {len(grads)}, need {len(ctx.leaf_shapes)}")
     for g, shape in zip(grads, ctx.leaf_shapes, strict=True):
         _require(g is None or g.shape == shape, f"cotangent: got {g if g is None else tuple(g.shape)}, need {shape}")
@@ -220,6 +259,8 @@ def _backward_as_written(spec: Spec, ctx: Any, *grads: Any) -> Args:
             continue
         parts = list(_contributions(spec, i, cotangents, wide, outputs))
         found.append(_gathered(spec, parts, ctx.shapes[i]))
+    if spec.told == "nothing":
+        return tuple(found) if spec.arity > 1 else found[0]
     return (*found[: spec.number_at], None, *found[spec.number_at :], None)
 
 
@@ -229,6 +270,9 @@ def _contributions(
     for j, term in enumerate(spec.terms):
         for slot, (at, _) in enumerate(term.factors):
             if at != i or grads[j] is None:
+                continue
+            if spec.ways[j] == "marked":
+                yield grads[j]  # zero: any other would be a gradient of what is marked
                 continue
             slope = _slope_of_factor(spec, j, slot, wide, outputs)
             if slope is not None:
@@ -260,6 +304,9 @@ def _reduced(part: Tensor, shape: Any) -> Tensor:
 
 def _jvp_as_written(spec: Spec, ctx: Any, *given: Any) -> Args:
     tangents = tensors_of(spec, given)
+    if spec.told != "nothing":
+        zeros = spec.told == "complex" and spec.materializes
+        _require((given[-1] is not None) is zeros, f"a tangent of what has none: got {given[-1]!r}")
     saved = ctx.saved_tensors
     chosen = _saved_outputs(spec)
     outputs = {j: _in_float64(t) for j, t in zip(chosen, saved, strict=False)}
@@ -308,7 +355,8 @@ def _slices(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[
         calls.append(cls.apply(*(a.select(d, k) if isinstance(a, Tensor) and d is not None else a for a, d in pairs)))
     rows = [pytree.tree_leaves(output) for output in calls]
     structure = pytree.tree_structure(calls[0])
-    with torch.autocast(next(a.device.type for a in args if isinstance(a, Tensor)), enabled=False):
+    device = next(a.device.type for a in args if isinstance(a, Tensor))
+    with torch.autocast("cpu" if device == "meta" else device, enabled=False):  # there is none for meta tensors
         leaves = [torch.stack(c) if isinstance(c[0], Tensor) else c[0] for c in zip(*rows, strict=True)]
     dims = [0 if isinstance(leaf, Tensor) else None for leaf in leaves]
     return pytree.tree_unflatten(leaves, structure), pytree.tree_unflatten(dims, structure)
@@ -319,7 +367,7 @@ def _one_call(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tupl
     at = -1 if spec.last_dim else 0
 
     def moved(arg: Any, dim: int | None) -> Any:
-        if not isinstance(arg, Tensor):
+        if not isinstance(arg, Tensor) or arg is LAST.get(spec.told):
             return arg
         # The call sees one batch, so an argument that all slices share is repeated for each of them, without a copy.
         if dim is None:

@@ -15,12 +15,13 @@ from ...reference.functions import Term
 #: How the leaves of the outputs are put together.
 CONTAINERS = ("tuple", "one", "list", "dict", "nested")
 RULES = ("generated", "slices", "whole")
-TOLD = ("text", "tuple", "list")
+TOLD = ("text", "tuple", "list", "nothing", "integers", "complex")
+CALLED = ("by position", "by default", "by name")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A custom function of tensors, with a number and a text among its arguments.
+    """A custom function of tensors, with a number and something else among its arguments.
 
     Attributes:
         arity: how many tensors it takes.
@@ -38,7 +39,12 @@ class Spec:
         rule: of vmap: "generated", or written by the author: a loop over "slices", or one call on the "whole" batch.
         number_at: position of the number among the arguments.
         last_dim: whether the author's vmap rule puts the batch last.
-        told: what comes last among the arguments: a "text", or a "tuple" or a "list" of numbers, as dims are.
+        told: what comes last among the arguments: a "text", a "tuple" or a "list" of numbers, as dims are, or a tensor
+            of "integers", made in inference mode, or of "complex" numbers, both constant; "nothing" where the
+            arguments are the tensors alone.
+        called: how the last argument is given, one of `CALLED`.
+        under_vmap: whether the call is one slice of a vmap, over a last axis of the first tensor and of those that are
+            written; the others are shared.
     """
 
     arity: int
@@ -57,6 +63,8 @@ class Spec:
     number_at: int = 0
     last_dim: bool = False
     told: str = "text"
+    called: str = "by position"
+    under_vmap: bool = False
 
     @property
     def dirty(self) -> frozenset[int]:

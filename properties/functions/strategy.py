@@ -15,7 +15,7 @@ from ...reference.formats import FORMATS
 from ...reference.functions import Term
 from .. import strategies
 from ..choices import choose
-from .spec import CONTAINERS, RULES, TOLD, Spec
+from .spec import CALLED, CONTAINERS, RULES, TOLD, Spec
 
 _REGIMES = ("benign", "benign", "ties", "small variance")  # exp of them overflows nowhere
 _HALF = ("bfloat16", "float16")
@@ -77,6 +77,9 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
     # need; neither is saved.
     saved = [i for i, use in enumerate(uses) if use in ("free", "step")]
     extras = draw(choose("extras", (False, True)))
+    told = draw(choose("told", (*TOLD, "nothing", "nothing")))
+    # What is returned as it is shares memory with its argument, which no slice of a vmap does.
+    alone = all(use != "returned" for use in uses)
     return Spec(
         arity=arity,
         terms=tuple(term for term, _ in pairs),
@@ -96,7 +99,9 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         rule=draw(choose("rule", ("generated",) if half else _rules(pairs))),
         number_at=draw(choose("number_at", range(arity + 1))),
         last_dim=draw(choose("last_dim", (False, True))),
-        told=draw(choose("told", TOLD)),
+        told=told,
+        called=draw(choose("called", CALLED if told != "nothing" else CALLED[:1])),
+        under_vmap=alone and draw(choose("under_vmap", (False, True))),
     )
 
 

@@ -53,6 +53,28 @@ FAULTS = (
         "WORD", raises=True,
     ),
     _fault(
+        "marks lost under vmap",
+        ("contexts", "self._pt_inner_ctx.mark_non_differentiable(*self._unwrapped(args))", "pass"),
+        "WORD",
+    ),
+    _fault("defaults left out", ("eager", "bound.apply_defaults()", "pass"), "FWD", raises=True),
+    _fault("batch of a reduced gradient first", ("vmapify", ", out_dims=input_bdim)", ")"), "VJP", raises=True),
+    _fault(
+        "outputs that all slices share not told apart",
+        ("vmapify", "if isinstance(leaf, Tensor) and dim is None", "if False and dim is None"),
+        "VJP",
+    ),
+    _fault(
+        "a gradient that is no tuple taken apart",
+        ("vmapify", "(v if isinstance(v, tuple) else (v,) for v in", "(tuple(v) for v in"),
+        "VJP", raises=True,
+    ),
+    _fault(
+        "tangents of zero for integers",
+        ("rules", "and (primal.is_floating_point() or primal.is_complex())", ""),
+        "JVP", raises=True,
+    ),
+    _fault(
         "outputs that all slices share get the sum of cotangents",
         ("vmapify", "and dim is None and not any", "and dim is None and any"),
         "NEST", raises=True,
