@@ -2,7 +2,7 @@
 
 What this is for: a backward that skips what nobody needs has a branch for every set of needs, and a test that always
 asks for all gradients takes one of them. A gradient may land in its neighbour's place, be zero because another one was
-not wanted, or be lost in the second derivative alone.
+not wanted, or be lost in the second derivative alone. Of several outputs a user may differentiate some.
 
 What is hard here: which bits are right. The gradients where all inputs need one are held against the formula elsewhere;
 where a set of needs gives other bits, because it is served by another kernel, say, the formula decides: along the same
@@ -33,9 +33,10 @@ Optional = Sequence[Tensor | None]
 
 
 def needed(judge: Judge, sample: Sample) -> None:
-    """NEEDS: in reverse mode of first and second order, in forward mode, and in `torch.func`."""
+    """NEEDS: in reverse mode of first and second order, in forward mode, in `torch.func`; and for sets of outputs."""
     asked, without = _Asked(judge, sample), judge.op.promises.without
     asked.cut_off()
+    asked.of_some_outputs()
     for needs in _sets(len(asked.problem.wrt), sample):
         asked.first(needs)
         if needs:
@@ -114,6 +115,22 @@ class _Asked:
             self.judge.tally.count(1)
             if grad is not None and bool((grad != 0).any()):
                 raise self._broken(frozenset(), f"the gradient of {self._name(i)} is not zero", what)
+
+    def of_some_outputs(self) -> None:
+        """Reverse mode with cotangents of each output alone, and of all but each, against zeros for the others."""
+        count = len(self.primal)
+        every = frozenset(range(len(self.problem.wrt)))
+        leaves, outputs = self._called(every)
+        numbers = frozenset(i for i, y in enumerate(outputs) if y.requires_grad)
+        sets = {frozenset((i,)) for i in numbers} | {numbers - {i} for i in numbers}
+        for some in sorted(sets - {numbers, frozenset()}, key=sorted):
+            given = [g if i in some else torch.zeros_like(g) for i, g in enumerate(self.cotangents)]
+            need = gradients(self.judge, outputs, leaves, given, retained=True)
+            what = f"vjp with cotangents of {', '.join(f'out[{i}]' for i in sorted(some))} of {count} outputs"
+            found = gradients(
+                self.judge, _among(outputs, some), leaves, _among(self.cotangents, some), what, retained=True
+            )
+            self._same(self.reverse.along(("vjp",), given), need, found, every, what)
 
     def accumulated(self, needs: frozenset[int]) -> None:
         """`backward` adds to what is in `grad`, and to nothing else: twice the gradient after two calls."""
@@ -222,7 +239,7 @@ class _Asked:
     # ---------------------------------------------------------------------------------------------- the comparison
 
     def _same(self, path: Path, need: Optional, found: Optional, wanted: frozenset[int], what: str) -> None:
-        """Violation unless all that is wanted has the bits that it must have, or lies in its accept set.
+        """Violation unless all that is wanted has the dtype and bits that it must have, or lies in its accept set.
 
         Args:
             path: by which the formula decides where the bits are others. need: what it must be; None is zero.
@@ -235,6 +252,8 @@ class _Asked:
                 rest = must if got is None else got
                 if rest is not None and bool((rest != 0).any()):
                     self._zero(path, i, None if got is None else got.detach(), rest, wanted, what)
+            elif got.dtype is not must.dtype:
+                raise self._broken(wanted, f"{path.names()[i]} got dtype={got.dtype}, need {must.dtype}", what)
             elif not same_bits(got.detach(), must.detach()):
                 self._judged(path, i, got.detach(), wanted, what)
 

@@ -98,6 +98,11 @@ def integer(argument: str, *mentions: str, **others: Any) -> Mistake:
     return wrong(argument, f"integer {argument}", integers, RuntimeError, *mentions, **others)
 
 
+def not_an_int(argument: str, *mentions: str) -> Mistake:
+    """The right number as a float, which is equal to it: TypeError."""
+    return wrong(argument, f"{argument} is a float", float, TypeError, *mentions)
+
+
 def shape(argument: str, *mentions: str) -> Mistake:
     """A tensor with one row more than it should have: RuntimeError. Of a tensor without dims, a vector of two."""
 

@@ -35,6 +35,12 @@ UNDOCUMENTED_DERIVATIVE = Limit(
     "torch.ops.aten: backward ops are not public, and nothing is documented of their derivatives",
     error=r"derivative for '?aten::\w+'? is not implemented|not differentiable|derivative for '\w+' is not implemented",
 )
+ABSENT = Limit(
+    "the gradient of a weight that is not there",
+    "torch.ops.aten: backward ops are not public, and nothing is documented of the gradient of what is not there",
+    error=r"tensor does not have a device",
+    where=lambda **named: named["weight"] is None and named["output_mask"][1],
+)
 #: torch.group_norm makes its input contiguous before it calls the op of aten.
 STRIDED = Limit(
     "an input that is not contiguous",
@@ -83,6 +89,8 @@ PLAIN = Documented(
 )
 #: A backward op by aten's name.
 BACKWARD = dataclasses.replace(PLAIN, limits=(*PLAIN.limits, UNDOCUMENTED_DERIVATIVE))
+#: That of layer norm.
+ROWS_BACKWARD = dataclasses.replace(BACKWARD, limits=(*BACKWARD.limits, ABSENT))
 
 TARGET = Limit(
     "class indices of another dtype than long",
@@ -114,7 +122,7 @@ CHANNELS = Limit(
     where=lambda **named: named["input"].ndim < 2,
 )
 GROUPS = dataclasses.replace(PLAIN, limits=(CHANNELS, *PLAIN.limits))
-GROUPS_BACKWARD = dataclasses.replace(GROUPS, limits=(*GROUPS.limits, UNDOCUMENTED_DERIVATIVE))
+GROUPS_BACKWARD = dataclasses.replace(GROUPS, limits=(*GROUPS.limits, UNDOCUMENTED_DERIVATIVE, ABSENT))
 
 
 def by(documented: Documented) -> dict[str, Documented]:

@@ -17,9 +17,9 @@ from opassay.properties.engine.plan import load_op
 from .planted_state import needs
 
 
-def _judged(subject: Callable[..., Any]) -> Verdict:
-    op = dataclasses.replace(load_op("layer_norm"), subjects={"planted": subject})
-    return run_cell(Cell("layer_norm", "NEEDS", "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
+def _judged(subject: Callable[..., Any], name: str = "layer_norm") -> Verdict:
+    op = dataclasses.replace(load_op(name), subjects={"planted": subject})
+    return run_cell(Cell(name, "NEEDS", "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
 @pytest.mark.parametrize("name", needs.FAULTS)
@@ -33,6 +33,19 @@ def test_gradients_that_depend_on_others_are_refused(name: str) -> None:
 def test_gradients_that_do_not_are_verified(name: str) -> None:
     verdict = _judged(needs.RIGHT[name])
     assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+
+
+def test_an_output_that_is_differentiated_alone_must_reach_the_inputs() -> None:
+    """A backward that loses the cotangent of one output where that of another one is missing."""
+    verdict = _judged(needs.scale_lost_without_the_mean, "native_layer_norm")
+    assert verdict.outcome == Outcome.FAIL, verdict.reason
+    assert "cotangents of out[0], out[2] of 3 outputs" in verdict.reason
+
+
+def test_a_tangent_must_have_the_dtype_of_its_output() -> None:
+    verdict = _judged(needs.half_tangent_without_that_of_the_input, "native_layer_norm")
+    assert verdict.outcome == Outcome.FAIL, verdict.reason
+    assert "got dtype=torch.float16, need torch.float32" in verdict.reason
 
 
 def test_a_tangent_that_is_missing_beside_one_that_overflows_is_verified() -> None:

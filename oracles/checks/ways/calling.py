@@ -36,6 +36,7 @@ def called_in_other_ways(judge: Judge, sample: Sample) -> None:
     _as_parameters(judge, sample)
     _modes(judge, sample)
     graphs(judge, sample)
+    _deterministic(judge, sample)
     many_slices(judge, sample)
     more_dims(judge, sample)
     state_of_module(judge, sample)
@@ -197,3 +198,22 @@ def _in_mode(
     with mode():
         outputs: tuple[Tensor, ...] = judge.call(f, *operands, what=said)
         return tuple(outputs)
+
+
+def _deterministic(judge: Judge, sample: Sample) -> None:
+    """With deterministic algorithms an op may take another way: values and first gradients as right as without."""
+    what = "with deterministic algorithms"
+    with torch.no_grad():
+        plain = judge.primal(sample)
+    path = judge.path(sample, ("vjp",), plain, "eager")
+    need = judge.run(path, what="vjp") if path.problem.wrt else ()
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        torch.use_deterministic_algorithms(True)
+        with torch.no_grad():
+            got = judge.primal(sample, what=what)
+        gradients = judge.run(path, what=f"{what}, vjp") if path.problem.wrt else ()
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    require_equal(judge, path.along((), ()), got, plain, what)
+    require_equal(judge, path, [g.detach() for g in gradients], [g.detach() for g in need], f"{what}, vjp")

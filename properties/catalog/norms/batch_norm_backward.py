@@ -110,6 +110,7 @@ REFUSALS = (
     refusals.not_a_tensor("input"),
     refusals.shape("grad_out", "grad_out"),
     refusals.missing("save_mean"),
+    refusals.value("eps", "1e-5", TypeError, "eps"),
 )
 
 

@@ -90,12 +90,13 @@ def _group_structures_and_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
 
 
 def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
-    given, mask = _arguments(rng, structure, dtype), structure["mask"]
+    given = _arguments(rng, structure, dtype)
     # The backward op takes no bias, because no gradient depends on it.
     del given["bias"]
-    x, weight, eps = given["input"], given["weight"], given.pop("eps")
+    x, eps = given["input"], given.pop("eps")
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
-    own = {"grad_out": grad, "output_mask": (mask[0], mask[1] and weight is not None, mask[2])}
+    # The gradient of a weight that is not there may be asked for, and is None.
+    own = {"grad_out": grad, "output_mask": structure["mask"]}
     return given | own | _statistics(x, structure["groups"], eps) | _sizes(x)
 
 
@@ -117,7 +118,8 @@ def _saved_native(input: Tensor, weight: Tensor | None, N: int, num_groups: int,
 
 def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bool, bool, bool]) -> list[torch.dtype]:
     of_parameters = input if weight is None else weight
-    return shared.of_wanted(output_mask, input, of_parameters, of_parameters)
+    wanted = (output_mask[0], output_mask[1] and weight is not None, output_mask[2])
+    return shared.of_wanted(wanted, input, of_parameters, of_parameters)
 
 
 # ---------------------------------------------------------------------------------------------- laws
@@ -175,6 +177,8 @@ LAWS = (
 SHARED = (
     refusals.value("num_groups", -1, RuntimeError),
     refusals.value("num_groups", 1000, RuntimeError),
+    refusals.not_an_int("num_groups"),
+    refusals.value("num_groups", True, TypeError),
     refusals.integer("input"),
     refusals.not_a_tensor("input"),
     refusals.shape("weight"),
@@ -182,6 +186,8 @@ SHARED = (
     refusals.another_dtype("weight"),
     refusals.elsewhere("weight", "device"),
 )
+EPS = refusals.value("eps", "1e-5", TypeError)
+SIZES = tuple(map(refusals.not_an_int, ("N", "C", "HxW")))
 FLAT = refusals.wrong("input", "input of one dim", lambda tensor: tensor.reshape(-1), RuntimeError)
 ELEMENTS = refusals.refusal(
     "another number of elements", lambda input, N: {"N": N + input.numel() + 1}, RuntimeError, "N"
@@ -213,7 +219,7 @@ OPS: tuple[Op, ...] = (
         saved=_input_and_group_statistics,
         documented=torch_documents.by(torch_documents.GROUPS),
         laws=LAWS,
-        refusals=(*SHARED, refusals.shape("bias"), FLAT),
+        refusals=(*SHARED, EPS, refusals.shape("bias"), FLAT),
         kernels=True,
     ),
     declare(
@@ -226,7 +232,7 @@ OPS: tuple[Op, ...] = (
         saved=_saved_native,
         documented=torch_documents.aten(torch_documents.GROUPS),
         laws=(BATCH,),
-        refusals=(*SHARED, refusals.shape("bias"), ELEMENTS),
+        refusals=(*SHARED, *SIZES, EPS, refusals.shape("bias"), ELEMENTS),
         kernels=True,
     ),
     declare(
@@ -239,7 +245,7 @@ OPS: tuple[Op, ...] = (
         invariant=_backward_slices,
         documented=torch_documents.aten(torch_documents.GROUPS_BACKWARD),
         order=1,
-        refusals=(*SHARED, ELEMENTS, *refusals.STATISTICS),
+        refusals=(*SHARED, *SIZES, ELEMENTS, *refusals.STATISTICS),
         kernels=True,
     ),
 )

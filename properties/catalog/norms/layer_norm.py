@@ -36,10 +36,11 @@ def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
     dims = tuple(range(-len(structure["inner"]), 0))
     mean, rstd = shared.statistics(x, x, dims, eps, keepdim=True)
-    d_input, *others = structure["mask"]
-    wanted = [w and given[name] is not None for w, name in zip(others, ("weight", "bias"), strict=True)]
-    # A call that wants no gradient at all would have no output to be judged by.
-    mask = (d_input or not any(wanted), *wanted)
+    d_input, d_weight, d_bias = structure["mask"]
+    d_bias = d_bias and given["bias"] is not None
+    # The gradient of a weight that is not there may be asked for, and is None. A call that has no other one to give
+    # would have no output to be judged by.
+    mask = (d_input or not ((d_weight and given["weight"] is not None) or d_bias), d_weight, d_bias)
     return given | {"grad_out": grad, "mean": mean, "rstd": rstd, "output_mask": mask}
 
 
@@ -56,7 +57,8 @@ def _input_and_row_statistics(
 def _backward_dtypes(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, output_mask: tuple[bool, ...]
 ) -> list[torch.dtype]:
-    return shared.of_wanted(output_mask, input, input if weight is None else weight, input if bias is None else bias)
+    wanted = (output_mask[0], output_mask[1] and weight is not None, output_mask[2])
+    return shared.of_wanted(wanted, input, input if weight is None else weight, input if bias is None else bias)
 
 
 # ---------------------------------------------------------------------------------------------- laws, refusals
@@ -90,6 +92,9 @@ REFUSALS = (
         "normalized_shape", "normalized_shape is not the trailing shape",
         lambda shape: (*shape[:-1], shape[-1] + 1), RuntimeError,
     ),
+    refusals.wrong(
+        "normalized_shape", "normalized_shape of floats", lambda shape: tuple(map(float, shape)), TypeError
+    ),
     refusals.shape("weight"), refusals.shape("bias"), refusals.integer("input"), refusals.not_a_tensor("input"),
     refusals.not_a_tensor("weight"), refusals.not_a_tensor("bias"),
     refusals.another_dtype("weight"), refusals.elsewhere("weight", "device"),
@@ -113,7 +118,7 @@ def _normalizing(
         saved=_input_and_row_statistics,
         documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=of,
-        refusals=REFUSALS,
+        refusals=(*REFUSALS, refusals.value("eps", "1e-5", TypeError)),
         kernels=True,
     )
 
@@ -144,7 +149,7 @@ OPS: tuple[Op, ...] = (
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
         invariant=_backward_rows,
-        documented=torch_documents.aten(torch_documents.BACKWARD),
+        documented=torch_documents.aten(torch_documents.ROWS_BACKWARD),
         order=1,
         refusals=(*REFUSALS, *refusals.STATISTICS),
         kernels=True,

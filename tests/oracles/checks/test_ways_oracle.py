@@ -167,6 +167,9 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
     "other values in inference mode": (
         _changed_if(lambda x, w: torch.is_inference_mode_enabled()), "BITS", "in inference mode",
     ),
+    "other values with deterministic algorithms": (
+        _changed_if(lambda x, w: torch.are_deterministic_algorithms_enabled()), "VALUE", "deterministic algorithms",
+    ),
     "gradients under no_grad": (
         _changed_if(lambda x, w: x.requires_grad and not torch.is_grad_enabled(),
                     lambda *args: _shifted(*args).requires_grad_()),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opassay.impl import layer_norm
+from opassay.impl import layer_norm, native_layer_norm
 
 Shape = tuple[int, ...]
 Subject = Callable[..., Tensor]
@@ -118,6 +118,60 @@ def gradient_left_in_the_input(x: Tensor, shape: Shape, w: Any, b: Any, eps: flo
     if b is not None and b.is_leaf and not torch._C._are_functorch_transforms_active() and x.requires_grad:
         b.grad = torch.zeros_like(b)
     return layer_norm(x, shape, w, b, eps)
+
+
+class _ScaleBesideMean(torch.autograd.Function):
+    """What it is given; the cotangent of the third is lost where the second has none."""
+
+    @staticmethod
+    def forward(ctx: Any, *outputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(y.clone() for y in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        out, mean, rstd = cotangents
+        return out, mean, None if mean is None else rstd
+
+
+class _HalfTangent(torch.autograd.Function):
+    """A mean; its tangent is zero in half precision where the weight alone has one."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mean: Tensor, w: Tensor) -> Tensor:
+        return mean.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None) -> tuple[Tensor | None, None]:
+        return g, None
+
+    @staticmethod
+    def jvp(ctx: Any, t_mean: Tensor | None, t_w: Tensor | None) -> Tensor:
+        return torch.zeros_like(ctx.saved_tensors[0], dtype=torch.float16) if t_mean is None else t_mean
+
+
+def scale_lost_without_the_mean(*args: Any) -> tuple[Tensor, ...]:
+    found: tuple[Tensor, ...] = _ScaleBesideMean.apply(*native_layer_norm(*args))  # type: ignore[no-untyped-call]
+    return found
+
+
+def half_tangent_without_that_of_the_input(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Any:
+    out, mean, rstd = native_layer_norm(x, shape, w, b, eps)
+    # The op's own mean has a tangent of zeros there; without it the mean has none.
+    alone = mean if w is None or not _without_tangent(x) else mean.detach()
+    return out, mean if w is None else _HalfTangent.apply(alone, w), rstd  # type: ignore[no-untyped-call]
+
+
+def _without_tangent(x: Tensor) -> bool:
+    within = torch.autograd.forward_ad._current_level >= 0 and not torch._C._are_functorch_transforms_active()
+    return within and torch.autograd.forward_ad.unpack_dual(x).tangent is None
 
 
 def _those_that_are_needed(g: Tensor, y: Tensor, w: Tensor, needs: tuple[bool, bool]) -> tuple[Any, Any]:
