@@ -236,5 +236,5 @@ def checked_backward(
     mean, scale = given
     dtype = (mean if weight is None else weight).dtype
     if training:
-        return ops.batch_norm_backward(grad_out, None, None, x, mean, scale, weight, dtype, dtype, None, list(mask))
-    return ops.batch_norm_evaluation_backward(grad_out, x, mean, scale, weight, dtype, dtype, eps, list(mask))
+        return ops.batch_norm_backward(grad_out, None, None, x, mean, scale, weight, dtype, dtype, None, mask)
+    return ops.batch_norm_evaluation_backward(grad_out, x, mean, scale, weight, dtype, dtype, eps, mask)

@@ -131,11 +131,6 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return a + b
 
 
-def _times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """a b where a missing weight (None) is one."""
-    return a if b is None or a is None else a * b
-
-
 def moved_outputs(
     x: Tensor,
     weight: Tensor | None,
@@ -160,10 +155,10 @@ def moved_outputs(
     if tx is not None or tw is not None:
         row = row_statistics(x.to(compute_dtype(x.dtype)), layout.dims(x.dim()), eps, None)
         if tx is not None:
-            w = raised(weight)
             # These are d m = bar(dx) and d r = -r^2 bar(dx xh) of the module's docstring.
             t_mean, t_rstd = row.bar(tx), row.slope(tx)
-            out = _times(row.normalize(tx), None if w is None else layout.spread(w, x.dim()))
+            normalized = row.normalize(tx)
+            out = normalized if weight is None else normalized * layout.spread(raised(weight), x.dim())
         if tw is not None:
             out = _plus(out, row.xh * layout.spread(tw, x.dim()))
     out = _plus(out, None if tb is None else layout.spread(tb, x.dim()))

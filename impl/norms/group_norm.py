@@ -119,8 +119,7 @@ def native_group_norm_backward(
     if x is not input:
         grad_out = grad_out.reshape(x.shape)
     d_input, d_weight, d_bias = ops.group_norm_backward(
-        grad_out, None, None, x, mean, rstd, weight, (input if weight is None else weight).dtype, group, None,
-        list(mask),
+        grad_out, None, None, x, mean, rstd, weight, (input if weight is None else weight).dtype, group, None, mask,
     )  # fmt: skip
     if d_input is not None and x is not input:
         d_input = d_input.reshape(input.shape)

@@ -114,7 +114,7 @@ def native_layer_norm_backward(
     )
     return ops.layer_norm_backward(
         grad_out, None, None, input, mean, rstd, weight, None if bias is None else bias.dtype,
-        len(shape), None, 0, list(arguments.checked_mask(name, output_mask)),
+        len(shape), None, 0, arguments.checked_mask(name, output_mask),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -84,7 +85,7 @@ class Rows(NamedTuple):
         return affine.reshape(*batch, *(1,) * (ndim - self.batch_ndim - self.row_ndim), *row)
 
     def collect(self, t: Tensor) -> Tensor:
-        return _summed(t, tuple(range(self.batch_ndim, t.dim() - self.row_ndim)))
+        return _summed(t, range(self.batch_ndim, t.dim() - self.row_ndim))
 
     def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:
         return (*shape[: len(shape) - self.row_ndim], *(1,) * self.row_ndim)
@@ -192,5 +193,5 @@ def memory_format(x: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _summed(t: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _summed(t: Tensor, dims: Sequence[int]) -> Tensor:
     return sums.total(t, dims, dtype=compute_dtype(t.dtype))
