@@ -211,6 +211,8 @@ class Promises:
             formula declares, and `contract.EXP2`; an op refuses others. Each makes the bound wider where its error is.
         called: names of the op in its errors: each begins with one of them and a colon, and what is wrong comes after.
             Without names, nothing is promised of how an error begins.
+        strides: (args) -> the strides of the first outputs that are not None; None where nothing is promised of them.
+            The stride of an axis of one element is never used, and may be any number.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
@@ -225,6 +227,7 @@ class Promises:
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
     called: tuple[str, ...] = ()
+    strides: Callable[[tuple[Any, ...]], Sequence[tuple[int, ...]]] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "without", with_implied(self.without))

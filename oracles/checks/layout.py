@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..bits import require_same, same_bits
 from ..judge import Judge
 from ..op import Sample, Stream, Tensor, is_float
 from ..paths import Problem
+from ..programs.outputs import attribute
 from ..programs.particular import around_views
 from ..verdict import Code
 
@@ -34,8 +36,8 @@ def relaid(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
         # filled in before it is expanded, and the copy at the end is skipped.
         buffer, view = _framed(tensor[:1], (1, *shape[1:]), lambda t: t.expand(shape))
         return view, buffer
-    elif layout == "channels_last" and tensor.ndim == 4:
-        buffer, view = _framed(tensor, (shape[0], *shape[2:], shape[1]), lambda t: t.permute(0, 3, 1, 2))
+    elif layout == "channels_last" and tensor.ndim > 2:
+        buffer, view = _framed(tensor, (shape[0], *shape[2:], shape[1]), lambda t: t.movedim(-1, 1))
     else:
         buffer, view = _framed(tensor, shape, lambda t: t)
     view.copy_(tensor)
@@ -71,7 +73,9 @@ def layouts(judge: Judge, sample: Sample) -> None:
     laid = sample.with_args([lay(a) if isinstance(a, Tensor) else a for a in given])
     if judge.op.written(sample.args):
         _written_in_place(judge, laid, rng)
-    path = judge.path(laid, ("vjp",), judge.hold(laid, (), exactly=False), "eager")
+    primal = judge.hold(laid, (), exactly=False)
+    _strided(judge, laid, primal)
+    path = judge.path(laid, ("vjp",), primal, "eager")
     drawn = path.directions
     path = path.along(("vjp",), [lay(g) for g in (_repeated(drawn) if rng.random() < 0.3 else drawn)])
     computed = judge.run(path, what="vjp")
@@ -82,6 +86,19 @@ def layouts(judge: Judge, sample: Sample) -> None:
             raise found.showing(functools.partial(around_views, path))
     if judge.op.written(sample.args):
         _written_views(judge, sample)
+
+
+def _strided(judge: Judge, sample: Sample, outputs: Sequence[Tensor]) -> None:
+    """Violation unless the first outputs have the strides that the op promises for these arguments."""
+    promised = judge.op.promises.strides
+    for i, (y, strides) in enumerate(zip(outputs, promised(sample.args) if promised else (), strict=False)):
+        got, need = (tuple(s for s, n in zip(t, y.shape, strict=True) if n > 1) for t in (y.stride(), strides))
+        if y.numel() and got != need:
+            wrong = f"out[{i}] got strides={y.stride()}, need {strides}"
+            path = judge.path(sample, (), outputs, "eager")
+            found = judge.broken(Code.ATTRIBUTE, wrong, where="laid out", path="forward")
+            raise found.showing(attribute(path, f"str(tuple(outputs[{i}].stride()))", str(strides)))
+        judge.tally.count(1)
 
 
 def _written_views(judge: Judge, sample: Sample) -> None:

@@ -49,7 +49,7 @@ class Documented:
         differentiable: names of the arguments that it is differentiable in. limits: calls that it does not take.
         dtypes: names of the dtypes that it takes.
         promises: fields of `oracles.op.Promises` with what is promised in place of the op's own: None for what is
-            promised by the op alone (`saved`, `invariant`), `flush`, `algorithms`, `one_graph`.
+            promised by the op alone (`saved`, `invariant`, `strides`), `flush`, `algorithms`, `one_graph`.
         not_asked: codes of properties whose promise the subject does not make, and why, in words for the report.
         bits: whether results that mathematics makes equal have equal bits. Else laws and data hold within the bound.
         refuses: names of the op's refusals (`Op.refusals`) that it documents, too; all of them where it is None. Of

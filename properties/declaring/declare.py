@@ -32,6 +32,7 @@ def declare(
     ranks: Ranks | None = None,
     devices: Devices | None = None,
     invariant: Callable[..., Slices | None] | None = None,
+    strides: Callable[..., Sequence[tuple[int, ...]]] | None = None,
     kernels: bool = False,
     documented: Mapping[str, Documented] | None = None,
     **promised: Any,
@@ -54,6 +55,7 @@ def declare(
         mutates: names of the arguments that a call writes.
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
         invariant: (arguments by name, device) -> where slices are treated one by one, or None.
+        strides: (arguments by name) -> the strides of the first outputs that are not None.
         kernels: whether the production op has Triton kernels.
         documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
         promised: what else `Promises` has: order, nesting, without, specials, one_graph; flush, whether subnormal
@@ -90,7 +92,8 @@ def declare(
     kept = None if saved is None else _saved_by_position(signature, op, saved)
     shared = None if aliases is None else _aliases_by_position(signature, op, aliases)
     sliced = None if invariant is None else _invariant_by_position(signature, title, invariant)
-    promises = dataclasses.replace(op.promises, saved=kept, aliases=shared, invariant=sliced)
+    strided = None if strides is None else signature.reader(f"{title}: strides", strides)
+    promises = dataclasses.replace(op.promises, saved=kept, aliases=shared, invariant=sliced, strides=strided)
     return dataclasses.replace(op, promises=promises)
 
 

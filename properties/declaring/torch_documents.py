@@ -76,9 +76,9 @@ UNBATCHED = Limit(
 PLAIN = Documented(
     source="torch's documentation",
     limits=(MIXED, FORWARD_AD, SPECIALISED, UNBATCHED),
-    # No page of torch's says how many bytes are kept for backward, nor what error a wrong argument gives; and one says
-    # that slices of a batch need not have the bits that they have alone.
-    promises={"saved": None, "invariant": None},
+    # No page of torch's says how many bytes are kept for backward, what strides a result has, nor what error a wrong
+    # argument gives; and one says that slices of a batch need not have the bits that they have alone.
+    promises={"saved": None, "invariant": None, "strides": None},
     not_asked={
         "MEM": "no documentation says how many bytes are kept for backward",
         "DATA": f"computations that are mathematically identical need not have the same bits ({_ACCURACY})",

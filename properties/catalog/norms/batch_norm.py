@@ -240,6 +240,7 @@ def _op(
         dtypes=_outputs_and_running(own),
         invariant=functools.partial(_channels_apart, own),
         saved=_input_and_channel_statistics,
+        strides=shared.channels_kept_last,
         documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=laws_of(signature, own),
         refusals=found,

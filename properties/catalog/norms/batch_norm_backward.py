@@ -68,6 +68,10 @@ def _of_wanted_gradients(
     return shared.of_wanted(output_mask, input, given[0], given[0])
 
 
+def _strides(input: Tensor, output_mask: tuple[bool, ...] = ALL) -> Sequence[tuple[int, ...]]:
+    return shared.channels_kept_last(input) if output_mask[0] else ()
+
+
 # ---------------------------------------------------------------------------------------------- laws
 
 
@@ -122,6 +126,7 @@ def _op(formula: Callable[..., Any], subjects: dict[str, Any], needs_weight: boo
         # The derivative by the statistics is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
         dtypes=_of_wanted_gradients,
+        strides=_strides,
         documented=torch_documents.aten(torch_documents.BACKWARD),
         order=1,
         laws=LAWS,

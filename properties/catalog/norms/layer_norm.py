@@ -116,6 +116,7 @@ def _normalizing(
         dtypes=dtypes,
         invariant=_each_row(outputs),
         saved=_input_and_row_statistics,
+        strides=shared.contiguous,
         documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=of,
         refusals=(*REFUSALS, refusals.value("eps", "1e-5", TypeError)),

@@ -27,6 +27,23 @@ def statistics(
     return found[0].to(wide_dtype(input)), found[1].to(wide_dtype(input))
 
 
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def contiguous(input: Tensor) -> tuple[tuple[int, ...]]:
+    """The strides of a first output that is shaped as the input and contiguous."""
+    return (torch.empty(input.shape, device="meta").stride(),)
+
+
+def channels_kept_last(input: Tensor) -> tuple[tuple[int, ...]]:
+    """The same where channels_last memory is kept: that of an input with its strides, and not contiguous besides."""
+    if input.dim() in LAST and not input.is_contiguous():
+        last = torch.empty(input.shape, device="meta", memory_format=LAST[input.dim()]).stride()
+        if input.stride() == last:
+            return (last,)
+    return contiguous(input)
+
+
 def with_statistics(input: Tensor) -> tuple[torch.dtype, ...]:
     """Dtypes of an output and of its two statistics."""
     return input.dtype, wide_dtype(input), wide_dtype(input)

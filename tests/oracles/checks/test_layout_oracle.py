@@ -109,6 +109,25 @@ def test_the_layouts_are_what_their_names_say(layout: str) -> None:
     assert (view.stride(-1) == 2) is (layout == "stepped")
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5, 6)])
+def test_channels_lie_last_in_tensors_of_three_dims_and_of_five(shape: tuple[int, ...]) -> None:
+    view, _ = relaid(torch.ones(shape), "channels_last")
+    assert view.stride(1) == 1
+    assert view.movedim(1, -1).is_contiguous()
+
+
+def test_an_output_must_have_the_strides_that_are_promised() -> None:
+    op = declared(scaled)
+    promising = replace(op, promises=replace(op.promises, strides=lambda args: (torch.empty(args[0].shape).stride(),)))
+
+    def made_anew(x: Tensor, w: Tensor) -> Tensor:
+        return scaled(x, w).contiguous()
+
+    given = [sample(seed, "float32", (3, 2, 2), 4) for seed in range(8)]
+    assert "ATTRIBUTE" in violations(layouts, promising, given)
+    assert set(violations(layouts, replace(promising, subjects={"opassay": made_anew}), given)) == {"-"}
+
+
 def test_a_nan_that_is_written_may_have_another_sign_in_a_view() -> None:
     """IEEE 754 leaves the sign of a NaN to the instruction, and other strides may take another one."""
     signs = set()
