@@ -96,6 +96,10 @@ def _only_plain(args: Any) -> bool:
     return all(type(t) in _PLAIN for t in args if not isinstance(t, float))
 
 
+def _of_no_outputs(*args: Any) -> None:
+    return None
+
+
 def _define(schema: str, kernel: Any, vmap: Any) -> Any:
     """Registers an op that mutates and returns nothing; the function to call it by."""
     name = LIBRARY.define(schema)
@@ -104,7 +108,7 @@ def _define(schema: str, kernel: Any, vmap: Any) -> Any:
     LIBRARY.impl(name, kernel, "CPU")
     LIBRARY.impl(name, kernel, "CUDA")
     # An op that returns nothing has no shapes to tell, but a tracer asks for a fake all the same.
-    torch.library.register_fake(qualified, lambda *args: None, lib=LIBRARY)
+    torch.library.register_fake(qualified, _of_no_outputs, lib=LIBRARY)
     torch.library.register_vmap(qualified, vmap, lib=LIBRARY)
 
     # No derivative flows through an update. Without a kernel for Autograd torch's fallback would warn about

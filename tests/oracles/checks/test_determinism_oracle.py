@@ -44,6 +44,16 @@ def test_a_planted_fault_is_found(name: str) -> None:
     assert torch.get_num_threads() == threads
 
 
+def test_tensors_of_images_are_asked_with_channels_last_as_well() -> None:
+    def by_threads_there(x: Tensor, w: Tensor) -> Tensor:
+        return x * w if x.is_contiguous() else _by_threads(x, w)
+
+    found = violation(deterministic, declared(by_threads_there), sample(1, lead=(2, 3, 4)))
+    assert found is not None
+    assert found.code.name == "BITS", found.message
+    assert violation(deterministic, declared(by_threads_there), sample(1, lead=(2, 3))) is None
+
+
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
     assert judged(deterministic, declared(scaled), sample(1, dtype, (65,), 33), dtype).judged > 0
