@@ -22,8 +22,8 @@ def deterministic(judge: Judge, sample: Sample) -> None:
     """DET: forward and reverse mode, repeated; then under `torch.use_deterministic_algorithms` with 1, 2 and 3 threads.
 
     torch's own contract stands behind the split: sums over rows may depend on how many threads share them, unless the
-    user asks for deterministic algorithms. Tensors of four dims and of five are laid out with channels last, too, because
-    kernels of images take other ways there.
+    user asks for deterministic algorithms. Tensors of four dims and of five are laid out with channels last, too: there
+    kernels of images take other ways.
     """
     _asked(judge, sample)
     if any(_of_images(a) for a in sample.args):
