@@ -10,8 +10,6 @@ from torch.autograd import Function
 
 from .operator import torch_private as private
 
-_forward_ad = torch.autograd.forward_ad
-
 
 def backward_hook_identity(*args: Any) -> tuple[Any, ...]:
     """The arguments, as tensors of their own: what is done to the gradients of these is done to no other use.
@@ -27,11 +25,13 @@ def backward_hook_identity(*args: Any) -> tuple[Any, ...]:
 
     Returns:
         A tuple, one item per argument. A tensor comes back as a view of the argument: equal bits, strides and
-        memory, a new object. It requires a gradient if and only if the argument does, and carries the argument's
-        tangent if there is one. As with torch's function, writing in place to an output that requires a gradient
-        raises a RuntimeError where one node stands for all.
+        memory, a new object. It requires a gradient if and only if the argument does and gradients are enabled, and
+        carries the argument's tangent if there is one. An argument that requires a gradient and has no tangent gets
+        one of zeros where another argument has a tangent, and so does its output. As with torch's function, writing in
+        place to an output that requires a gradient raises a RuntimeError where one node stands for all; others may be
+        written, with what requires a gradient, too.
     """
-    if private.transforms_active() or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if private.transforms_active() or torch.compiler.is_compiling():
         return tuple(map(_view, args))
     needs = [isinstance(arg, Tensor) and arg.requires_grad for arg in args]
     # There is no gradient to pass on, so no node is needed for a hook to sit on.
@@ -41,9 +41,7 @@ def backward_hook_identity(*args: Any) -> tuple[Any, ...]:
     # above torch's Function, makes the node and does no more; Function's own would ask for transforms, of
     # which there are none by now.
     outputs = super(Function, BackwardHookFunction).apply(*args)
-    if _forward_ad._current_level < 0:
-        return outputs
-    # The node's non-differentiable outputs carry no tangents; as plain views they do.
+    # The node's views of arguments that need no gradient refuse to be written with what needs one; plain views do not.
     return tuple(output if needed else _view(arg) for output, arg, needed in zip(outputs, args, needs, strict=True))
 
 
@@ -61,20 +59,20 @@ class BackwardHookFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
-        """The arguments; those that need no gradient are marked non-differentiable."""
+        """The arguments; those that need no gradient are marked, so that none of them gets a tangent of zeros."""
         ctx.needs = [isinstance(arg, Tensor) and arg.requires_grad for arg in args]
         fixed = (arg for arg, needed in zip(args, ctx.needs, strict=True) if not needed)
         ctx.mark_non_differentiable(*[arg for arg in fixed if isinstance(arg, Tensor)])
-        # With a dual level open a missing tangent stays missing; else a missing cotangent is zeros, which hooks expect.
-        ctx.set_materialize_grads(_forward_ad._current_level < 0)
         return args
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
-        """The cotangents."""
+        """The cotangents; a missing one is zeros, which hooks expect."""
         return cotangents
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         """The tangents of the differentiable outputs, as views: a view's tangent must be one."""
+        # A missing one is zeros: torch has no view without a tangent among outputs that have one, and keeps a view's
+        # tangent with its base, which is the argument.
         return tuple(_view(t) if needed else None for t, needed in zip(tangents, ctx.needs, strict=True))

@@ -51,6 +51,7 @@ OPS: tuple[Op, ...] = (
         saved=lambda: 0,
         documented=torch_documents.by(torch_documents.HOOK),
         aliases=lambda args: [f"args[{i}]" for i in range(len(args))],
+        identity=True,
         laws=(
             laws.pair("reversed arguments, reversed outputs", _reversed, lambda first: first[::-1], exact=True),
             laws.law("the arguments themselves", lambda: ({},), lambda first, *, args: (first, args), exact=True),

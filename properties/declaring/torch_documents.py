@@ -111,8 +111,9 @@ LOSS_BACKWARD = dataclasses.replace(
 )
 #: torch.softmax and torch.log_softmax: "If specified, the input tensor is cast to dtype before the operation".
 ROWS = dataclasses.replace(PLAIN, casts=lambda dtype: dtype)
+_OF_HOOK = {**PLAIN.promises, "one_graph": False, "identity": False}
 #: The Function behind the full backward hooks of modules. torch.compile breaks a graph where it must.
-HOOK = dataclasses.replace(PLAIN, limits=(OLD_STYLE, *PLAIN.limits), promises={**PLAIN.promises, "one_graph": False})
+HOOK = dataclasses.replace(PLAIN, limits=(OLD_STYLE, *PLAIN.limits), promises=_OF_HOOK)
 #: No half type is named for it.
 WINDOW = dataclasses.replace(PLAIN, source="torch.nn.LocalResponseNorm", dtypes=("float64", "float32"))
 #: torch.nn.GroupNorm: "Input: (N, C, *)".

@@ -69,6 +69,21 @@ def test_a_tangent_alone_needs_no_gradient() -> None:
     assert tangents[2] is None
 
 
+def test_a_missing_tangent_is_zeros_where_another_argument_has_one() -> None:
+    x, y, t = torch.randn(2, requires_grad=True), torch.randn(2, requires_grad=True), torch.randn(2)
+    with forward_ad.dual_level():
+        a, b = backward_hook_identity(forward_ad.make_dual(x, t), y)
+        tangents = [forward_ad.unpack_dual(output).tangent for output in (a, b)]
+    assert torch.equal(tangents[0], t)
+    assert torch.equal(tangents[1], torch.zeros_like(y))
+
+
+def test_nothing_needs_a_gradient_where_gradients_are_disabled() -> None:
+    x = torch.randn(2, requires_grad=True)
+    with torch.no_grad():
+        assert not any(y.requires_grad for y in backward_hook_identity(x, 2 * x))
+
+
 def test_a_missing_cotangent_is_zeros_for_hooks() -> None:
     x, y = torch.randn(2, requires_grad=True), torch.randn(2, requires_grad=True)
     a, b = backward_hook_identity(x, y)

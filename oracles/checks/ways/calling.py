@@ -26,6 +26,7 @@ from ...verdict import Code
 from ..agreement import Args, outputs_of, require_equal, require_equal_calls
 from .extents import many_slices, more_dims
 from .graphs import graphs
+from .identity import identity
 from .modules import state_of_module
 
 
@@ -40,6 +41,7 @@ def called_in_other_ways(judge: Judge, sample: Sample) -> None:
     many_slices(judge, sample)
     more_dims(judge, sample)
     state_of_module(judge, sample)
+    identity(judge, sample)
 
 
 # -------------------------------------------------------------------------------------------------------- arguments

@@ -62,6 +62,18 @@ def _by_way_of_bfloat16(*args: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.bfloat16().to(x.dtype) for x in args)
 
 
+def _views(*args: Any) -> tuple[Any, ...]:
+    return tuple(x.view_as(x) if isinstance(x, Tensor) else x for x in args)
+
+
+def _needs_lost(*args: Any) -> tuple[Any, ...]:
+    """Where one argument needs a gradient, all floating outputs do."""
+    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in args):
+        args = tuple(x + x.new_zeros((), requires_grad=True) if isinstance(x, Tensor) and x.is_floating_point() else x
+                     for x in args)  # fmt: skip
+    return backward_hook_identity(*args)
+
+
 FAULTS = (
     Fault("backward_hook_identity", "gradient doubled", _with(backward=lambda g: 2 * g), "VJP"),
     Fault("backward_hook_identity", "tangent dropped", _with(jvp=torch.zeros_like), "JVP"),
@@ -73,6 +85,11 @@ FAULTS = (
     Fault("backward_hook_identity", "copies, not views", _copies, "PURE", codes=(Code.ALIASED,)),
     Fault("backward_hook_identity", "the arguments themselves", lambda *args: args, "PURE", codes=(Code.ALIASED,)),
     Fault("backward_hook_identity", "by way of bfloat16", _by_way_of_bfloat16, "FWD"),
+    Fault("backward_hook_identity", "a node for each argument", _views, "WAYS", codes=(Code.ATTRIBUTE,)),
+    Fault(
+        "backward_hook_identity", "gradients for arguments that need none", _needs_lost, "WAYS",
+        codes=(Code.ATTRIBUTE,),
+    ),
     Fault(
         "backward_hook_identity", "torch's own under transforms",
         torch.nn.modules._functions.BackwardHookFunction.apply, "VMAP", codes=(Code.RAISED,),
