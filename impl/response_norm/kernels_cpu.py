@@ -73,7 +73,8 @@ def _write_normalised(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: 
         spare = torch.empty_like(base.s)
 
         def columns(a: Tensor, out: Tensor, kept: Tensor | None = None, root: Tensor | None = None) -> None:
-            _divide(a.to(spare.dtype), base(a.to(spare.dtype), kept), beta, spare if root is None else root, out)
+            a = a.to(spare.dtype)
+            _divide(a, base(a, kept), beta, spare if root is None else root, out)
 
         return columns
 

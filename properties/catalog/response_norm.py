@@ -20,7 +20,7 @@ from ..declaring.subjects import ours
 Tensor = torch.Tensor
 SIZES = (5, 3, 1, 2, 4, 7, 9, 16, 33)
 ALPHAS = (1e-4, 1e-4, 1.0, 0.3, 5.0, 0.0, -1e-3)
-BETAS = (0.75, 0.75, 0.75, 0.5, 1.0, 0.3, 2.0, 0.0, -1.0)
+BETAS = (0.75, 0.75, 0.75, 0.5, 1.0, 0.3, 2.0, 0.0, -1.0, -2.0)
 KS = (1, 1.0, 2.0, 0.01, 0.0)
 
 
@@ -75,6 +75,19 @@ def _framed(input: Tensor) -> tuple[Named, Named]:
     return {}, {"input": torch.nn.functional.pad(input, (0, 0, 0, 0, 2, 2))}
 
 
+def _flat_at_zero(word: str) -> laws.Relation:
+    """With k = 0 and a beta of -1 or less the output is of third order in the input, so it has no slope at zero."""
+
+    def calls(input: Tensor) -> tuple[Named, ...]:
+        return tuple({"input": torch.zeros_like(input), "k": 0.0, "beta": beta} for beta in (-1.0, -2.0))
+
+    def relate(*calls: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        found = tuple(y for outputs in calls for y in outputs)
+        return found, tuple(map(torch.zeros_like, found))
+
+    return laws.law(f"no slope at zero, {word}", calls, relate, exact=True, word=(word,))
+
+
 def _input_base_and_power(input: Tensor, beta: float) -> int:
     """The input; beside it the base and its power, where they are no larger than the input and there is a power."""
     return drawing.bytes_of(input) * (3 if beta > 0 and input.element_size() >= 4 else 1)
@@ -102,6 +115,8 @@ OPS: tuple[Op, ...] = (
             ),
             laws.permute({"input": 0}, exact=True, when=_takes_no_power),
             laws.law("channels of zeros around", _framed, lambda one, two: ((two[0][:, 2:-2],), one)),
+            _flat_at_zero("jvp"),
+            _flat_at_zero("vjp"),
         ),
         refusals=(
             refusals.wrong(

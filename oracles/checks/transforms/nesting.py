@@ -23,12 +23,12 @@ WORDS = 8
 
 
 def nested(judge: Judge, sample: Sample) -> None:
-    """NEST: vmap of vmap, vmap of every path, every path of vmap, per-sample gradients, jacobians, hessian."""
+    """NEST: vmap of vmap, vmap of every path, every path of vmap, rows of a jacobian, jacobians, hessian."""
     shared = _sharing_weights(judge, sample)
     words: list[Word] = [(Vmap(2), Vmap(2))]
     words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
     words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]
-    words += [("vjp", shared), (shared, "vjp"), (shared, "jvp")]
+    words += [("vjp", shared), (shared, "vjp"), (shared, "jvp"), ("vjp", _rows_of_jacobian(judge, sample))]
     for word in judge.offered(words):
         judge.hold(sample, word, exactly=False)
     if not judge.op.promises.without:
@@ -44,6 +44,11 @@ def _sharing_weights(judge: Judge, sample: Sample) -> Vmap:
     wrt = [judge.op.argument(i) for i in problem.wrt]
     weights = {i for i, name in enumerate(wrt) if i > 0 and name == judge.op.differentiable[-1]}
     return Vmap(2, frozenset(weights if _depend_on(judge, problem, set(range(len(wrt))) - weights) else ()))
+
+
+def _rows_of_jacobian(judge: Judge, sample: Sample) -> Vmap:
+    """The vmap over cotangents alone: all slices share the inputs. `jacobians` is asked of small samples only."""
+    return Vmap(2, frozenset(range(len(Problem(judge.op, sample.args).wrt))))
 
 
 def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:
