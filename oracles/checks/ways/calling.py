@@ -24,7 +24,7 @@ from ...paths import Problem
 from ...programs.script import Spelt
 from ...verdict import Code
 from ..agreement import Args, outputs_of, require_equal, require_equal_calls
-from .extents import many_slices, more_dims
+from .extents import many_slices, more_dims, one_slice
 from .graphs import graphs
 from .identity import identity
 from .modules import state_of_module
@@ -39,6 +39,7 @@ def called_in_other_ways(judge: Judge, sample: Sample) -> None:
     graphs(judge, sample)
     _deterministic(judge, sample)
     many_slices(judge, sample)
+    one_slice(judge, sample)
     more_dims(judge, sample)
     state_of_module(judge, sample)
     identity(judge, sample)

@@ -39,6 +39,28 @@ def many_slices(judge: Judge, sample: Sample) -> None:
                           what)  # fmt: skip
 
 
+def one_slice(judge: Judge, sample: Sample) -> None:
+    """vmap over a batch of one, of each tensor alone: what the call itself gives, and refused only as two slices are."""
+    if "vmap" in judge.op.promises.without:
+        return
+    with torch.no_grad():
+        plain = judge.primal(sample)
+    for i, value in enumerate(sample.args):
+        if not isinstance(value, Tensor):
+            continue
+        batched = torch.func.vmap(in_arguments(judge.subject, sample.args, (i,)))
+        what = f"vmap over one slice of {judge.op.label(i)}"
+        if unless_refused(judge, batched, (torch.stack((value, value)),)) is None:
+            continue
+        found = unless_refused(judge, batched, (value.unsqueeze(0),))
+        if found is None:
+            raise judge.broken(Code.RAISED, "refused, and two slices are taken", where=what)
+        if any(y.dim() == 0 or y.shape[0] != 1 for y in found):
+            wrong = f"got outputs of shapes={[tuple(y.shape) for y in found]}, need a batch of one"
+            raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
+        require_equal(judge, judge.path(sample, (), plain, "eager"), [y[0] for y in found], plain, what)
+
+
 def _slices_equal(judge: Judge, sample: Sample, outputs: list[Tensor], need: list[list[Tensor]], what: str) -> None:
     """Violation unless every slice of every output is what the call for that slice alone gave, or within its bound.
 

@@ -77,6 +77,10 @@ def _many(x: Tensor, w: Tensor) -> bool:
     return bool(torch._C._functorch.maybe_get_level(x) > 0 and _below(x).shape[0] > 16)
 
 
+def _one(x: Tensor, w: Tensor) -> bool:
+    return bool(torch._C._functorch.maybe_get_level(w) > 0 and _below(w).shape[0] == 1)
+
+
 def _below(x: Tensor) -> Tensor:
     return torch._C._functorch.get_unwrapped(x)
 
@@ -180,6 +184,8 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
     "graphs in their order": (_with_shift(_in_order()), "VALUE", "whose graphs are alive"),
     "other gradients the second time": (_refuses_twice, "VALUE", "second backward"),
     "many slices": (_changed_if(_many), "VALUE", "vmap over 33 slices"),
+    "one slice": (_changed_if(_one), "VALUE", "vmap over one slice of w"),
+    "one slice is refused": (_changed_if(_one, _raising(IndexError)), "RAISED", "refused, and two slices are taken"),
     "five dims": (_changed_if(lambda x, w: x.ndim == 5), "VALUE", "5 dims"),
     "six dims": (_changed_if(lambda x, w: x.ndim == 6), "VALUE", "6 dims"),
     "an assertion fails at six dims": (
