@@ -74,7 +74,7 @@ def layouts(judge: Judge, sample: Sample) -> None:
     if judge.op.written(sample.args):
         _written_in_place(judge, laid, rng)
     primal = judge.hold(laid, (), exactly=False)
-    _strided(judge, laid, primal)
+    require_strides(judge, laid, primal, "laid out")
     path = judge.path(laid, ("vjp",), primal, "eager")
     drawn = path.directions
     path = path.along(("vjp",), [lay(g) for g in (_repeated(drawn) if rng.random() < 0.3 else drawn)])
@@ -88,15 +88,19 @@ def layouts(judge: Judge, sample: Sample) -> None:
         _written_views(judge, sample)
 
 
-def _strided(judge: Judge, sample: Sample, outputs: Sequence[Tensor]) -> None:
-    """Violation unless the first outputs have the strides that the op promises for these arguments."""
+def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], what: str) -> None:
+    """Violation unless the first outputs have the strides that the op promises for these arguments.
+
+    Args:
+        judge: of the subject. sample: the arguments. outputs: of a call with them. what: what messages call the call.
+    """
     promised = judge.op.promises.strides
     for i, (y, strides) in enumerate(zip(outputs, promised(sample.args) if promised else (), strict=False)):
         got, need = (tuple(s for s, n in zip(t, y.shape, strict=True) if n > 1) for t in (y.stride(), strides))
         if y.numel() and got != need:
             wrong = f"out[{i}] got strides={y.stride()}, need {strides}"
             path = judge.path(sample, (), outputs, "eager")
-            found = judge.broken(Code.ATTRIBUTE, wrong, where="laid out", path="forward")
+            found = judge.broken(Code.ATTRIBUTE, wrong, where=what, path="forward")
             raise found.showing(attribute(path, f"str(tuple(outputs[{i}].stride()))", str(strides)))
         judge.tally.count(1)
 

@@ -100,6 +100,15 @@ def test_deterministic_algorithms_give_the_same_values(layout: torch.memory_form
         torch.use_deterministic_algorithms(False)
 
 
+def test_with_deterministic_algorithms_an_input_without_positions_gives_a_contiguous_output() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        out = impl.batch_norm(_randn(20, 6), None, None, None, None, True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert out.is_contiguous()
+
+
 def test_running_statistics_are_written_where_they_lie() -> None:
     x, memory = _randn(4, 3, 5), _randn(2, 9)
     expected = memory.clone()

@@ -60,7 +60,7 @@ def batch_norm_training(
         # ATen sums such inputs per thread; one long row per channel it does not.
         rows = x.movedim(1, 0).reshape(1, channels, batch * length).contiguous()
         out, *statistics = _training_rows(rows, weight, bias, eps)
-        out = out.view(channels, batch, *x.shape[2:]).movedim(0, 1)
+        out = out.view(channels, batch, *x.shape[2:]).movedim(0, 1).contiguous(memory_format=wanted)
     # With eps = 0 ATen takes 1 / sqrt(0) for 0, and a constant channel would come out as the bias where the
     # formula says NaN. The way by rows has no such case, at the price of a copy for channels_last.
     elif wanted is torch.contiguous_format or eps == 0.0:

@@ -40,7 +40,7 @@ def many_slices(judge: Judge, sample: Sample) -> None:
 
 
 def one_slice(judge: Judge, sample: Sample) -> None:
-    """vmap over a batch of one, of each tensor alone: what the call itself gives, and refused only as two slices are."""
+    """vmap over a batch of one, of each tensor alone: what the call gives, and refused only where two slices are."""
     if "vmap" in judge.op.promises.without:
         return
     with torch.no_grad():
