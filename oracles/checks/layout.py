@@ -141,6 +141,12 @@ def _expanded(judge: Judge, sample: Sample, call: Any, position: int) -> None:
     args = [a.clone() if i in written else a for i, a in enumerate(sample.args)]
     judge.call(call, *args, what="forward")
     writes = any(args[i]._version for i in written)
+    if writes and args[position].shape == (1,):
+        # One element has a place of its own whatever its stride is, so this is no expanded argument, and is written.
+        need, args = args[position], [a.clone() if i in written else a for i, a in enumerate(sample.args)]
+        args[position] = args[position].clone().expand(2)[:1]
+        judge.call(call, *args, what="one element of stride 0")
+        require_same(judge, [_one_nan(args[position])], [_one_nan(need)], "one element of stride 0", Code.MUTATED)
     if not writes or args[position].dim() == 0 or args[position].shape[0] < 2:
         return
     args = [a.clone() if i in written else a for i, a in enumerate(sample.args)]

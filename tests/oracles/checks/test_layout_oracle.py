@@ -128,6 +128,24 @@ def test_an_output_must_have_the_strides_that_are_promised() -> None:
     assert set(violations(layouts, replace(promising, subjects={"opassay": made_anew}), given)) == {"-"}
 
 
+def test_one_element_of_stride_0_is_written_as_any_other() -> None:
+    def writes(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+        total.detach().fill_(2.0)
+        return x * w
+
+    def refuses(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
+        if not total.stride(0):
+            raise RuntimeError("total is expanded")
+        return writes(x, w, total)
+
+    def found(subject: Subject) -> list[str]:
+        op = replace(accumulating(subject), reference=lambda x, w, total: (x * w, total * 0.0 + 2.0))
+        return violations(layouts, op, [accumulating_sample(1)])
+
+    assert found(writes) == ["-"]
+    assert found(refuses) == ["RAISED"]
+
+
 def test_a_nan_that_is_written_may_have_another_sign_in_a_view() -> None:
     """IEEE 754 leaves the sign of a NaN to the instruction, and other strides may take another one."""
     signs = set()
