@@ -37,6 +37,8 @@ def needed(judge: Judge, sample: Sample) -> None:
     asked, without = _Asked(judge, sample), judge.op.promises.without
     asked.cut_off()
     asked.of_some_outputs()
+    if "vmap" not in without:
+        asked.in_a_batch()
     for needs in _sets(len(asked.problem.wrt), sample):
         asked.first(needs)
         if needs:
@@ -131,6 +133,21 @@ class _Asked:
                 self.judge, _among(outputs, some), leaves, _among(self.cotangents, some), what, retained=True
             )
             self._same(self.reverse.along(("vjp",), given), need, found, every, what)
+
+    def in_a_batch(self) -> None:
+        """Two cotangents at once, `is_grads_batched`: the first as any, the second zero."""
+        every = frozenset(range(len(self.problem.wrt)))
+        leaves, outputs = self._called(every)
+        pairs = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
+        if not pairs:
+            return
+        targets = [y for y, _ in pairs]
+        batch = [torch.stack((g, torch.zeros_like(g))) for _, g in pairs]
+        options = {"is_grads_batched": True, "allow_unused": True}
+        what = "vjp of a batch of cotangents"
+        found = self.judge.call(lambda: torch.autograd.grad(targets, leaves, batch, **options), what=what)
+        rows = [None if grad is None else grad[0] for grad in found]
+        self._same(self.reverse, self.need, rows, every, what)
 
     def accumulated(self, needs: frozenset[int]) -> None:
         """`backward` adds to what is in `grad`, and to nothing else: twice the gradient after two calls."""

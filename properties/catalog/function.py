@@ -14,6 +14,7 @@ from ..declaring import laws
 from ..declaring.arguments import Named
 from ..declaring.declare import declare
 from ..functions import build, strategy
+from ..functions.mistakes import MISTAKES
 from ..functions.spec import function, spec_of, terms_of
 
 
@@ -46,6 +47,7 @@ TORCH = Documented(
             where=lambda spec, **others: spec_of(spec).container not in ("one", "tuple"),
         ),
     ),
+    refuses=(),  # no page says what error a mistake gives
     bits=False,  # notes/numerical_accuracy: computations that are mathematically identical need not have the same bits
 )
 OPS: tuple[Op, ...] = (
@@ -62,6 +64,7 @@ OPS: tuple[Op, ...] = (
         nesting=3,
         one_graph=False,
         documented={"torch": TORCH},
+        refusals=MISTAKES,
         laws=tuple(_law(word) for word in ((), ("vjp",), ("jvp",))),
     ),
 )

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from ...impl.operator import sums
 from ...reference.functions import Term
+from . import mistakes
 from .spec import Spec, spec_of
 
 Args = tuple[Any, ...]
@@ -52,6 +53,8 @@ def call(base: Any, spec: str, *tensors: Tensor) -> tuple[Any, ...]:
         AssertionError: the outputs come in another container, or with other values that are no floating tensors.
     """
     told = spec_of(spec)
+    if told.mistake:
+        return (mistakes.made(base, told.mistake, tensors[0]),)
     # Of a container that torch's own functions do not take, their vmap says so by an assertion: no clear error.
     if not told.under_vmap or base is torch.autograd.Function:
         return _called(base, told, *tensors)

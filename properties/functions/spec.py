@@ -45,6 +45,7 @@ class Spec:
         called: how the last argument is given, one of `CALLED`.
         under_vmap: whether the call is one slice of a vmap, over a last axis of the first tensor and of those that are
             written; the others are shared.
+        mistake: what somebody did wrong, one of those in `mistakes`; the function is not called then.
     """
 
     arity: int
@@ -65,6 +66,7 @@ class Spec:
     told: str = "text"
     called: str = "by position"
     under_vmap: bool = False
+    mistake: str = ""
 
     @property
     def dirty(self) -> frozenset[int]:

@@ -52,6 +52,10 @@ FAULTS = (
         ("wrapping", "originals[id(leaf)] if id(leaf) in originals else wrap_fn", "wrap_fn"),
         "WORD", raises=True,
     ),
+    Fault(
+        "function", "a list taken for what a vmap rule returns",
+        _subject("rules", "if not isinstance(result, tuple):", "if not result:"), "ERROR", codes=(Code.NOT_RAISED,),
+    ),
     _fault(
         "marks lost under vmap",
         ("contexts", "self._pt_inner_ctx.mark_non_differentiable(*self._unwrapped(args))", "pass"),

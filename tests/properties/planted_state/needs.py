@@ -179,32 +179,40 @@ def _those_that_are_needed(g: Tensor, y: Tensor, w: Tensor, needs: tuple[bool, b
     return d_y if needs[0] else None, d_w if needs[1] else None
 
 
-class _Missing(torch.autograd.Function):
-    """The same values; a cotangent that is missing is taken for ones."""
+def _behind(rule: Callable[[Tensor | None, torch.Size], Tensor]) -> Subject:
+    """A layer norm with a function of the same values behind it: (cotangent or None, shape) -> that of the norm."""
 
-    generate_vmap_rule = True
+    class Behind(torch.autograd.Function):
+        @staticmethod
+        def forward(y: Tensor) -> Tensor:
+            return y.clone()
 
-    @staticmethod
-    def forward(y: Tensor) -> Tensor:
-        return y.clone()
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+            ctx.set_materialize_grads(False)
+            ctx.shape = output.shape
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        ctx.set_materialize_grads(False)
-        ctx.shape = output.shape
+        @staticmethod
+        def backward(ctx: Any, g: Tensor | None) -> Tensor:
+            return rule(g, ctx.shape)
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor | None) -> Tensor:
-        return torch.ones(ctx.shape) if g is None else g
+        @staticmethod
+        def jvp(ctx: Any, t: Tensor) -> Tensor:
+            return t.clone()
 
-    @staticmethod
-    def jvp(ctx: Any, t: Tensor) -> Tensor:
-        return t.clone()
+    def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
+        y: Tensor = Behind.apply(layer_norm(x, shape, w, b, eps))  # type: ignore[no-untyped-call]
+        return y
+
+    return op
 
 
-def missing_cotangent_of_ones(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
-    y: Tensor = _Missing.apply(layer_norm(x, shape, w, b, eps))  # type: ignore[no-untyped-call]
-    return y
+def _ones_for_none(g: Tensor | None, shape: torch.Size) -> Tensor:
+    return torch.ones(shape) if g is None else g
+
+
+def _read_as_a_number(g: Tensor | None, shape: torch.Size) -> Tensor:
+    return torch.zeros(shape) if g is None or float(g.abs().sum()) == 0.0 else g
 
 
 FAULTS: dict[str, Subject] = {
@@ -219,7 +227,8 @@ FAULTS: dict[str, Subject] = {
     "no graph without the input": no_graph_without_the_input,
     "tangent only with that of the input": tangent_only_with_that_of_the_input,
     "a gradient left in the input": gradient_left_in_the_input,
-    "a missing cotangent taken for ones": missing_cotangent_of_ones,
+    "a missing cotangent taken for ones": _behind(_ones_for_none),
+    "a cotangent read as a number": _behind(_read_as_a_number),
 }
 RIGHT: dict[str, Subject] = {
     "the production op": layer_norm,

@@ -1,0 +1,117 @@
+"""Mistakes of those who write or call custom functions, each with the error that it must raise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..declaring import refusals
+from .spec import spec_of
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One mistake.
+
+    Attributes:
+        call: (the function, a tensor) -> a call that must be refused.
+        error: what must be raised. mentions: what its text must have in it.
+        members: of the class, which doubles its argument, in place of those that it has; None takes one away.
+    """
+
+    call: Callable[[Any, Tensor], Any]
+    error: type[Exception]
+    mentions: tuple[str, ...] = ()
+    members: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def _plain(f: Any, x: Tensor) -> Any:
+    return f.apply(x)
+
+
+def _batched(f: Any, x: Tensor) -> Any:
+    return torch.func.vmap(f.apply)(x.unsqueeze(0))
+
+
+def _pulled(f: Any, x: Tensor) -> Any:
+    slices = x.unsqueeze(0)
+    return torch.func.vjp(torch.func.vmap(f.apply), slices)[1](slices)
+
+
+def _pushed(f: Any, x: Tensor) -> Any:
+    return torch.func.jvp(f.apply, (x,), (x,))
+
+
+def _sets(name: str) -> Callable[[Any, Any, Any], None]:
+    return lambda ctx, inputs, output: setattr(ctx, name, 1)
+
+
+def _rule(result: Callable[[Tensor], Any]) -> dict[str, Any]:
+    return {"generate_vmap_rule": False, "vmap": lambda info, in_dims, x: result(x)}
+
+
+_RESERVED = "reserves"
+WRONG: dict[str, Wrong] = {
+    "an argument given twice": Wrong(
+        lambda f, x: f.apply(x, 2.0, number=2.0), TypeError, ("number",), {"forward": lambda x, number: number * x}
+    ),
+    "one argument too many": Wrong(lambda f, x: f.apply(x, x), TypeError),
+    "a keyword-only parameter": Wrong(_plain, TypeError, ("number",), {"forward": lambda x, *, number=2.0: number * x}),
+    "an argument by name for a forward that has the context": Wrong(
+        lambda f, x: f.apply(x=x), TypeError, ("x",), {"forward": lambda ctx, x: 2 * x, "setup_context": None}
+    ),
+    "backward and vjp": Wrong(_plain, RuntimeError, ("backward", "vjp"), {"vjp": lambda ctx, g: 2 * g}),
+    "no setup_context under vmap": Wrong(
+        _batched, RuntimeError, ("setup_context",), {"forward": lambda ctx, x: 2 * x, "setup_context": None}
+    ),
+    "no vmap rule": Wrong(_batched, RuntimeError, ("vmap",), {"generate_vmap_rule": False}),
+    "two vmap rules": Wrong(
+        _batched, RuntimeError, ("generate_vmap_rule",), _rule(lambda x: (x, 0)) | {"generate_vmap_rule": True}
+    ),
+    "a vmap rule that returns a list": Wrong(_batched, RuntimeError, ("two returns",), _rule(lambda x: [x, 0])),
+    "a vmap rule that returns too much": Wrong(_batched, RuntimeError, ("two returns",), _rule(lambda x: (x, 0, 0))),
+    "out_dims of another structure": Wrong(_batched, RuntimeError, ("out_dims",), _rule(lambda x: (x, (0, 0)))),
+    "a tangent too many": Wrong(_pushed, RuntimeError, ("tangents",), {"jvp": lambda ctx, t: (t, t)}),
+    "a tangent of another shape": Wrong(_pushed, RuntimeError, ("shape",), {"jvp": lambda ctx, t: t.unsqueeze(0)}),
+    "a reserved attribute in setup_context": Wrong(
+        _batched, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_inner_ctx")}
+    ),
+    "a reserved attribute in backward": Wrong(
+        _pulled, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_new_saved_tensors")}
+    ),
+    "functionalize": Wrong(lambda f, x: torch.func.functionalize(f.apply)(x), RuntimeError, ("functionalize",)),
+}
+
+
+def made(base: Any, name: str, x: Tensor) -> Any:
+    """What comes of a mistake, made in a class that derives from `base`, where nothing is raised."""
+    wrong = WRONG[name]
+    members = {
+        "forward": lambda x: 2 * x,
+        "setup_context": lambda ctx, inputs, output: None,
+        "backward": lambda ctx, g: 2 * g,
+        "jvp": lambda ctx, t: 2 * t,
+        "generate_vmap_rule": True,
+    } | wrong.members
+    given = {key: staticmethod(one) if callable(one) else one for key, one in members.items() if one is not None}
+    try:
+        return wrong.call(type(base)("Mistaken", (base,), given), x)
+    except (TypeError, RuntimeError) as err:
+        # An error says what is wrong with the author's class. As one of the op `function` it begins with that name.
+        raise type(err)(f"function: {err}") from err
+
+
+def _mistake(name: str, wrong: Wrong) -> refusals.Mistake:
+    def change(spec: str) -> dict[str, Any]:
+        return {"spec": dataclasses.replace(spec_of(spec), mistake=name).text()}
+
+    return refusals.refusal(name, change, wrong.error, *wrong.mentions)
+
+
+#: Refusals of the op `function`.
+MISTAKES = tuple(_mistake(name, wrong) for name, wrong in WRONG.items())
