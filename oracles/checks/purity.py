@@ -210,12 +210,22 @@ def dual(judge: Judge, sample: Sample) -> None:
     plain = [t.clone() for t in judge.call(f, *problem.inputs, what="forward")]
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     _same_primal(judge, sample, judge.call(f, *leaves, what="requires_grad"), plain, "primal with requires_grad")
+    kinds = [_container(judge, sample, problem, grad) for grad in (False, True)]
+    if kinds[0] != kinds[1]:
+        wrong = f"returns a {kinds[1]} where its inputs require grad, and a {kinds[0]} where they do not"
+        raise judge.broken(Code.ATTRIBUTE, wrong, path="requires_grad")
     if "jvp" not in judge.op.promises.without:
         primal_with_tangents(judge, sample)
     if "func" in judge.op.promises.without:
         return
     through = judge.call(lambda: torch.func.vjp(f, *problem.inputs)[0], what="primal of func.vjp")
     _same_primal(judge, sample, through, plain, "primal of func.vjp")
+
+
+def _container(judge: Judge, sample: Sample, problem: Problem, grad: bool) -> str:
+    """The type of what a call returns, where the inputs require grad or do not."""
+    args = [a.detach().requires_grad_(grad) if i in problem.wrt else a for i, a in enumerate(sample.args)]
+    return type(judge.call(judge.subject, *args, what="requires_grad")).__name__
 
 
 def _same_primal(judge: Judge, sample: Sample, got: Sequence[Tensor], plain: Sequence[Tensor], what: str) -> None:

@@ -179,6 +179,12 @@ def test_dual_finds_a_planted_fault(name: str) -> None:
     assert found.code.name == "BITS", found.message
 
 
+def test_another_container_where_the_input_requires_grad_is_found() -> None:
+    found = violation(dual, declared(lambda x, w: [x * w] if x.requires_grad else (x * w,)), sample(2))
+    assert found is not None
+    assert found.title.endswith("returns a list where its inputs require grad, and a tuple where they do not")
+
+
 def test_a_primal_that_has_the_bits_of_the_plain_call_is_not_blamed_for_its_value() -> None:
     def coarse(x: Tensor, w: Tensor) -> Tensor:
         return (x * w) * 1.01
