@@ -209,6 +209,8 @@ class Promises:
         flush: whether an implementation may read subnormal numbers as zero, and return zero for them.
         algorithms: names of algorithms that an implementation may use besides those that always count: names that the
             formula declares, and `contract.EXP2`; an op refuses others. Each makes the bound wider where its error is.
+        contiguous: whether outputs, and gradients of an op that is no derivative itself, are contiguous whatever the
+            strides of the operands (LAYOUT asks it of the production op).
         identity: whether every output is its own argument: a view that needs a gradient and has a tangent exactly where
             the argument does, one node for all of them in reverse mode, and what is no tensor as it is (WAYS).
         called: names of the op in its errors: each begins with one of them and a colon, and what is wrong comes after.
@@ -228,6 +230,7 @@ class Promises:
     one_graph: bool = True
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
+    contiguous: bool = False
     identity: bool = False
     called: tuple[str, ...] = ()
     strides: Callable[[tuple[Any, ...]], Sequence[tuple[int, ...]]] | None = None

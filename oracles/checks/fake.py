@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..judge import Judge, gradients
-from ..op import Sample, Tensor, flat_outputs
+from ..op import OWN, Sample, Tensor, flat_outputs
 from ..paths import Problem, in_arguments
 from ..programs import particular as programs
 from ..programs.script import Telling
@@ -46,8 +46,24 @@ def fakes(judge: Judge, sample: Sample) -> None:
         _telling(judge, sample, "meta tensors"),
     )
 
+    if judge.op.promises.contiguous and judge.subject_name == OWN:
+        _fakes_of_transposed(judge, sample)
     if "vmap" not in judge.op.promises.without:
         _fakes_in_batches(judge, sample)
+
+
+def _fakes_of_transposed(judge: Judge, sample: Sample) -> None:
+    """Fake tensors in another memory order: a shape rule that hands the strides of an operand on is seen."""
+    args = [a.transpose(0, -1).contiguous().transpose(0, -1) if _has_rows(a) else a for a in sample.args]
+    what = "fake tensors, transposed"
+    eager = _described(_outputs_and_gradients(judge, args, "eager, transposed"), with_device=True)
+    with _quiet(), FakeTensorMode() as mode:
+        fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
+        _compare(judge, _described(_outputs_and_gradients(judge, fake, what), with_device=True), eager, what)
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim > 1
 
 
 def _fakes_in_batches(judge: Judge, sample: Sample) -> None:

@@ -12,7 +12,7 @@ import torch
 from .. import state
 from ..bits import require_same, same_bits
 from ..judge import Judge
-from ..op import Sample, Stream, Tensor, is_float
+from ..op import OWN, Sample, Stream, Tensor, is_float
 from ..paths import Problem
 from ..programs.outputs import attribute
 from ..programs.particular import around_views
@@ -79,6 +79,8 @@ def layouts(judge: Judge, sample: Sample) -> None:
     drawn = path.directions
     path = path.along(("vjp",), [lay(g) for g in (_repeated(drawn) if rng.random() < 0.3 else drawn)])
     computed = judge.run(path, what="vjp")
+    if judge.op.promises.contiguous and judge.subject_name == OWN:
+        _require_contiguous(judge, (*primal, *(() if judge.op.promises.order else computed)))
     judge.against(path.expected("vjp (laid out)", by_word=True), computed, exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
@@ -102,6 +104,14 @@ def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], wha
             path = judge.path(sample, (), outputs, "eager")
             found = judge.broken(Code.ATTRIBUTE, wrong, where=what, path="forward")
             raise found.showing(attribute(path, f"str(tuple(outputs[{i}].stride()))", str(strides)))
+        judge.tally.count(1)
+
+
+def _require_contiguous(judge: Judge, tensors: Sequence[Tensor]) -> None:
+    for t in tensors:
+        if not t.is_contiguous():
+            wrong = f"a result of shape={tuple(t.shape)} has stride={t.stride()}, need a contiguous one"
+            raise judge.broken(Code.ATTRIBUTE, wrong, where="for laid-out operands", path="forward + vjp")
         judge.tally.count(1)
 
 

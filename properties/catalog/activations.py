@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -69,6 +69,11 @@ def _input_and_decay(input: Tensor) -> int:
     return drawing.bytes_of(input) * (1 if input.dtype.itemsize == 2 else 2)
 
 
+def _operands_that_gradients_read(grad_output: Tensor, input: Tensor, wanted: Collection[str]) -> int:
+    """The input; the cotangent, too, where the input needs a gradient."""
+    return drawing.bytes_of(input) + (drawing.bytes_of(grad_output) if "input" in wanted else 0)
+
+
 # ---------------------------------------------------------------------------------------------- laws, refusals
 
 
@@ -133,6 +138,7 @@ def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int) -> 
         invariant=lambda input: _elements_apart(input, ("input",), (0, None)[:outputs]),
         saved=_input_and_decay,
         documented=torch_documents.of_op(torch_documents.PLAIN, outputs > 1),
+        contiguous=True,
         laws=LAWS,
         refusals=REFUSALS,
         kernels=True,
@@ -154,6 +160,8 @@ OPS: tuple[Op, ...] = (
         dtypes=lambda input: (input.dtype,),
         invariant=lambda input: _elements_apart(input, ("grad_output", "input"), (0,)),
         order=1,
+        saved=_operands_that_gradients_read,
+        contiguous=True,
         documented=torch_documents.aten(torch_documents.BACKWARD),
         laws=(laws.law("slopes at x and -x add up to 1", _at_both, _slopes),),
         refusals=BACKWARD_REFUSALS,

@@ -108,6 +108,7 @@ OPS: tuple[Op, ...] = (
         dtypes=lambda input: (input.dtype,),
         invariant=_images_apart,
         saved=_input_base_and_power,
+        contiguous=True,
         documented=torch_documents.by(torch_documents.WINDOW),
         laws=(
             laws.pair(

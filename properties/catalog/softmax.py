@@ -222,11 +222,17 @@ SOFTMAX_LAWS = (
 
 # ---------------------------------------------------------------------------------------------- refusals
 
+
+def _of_another_dtype(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.float64 if tensor.dtype is torch.float32 else torch.float32)
+
+
 REFUSALS = (
     refusals.not_a_tensor("input"),
     refusals.refusal("dim too large", lambda input: {"dim": max(input.ndim, 1)}, IndexError, "dim="),
     refusals.refusal("dim too small", lambda input: {"dim": -max(input.ndim, 1) - 1}, IndexError, "dim="),
     refusals.value("dim", 0.5, TypeError, "dim=0.5"),
+    refusals.value("dim", False, TypeError, "dim=False"),
     refusals.integer("input", "input", "int64", dtype=None),
     refusals.refusal("integer result", lambda: {"dtype": torch.int64}, RuntimeError, "dtype=torch.int64"),
 )
@@ -234,9 +240,11 @@ BACKWARD_REFUSALS = (
     refusals.not_a_tensor("grad_output"),
     refusals.not_a_tensor("output"),
     refusals.shape("output", "output", "shape"),
+    refusals.wrong("output", "output of another dtype", _of_another_dtype, RuntimeError, "output", "dtype"),
     refusals.integer("output", "output", "int64"),
     refusals.value("dim", 9, IndexError, "dim=9"),
     refusals.value("dim", 0.5, TypeError, "dim=0.5"),
+    refusals.value("dim", False, TypeError, "dim=False"),
 )
 
 
@@ -260,6 +268,7 @@ def _along_rows(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> O
         invariant=lambda input, dim, device: _rows_apart(("input",), input, dim, device),
         saved=_output_before_rounding,
         documented=torch_documents.by(torch_documents.ROWS),
+        contiguous=True,
         laws=of,
         refusals=REFUSALS,
         kernels=True,
@@ -275,6 +284,7 @@ def _along_saved_rows(formula: Callable[..., Any], samples: Callable[..., Any]) 
         dtypes=lambda input_dtype: (input_dtype,),
         invariant=lambda output, dim, device: _rows_apart(("grad_output", "output"), output, dim, device),
         order=1,
+        contiguous=True,
         laws=(laws.linear("grad_output"),),
         refusals=BACKWARD_REFUSALS,
         documented=torch_documents.aten(torch_documents.BACKWARD),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
+from opassay import Code, Op
 from opassay.impl import log_sigmoid, log_sigmoid_backward
+from opassay.properties.engine.plan import load_op
 
 from .fault import Fault
 
@@ -75,8 +80,26 @@ def slope_constant_in_second_order(x: Tensor) -> Tensor:
     return log_sigmoid(x).detach() + slope * (x - x.detach())
 
 
+def _ours(faulty: Callable[..., Tensor]) -> Op:
+    """The declaration with the fault in the place of the production op, which alone promises contiguous results."""
+    return dataclasses.replace(load_op("log_sigmoid"), subjects={"opassay": faulty})
+
+
+def _in_the_strides_of_the_input(x: Tensor) -> Tensor:
+    return torch.ones_like(x) * log_sigmoid(x)
+
+
+def _fake_in_the_strides_of_the_input(x: Tensor) -> Tensor:
+    """What fake tensors promise has the strides of the input, and what the op returns is contiguous."""
+    return log_sigmoid(x) if type(x) is not FakeTensor else x * 1.0
+
+
 FAULTS = (
     Fault("log_sigmoid", "log of sigmoid", log_of_sigmoid, "FWD"),
+    Fault("log_sigmoid", "not contiguous", _ours(_in_the_strides_of_the_input), "LAYOUT", codes=(Code.ATTRIBUTE,)),
+    Fault(
+        "log_sigmoid", "fake not contiguous", _ours(_fake_in_the_strides_of_the_input), "FAKE", codes=(Code.ATTRIBUTE,)
+    ),
     Fault("log_sigmoid", "softplus with its threshold", minus_softplus_with_a_threshold, "FWD", "float64"),
     Fault("log_sigmoid", "log(1 + e) for log1p(e)", log_of_one_plus, "FWD"),
     Fault("log_sigmoid", "exp(-x) overflows", exp_of_x, "FWD"),
