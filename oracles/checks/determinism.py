@@ -8,10 +8,11 @@ import torch
 
 from ..bits import require_same
 from ..judge import Judge
-from ..op import Sample, Tensor
+from ..op import OWN, Sample, Tensor
 from ..programs import particular as programs
 from ..verdict import Code
 from ..violation import Violation
+from .agreement import require_equal
 from .layout import relaid
 
 THREADS = (1, 2, 3)
@@ -23,7 +24,8 @@ def deterministic(judge: Judge, sample: Sample) -> None:
 
     torch's own contract stands behind the split: sums over rows may depend on how many threads share them, unless the
     user asks for deterministic algorithms. Tensors of four dims and of five are laid out with channels last, too: there
-    kernels of images take other ways.
+    kernels of images take other ways. The production op is to be right in that mode, which no other property switches
+    on.
     """
     _asked(judge, sample)
     if any(_of_images(a) for a in sample.args):
@@ -59,10 +61,21 @@ def _repeated(judge: Judge, sample: Sample) -> None:
         require_same(judge, _everything(judge, sample), first, f"run {run + 1} with {max(THREADS)} threads")
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(THREADS[0])
-    first = _everything(judge, sample)
+    plain, first = first, _everything(judge, sample)
+    if judge.subject_name == OWN:
+        _right_in_this_mode(judge, sample, first, plain)
     for count in THREADS[1:]:
         torch.set_num_threads(count)
         require_same(judge, _everything(judge, sample), first, f"{count} threads, deterministic algorithms on")
+
+
+def _right_in_this_mode(judge: Judge, sample: Sample, got: list[Tensor], plain: list[Tensor]) -> None:
+    """Violation unless what deterministic algorithms give has the bits that others gave, or lies in the accept set."""
+    gradients = len(judge.op.differentiable_positions(sample.args))
+    path = judge.path(sample, ("vjp",), plain[: len(plain) - gradients], "eager")
+    count, what = len(path.primal), "deterministic algorithms on"
+    require_equal(judge, path.along((), ()), got[:count], plain[:count], what)
+    require_equal(judge, path, got[count:], plain[count:], f"{what}, vjp")
 
 
 def _everything(judge: Judge, sample: Sample) -> list[Tensor]:

@@ -235,6 +235,7 @@ REFUSALS = (
     refusals.value("dim", False, TypeError, "dim=False"),
     refusals.integer("input", "input", "int64", dtype=None),
     refusals.refusal("integer result", lambda: {"dtype": torch.int64}, RuntimeError, "dtype=torch.int64"),
+    refusals.value("dtype", "float32", TypeError, "dtype='float32'"),
 )
 BACKWARD_REFUSALS = (
     refusals.not_a_tensor("grad_output"),
@@ -243,6 +244,8 @@ BACKWARD_REFUSALS = (
     refusals.wrong("output", "output of another dtype", _of_another_dtype, RuntimeError, "output", "dtype"),
     refusals.integer("output", "output", "int64"),
     refusals.value("dim", 9, IndexError, "dim=9"),
+    refusals.value("input_dtype", torch.int64, RuntimeError, "input_dtype=torch.int64"),
+    refusals.value("input_dtype", "float32", TypeError, "input_dtype='float32'"),
     refusals.value("dim", 0.5, TypeError, "dim=0.5"),
     refusals.value("dim", False, TypeError, "dim=False"),
 )

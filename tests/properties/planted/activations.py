@@ -94,8 +94,13 @@ def _fake_in_the_strides_of_the_input(x: Tensor) -> Tensor:
     return log_sigmoid(x) if type(x) is not FakeTensor else x * 1.0
 
 
+def _doubled_where_deterministic(x: Tensor) -> Tensor:
+    return log_sigmoid(x) * (2.0 if torch.are_deterministic_algorithms_enabled() else 1.0)
+
+
 FAULTS = (
     Fault("log_sigmoid", "log of sigmoid", log_of_sigmoid, "FWD"),
+    Fault("log_sigmoid", "wrong in deterministic mode", _ours(_doubled_where_deterministic), "DET"),
     Fault("log_sigmoid", "not contiguous", _ours(_in_the_strides_of_the_input), "LAYOUT", codes=(Code.ATTRIBUTE,)),
     Fault(
         "log_sigmoid", "fake not contiguous", _ours(_fake_in_the_strides_of_the_input), "FAKE", codes=(Code.ATTRIBUTE,)
