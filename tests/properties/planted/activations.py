@@ -82,7 +82,8 @@ def slope_constant_in_second_order(x: Tensor) -> Tensor:
 
 def _ours(faulty: Callable[..., Tensor]) -> Op:
     """The declaration with the fault in the place of the production op, which alone promises contiguous results."""
-    return dataclasses.replace(load_op("log_sigmoid"), subjects={"opassay": faulty})
+    declared: Op = load_op("log_sigmoid")
+    return dataclasses.replace(declared, subjects={"opassay": faulty})
 
 
 def _in_the_strides_of_the_input(x: Tensor) -> Tensor:
