@@ -291,7 +291,7 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
             "torch": theirs,
             "decomposition": torch._decomp.decomposition_table[theirs],
         },
-        refusals=refusals_of(RuntimeError),
+        refusals=(*refusals_of(RuntimeError), refusals.not_an_int("reduction")),
         kernels=True,
         **of_direction,
     )

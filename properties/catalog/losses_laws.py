@@ -157,6 +157,8 @@ def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
         refusals.integer("input", "int64"),
         refusals.not_a_tensor("input", "need a Tensor"),
         refusals.not_a_tensor("target"),
+        refusals.not_a_tensor("weight"),
+        refusals.elsewhere("target", "device"),
     )
 
 
