@@ -23,7 +23,7 @@ from ..declaring.arguments import Named
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
 from ..declaring.subjects import ours
-from .losses_laws import UNKNOWN_REDUCTION, Reductions, refusals_of, total_weight
+from .losses_laws import NO_CLASSES, UNKNOWN_REDUCTION, Reductions, refusals_of, total_weight
 
 Tensor = torch.Tensor
 NAMED = Reductions("none", "mean", "sum")
@@ -308,7 +308,7 @@ OPS: tuple[Op, ...] = (
         invariant=_losses_apart,
         saved=_target_and_weights,
         laws=NAMED.laws(True),
-        refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION),
+        refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION, NO_CLASSES),
         kernels=True,
     ),
     declare(
@@ -328,6 +328,7 @@ OPS: tuple[Op, ...] = (
         refusals=(
             *refusals_of(ValueError),
             UNKNOWN_REDUCTION,
+            NO_CLASSES,
             refusals.value("label_smoothing", 1.5, RuntimeError),
         ),
         kernels=True,

@@ -158,8 +158,11 @@ def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
         refusals.not_a_tensor("input", "need a Tensor"),
         refusals.not_a_tensor("target"),
         refusals.not_a_tensor("weight"),
+        refusals.another_dtype("weight"),
         refusals.elsewhere("target", "device"),
     )
 
 
+#: Of the functions of the public interface; the ops of ATen's signature take so many dims each.
+NO_CLASSES = refusals.wrong("input", "input of no dims", lambda tensor: tensor.sum(), ValueError, "input")
 UNKNOWN_REDUCTION = refusals.value("reduction", "average", ValueError, "reduction", "average")
