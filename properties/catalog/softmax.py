@@ -222,11 +222,6 @@ SOFTMAX_LAWS = (
 
 # ---------------------------------------------------------------------------------------------- refusals
 
-
-def _of_another_dtype(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.float64 if tensor.dtype is torch.float32 else torch.float32)
-
-
 REFUSALS = (
     refusals.not_a_tensor("input"),
     refusals.refusal("dim too large", lambda input: {"dim": max(input.ndim, 1)}, IndexError, "dim="),
@@ -241,7 +236,7 @@ BACKWARD_REFUSALS = (
     refusals.not_a_tensor("grad_output"),
     refusals.not_a_tensor("output"),
     refusals.shape("output", "output", "shape"),
-    refusals.wrong("output", "output of another dtype", _of_another_dtype, RuntimeError, "output", "dtype"),
+    refusals.another_dtype("output", "output", "dtype"),
     refusals.integer("output", "output", "int64"),
     refusals.value("dim", 9, IndexError, "dim=9"),
     refusals.value("input_dtype", torch.int64, RuntimeError, "input_dtype=torch.int64"),

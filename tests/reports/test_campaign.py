@@ -324,12 +324,17 @@ def test_failures_of_other_draws_stay_with_the_worst() -> None:
 # ---------------------------------------------------------------------------------------------------- a further kind
 
 
+def _with_stub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Teller]:
+    """Where the log of mutants goes, and who tells of them; they are tried by a stub in place of the program."""
+    stub = Path(__file__).with_name("stub_mutants.py")
+    monkeypatch.setattr(mutation, "PROGRAM", (sys.executable, str(stub)))
+    return folder / "mutants.jsonl", Teller(make_console(sys.stdout), 1, live=False)
+
+
 def test_mutants_become_the_log_of_opassay_mutate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stub = Path(__file__).with_name("stub_mutants.py")
-    monkeypatch.setattr(mutation, "PROGRAM", (sys.executable, str(stub)))
-    path, teller = tmp_path / "mutants.jsonl", Teller(make_console(sys.stdout), 1, live=False)
+    path, teller = _with_stub(tmp_path, monkeypatch)
     work = MutantWork(["trace"], 2, False, path, teller)
     (item,) = work.items()
     try:
@@ -354,9 +359,7 @@ def test_mutants_become_the_log_of_opassay_mutate(
 def test_mutants_of_the_graph_are_found_where_the_ops_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stub = Path(__file__).with_name("stub_mutants.py")
-    monkeypatch.setattr(mutation, "PROGRAM", (sys.executable, str(stub)))
-    path, teller = tmp_path / "mutants.jsonl", Teller(make_console(sys.stdout), 1, live=False)
+    path, teller = _with_stub(tmp_path, monkeypatch)
     work = MutantWork(["trace"], 11, True, path, teller)
     assert [item.name for item in work.items()] == ["graph 1/2 of linalg", "graph 2/2 of linalg"]
     try:
