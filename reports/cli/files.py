@@ -19,7 +19,7 @@ from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD
 from ..keyword import KeywordError, matcher
 from ..merge import MissingShards, merge
-from ..record import RecordError, Run, encode, load, plan_digest
+from ..record import RecordError, Run, encode, load, plan_digest, read_capped
 from ..schemas.documents import NAMES, text_of
 from ..store.output import CTRF, JUNIT, PAGE, RECORD, replaceable, write_output
 from ..text import headline, one_line
@@ -129,7 +129,10 @@ def list_command(ops: tuple[str, ...], as_json: bool, keyword: str, shard: str |
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), show_default=True)
 @click.option("--junit", type=_FILE, help="Write JUnit XML here, too.")
 @click.option("--ctrf", type=_FILE, help="Write JSON in the Common Test Report Format here, too.")
-def report_command(record: Path, output: Path, junit: Path | None, ctrf: Path | None) -> int:
+@click.option(
+    "--history", type=_FILE, help="Database of `opassay history`: cards tell since when a cell fails. RECORD is added."
+)
+def report_command(record: Path, output: Path, junit: Path | None, ctrf: Path | None, history: Path | None) -> int:
     """Render a run record as one HTML file."""
     from ..exporting.ctrf import to_ctrf
     from ..junit import to_xml
@@ -142,12 +145,28 @@ def report_command(record: Path, output: Path, junit: Path | None, ctrf: Path | 
         for path, kind, _ in others:
             if path is not None:
                 replaceable(path, kind)
-        write_output(output, PAGE, render(run).encode("utf-8", "replace"))
+        told = {} if history is None else _histories(record, history)
+        write_output(output, PAGE, render(run, None, told).encode("utf-8", "replace"))
         for path, kind, rendered in others:
             if path is not None:
                 write_output(path, kind, rendered(run))
     click.echo(str(output))
     return exit_codes.OK
+
+
+def _histories(path: Path, database: Path) -> dict[str, str]:
+    """Key of each cell that fails in a record -> its history, of the runs of the same profile up to this one."""
+    from ..over_time.failures import failures_of, sentences
+    from ..over_time.history import digest_of, opened
+    from ..over_time.trends import runs_of
+
+    if not database.is_file():
+        raise RecordError(f"{database}: no such file; need a database that `opassay history` wrote")
+    with opened(database) as history:
+        history.gather([path])
+        runs, own = runs_of(history), digest_of(read_capped(path))
+        place = [run.digest for run in runs].index(own)
+        return sentences(failures_of(history, [run for run in runs[: place + 1] if run.profile == runs[place].profile]))
 
 
 @click.command("accuracy")

@@ -80,7 +80,7 @@ class History:
         with path.open("rb") as file:
             marked = _MARK in file.read(_HEAD)
         content = read_capped(path) if marked else b""
-        digest = hashlib.sha256(content).hexdigest() if marked else ""
+        digest = digest_of(content) if marked else ""
         there = self.connection.execute("SELECT 1 FROM runs WHERE digest = ?", (digest,)).fetchone()
         with self.connection:  # one transaction: a run is in the database with all its cells, or not at all
             if marked and there is None:
@@ -95,6 +95,11 @@ class History:
         rows = [(digest, *_row(verdict)) for verdict in run.verdicts]
         # Two hostile names may become one when they are cleaned; a run with such names is still read.
         self.connection.executemany(f"INSERT OR REPLACE INTO cells VALUES ({', '.join('?' * 11)})", rows)
+
+
+def digest_of(content: bytes) -> str:
+    """What a record is known by."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def _row(verdict: Verdict) -> tuple[str | int | float, ...]:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from ..record import Run
 from ..text import clean, duration, number, one_line
 from .comparison import ABOUT, Comparison, Kind
+from .failures import Course
 from .trends import Passed, Trend, state_told
 
 _WIDTH, _HEIGHT, _MARGIN = 140, 28, 4  # of a line in a table, in pixels
@@ -30,13 +31,13 @@ def comparison_page(found: Comparison, before: Run, now: Run) -> str:
     return _page("comparison.html", found=found, kinds=kinds, poor=poor, runs={"before": before, "now": now})
 
 
-def history_page(trends: Sequence[Trend], runs: Sequence[Passed]) -> str:
-    """The page of many runs: each op with what held, its largest error and its time.
+def history_page(trends: Sequence[Trend], runs: Sequence[Passed], failures: Sequence[Course] = ()) -> str:
+    """The page of many runs: each op with what held, its largest error and its time, and each failure with its history.
 
     Args:
-        trends: of these runs. runs: the oldest first; one at least.
+        trends: of these runs. runs: the oldest first; one at least. failures: of the last one.
     """
-    return _page("history.html", trends=trends, runs=runs)
+    return _page("history.html", trends=trends, runs=runs, failures=failures)
 
 
 def _page(name: str, **values: object) -> str:

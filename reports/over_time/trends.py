@@ -99,12 +99,12 @@ def runs_of(history: History) -> list[Passed]:
 
 def trends_of(history: History, runs: Sequence[Passed]) -> list[Trend]:
     """The trend of each op and subject over some runs, in the order of the names."""
-    held, failed = _listed(HELD), _listed(FAILED)
-    undecided = _listed((Outcome.CRASH, Outcome.ERROR, Outcome.TIMEOUT))
+    held, failed = listed(HELD), listed(FAILED)
+    undecided = listed((Outcome.CRASH, Outcome.ERROR, Outcome.TIMEOUT))
     query = f"""
         SELECT op, device, subject, sum(outcome IN ({held})), sum(outcome IN ({failed})),
                sum(outcome IN ({undecided})),
-               coalesce(max(CASE WHEN dtype NOT IN ({_listed(_NARROW)}) AND judged > 0 THEN ratio END),
+               coalesce(max(CASE WHEN dtype NOT IN ({listed(_NARROW)}) AND judged > 0 THEN ratio END),
                         max(CASE WHEN judged > 0 THEN ratio END)),
                sum(seconds)
         FROM cells WHERE run = ? GROUP BY op, device, subject
@@ -141,6 +141,6 @@ def _course(values: Sequence[float], factor: float) -> str:
     return "larger" if last > factor * usual else "smaller" if usual > factor * last else "steady"
 
 
-def _listed(names: frozenset[Outcome] | Sequence[str]) -> str:
+def listed(names: frozenset[Outcome] | Sequence[str]) -> str:
     """Names of ours as a list in SQL; none of them has a quote."""
     return ", ".join(f"'{name}'" for name in names)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
@@ -27,8 +28,12 @@ from .view import make_view
 _BOUNDED = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
 
 
-def render(run: Run, gated: Gated | None = None) -> str:
-    """The page, with what a gate said; about 0.4 KiB per cell, and a few KiB per failure card."""
+def render(run: Run, gated: Gated | None = None, histories: Mapping[str, str] | None = None) -> str:
+    """The page of a run; about 0.4 KiB per cell, and a few KiB per failure card.
+
+    Args:
+        run: the record. gated: what a gate said of it. histories: key of a cell -> that of its failure, in words.
+    """
     # Both are files of ours and not text from a run, so they alone are not escaped.
     style, script = _source("report.css"), _source("report.js")
     return (
@@ -36,7 +41,7 @@ def render(run: Run, gated: Gated | None = None) -> str:
         .get_template("report.html")
         .render(
             run=run,
-            view=make_view(run, gated),
+            view=make_view(run, gated, histories or {}),
             gated=gated,
             glyphs=SIGNS,
             outcomes=OUTCOMES,

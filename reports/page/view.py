@@ -52,6 +52,7 @@ class Card:
     case: str
     case_cut: bool
     program: str  # shows the failure without opassay; empty where there is none
+    history: str  # since when it fails, in words; empty where no history was given
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ class View:
     facets: Mapping[str, str]  # cell id -> words the filters look at
 
 
-def make_view(run: Run, gated: Gated | None = None) -> View:
-    """The page of a run, with the marks of a gate if there was one."""
+def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> View:
+    """The page of a run, with the marks of a gate if there was one; arguments as for `html.render`."""
     groups = complaints(run.verdicts)
     causes = causes_of(run.verdicts)
     examples = [cause.example.verdict.cell.key for cause in causes]
@@ -156,7 +157,7 @@ def make_view(run: Run, gated: Gated | None = None) -> View:
         ops=tuple(_op_part(op, i, mine, series, dtypes, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
         causes=_cause_rows(run, causes[:_CARDS], by_cell),
         complaints=tuple(_complaint(group, by_cell) for group in groups),
-        cards=_cards([by_cell[key] for key in bad if key in carded], _INPUTS if detailed else _FEWER_INPUTS),
+        cards=_cards([by_cell[key] for key in bad if key in carded], _INPUTS if detailed else _FEWER_INPUTS, histories),
         uncarded=len(bad) - len(carded),
         gaps=_gaps(squares),
         op_times=_bars((op, sum(s.verdict.seconds for s in mine)) for op, mine in by_op.items()),
@@ -222,11 +223,11 @@ def _op_part(
     )
 
 
-def _cards(squares: Iterable[Square], room: int) -> tuple[Card, ...]:
+def _cards(squares: Iterable[Square], room: int, histories: Mapping[str, str]) -> tuple[Card, ...]:
     """The cards; from the one on with which the room for programs and inputs ends, these stand in files alone."""
     found = []
     for square in squares:
-        card = _card(square)
+        card = _card(square, histories.get(square.verdict.cell.key, ""))
         if room <= 0:
             card = replace(card, case="", case_cut=False, program="")
         room -= len(card.case) + len(card.program)
@@ -234,7 +235,7 @@ def _cards(squares: Iterable[Square], room: int) -> tuple[Card, ...]:
     return tuple(found)
 
 
-def _card(square: Square) -> Card:
+def _card(square: Square, history: str) -> Card:
     failure = square.verdict.failure
     # A run that comes from memory has not passed the limits of the file, so they are applied here, too.
     case = clean(failure.case[:MAX_CASE]) if failure else ""
@@ -248,6 +249,7 @@ def _card(square: Square) -> Card:
         case=case[:_SHOWN_CASE],
         case_cut=len(case) > _SHOWN_CASE,
         program=_program(failure.snippet) if failure else "",
+        history=history,
     )
 
 

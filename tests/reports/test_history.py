@@ -16,6 +16,7 @@ import pytest
 from opassay.oracles.verdict import Code, Outcome, Verdict
 from opassay.reports import record
 from opassay.reports.cli.main import main
+from opassay.reports.over_time.failures import Course, failures_of
 from opassay.reports.over_time.history import History, opened, records_in
 from opassay.reports.over_time.pages import history_page
 from opassay.reports.over_time.trends import Trend, bars, runs_of, trends_of
@@ -67,6 +68,57 @@ def test_wider_dtypes_tell_of_the_error_because_that_of_half_types_is_1(tmp_path
     assert [point.ratio for point in trend.points[:2]] == [0.3, 1.0]
     assert math.isnan(trend.last.ratio)
     assert trend.last.state == "not checked"
+
+
+def _failures(folder: Path, count: int) -> list[Course]:
+    with opened(folder / "history.sqlite") as history:
+        history.gather(records_in(folder))
+        return failures_of(history, runs_of(history)[:count])
+
+
+def test_a_failure_knows_since_when_it_fails_and_when_the_cell_held_last(folder: Path) -> None:
+    (course,) = _failures(folder, 4)
+    assert course.cell == failed().cell
+    assert [look.failed for look in course.looks] == [False, False, True, True]
+    assert course.said == "fails since 2026-03-03 (00000000), in 2 of 4 runs; held last 2026-03-02 (00000000)"
+    assert _failures(folder, 2) == _failures(folder, 0) == [], "what holds in the last run is no failure"
+
+
+def test_the_history_of_a_failure_tells_of_breaks_of_other_codes_and_of_runs_that_did_not_ask(tmp_path: Path) -> None:
+    broken, good = failed(), verdict("VJP")
+    other = replace(broken, code=Code.RAISED)
+    lone, unasked = verdict(), replace(good, outcome=Outcome.UNSUPPORTED, code=Code.NOT_APPLICABLE)
+    for day, items in enumerate(((broken,), (good,), (other,), (lone,), (unasked,), (broken, lone)), start=1):
+        record.save(tmp_path / f"{day}.json", _day(day, *items))
+    (course,) = _failures(tmp_path, 6)
+    assert course.said == (
+        "fails since 2026-03-03 (00000000), in 3 of 4 runs, as OA101, then OA105; held last 2026-03-02 (00000000)"
+    )
+    (first,) = _failures(tmp_path, 1)
+    assert first.said == "first seen in this run"
+
+
+def test_the_pages_tell_the_history_of_failures(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, database = tmp_path / "page.html", tmp_path / "h.sqlite"
+    many = tmp_path / "many.html"
+    assert main(["history", str(folder), "--database", str(database), "--html", str(many), "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["failures"]
+    assert (told["cell"], told["failed"]) == (failed().cell.key, [False, False, True, True])
+    assert "<td>fails since 2026-03-03 (00000000), in 2 of 4 runs;" in many.read_text()
+    (newest,) = (path for path in folder.glob("*.json") if "2026-03-04" in path.read_text())
+    assert main(["report", str(newest), "-o", str(page), "--history", str(database)]) == 0
+    assert "<dt>history</dt><dd>fails since 2026-03-03 (00000000), in 2 of 4 runs;" in page.read_text()
+    assert main(["report", str(newest), "-o", str(page)]) == 0
+    assert "<dt>history</dt>" not in page.read_text()
+
+
+def test_a_history_that_is_not_there_is_told_and_nothing_is_written(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(folder / "4.json"), "-o", str(page), "--history", str(tmp_path / "none.sqlite")]) == 2
+    assert not page.exists()
+    assert not (tmp_path / "none.sqlite").exists()
 
 
 def test_a_record_is_read_once_under_every_name_and_stays_when_its_file_is_gone(folder: Path) -> None:

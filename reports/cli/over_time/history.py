@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ....oracles.verdict import counted
 from ... import exit_codes
+from ...over_time.failures import Course, failures_of
 from ...over_time.history import Gathered, opened, records_in
 from ...over_time.trends import Passed, Trend, bars, runs_of, state_told, trends_of
 from ...progress import make_console, output
@@ -24,6 +25,8 @@ from ..project.hints import did_you_mean
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _NAME = "history.sqlite"
+#: Failures whose history is told in the terminal.
+_FAILURES = 20
 _STYLES = {"failed": "bold red", "held": "green"}
 
 
@@ -66,14 +69,16 @@ def history_command(
         wanted = profile or (every[-1].profile if every else "")
         runs = [run for run in every if run.profile == wanted][-last:]
         trends = _chosen(trends_of(history, runs), ops, subjects)
+        shown = {(trend.op, trend.subject) for trend in trends}
+        failures = [each for each in failures_of(history, runs) if (each.cell.op, each.cell.subject) in shown]
     if not runs:
         raise Stop(exit_codes.NOTHING, f"{folder}: no run record{f' of profile {wanted!r}' if wanted else ''}")
     if html is not None:
-        _write_page(html, trends, runs)
+        _write_page(html, trends, runs, failures)
     if as_json:
-        click.echo(json.dumps(_as_json(trends, runs), indent=1))
+        click.echo(json.dumps(_as_json(trends, runs, failures), indent=1))
     else:
-        _print(trends, runs, gathered, left_out=len(every) - len(runs))
+        _print(trends, runs, failures, gathered, left_out=len(every) - len(runs))
     return exit_codes.OK
 
 
@@ -88,15 +93,17 @@ def _chosen(trends: Sequence[Trend], ops: Sequence[str], subjects: Sequence[str]
     return [trend for trend in trends if (not ops or trend.op in ops) and (not subjects or trend.subject in subjects)]
 
 
-def _write_page(path: Path, trends: Sequence[Trend], runs: Sequence[Passed]) -> None:
+def _write_page(path: Path, trends: Sequence[Trend], runs: Sequence[Passed], failures: Sequence[Course]) -> None:
     from ...over_time.pages import history_page
 
     with as_usage():
         replaceable(path, PAGE)
-        write_output(path, PAGE, history_page(trends, runs).encode("utf-8", "replace"))
+        write_output(path, PAGE, history_page(trends, runs, failures).encode("utf-8", "replace"))
 
 
-def _print(trends: Sequence[Trend], runs: Sequence[Passed], gathered: Gathered, left_out: int) -> None:
+def _print(
+    trends: Sequence[Trend], runs: Sequence[Passed], failures: Sequence[Course], gathered: Gathered, left_out: int
+) -> None:
     console = make_console(output())
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, right in (("op", False), ("subject", False), ("now", False), ("since", False), ("error/bound", False),
@@ -114,6 +121,10 @@ def _print(trends: Sequence[Trend], runs: Sequence[Passed], gathered: Gathered, 
             style=_STYLES.get(trend.last.state, "yellow"),
         )  # fmt: skip
     console.print(table)
+    for failure in failures[:_FAILURES]:
+        console.print(one_line(f"{failure.cell.key}  {failure.said}", 400), soft_wrap=True)
+    if len(failures) > _FAILURES:
+        console.print(f"… and {len(failures) - _FAILURES} more failures; --json and --html have all of them")
     more = f"; {left_out} left out, older or of other profiles" if left_out else ""
     read = f"{gathered.new} new, {gathered.known} known"
     head = f"{counted(len(runs), 'run')} of profile {runs[-1].profile}, {runs[0].started} to {runs[-1].started}"
@@ -125,8 +136,8 @@ def _word(course: str) -> str:
     return "" if course == "steady" else course
 
 
-def _as_json(trends: Sequence[Trend], runs: Sequence[Passed]) -> dict[str, object]:
-    """Runs and, for each op, a list per measure in the order of its runs; what is no number is null."""
+def _as_json(trends: Sequence[Trend], runs: Sequence[Passed], failures: Sequence[Course]) -> dict[str, object]:
+    """Runs and, for each op, a list per measure in the order of its runs; what is no number is null; and failures."""
 
     def measure(value: float) -> float | str | None:
         return None if math.isnan(value) else "inf" if math.isinf(value) else value
@@ -147,5 +158,11 @@ def _as_json(trends: Sequence[Trend], runs: Sequence[Passed]) -> dict[str, objec
              "seconds": [point.seconds for point in trend.points],
              "errors": trend.errors, "time": trend.pace, "since": trend.since.run.started}
             for trend in trends
+        ],
+        "failures": [
+            {"cell": each.cell.key, "outcome": each.looks[-1].outcome, "code": each.looks[-1].code,
+             "runs": [runs.index(look.run) for look in each.looks],
+             "failed": [look.failed for look in each.looks], "since": each.since.run.started}
+            for each in failures
         ],
     }  # fmt: skip
