@@ -123,7 +123,10 @@ def correlated(x: Any, w: Any, stride: tuple[int, ...], dilation: tuple[int, ...
         for start in range(0, positions[0], step):
             block = np.transpose(view[:, :, start : start + step], order).reshape(groups, terms, -1)
             part = into[:, :, start : start + step]
-            part[...] = np.matmul(weights, block).reshape(part.shape)
+            if part.flags.c_contiguous:
+                np.matmul(weights, block, out=part.reshape(groups, outputs, block.shape[-1]))
+            else:
+                part[...] = np.matmul(weights, block).reshape(part.shape)
     return out
 
 

@@ -6,7 +6,7 @@ smallest error that could have been seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,8 +56,9 @@ class Held:
 
 
 def hold(
-    name: str, computed: Tensor, ball: Reading, terms: Terms, native: Tensor | None, finite: bool, order: int = 0
-) -> Held:
+    name: str, computed: Tensor, ball: Reading, terms: Terms, native: Tensor | None, finite: bool, order: int = 0,
+    told: bool = True,
+) -> Held:  # fmt: skip
     """Hold one output against its reading.
 
     Args:
@@ -68,6 +69,7 @@ def hold(
             input is not finite, a NaN or an infinity that it has is accepted, too, but for an infinity of the other
             sign where the reading and torch agree on one.
         finite: whether all inputs were finite. order: of the derivative.
+        told: whether the whole card is made of a value that is wrong, which takes longer than to find that it is.
     """
     if tuple(computed.shape) != ball.shape:
         return _unlike(name, "shape", tuple(computed.shape), ball.shape)
@@ -100,7 +102,8 @@ def hold(
     held = Held(None, count, values.size - count, _vacuous(ball, fmt, judged), ball)
     if np.all(accepted):
         return held
-    return Held(_card(name, computed, found, accepted, ball, terms), held.judged, held.left, held.vacuous, ball)
+    wrong = _card(name, computed, found, accepted, ball, terms) if told else Wrong(Code.VALUE, _outside(name))
+    return replace(held, wrong=wrong)
 
 
 def _unlike(name: str, what: str, got: object, need: object) -> Held:
@@ -168,10 +171,14 @@ def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ba
         f"format     {dtype_name(computed.dtype)}, sums in {ball.contract.accumulate.name}",
         f"seen       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median), {here:.3g} here",
     ]
-    title = f"{where} is outside its accept set"
+    title = _outside(where)
     if special:
         return Wrong(Code.SPECIAL, f"{title}: a NaN or an infinity on one side alone", tuple(lines))
     return Wrong(Code.VALUE, f"{title}, {ratio:.4g} times its bound", tuple(lines))
+
+
+def _outside(where: str) -> str:
+    return f"{where} is outside its accept set"
 
 
 def _share_of(error: float, largest: float) -> str:
@@ -186,25 +193,41 @@ def hold_all(
     native: Sequence[Tensor] | None,
     finite: bool,
     order: int = 0,
+    told: bool = True,
 ) -> list[Held]:
     """Hold every output against its reading.
 
     Args:
         names, computed, read, native: as for `hold`, one for each output.
-        terms, finite, order: as for `hold`.
+        terms, finite, order, told: as for `hold`.
     """
     if len(computed) != len(read):
         return [Held(Wrong(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}"), 0, 0)]
     like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
     rows = zip(names, computed, read, like, strict=True)
-    return [hold(name, y, ball, terms, its, finite, order) for name, y, ball, its in rows]
+    return [hold(name, y, ball, terms, its, finite, order, told) for name, y, ball, its in rows]
 
 
-def in_turn(terms: Terms) -> list[Terms]:
-    """Terms under which outputs are held one after the other until they are accepted; the last are those asked for.
+def hold_in_turn(
+    names: Sequence[str],
+    computed: Sequence[Tensor],
+    read: Callable[[Terms], Sequence[Reading]],
+    terms: Terms,
+    native: Sequence[Tensor] | None,
+    finite: bool,
+    order: int = 0,
+) -> list[Held]:
+    """Hold every output against its reading without further algorithms, and with them if it is not accepted there.
 
     Further algorithms of a spec only widen a ball, and each of them costs as much as the spec itself. So what is
-    accepted without them is accepted, and they are read where it is not.
+    accepted without them is accepted.
+
+    Args:
+        names, computed, terms, native, finite, order: as for `hold_all`. read: the readings under some terms.
     """
-    plain = replace(terms, algorithms=frozenset())
-    return [plain, terms] if terms.algorithms else [terms]
+    if terms.algorithms:
+        plain = replace(terms, algorithms=frozenset())
+        found = hold_all(names, computed, read(plain), terms, native, finite, order, told=False)
+        if not any(each.wrong for each in found):
+            return found
+    return hold_all(names, computed, read(terms), terms, native, finite, order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from ...oracles.rounding import Ball
 from ...oracles.terms import Terms, terms
 from ...reference.formats import FORMATS
 from .arguments import Arguments, Tensor, tensors_of
-from .comparing import hold_all, in_turn
-from .specification import Run, Specification, specification
+from .comparing import hold_in_turn
+from .specification import Reading, Run, Specification, specification
 
 #: The terms that count where a user names none.
 DEFAULT = "torch"
@@ -87,11 +88,12 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
     found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
     run = found.run(arguments, found.state)
     count = len(run.outputs)
-    native, wrong = None if found.numpy else run.outputs, list[str]()
-    for step in in_turn(allowed):
-        read = found.read(arguments, found.state, step)[:count]
-        held = hold_all(run.names[:count], tensors_of(candidate_output), read, allowed, native, arguments.finite)
-        wrong = [str(each.wrong) for each in held if each.wrong is not None]
-        if not wrong:
-            return
-    raise AssertionError("\n".join([f"{found.name}: {wrong[0]}", *wrong[1:]]))
+    native, outputs = None if found.numpy else run.outputs, tensors_of(candidate_output)
+
+    def read(terms: Terms) -> Sequence[Reading]:
+        return found.read(arguments, found.state, terms)[:count]
+
+    held = hold_in_turn(run.names[:count], outputs, read, allowed, native, arguments.finite)
+    wrong = [str(each.wrong) for each in held if each.wrong is not None]
+    if wrong:
+        raise AssertionError("\n".join([f"{found.name}: {wrong[0]}", *wrong[1:]]))

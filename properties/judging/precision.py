@@ -46,4 +46,4 @@ def _out_of_range(each: Evidence) -> bool:
 def _held_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:
     sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
     read = session.spec.read(each.arguments, each.state, terms, sharp)[: len(each.computed)]
-    return hold_all(each.run.names[: len(read)], each.computed, read, terms, None, finite=True)
+    return hold_all(each.run.names[: len(read)], each.computed, read, terms, None, True, told=False)

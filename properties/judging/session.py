@@ -13,7 +13,7 @@ from ...oracles.terms import Terms
 from ...oracles.verdict import Code
 from .arguments import Arguments, State, Tensor
 from .candidates.calls import Answer, Answering, Call, Manner
-from .comparing import Held, Wrong, hold_all, in_turn
+from .comparing import Held, Wrong, hold_in_turn
 from .parts import Part, part_of
 from .questions import Standing
 from .specification import Reading, Run, SpecError, Specification
@@ -189,12 +189,11 @@ class Session:
         computed = (*answer.outputs, *(answer.buffers if with_buffers else ()))
         expected = len(run.names) if with_buffers else len(run.outputs)
         native = None if self.spec.numpy else (*run.outputs, *run.buffers)[:expected]
-        names, found = run.names[:expected], list[Held]()
-        for terms in in_turn(self.terms):
-            read = self._read(arguments, state, sharp, terms)[:expected]
-            found = hold_all(names, computed, read, self.terms, native, arguments.finite)
-            if not any(each.wrong for each in found):
-                break
+
+        def read(terms: Terms) -> Sequence[Reading]:
+            return self._read(arguments, state, sharp, terms)[:expected]
+
+        found = hold_in_turn(run.names[:expected], computed, read, self.terms, native, arguments.finite)
         if arguments.finite:
             self.evidence.append(Evidence(question, arguments, state, run, computed, tuple(found)))
         return summed(question, found)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
+from ....oracles.terms import Terms
 from ..arguments import Arguments, Tensor
 from ..candidates.calls import floating
-from ..comparing import Held, hold_all, in_turn
+from ..comparing import hold_in_turn
 from ..parts import Part
 from ..session import Asking, Finding, Gradients, Session, not_asked, raised, summed
+from ..specification import Reading
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
 #: of an operation of torch that has none.
@@ -67,12 +70,11 @@ def _held_gradients(
     computed = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(got, leaves, strict=True)]
     wanted = [floats.index(label) for label in labels]
     titles = [f"gradient of {arguments.label(int(n[1:])) if n.startswith('#') else n}" for n in labels]
-    found = list[Held]()
-    for terms in in_turn(session.terms):
-        read = spec.gradients(arguments, spec.state, terms, wanted, cotangents)
-        found = hold_all(titles, computed, read, session.terms, None, arguments.finite, order=1)
-        if not any(each.wrong for each in found):
-            break
+
+    def read(terms: Terms) -> Sequence[Reading]:
+        return spec.gradients(arguments, spec.state, terms, wanted, cotangents)
+
+    found = hold_in_turn(titles, computed, read, session.terms, None, arguments.finite, order=1)
     drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, cotangents)
     session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn))
     return summed("GRAD", found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -77,6 +78,10 @@ def judge_command(
         interpret: whether kernels of Triton are interpreted.
     """
     require("torch", "mpmath", "msgspec", *(("triton",) if interpret else ()))
+    # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
+    # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
+    # NumPy reads this setting when it is imported.
+    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
     from ....properties.judging import filed
 
     with _telling_in_json(as_json), _progress() as progress:
