@@ -132,6 +132,7 @@ OPS: tuple[Op, ...] = (
             refusals.value("size", 2.0, TypeError, "size=2.0"),
             refusals.value("size", False, TypeError, "size=False"),
             refusals.value("alpha", "1", TypeError, "alpha='1'"),
+            *map(refusals.its_type, ("size", "alpha", "beta", "k")),
             refusals.integer("input"),
             refusals.not_a_tensor("input"),
         ),

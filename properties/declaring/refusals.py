@@ -103,6 +103,11 @@ def not_an_int(argument: str, *mentions: str) -> Mistake:
     return wrong(argument, f"{argument} is a float", float, TypeError, *mentions)
 
 
+def its_type(argument: str, *mentions: str) -> Mistake:
+    """The type of the right value, such as `float`, instead of a value: TypeError."""
+    return wrong(argument, f"{argument} is a type", type, TypeError, *mentions)
+
+
 def shape(argument: str, *mentions: str) -> Mistake:
     """A tensor with one row more than it should have: RuntimeError. Of a tensor without dims, a vector of two."""
 

@@ -183,6 +183,7 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
         refusals.not_a_tensor("input"),
         *(refusals.not_a_tensor(name) for name in ("weight", "bias") if name in signature),
         *(refusals.value(name, "0.1", TypeError, name) for name in ("momentum", "eps") if name in signature),
+        *(refusals.its_type(name, name) for name in ("momentum", "eps") if name in signature),
         refusals.refusal("input of one dim", _flat, IndexError, "input"),
         *running,
         *(in_training if strict else ()),

@@ -115,6 +115,7 @@ REFUSALS = (
     refusals.shape("grad_out", "grad_out"),
     refusals.missing("save_mean"),
     refusals.value("eps", "1e-5", TypeError, "eps"),
+    refusals.its_type("eps", "eps"),
 )
 
 

@@ -178,6 +178,7 @@ SHARED = (
     refusals.value("num_groups", -1, RuntimeError),
     refusals.value("num_groups", 1000, RuntimeError),
     refusals.not_an_int("num_groups"),
+    refusals.its_type("num_groups"),
     refusals.value("num_groups", True, TypeError),
     refusals.integer("input"),
     refusals.not_a_tensor("input"),
@@ -186,8 +187,8 @@ SHARED = (
     refusals.another_dtype("weight"),
     refusals.elsewhere("weight", "device"),
 )
-EPS = refusals.value("eps", "1e-5", TypeError)
-SIZES = tuple(map(refusals.not_an_int, ("N", "C", "HxW")))
+EPS = (refusals.value("eps", "1e-5", TypeError), refusals.its_type("eps"))
+SIZES = tuple(mistake(name) for name in ("N", "C", "HxW") for mistake in (refusals.not_an_int, refusals.its_type))
 FLAT = refusals.wrong("input", "input of one dim", lambda tensor: tensor.reshape(-1), RuntimeError)
 ELEMENTS = refusals.refusal(
     "another number of elements", lambda input, N: {"N": N + input.numel() + 1}, RuntimeError, "N"
@@ -220,7 +221,7 @@ OPS: tuple[Op, ...] = (
         strides=shared.contiguous,
         documented=torch_documents.by(torch_documents.GROUPS),
         laws=LAWS,
-        refusals=(*SHARED, EPS, refusals.shape("bias"), FLAT),
+        refusals=(*SHARED, *EPS, refusals.shape("bias"), FLAT),
         kernels=True,
     ),
     declare(
@@ -234,7 +235,7 @@ OPS: tuple[Op, ...] = (
         strides=shared.contiguous,
         documented=torch_documents.aten(torch_documents.GROUPS),
         laws=(BATCH,),
-        refusals=(*SHARED, *SIZES, EPS, refusals.shape("bias"), ELEMENTS),
+        refusals=(*SHARED, *SIZES, *EPS, refusals.shape("bias"), ELEMENTS),
         kernels=True,
     ),
     declare(

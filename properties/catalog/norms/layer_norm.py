@@ -119,7 +119,7 @@ def _normalizing(
         strides=shared.contiguous,
         documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=of,
-        refusals=(*REFUSALS, *(refusals.value("eps", wrong, TypeError) for wrong in ("1e-5", float))),
+        refusals=(*REFUSALS, refusals.value("eps", "1e-5", TypeError), refusals.its_type("eps")),
         kernels=True,
     )
 
