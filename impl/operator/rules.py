@@ -85,6 +85,10 @@ def _forward_member(
         # each is one more Python call, and a small op would take several per cent longer.
         ctx.materialize_grads = False
         result = values(*args)
+        level = private.top_jvp_level() if single_level else None
+        forward_mode = level is not None or forward_ad._current_level >= 0
+        if forward_mode:
+            result = _without_views(result)
         outputs = result if type(result) is tuple else (result,)
         kept = save(new(arguments, args), new(named_outputs, outputs), new(arguments, ctx.needs_input_grad))
         kind: Any = type(kept)
@@ -95,10 +99,9 @@ def _forward_member(
             count = counts[kind] = _tensor_fields(kind)
         ctx.to_save = kept[:count]
         ctx.kept = kind, kept[count:]
-        level = private.top_jvp_level() if single_level else None
         # Arguments that only `jvp` reads are kept where a tangent may come. Elsewhere nothing calls it, and they would
         # stay in memory until the backward pass.
-        if level is not None or forward_ad._current_level >= 0:
+        if forward_mode:
             ctx.jvp_level = level
             ctx.arguments = tuple(None if i in tensors else arg for i, arg in enumerate(args))
             ctx.save_for_forward(*[args[i] for i in tensors])
@@ -107,6 +110,13 @@ def _forward_member(
         return result
 
     return forward
+
+
+def _without_views(result: Any) -> Any:
+    """Outputs, none a view of another tensor: of a view torch takes no tangent in strides that are not its own."""
+    if type(result) is tuple:
+        return tuple(map(_without_views, result))
+    return result.clone() if isinstance(result, Tensor) and result._is_view() else result
 
 
 def _tensor_fields(saved: Any) -> int:

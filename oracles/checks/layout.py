@@ -17,6 +17,7 @@ from ..paths import Problem
 from ..programs.outputs import attribute
 from ..programs.particular import around_views
 from ..verdict import Code
+from .agreement import require_equal
 
 #: What stands around the integers of a view, and in its gaps: no class, so that an op that reads it shows that.
 CANARY = 113
@@ -86,8 +87,30 @@ def layouts(judge: Judge, sample: Sample) -> None:
         if not same_bits(buffer, before):
             found = judge.broken(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")
             raise found.showing(functools.partial(around_views, path))
+    if judge.subject_name == OWN and "jvp" not in judge.op.promises.without:
+        _tangents_of_transposed(judge, sample)
     if judge.op.written(sample.args):
         _written_views(judge, sample)
+
+
+def _tangents_of_transposed(judge: Judge, sample: Sample) -> None:
+    """Forward mode of operands in another memory order: it has kernels and expressions of its own.
+
+    The order is one without gaps, because torch lays a tangent out as its primal, and copies where it cannot.
+    """
+    laid = sample.with_args([transposed(a) if isinstance(a, Tensor) else a for a in sample.args])
+    outputs = judge.primal(laid)
+    require_strides(judge, laid, outputs, "transposed")
+    if judge.op.promises.contiguous:
+        _require_contiguous(judge, outputs)
+    plain, there = (judge.path(one, ("jvp",), outputs, "eager") for one in (sample, laid))
+    there = there.along(("jvp",), list(map(transposed, there.directions)))
+    require_equal(judge, there, judge.run(there), judge.run(plain), "jvp, transposed")
+
+
+def transposed(tensor: Tensor) -> Tensor:
+    """A tensor of equal values whose first dim lies innermost in its memory, and its last one outermost."""
+    return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.ndim > 1 else tensor
 
 
 def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], what: str) -> None:

@@ -21,6 +21,7 @@ from ..planted_ops import (
     custom,
     declared,
     right_backward,
+    right_jvp,
     sample,
     scaled,
     violations,
@@ -60,6 +61,10 @@ def _backward_in_memory_order(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, 
     return right_backward(in_memory_order(g), x, w)
 
 
+def _tangent_in_memory_order(x: Tensor, w: Tensor, t_x: Tensor, t_w: Tensor) -> Tensor:
+    return right_jvp(x, w, in_memory_order(t_x), t_w)
+
+
 FAULTS: dict[str, tuple[Subject, set[str]]] = {
     "writes into its input": (_writes_first, {"MUTATED", "VALUE"}),
     "writes before its input": (_writes_before_its_input, {"MUTATED"}),
@@ -69,6 +74,7 @@ FAULTS: dict[str, tuple[Subject, set[str]]] = {
     "ignores the cotangent's strides": (
         custom(backward=_backward_in_memory_order), {"VALUE", "SPECIAL", "RAISED"},
     ),
+    "ignores the tangent's strides": (custom(jvp=_tangent_in_memory_order), {"VALUE"}),
 }  # fmt: skip
 
 
