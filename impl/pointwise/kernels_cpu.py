@@ -32,14 +32,19 @@ def fake(args: Record) -> tuple[Tensor, Tensor | None]:
 
 
 def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
-    """grad / (1 + exp(x)) from exp(-|x|), given or computed; without the buffer on any device."""
+    """grad / (1 + exp(x)) from exp(-|x|), given or computed."""
     if buffer is not None:
         return _aten_backward(grad.contiguous(), x.contiguous(), buffer.contiguous())
-    if x.numel() <= _CHUNK or not x.is_cpu:
-        wide = raised(x.contiguous())
-        return _aten_backward(raised(grad.contiguous()), wide, wide.abs().neg_().exp_()).to(x.dtype)
+    if x.numel() <= _CHUNK:
+        return backward_at_once(grad, x)
     out = torch.empty(x.shape, dtype=x.dtype)
     parts = (t.reshape(-1).split(_CHUNK) for t in (grad, x, out))
     for some, values, result in zip(*parts, strict=True):
-        result.copy_(log_sigmoid_backward(some, values, None))
+        result.copy_(backward_at_once(some, values))
     return out
+
+
+def backward_at_once(grad: Tensor, x: Tensor) -> Tensor:
+    """`log_sigmoid_backward` without a buffer, all elements at a time: for every device."""
+    wide = raised(x.contiguous())
+    return _aten_backward(raised(grad.contiguous()), wide, wide.abs().neg_().exp_()).to(x.dtype)

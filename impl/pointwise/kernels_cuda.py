@@ -28,7 +28,7 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _composed_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:
-    return kernels_cpu.log_sigmoid_backward(grad, x, None)
+    return kernels_cpu.backward_at_once(grad, x)
 
 
 @by_triton("log_sigmoid_backward", _composed_backward)

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from ..judge import Judge, gradients
 from ..op import OWN, Sample, Tensor, flat_outputs
@@ -18,9 +20,12 @@ from ..programs import particular as programs
 from ..programs.script import Telling
 from ..verdict import Code
 from ..violation import Violation
+from .layout import transposed
 
 #: Of a batch; other than the sides of most small tensors, so that an axis in the place of another is seen.
 SLICES = 7
+#: Namespaces of operators whose shape rules are torch's own.
+TORCHS = frozenset(("aten", "prim", "prims", "profiler", "c10d", "c10d_functional", "_c10d_functional"))
 
 
 def fakes(judge: Judge, sample: Sample) -> None:
@@ -46,6 +51,10 @@ def fakes(judge: Judge, sample: Sample) -> None:
         _telling(judge, sample, "meta tensors"),
     )
 
+    if judge.subject_name == OWN:
+        args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
+        with _Rules(judge):
+            _outputs_and_gradients(judge, args, "eager, transposed, watched")
     if judge.op.promises.contiguous and judge.subject_name == OWN:
         _fakes_of_transposed(judge, sample)
     if "vmap" not in judge.op.promises.without:
@@ -54,7 +63,7 @@ def fakes(judge: Judge, sample: Sample) -> None:
 
 def _fakes_of_transposed(judge: Judge, sample: Sample) -> None:
     """Fake tensors in another memory order: a shape rule that hands the strides of an operand on is seen."""
-    args = [a.transpose(0, -1).contiguous().transpose(0, -1) if _has_rows(a) else a for a in sample.args]
+    args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
     what = "fake tensors, transposed"
     eager = _described(_outputs_and_gradients(judge, args, "eager, transposed"), with_device=True)
     with _quiet(), FakeTensorMode() as mode:
@@ -62,8 +71,29 @@ def _fakes_of_transposed(judge: Judge, sample: Sample) -> None:
         _compare(judge, _described(_outputs_and_gradients(judge, fake, what), with_device=True), eager, what)
 
 
-def _has_rows(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim > 1
+class _Rules(TorchDispatchMode):
+    """Holds every operator that is called to its shape rule: a compiler believes those of inner operators, too."""
+
+    def __init__(self, judge: Judge) -> None:
+        super().__init__()
+        self._judge = judge
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        outputs = func(*args, **(kwargs or {}))
+        if func.namespace not in TORCHS and outputs is not None:
+            mode, plain = FakeTensorMode(), tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs or {}))
+            given = tree_map_only(torch.Tensor, mode.from_tensor, plain)
+            with _quiet(), mode:
+                promised = func(*given[0], **given[1])
+            what = f"the shape rule of {func.namespace}::{func.__name__.partition('.')[0]}"
+            _compare(self._judge, _rows(promised), _rows(outputs), what)
+        return outputs
+
+
+def _rows(outputs: Any) -> list[dict[str, Any]]:
+    """What is compared of an operator's outputs, some of which may be None."""
+    each = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    return [row for y in each for row in (_described([y], True) if isinstance(y, torch.Tensor) else [{"value": y}])]
 
 
 def _fakes_in_batches(judge: Judge, sample: Sample) -> None:
@@ -134,6 +164,6 @@ def _compare(
         raise judge.broken(Code.ATTRIBUTE, wrong, where=path).showing(telling)
     for i, (a, b) in enumerate(zip(got, need, strict=True)):
         if a != b:
-            lines = [f"{key}: got {a[key]}, eager has {b[key]}" for key in b if a[key] != b[key]]
+            lines = [f"{key}: got {a.get(key)}, eager has {b[key]}" for key in b if a.get(key) != b[key]]
             raise judge.broken(Code.ATTRIBUTE, f"out[{i}] differs from eager", lines, where=path).showing(telling)
         judge.tally.count(1)

@@ -55,6 +55,25 @@ def test_a_planted_fault_is_found(name: str) -> None:
     assert text in found.message
 
 
+@pytest.mark.parametrize("rule", ["as the kernel", "another shape", "none"])
+def test_the_shape_rule_of_an_operator_is_asked_of_outputs_that_nobody_sees(rule: str) -> None:
+    def kept(x: Tensor) -> Tensor | None:
+        return None if rule == "none" else x.new_empty((*x.shape, 1) if rule == "another shape" else x.shape)
+
+    def op(x: Tensor, w: Tensor) -> Tensor:
+        torch.ops.planted_rules.product(x.detach(), w.detach())
+        return x * w
+
+    with torch.library._scoped_library("planted_rules", "DEF") as library:
+        library.define("product(Tensor x, Tensor w) -> (Tensor, Tensor)")
+        library.impl("product", lambda x, w: (x * w, x.clone()), "CPU")
+        torch.library.register_fake("planted_rules::product", lambda x, w: (x.new_empty(x.shape), kept(x)), lib=library)
+        found = violation(fakes, declared(op), sample(1))
+    assert (found is None) is (rule == "as the kernel")
+    assert found is None or found.code.name == "ATTRIBUTE"
+    assert found is None or "the shape rule of planted_rules::product" in found.message
+
+
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (3,), (0,), (2, 1)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
