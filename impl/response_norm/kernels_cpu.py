@@ -10,7 +10,7 @@ the small channels behind a large one.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -52,9 +52,10 @@ def cross_map_lrn2d_keeping(x: Tensor, size: int, alpha: float, beta: float, k: 
     """(`cross_map_lrn2d`, s, s^beta) for beta > 0: what the backward would have to compute again.
 
     Args:
-        x, size, alpha, beta, k: as for `cross_map_lrn2d`.
+        x: float32 or float64, in which s is computed, too.
+        size, alpha, beta, k: as for `cross_map_lrn2d`.
     """
-    out, base, root = _like(x), *(_like(x, compute_dtype(x.dtype)) for _ in range(2))
+    out, base, root = _like(x), _like(x), _like(x)
     _write_normalised((out, base, root), x, size, alpha, beta, k)
     return out, base, root
 
@@ -70,11 +71,12 @@ def _write_normalised(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: 
 
     def plan(shape: Shape) -> Callable[..., None]:
         base = _Base(shape, before, after, alpha / size, k, x)
-        spare = torch.empty_like(base.s)
 
         def columns(a: Tensor, out: Tensor, kept: Tensor | None = None, root: Tensor | None = None) -> None:
-            a = a.to(spare.dtype)
-            _divide(a, base(a, kept), beta, spare if root is None else root, out)
+            a = a.to(base.s.dtype)
+            s = base(a, kept)
+            # Where nothing is kept the base is not read again, so its power may take its place.
+            _divide(a, s, beta, s if root is None else root, out)
 
         return columns
 
@@ -119,7 +121,7 @@ def cross_map_lrn2d_backward(args: ImagesBackward) -> Tensor:
         scaled = torch.empty_like(mirrored.total)
 
         def columns(out: Tensor, g: Tensor, a: Tensor, *powers: Tensor) -> None:
-            g, a = g.to(scaled.dtype), a.to(scaled.dtype)
+            a = a.to(scaled.dtype)  # g, which may be of a half type, only meets tensors of that dtype
             if again:
                 s = again(a)
                 _divide(g, s, beta, scaled, scaled)
@@ -157,8 +159,8 @@ def window_sum(x: Tensor, before: int, after: int) -> Tensor:
     return out
 
 
-def _like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
+def _like(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _by_columns(plan: Callable[[Shape], Callable[..., None]], *tensors: Tensor) -> None:
@@ -173,29 +175,26 @@ def _by_columns(plan: Callable[[Shape], Callable[..., None]], *tensors: Tensor) 
     # There are at most four shapes: a whole piece, and what is left over at the end of the images, of the
     # positions, or of both.
     planned: dict[Any, Callable[..., None]] = {}
-    for part in _parts(views[0]):
-        pieces = [view[part] for view in views]
-        size = pieces[0].shape
-        work = planned.get(size) or planned.setdefault(size, plan(size))
-        work(*pieces)
+    wide, narrow = _piece(views[0])
+    for images in zip(*(view.split(wide) for view in views), strict=True):
+        for pieces in zip(*(some.split(narrow, 2) for some in images), strict=True):
+            size = pieces[0].shape
+            work = planned.get(size) or planned.setdefault(size, plan(size))
+            work(*pieces)
 
 
-def _parts(view: Tensor) -> Iterator[tuple[slice, slice, slice]]:
+def _piece(view: Tensor) -> tuple[int, int]:
+    """How many images, and positions of each, are worked on at a time."""
     images, channels, positions = view.shape
-    every = slice(None)
     most = _CHUNK * torch.get_num_threads()
     # On CUDA there is no cache to keep to, and every piece would be more launches.
     if not view.is_cpu or view.numel() <= most:
-        yield every, every, every
-        return
+        return images, positions
     # Several images while they fit, else some positions of one image. Channels are never divided, because
     # the window runs along them.
     wide = max(1, round(most / (channels * positions)))
     pieces = max(1, round(channels * positions / most))
-    narrow = -(-positions // pieces)
-    for i in range(0, images, wide):
-        for start in range(0, positions, narrow):
-            yield slice(i, i + wide), every, slice(start, start + narrow)
+    return wide, -(-positions // pieces)
 
 
 class _Window:
@@ -267,7 +266,7 @@ def _divide(a: Tensor, s: Tensor, beta: float, root: Tensor, out: Tensor) -> Non
     Args:
         a, s: of one shape and dtype.
         beta: any number.
-        root, out: memory for the two results.
+        root, out: memory for the two results; `root` may be that of s.
     """
     if beta < 0:
         torch.mul(a, torch.pow(s, -beta, out=root), out=out)

@@ -88,6 +88,15 @@ def _flat_at_zero(word: str) -> laws.Relation:
     return laws.law(f"no slope at zero, {word}", calls, relate, exact=True, word=(word,))
 
 
+def _identity_at_zero(word: str) -> laws.Relation:
+    """With a beta of 0 the output is the input whatever k is, so where a base of 0 has no inverse it is moved alike."""
+
+    def calls(input: Tensor) -> tuple[Named, ...]:
+        return tuple({"input": torch.zeros_like(input), "k": k, "beta": 0.0} for k in (0.0, 1.0))
+
+    return laws.law(f"the identity at zero, {word}", calls, lambda one, two: (one, two), exact=True, word=(word,))
+
+
 def _input_base_and_power(input: Tensor, beta: float) -> int:
     """The input; beside it the base and its power, where they are no larger than the input and there is a power."""
     return drawing.bytes_of(input) * (3 if beta > 0 and input.element_size() >= 4 else 1)
@@ -118,6 +127,8 @@ OPS: tuple[Op, ...] = (
             laws.law("channels of zeros around", _framed, lambda one, two: ((two[0][:, 2:-2],), one)),
             _flat_at_zero("jvp"),
             _flat_at_zero("vjp"),
+            _identity_at_zero("jvp"),
+            _identity_at_zero("vjp"),
         ),
         refusals=(
             refusals.wrong(
