@@ -112,6 +112,7 @@ REFUSALS = (
     refusals.shape("save_invstd"),
     refusals.integer("input"),
     refusals.not_a_tensor("input"),
+    refusals.not_a_tensor("weight"),
     refusals.shape("grad_out", "grad_out"),
     refusals.missing("save_mean"),
     refusals.value("eps", "1e-5", TypeError, "eps"),

@@ -86,7 +86,8 @@ def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
 @st.composite
 def _group_structures_and_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
     structure = draw(_group_structures(dtype, kind, drawing.POSITIVE_EPS))
-    return structure | {"kind": kind, "mask": draw(choose("output_mask", drawing.MASKS))}
+    structure |= {"kind": kind, "mask": draw(choose("output_mask", drawing.MASKS))}
+    return structure | {"flat": draw(choose("flat", (False, False, False, True)))}
 
 
 def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
@@ -96,8 +97,8 @@ def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
     x, eps = given["input"], given.pop("eps")
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
     # The gradient of a weight that is not there may be asked for, and is None.
-    own = {"grad_out": grad, "output_mask": structure["mask"]}
-    return given | own | _statistics(x, structure["groups"], eps) | _sizes(x)
+    given |= _statistics(x, structure["groups"], eps) | _sizes(x) | {"output_mask": structure["mask"]}
+    return given | {name: t.reshape(-1) if structure["flat"] else t for name, t in (("input", x), ("grad_out", grad))}
 
 
 # ---------------------------------------------------------------------------------------------- promises
@@ -246,6 +247,7 @@ OPS: tuple[Op, ...] = (
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
         invariant=_backward_slices,
+        contiguous=True,
         documented=torch_documents.aten(torch_documents.GROUPS_BACKWARD),
         order=1,
         refusals=(*SHARED, *SIZES, ELEMENTS, *refusals.STATISTICS),
