@@ -181,6 +181,11 @@ def run(size: int, program: Callable[[Any], Any]) -> list[Any]:
     return LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
 
 
+def may_fail() -> bool:
+    """Whether ranks may end in an error and others run after them: a process group ends with its first error."""
+    return not _HERE.world.in_processes
+
+
 def fabric(size: int) -> Any:
     """So many devices."""
     from ..impl.comm import CudaFabric, FoldedFabric, HostFabric  # not at the top: they import torch

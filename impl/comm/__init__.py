@@ -26,7 +26,6 @@ from .ranks import DryComm as DryComm
 from .ranks import LockstepComm as LockstepComm
 from .ranks import LockstepWorld as LockstepWorld
 from .ranks import Network as Network
-from .ranks import Slip as Slip
 from .ranks import SoloComm as SoloComm
 from .ranks import SyncBatchNorm as SyncBatchNorm
 from .ranks import TorchComm as TorchComm

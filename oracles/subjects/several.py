@@ -29,6 +29,7 @@ class Ranks:
         homes: (args) -> the rank of every tensor argument and output. Without it each rank has a part of the first
             argument, along its axis 0, and all of the others; and so with the outputs.
         peers: other subjects' calls by name, which need process groups and offer reverse mode alone.
+        may_fail: () -> whether a run may end in an error on all ranks: a group of processes would end with it.
     """
 
     run: Callable[[int, Callable[[Any], Any]], list[Any]]
@@ -36,6 +37,7 @@ class Ranks:
     size: Callable[[tuple[Any, ...], Any], int]
     homes: Callable[[tuple[Any, ...]], Homes] | None = None
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    may_fail: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)

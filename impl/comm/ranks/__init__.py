@@ -7,7 +7,6 @@ from .call import Call as Call
 from .call import CommError as CommError
 from .lockstep import LockstepComm as LockstepComm
 from .lockstep import LockstepWorld as LockstepWorld
-from .lockstep import Slip as Slip
 from .predicted import DryComm as DryComm
 from .predicted import Network as Network
 from .process_group import TorchComm as TorchComm

@@ -15,8 +15,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,23 +24,6 @@ from torch import Tensor
 from ...operator import torch_private as private
 from .base import Comm, carried_out
 from .call import Call, CommError
-
-
-@dataclass(frozen=True)
-class Slip:
-    """A fault of one rank at one of its calls, for tests of what the others make of it.
-
-    `Slip(1, 3, "skip")`: rank 1 leaves out its third call, as a program with a wrong branch would.
-
-    Attributes:
-        rank: the rank that goes wrong.
-        number: at which of its calls, counted from 1.
-        kind: "skip" (the call is not made, and x comes back) or "raise".
-    """
-
-    rank: int
-    number: int
-    kind: str
 
 
 class _Stopped(BaseException):
@@ -55,18 +37,14 @@ class LockstepWorld:
         size: how many ranks.
         order: "rank" or "random": which rank runs next, and in which order sums are taken.
         seed: of the random order.
-        slips: faults to make.
         forward_mode: whether ranks take `torch.func.jvp`; `forward_ad.dual_level` is for one thread of a process.
     """
 
-    def __init__(
-        self, size: int, order: str = "rank", seed: int = 0, slips: tuple[Slip, ...] = (), forward_mode: bool = False
-    ) -> None:
+    def __init__(self, size: int, order: str = "rank", seed: int = 0, forward_mode: bool = False) -> None:
         if size < 1:
             raise ValueError(f"LockstepWorld: got size={size}, need at least 1 rank.")
         self.size, self.order = size, order
         self._shared = private.forward_mode_for_threads if forward_mode else contextlib.nullcontext
-        self.slips: Mapping[tuple[int, int], Slip] = {(slip.rank, slip.number): slip for slip in slips}
         self._random = random.Random(seed)
         self._begin()
 
@@ -113,12 +91,10 @@ class LockstepWorld:
 
     def _live(self, rank: int, program: Callable[[Comm], Any], results: list[Any]) -> None:
         torch.set_num_threads(1)
-        with self._lock:
-            while self._turn != rank and not self._failed:
-                self._wake[rank].wait()
         try:
-            if not self._failed:
-                results[rank] = program(LockstepComm(self, rank))
+            with self._lock:
+                self._await_turn(rank)
+            results[rank] = program(LockstepComm(self, rank))
         except _Stopped:
             pass
         except BaseException as err:
@@ -130,30 +106,31 @@ class LockstepWorld:
 
     def post(self, rank: int, call: Call, x: Tensor) -> list[Tensor]:
         """A rank's call: waits until all ranks have made theirs."""
-        slip = self.slips.get((rank, len(self._calls[rank]) + 1))
         self._calls[rank].append(call)
-        if slip is not None and slip.kind == "raise":
-            raise RuntimeError(f"injected into rank {rank} at call {slip.number}")
-        if slip is not None and slip.kind == "skip":
-            return [x]
         with self._lock:
             self._given[rank], self._state[rank] = x, "waiting"
             self._hand_over()
-            while not (self._turn == rank and self._state[rank] == "ready") and not self._failed:
-                self._wake[rank].wait()
-            if self._failed:
-                raise _Stopped
+            self._await_turn(rank)
             found: list[Tensor] = self._results[rank]
         return found
 
+    # The functions below are called with the lock held.
+
+    def _await_turn(self, rank: int) -> None:
+        while self._turn != rank and not self._failed:
+            self._wake[rank].wait()
+        if self._failed:
+            raise _Stopped
+
     def _hand_over(self) -> None:
-        # Called with the lock held. If no rank can run, none ever will unless those that wait now meet in one call.
+        # If no rank can run, none ever will unless those that wait now meet in one call. Where they do not, no rank is
+        # ready, for the world has failed.
         ready = [r for r in range(self.size) if self._state[r] == "ready"]
         waiting = [r for r in range(self.size) if self._state[r] == "waiting"]
         if not ready and waiting:
             self._meet(waiting)
             ready = [r for r in range(self.size) if self._state[r] == "ready"]
-        if ready and not self._failed:
+        if ready:
             self._turn = self._random.choice(ready) if self.order == "random" else ready[0]
             self._wake[self._turn].notify()
 
@@ -164,7 +141,7 @@ class LockstepWorld:
             self._fail("; ".join([*map(self._waits, waiting), *map(self._gone, absent)]))
             return
         calls = [calls[-1] for calls in self._calls]
-        if len({call.key() for call in calls}) > 1 or len({len(calls) for calls in self._calls}) > 1:
+        if len({call.key() for call in calls}) > 1:
             self._fail("different calls: " + "; ".join(map(self._waits, waiting)))
             return
         order = list(range(self.size))

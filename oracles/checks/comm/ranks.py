@@ -28,6 +28,7 @@ from ...rounding import Ball
 from ...subjects.several import Ranks
 from ...transforms import FIRST, SECOND, Word, word_name
 from ...verdict import Code
+from .failing import failing
 
 #: What an operand or a result is to the ranks: one of the three words, or the rank that it is at home on.
 Kind = str | int
@@ -48,6 +49,9 @@ def partitioned(judge: Judge, sample: Sample) -> None:
     bounds = (0, *sorted(int(c) for c in rng.integers(0, rows + 1, size - 1)), rows)
     for word in some_words(rng, judge.subject_name):
         _judge_word(judge, sample, word, bounds)
+    # An op of a batch in parts may do without any call, and then nothing that another rank does is a mistake.
+    if judge.subject_name == OWN and ranks.homes is not None and ranks.may_fail():
+        failing(judge, ranks, size, int(rng.integers(size)), lambda comm: ranks.call(comm, *sample.args))
 
 
 def some_words(rng: Any, subject: str) -> list[Word]:

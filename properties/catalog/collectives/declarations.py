@@ -303,6 +303,7 @@ def declaration(name: str, moves: Moves) -> Op:
             size,
             homes,
             peers(name),
+            worlds.may_fail,
         ),
         devices=Devices(
             moves.fabric,
