@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,19 @@ class Ranks:
 
 
 @dataclass(frozen=True)
+class Promise:
+    """What the places promise besides the values of an op.
+
+    Attributes:
+        name: in a few words.
+        told: () -> of each thing that was tried, what is wrong with it, in words; "" where nothing is.
+    """
+
+    name: str
+    told: Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True)
 class Devices:
     """How an op runs over several devices of one program.
 
@@ -49,6 +62,7 @@ class Devices:
         size: (args) -> how many devices. homes: as for `Ranks`.
         call: (fabric, homes, *args) -> the outputs, from arguments and to outputs on the host.
         peers: other subjects' calls by name, which need GPUs and offer reverse mode alone.
+        promises: () -> what the devices promise besides, in the world that this process is in.
     """
 
     fabric: Callable[[int], Any]
@@ -56,3 +70,4 @@ class Devices:
     homes: Callable[[tuple[Any, ...]], Homes]
     call: Callable[..., Any]
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    promises: Callable[[], Sequence[Promise]] = tuple

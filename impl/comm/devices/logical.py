@@ -101,13 +101,14 @@ class LogicalTensor(Tensor):
         cls, func: OpOverload, types: object, args: Arguments = (), kwargs: dict[str, Value] | None = None
     ) -> Value:
         kwargs = kwargs or {}
+        plain_args, plain_kwargs = pytree.tree_map(_raw, (args, kwargs))
+        # torch compares shapes by running operations on tensors without data. No device takes part in that.
+        if kwargs.get("device") == META:
+            return func(*plain_args, **plain_kwargs)
         moved = _moved(func, args, kwargs)
         if moved is not None:
             return moved
-        # torch compares shapes by running operations on tensors without data. No device takes part in that.
         leaves = pytree.tree_leaves((args, kwargs))
-        if kwargs.get("device") == META or any(isinstance(t, Tensor) and t.device == META for t in leaves):
-            return func(*pytree.tree_map(_meta, args), **pytree.tree_map(_meta, kwargs))
         logical = [t for t in leaves if isinstance(t, LogicalTensor)]
         device, fabric = logical[0].device, logical[0].fabric
         _require_one_device(func, leaves, device, fabric)
@@ -116,7 +117,6 @@ class LogicalTensor(Tensor):
         view = _is_view(func)
         if not view and not _makes_memory(func):
             _booked(func, args, kwargs, fabric, fabric.stream(device))
-        plain_args, plain_kwargs = pytree.tree_map(_raw, (args, kwargs))
         if plain_kwargs.get("device") is not None:
             device, plain_kwargs["device"] = plain_kwargs["device"], torch.device("cpu")
         found = func(*plain_args, **plain_kwargs)
@@ -186,10 +186,6 @@ def _booked(
         for t in pytree.tree_leaves(value):
             if isinstance(t, LogicalTensor):
                 (fabric.write if writes else fabric.read)(t.buffer, stream, str(func))
-
-
-def _meta(value: Value) -> Value:
-    return value.raw.to(META) if isinstance(value, LogicalTensor) else value
 
 
 def _raw(value: Value) -> Value:

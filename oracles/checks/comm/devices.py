@@ -15,7 +15,7 @@ from typing import Any
 
 from ...judge import Judge
 from ...op import OWN, Sample, Stream, Tensor, flat_outputs
-from ...subjects.several import Homes
+from ...subjects.several import Homes, Promise
 from ...transforms import engines_of
 from ...verdict import Code
 from ...violation import Unsupported
@@ -60,6 +60,17 @@ def _on_devices(judge: Judge, sample: Sample) -> None:
             judge.call(fabric.check, what="memory of other streams")
             if not word:
                 _require_traffic(judge, sample, homes, outputs, fabric.sent())
+    # What the devices promise is no matter of the sample, so one in a cell is enough.
+    if own and sample.turn == 0:
+        for promise in devices.promises():
+            _require_kept(judge, promise)
+
+
+def _require_kept(judge: Judge, promise: Promise) -> None:
+    for wrong in judge.call(lambda: list(promise.told()), what=promise.name):
+        if wrong:
+            raise judge.broken(Code.ATTRIBUTE, wrong, where=promise.name)
+        judge.tally.count(1)
 
 
 def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:

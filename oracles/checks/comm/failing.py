@@ -103,7 +103,8 @@ _SAID = r"waits in call 1, reduce\[a\]\(float32\[2\], root=0, sum\)"
 _MISTAKES = (
     _Mistake("leaves it out", _leaves_it_out, "has returned after call 0", f"waits in call 1, {_OP}"),
     _Mistake(
-        "raises before it", _raises_before, "raised _WentWrong: on purpose after call 0", f"waits in call 1, {_OP}", True
+        "raises before it", _raises_before,
+        "raised _WentWrong: on purpose after call 0", f"waits in call 1, {_OP}", raised=True,
     ),
     _Mistake(
         "makes another call before it",
@@ -111,7 +112,8 @@ _MISTAKES = (
     ),
     _Mistake(
         "makes another call behind it",
-        _calls_behind, r"waits in call \d+, barrier\[alone\]\(float32\[\]\)", rf"has returned after call [1-9]\d*, {_OP}",
+        _calls_behind,
+        r"waits in call \d+, barrier\[alone\]\(float32\[\]\)", rf"has returned after call [1-9]\d*, {_OP}",
     ),
     _Mistake(
         "raises behind it",

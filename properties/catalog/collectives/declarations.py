@@ -17,6 +17,7 @@ import torch
 from hypothesis import strategies as st
 
 from ....impl.comm.devices import differentiable as devices
+from ....impl.comm.devices import fabric as fabrics
 from ....impl.comm.ranks import collective
 from ....oracles.op import Draft, Op
 from ....oracles.subjects.several import Devices, Homes, Ranks
@@ -28,6 +29,7 @@ from ...declaring.arguments import Args, Named, Signature
 from ...declaring.declare import declare
 from ...declaring.drawing import all_dims
 from .laws import LAWS, REFUSALS
+from .moving import Moves, promises_of
 from .torch_own import OnGpus, nowhere, parts_of_own, peers
 
 Tensors = Sequence[torch.Tensor]
@@ -204,15 +206,6 @@ def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
 
 @dataclass(frozen=True)
-class Moves:
-    """What moves tensors: the autograd classes over devices, the functions over ranks, and a fabric of a size."""
-
-    devices: Any
-    collective: Any
-    fabric: Callable[[int], Any]
-
-
-@dataclass(frozen=True)
 class _Plan:
     """How an op is called, on one device, on several (`given`: what its class takes), and on ranks."""
 
@@ -311,8 +304,9 @@ def declaration(name: str, moves: Moves) -> Op:
             functools.partial(_on_host_or_not, homes),
             functools.partial(_on_devices, cls, moves.devices.Copy, plan.given),
             on_devices,
+            functools.partial(promises_of, name, moves),
         ),
     )
 
 
-OPS: tuple[Op, ...] = tuple(declaration(name, Moves(devices, collective, worlds.fabric)) for name in _PLANS)
+OPS: tuple[Op, ...] = tuple(declaration(name, Moves(devices, collective, worlds.fabric, fabrics)) for name in _PLANS)

@@ -8,7 +8,8 @@ from typing import Any
 import opassay.impl.comm.devices
 import opassay.impl.comm.ranks
 from opassay import Code
-from opassay.properties.catalog.collectives.declarations import Moves, declaration
+from opassay.properties.catalog.collectives.declarations import declaration
+from opassay.properties.catalog.collectives.moving import Moves
 
 from ..changed_source import changed
 from .fault import WRONG, Fault
@@ -16,14 +17,14 @@ from .fault import WRONG, Fault
 OF_RANKS = ("call", "base", "lockstep", "collective")
 OF_DEVICES = ("planner", "fabric", "logical", "host_fabric", "movement", "differentiable")
 #: Of ranks whose calls differ, of races, of tensors on other devices than promised.
-NOTICED = (*WRONG, Code.RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
+NOTICED = (*WRONG, Code.RAISED, Code.NOT_RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
 
 
 def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "float32", asked: str = "COMM") -> Fault:
     assert module in {*OF_RANKS, *OF_DEVICES}
     ranks = changed(opassay.impl.comm.ranks, OF_RANKS, module, old, new)
     devices = changed(opassay.impl.comm.devices, OF_DEVICES, module, old, new)
-    moves = Moves(devices.differentiable, ranks.collective, devices.host_fabric.HostFabric)
+    moves = Moves(devices.differentiable, ranks.collective, devices.host_fabric.HostFabric, devices.fabric)
 
     def run(size: int, program: Any) -> Any:
         return ranks.lockstep.LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
@@ -204,4 +205,22 @@ FAULTS = (
         "        total = total.add_(x)\n",
         asked="PURE",
     ),
+    _fault("scatter", "no race is told", "host_fabric", "if not stream.has_seen(other, number):", "if False:"),
+    _fault("scatter", "no memory is freed", "host_fabric", "        if self.races:\n", "        if False:\n"),
+    _fault("scatter", "two fabrics mixed", "logical", "t.fabric.devices is not fabric.devices", "False"),
+    _fault("scatter", "two devices mixed", "logical", "t.device != device and", "False and"),
+    _fault("broadcast", "sparse tensors in a bucket", "movement", "(kind, i if sparse else -1)", "kind"),
+    _fault("broadcast", "cast by autocast", "movement", "with torch.autocast(kind, enabled=False):", "if True:"),
+    _fault(
+        "broadcast", "a column without a tensor", "differentiable", "if t is None and zeros else", "if t is None else"
+    ),
+    _fault("gather", "calls that differ", "lockstep", "if len({call.key() for call in calls}) > 1:", "if False:"),
+    _fault(
+        "gather",
+        "what was raised is no cause",
+        "lockstep",
+        "CommError(self._failed) from raised",
+        "CommError(self._failed)",
+    ),
+    _fault("broadcast", "sizes that are changed later", "collective", "tuple(sizes), f", "sizes, f"),
 )

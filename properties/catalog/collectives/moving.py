@@ -1,0 +1,180 @@
+"""What the classes that move tensors promise besides values: of dtypes, layouts, lists and missing tangents.
+
+Samples have dense tensors of the dtypes that a formula is asked in, every one with a gradient. What travels in a
+program may be anything else, and arrives as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from ....oracles.subjects.several import Promise
+from ... import worlds
+from .promises import Fabric, Told, found, numbers, of_logical_devices, refused
+
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool)
+_HERE = ("cpu", "cpu")
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What moves tensors.
+
+    Attributes:
+        devices, collective: the modules of what moves tensors between devices, and between ranks. fabric: makes logical devices.
+        fabrics: the module of the fabrics of torch's own devices.
+    """
+
+    devices: Any
+    collective: Any
+    fabric: Fabric
+    fabrics: Any
+
+
+def _any_dtype(moves: Moves) -> Told:
+    """Autocast changes nothing of what moves: neither in a bucket, nor in a batch."""
+    for dtype in _DTYPES:
+        x, y = torch.tensor([1, 0, 1]).to(dtype), torch.tensor([[0, 1]]).to(dtype)
+        two = moves.fabric(2)
+        with two.active(), torch.autocast("cpu", torch.bfloat16):
+            copies = moves.devices.Broadcast.apply((0, 1), x, y)
+            sums = moves.devices.ReduceAddCoalesced.apply(0, 2, *copies) if dtype != torch.bool else ()
+            whole = moves.devices.Gather.apply(-1, 0, *copies[::2])
+            parts = moves.devices.Scatter.apply((0, 1), (1, 2), 0, x)
+            batch = torch.func.vmap(lambda t, u=x: moves.devices.Gather.apply(-1, 0, t, u))(x.expand(2, 3))
+        got = [*copies, *sums, whole, *parts, batch]
+        need = [x, y, x, y, *([x + x, y + y] if sums else []), torch.cat([x, x]), x[:1], x[1:]]
+        yield found("dtypes under autocast", {t.dtype for t in got}, {dtype})
+        yield found("numbers", [numbers(t) for t in got], [*map(numbers, need), [numbers(torch.cat([x, x]))] * 2])
+        two.check()
+
+
+def _sparse(moves: Moves) -> Told:
+    """Sparse tensors travel one by one, and are added to dense ones as these are."""
+    x, dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]]), torch.ones(2, 2)
+    sparse = x.to_sparse()
+    copies = moves.devices.Broadcast.apply(_HERE, sparse, sparse, dense, dense)
+    layouts = [torch.sparse_coo, torch.sparse_coo, torch.strided, torch.strided]
+    yield found("layouts of copies", [t.layout for t in copies], layouts * 2)
+    yield found("copies", [numbers(t.to_dense()) for t in copies[::2]], [numbers(t) for t in (x, dense)] * 2)
+    rows = (sparse, sparse, sparse, dense, sparse, dense, sparse, dense)
+    sums = moves.devices.ReduceAddCoalesced.apply("cpu", 4, *rows)
+    yield found("layouts of sums", [t.layout for t in sums], [torch.sparse_coo, torch.strided] * 2)
+    need = [x + x, x + dense, x + x, dense + dense]
+    yield found("sums", [numbers(t.to_dense()) for t in sums], [numbers(t) for t in need])
+    for dim in (0, 1, -1):
+        whole = moves.devices.Gather.apply("cpu", dim, sparse, sparse)
+        yield found("sparse tensors together", numbers(whole.to_dense()), numbers(torch.cat([x, x], dim)))
+
+
+def _in_part(moves: Moves) -> Told:
+    """Tangents and gradients of some alone; integers have none, and a column may have no tensor at all."""
+    x, t, whole = torch.ones(2), torch.tensor([5.0, 7.0]), torch.tensor([1, 2])
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones(2) * 3, t)
+        copies = moves.devices.Broadcast.apply(_HERE, x, dual, whole)
+        yield found("tangents of copies", _tangents(copies), [[0.0, 0.0], [5.0, 7.0], None] * 2)
+        sums = moves.devices.ReduceAddCoalesced.apply("cpu", 4, x, None, dual, whole, x, None, x, whole)
+        yield found("tangents of sums", _tangents(sums), [[0.0, 0.0], None, [5.0, 7.0], None])
+        yield found("a sum of none", sums[1], None)
+    for needs in ((True, False), (False, True), (False, False)):
+        tensors = [torch.ones(2, requires_grad=need) for need in needs]
+        copies = moves.devices.Broadcast.apply(_HERE, *tensors, whole)
+        yield found("which copies need a gradient", [y.requires_grad for y in copies], [*needs, False] * 2)
+        if any(needs):
+            total = sum(y.sum() * i for i, y in enumerate(copies, 1) if y.requires_grad)
+            torch.autograd.backward(total)  # type: ignore[arg-type]
+            need_first, need_second = [5.0, 5.0] if needs[0] else None, [7.0, 7.0] if needs[1] else None
+            yield found("gradients", _or_none([x.grad for x in tensors]), [need_first, need_second])
+
+
+def _tangents(tensors: Any) -> list[list[float] | None]:
+    return _or_none([None if y is None else forward_ad.unpack_dual(y).tangent for y in tensors])
+
+
+def _or_none(tensors: Any) -> list[list[float] | None]:
+    return [None if t is None else numbers(t) for t in tensors]
+
+
+def _lists(moves: Moves) -> Told:
+    """Lists of places and of sizes are read when the class is called, and may be changed after it."""
+    places, sizes = [0, 1], [1, 2]
+    x = torch.arange(3.0, requires_grad=True)
+    two = moves.fabric(2)
+    with two.active():
+        parts = moves.devices.Scatter.apply(places, sizes, 0, x)
+        copies = moves.devices.Broadcast.apply(places, x)
+    places[:], sizes[:] = [1, 1], [3, 0]
+    shapes = [(str(y.device), y.shape[0]) for y in (*parts, *copies)]
+    yield found("devices and lengths", shapes, [("cpu:0", 1), ("cpu:1", 2), ("cpu:0", 3), ("cpu:1", 3)])
+    total = sum(i * y.sum().to("cpu") for i, y in enumerate((*parts, *copies), 1))
+    (g,) = torch.autograd.grad(total, x)  # type: ignore[arg-type]
+    yield found("a gradient", numbers(g), [8.0, 9.0, 9.0])
+    uneven = moves.devices.Scatter.apply(("cpu",) * 4, None, 0, torch.arange(5))
+    yield found("lengths of chunks", [len(y) for y in uneven], [2, 2, 1])
+    empty = moves.devices.Scatter.apply(("cpu",) * 3, None, 0, torch.ones(0, 2))
+    yield found("shapes of chunks of nothing", [tuple(y.shape) for y in empty], [(0, 2)] * 3)
+
+
+def _lists_of_ranks(moves: Moves) -> Told:
+    """A list of sizes may be changed after the call, before the derivative of it is called."""
+
+    def program(comm: Any) -> list[float]:
+        sizes = [1, 2]
+        x = torch.ones(sizes[comm.rank], requires_grad=True)
+        whole = moves.collective.gather(x, 0, sizes, comm)
+        sizes[:] = [3, 0]
+        (g,) = torch.autograd.grad(whole, x, torch.tensor([1.0, 2.0, 3.0]))
+        return numbers(g)
+
+    if worlds.may_fail():  # so that there may be two ranks, whatever their number is elsewhere
+        yield found("gradients of ranks", worlds.run(2, program), [[1.0], [2.0, 3.0]])
+
+
+def _of_torch(moves: Moves) -> Told:
+    """One device several times, which has no streams: copies, and what stays where it is."""
+    host = torch.device("cpu")
+    fabrics = moves.fabrics
+    for several in (fabrics.TorchFabric(["cpu", "cpu:0"]), fabrics.FoldedFabric(2, "cpu"), fabrics.FoldedFabric(2)):
+        if several.device(0) != host:  # by default an accelerator, where there is one
+            continue
+        yield found("devices", [several.device(name) for name in (0, 1, -1, "cpu:0", host)], [host] * 5)
+        yield refused(lambda one=several: one.device(2), "device=2", "index of 2")  # type: ignore[misc]
+        yield found("streams", (several.stream(host), several.side_stream(host, 1), several.sent()), (None, None, None))
+        z = torch.tensor([[1 + 2j, 3 - 1j]]).t().conj()
+        with several.active():
+            first, second = moves.devices.Broadcast.apply((0, 1), z)
+            part, other = moves.devices.Scatter.apply((1, 0), (1, 1), 0, z)
+            moved = moves.devices.Copy.apply(z, 1)
+            total = moves.devices.ReduceAddCoalesced.apply(1, 1, first, second)[0]
+        several.check()
+        same = [y.data_ptr() == z.data_ptr() for y in (first, second, moved, part)]
+        yield found("what shares memory", same, [True, False, False, True])
+        yield found("marks of conjugates", [second.is_conj(), moved.is_conj()], [False, False])
+        yield found("copies", [numbers(y) for y in (second, moved, other)], [numbers(y) for y in (z, z, z[1:])])
+        yield found("a sum", numbers(total), numbers(2 * z))
+    yield refused(lambda: fabrics.FoldedFabric(0), "size=0", "at least 1")
+
+
+_QUESTIONS: dict[str, Callable[[Moves], Iterator[str]]] = {
+    "any dtype, under autocast": _any_dtype,
+    "sparse tensors": _sparse,
+    "some tensors alone": _in_part,
+    "lists": _lists,
+    "lists of ranks": _lists_of_ranks,
+    "devices of torch": _of_torch,
+}
+
+
+def promises_of(name: str, moves: Moves) -> tuple[Promise, ...]:
+    """What is asked where an op of that name is: the same promises of all ops are asked of one."""
+    if name == "scatter":
+        return of_logical_devices(moves.fabric)
+    questions = _QUESTIONS if name == "broadcast" else {}
+    return tuple(Promise(what, partial(question, moves)) for what, question in questions.items())

@@ -1,0 +1,261 @@
+"""What logical devices promise besides values: what is refused, what races, and what is told of it.
+
+The values of an op on logical devices are right whatever they do about order, for the host copies at once. So each of
+these questions makes the mistake that the devices are there to show: operands of two devices or of two fabrics, a use
+of memory that nothing waits for, memory that is freed too early. And each makes the right program next to it, which
+must pass.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from ....oracles.subjects.several import Promise
+from ... import worlds
+
+#: (number of devices) -> a fabric of so many logical devices.
+Fabric = Callable[[int], Any]
+#: What is wrong with each thing that a promise is about; "" where nothing is.
+Told = Iterator[str]
+
+
+def refused(call: Callable[[], Any], *says: str) -> str:
+    """What is wrong with how a call is refused, which must say all of this; "" where nothing is."""
+    try:
+        call()
+    except (RuntimeError, ValueError) as err:
+        return next((f"got an error that says {err}, need {word!r} in it" for word in says if word not in str(err)), "")
+    return f"got no error, need one that says {says[0]!r}"
+
+
+def found(what: str, got: Any, need: Any) -> str:
+    """What is wrong with what was found; "" where it is what is needed."""
+    return "" if got == need and type(got) is type(need) else f"got {what}={got!r}, need {need!r}"
+
+
+def numbers(x: Any) -> list[float]:
+    """The numbers of a tensor of any device."""
+    told: list[float] = x.detach().to("cpu").tolist()
+    return told
+
+
+def _ones(count: int = 3) -> torch.Tensor:
+    return torch.ones(count)
+
+
+# --------------------------------------------------------------------------------------------------- what is refused
+
+
+def _one_device(fabric: Fabric) -> Told:
+    two = fabric(2)
+    first, second = two.devices
+    x, y, number = two.copy(_ones(), first), two.copy(_ones(), second), two.copy(torch.tensor(3.0), second)
+    for other in (y, number):
+        yield refused(lambda other=other: x + other, "same device", f"{first} and {second}")  # type: ignore[misc]
+    yield refused(lambda: torch.cat([x, y]), "same device")
+    yield refused(lambda: x + _ones(), "same device", f"{first} and cpu!")
+    yield found("a sum with a number of the host", numbers(x + torch.tensor(3.0)), [4.0] * 3)
+    yield found("its device", (x + torch.tensor(3.0)).device, first)
+
+
+def _one_fabric(fabric: Fabric) -> Told:
+    one, other = fabric(2), fabric(2)
+    first, second = one.devices
+    x, y = one.copy(_ones(), first), other.copy(_ones(), first)
+    yield refused(lambda: x + y, "another fabric", f"{first} and on {first}")
+    yield refused(lambda: other.copy(x, second), "another fabric", f"{first}")
+    yield refused(lambda: x.copy_(y), "another fabric")
+    twin = one.with_bucket(8)
+    yield found("a sum of one fabric", numbers(x + twin.copy(_ones(), first)), [2.0] * 3)
+    yield found("bytes sent by the two of one fabric", twin.sent(), one.sent())
+
+
+def _names(fabric: Fabric) -> Told:
+    three = fabric(3)
+    first, second, third = three.devices
+    host = torch.device("cpu")
+    for name, need in ((0, first), (2, third), (-1, host), ("cpu", host), ("cpu:1", second), (third, third)):
+        yield found(f"device({name!r})", three.device(name), need)
+    for name in (3, -2, "cpu:3", "meta"):
+        yield refused(lambda name=name: three.device(name), f"device={name}", "need")  # type: ignore[misc]
+    for size in (0, -1):
+        yield refused(lambda size=size: fabric(size), f"size={size}", "at least 1")  # type: ignore[misc]
+    yield refused(lambda: three.with_bucket(0), "size=0", "at least 1")
+    yield found("a stream of the host", (three.stream(host), three.side_stream(host)), (None, None))
+
+
+# ------------------------------------------------------------------------------------------------------- what races
+
+
+def _waits(fabric: Fabric) -> Told:
+    """What a stream has written, another one reads or writes after a wait alone; to make a view is neither."""
+    two = fabric(2)
+    device, other = two.devices
+    main, side, lane = two.stream(device), two.side_stream(device), two.side_stream(device, 1)
+    x = two.copy(_ones(), device, side)
+    reads = "reads a buffer that is written by copy cpu to cpu:0 on cpu:0/copies 0: no wait in between"
+    yield refused(lambda: x + 1, f"aten.add.Tensor on cpu:0/main {reads}")
+    yield refused(lambda: x[1:] + 1, reads)
+    yield refused(lambda: two.copy(x, other), f"copy cpu:0 to cpu:1 on cpu:1/main {reads}")
+    yield refused(lambda: x.mul_(2), f"aten.mul_.Tensor on cpu:0/main {reads.replace('reads', 'writes')}")
+    yield refused(lambda: torch.add(_there(two, 0), 1, out=x), reads.replace("reads", "writes"))
+    yield found("shapes of views and of memory like it", [x[1:].shape, torch.empty_like(x).shape], [(2,), (3,)])
+    two.wait(lane, side)
+    two.wait(main, lane)  # which has seen what it waited for itself
+    yield found("a sum after a wait", numbers(x + 1), [2.0] * 3)
+    for waiting, awaited in ((None, main), (main, None)):  # None is the stream of the host, which has none
+        two.wait(waiting, awaited)
+    for kept, stream in ((_ones(), main), (x, None)):
+        two.keep(kept, stream)
+
+
+def _there(fabric: Any, place: int) -> Any:
+    return fabric.copy(_ones(), fabric.devices[place])
+
+
+def _writes(fabric: Fabric) -> Told:
+    """What a stream has read, another one writes after a wait alone; two may read."""
+    one = fabric(1)
+    (device,) = one.devices
+    main, side, lane = one.stream(device), one.side_stream(device), one.side_stream(device, 1)
+    x = _there(one, 0)
+    one.wait(side, main)
+    one.wait(lane, main)
+    with one.on(side):
+        with one.on(lane):
+            z = x * 3
+        y = x[:2] * 2
+    yield refused(lambda: x.zero_(), "writes a buffer that is read by aten.mul.Tensor on cpu:0/copies")
+    one.wait(main, side)
+    yield refused(lambda: x[1:].zero_(), "read by aten.mul.Tensor on cpu:0/copies 1: no wait in between")
+    one.wait(main, lane)
+    yield found("what was read before", [numbers(y), numbers(z)], [[2.0] * 2, [3.0] * 3])
+    x[1:].zero_()
+    yield found("what is written through a view", numbers(x), [1.0, 0.0, 0.0])
+    with one.on(side):
+        yield refused(lambda: x * 2, "reads a buffer that is written by aten.zero_.default on cpu:0/main")
+
+
+def _copies(fabric: Fabric) -> Told:
+    """A copy between devices is ordered at both ends; on a stream of the same device it waits for nothing."""
+    two = fabric(2)
+    first, second = two.devices
+    x = _there(two, 0)
+    y = x.to(second) + 1
+    x.zero_()
+    y.copy_(two.copy(x, second) + y)
+    yield found("what went and was written after it", [numbers(x), numbers(y)], [[0.0] * 3, [2.0] * 3])
+    z = two.copy(y, first, two.side_stream(first))
+    y.zero_()
+    yield refused(lambda: z + 1, "reads a buffer that is written by copy cpu:1 to cpu:0 on cpu:0/copies 0")
+    x.zero_()
+    yield refused(
+        lambda: two.copy(x, first, two.side_stream(first)), "copy cpu:0 to cpu:0", "written by aten.zero_.default"
+    )
+
+
+def _freed(fabric: Fabric) -> Told:
+    """Memory is used again as soon as its tensor is gone, so it is kept for whoever reads it on another stream."""
+    for how in ("read", "kept", "waited for", "not read"):
+        one = fabric(1)
+        (device,) = one.devices
+        main, side = one.stream(device), one.side_stream(device)
+        x = one.copy(_ones(), device, side)
+        one.wait(main, side)
+        y = x if how == "not read" else x + 1
+        if how == "kept":
+            one.keep(x, main)
+        if how == "waited for":
+            one.wait(side, main)
+        del x
+        y = y * 2 if how != "not read" else None
+        told = ("buffer of cpu:0/copies 0", "aten.add.Tensor on cpu:0/main may use it", "not kept")
+        if how == "read":
+            yield refused(one.check, *told)
+        else:
+            yield found(f"races of a buffer that is {how}", (one.races, one.check()), ([], None))
+
+
+# ------------------------------------------------------------------------------------------------- what is where
+
+
+def _books(fabric: Fabric) -> Told:
+    """Bytes between devices are counted, of what is moved alone."""
+    two = fabric(2)
+    first, second = two.devices
+    x = two.copy(_ones().double(), first)
+    two.copy(x, first)
+    two.copy(x[:0], second)
+    x.to("cpu")
+    x[:1].to(second)
+    ways = [two.bytes_between(a, b) for a, b in (("cpu", first), (first, "cpu"), (first, second), (second, first))]
+    yield found("bytes", [*ways, two.sent()], [24, 24, 8, 0, 56])
+
+
+def _memory(fabric: Fabric) -> Told:
+    """A copy has memory of its own, contiguous, with the numbers that are meant, where it was asked for."""
+    two = fabric(2)
+    first, second = two.devices
+    host = torch.arange(6.0).reshape(2, 3)
+    x = two.copy(host.t(), first)
+    yield found("a copy of columns", (numbers(x), x.is_contiguous()), (host.t().tolist(), True))
+    same = two.copy(x, first)
+    same.zero_()
+    yield found("what was copied", numbers(x), host.t().tolist())
+    back = torch.zeros(3, 2)
+    back.copy_(x)
+    x.copy_(torch.ones(3, 2))
+    yield found("tensors that were copied into", [back.tolist(), numbers(x)], [host.t().tolist(), [[1.0] * 2] * 3])
+    z = two.copy(torch.tensor([1 + 2j, 3 - 1j]).conj(), first)
+    yield found("a conjugate", numbers(z.conj().to(second) * 2), [2 + 4j, 6 - 2j])
+    yield found("the negative of an imaginary part", numbers(z.conj().imag), [2.0, -1.0])
+    moved = x.to(second, torch.float64)
+    yield found("device and dtype", (moved.device, moved.dtype), (second, torch.float64))
+    like = [torch.zeros_like(x, device=second), x.new_zeros(3), torch.empty_like(x, device="cpu")]
+    yield found("devices of memory", [str(t.device) for t in like], ["cpu:1", "cpu:0", "cpu"])
+    shapes = [x.to("meta"), torch.zeros_like(x, device="meta")]
+    yield found("tensors without data", [(t.is_meta, tuple(t.shape)) for t in shapes], [(True, (3, 2))] * 2)
+    made = two.empty(host.half(), (2, 1), second)
+    yield found("memory", (made.shape, made.dtype, made.device), (torch.Size([2, 1]), torch.float16, second))
+
+
+def _copied_deeply(fabric: Fabric) -> Told:
+    two = fabric(2)
+    x = two.copy(_ones(), two.devices[1]).requires_grad_()
+    weight = torch.nn.Parameter(two.copy(_ones(), two.devices[1]), requires_grad=False)
+    (a, b), twin = copy.deepcopy((x, x)), copy.deepcopy(weight)
+    yield found("one tensor twice, copied", (a is b, a is x, a.requires_grad, a.device), (True, False, True, x.device))
+    kinds = (type(twin) is type(weight), isinstance(twin, torch.nn.Parameter), twin.requires_grad, twin.device)
+    yield found("a parameter, copied", kinds, (True, True, False, weight.device))
+    with torch.no_grad():
+        a.zero_()
+    yield found("what was copied", numbers(x), [1.0] * 3)
+    yield found("data", (x.data.requires_grad, x.data.device), (False, x.device))
+    yield refused(lambda: setattr(x, "data", _ones()), "got an assignment to .data, need a new tensor")
+    yield found("its text", f"{x!r}".startswith("LogicalTensor(") and f"{x!r}".endswith("device=cpu:1)"), True)
+
+
+_QUESTIONS: dict[str, Callable[[Fabric], Told]] = {
+    "operands are of one device": _one_device,
+    "operands are of one fabric": _one_fabric,
+    "names of devices": _names,
+    "a stream waits for what another has written": _waits,
+    "a stream waits for what another reads": _writes,
+    "copies are ordered": _copies,
+    "memory is kept": _freed,
+    "bytes are counted": _books,
+    "memory is where it was asked for": _memory,
+    "deep copies": _copied_deeply,
+}
+
+
+def of_logical_devices(fabric: Fabric) -> tuple[Promise, ...]:
+    """The promises of a fabric, while it is one of logical devices; none in any other world."""
+    if worlds.here().fabric != "host":
+        return ()
+    return tuple(Promise(name, partial(question, fabric)) for name, question in _QUESTIONS.items())
