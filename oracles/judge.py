@@ -209,7 +209,7 @@ class Judge:
         computed = self.run(path, function) if word or self.compiled else primal
         expected = path.expected(by_word=function is None or isinstance(function, Spelt))
         if function is None:
-            self._require_dtypes(path, computed)
+            self.require_dtypes(path, computed)
         if self.light and self.tally.samples % EXACT_SHARE:
             exactly = exactly and not expected.finite
         try:
@@ -261,7 +261,7 @@ class Judge:
                 return f"it would be accepted if the declaration allowed {what}"
         return ""
 
-    def _require_dtypes(self, path: Path, computed: Sequence[Tensor]) -> None:
+    def require_dtypes(self, path: Path, computed: Sequence[Tensor]) -> None:
         """Violation unless outputs have the dtypes promised, cotangents those of primals, tangents those of outputs.
 
         This comes before their values, which another format's bound would judge. Of tangents OWN alone is asked.

@@ -177,7 +177,7 @@ class Gather(Function):
     def setup_context(ctx: Ctx, inputs: Leaves, output: Tensor) -> None:
         target, dim, *tensors = inputs
         ctx.fabric = current()
-        ctx.target, ctx.dim = ctx.fabric.device(target), dim % output.dim()
+        ctx.target, ctx.dim = ctx.fabric.device(target), dim
         ctx.homes = [x.device for x in tensors]
         ctx.scalars = tensors[0].dim() == 0
         ctx.sizes = [1 if ctx.scalars else x.shape[ctx.dim] for x in tensors]
@@ -222,7 +222,7 @@ class Scatter(Function):
     def setup_context(ctx: Ctx, inputs: Leaves, output: tuple[Tensor, ...]) -> None:
         targets, _, dim, x = inputs
         ctx.fabric = current()
-        ctx.home, ctx.dim = x.device, dim % x.dim()
+        ctx.home, ctx.dim = x.device, dim
         # An axis that is shorter than the row of targets gives fewer parts than there are targets.
         ctx.targets = [ctx.fabric.device(t) for t in targets][: len(output)]
         ctx.sizes = [part.shape[ctx.dim] for part in output]

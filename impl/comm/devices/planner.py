@@ -28,13 +28,7 @@ def chunks(length: int, parts: int) -> list[int]:
 
 
 def buckets(pieces: Sequence[Piece], limit: int = BUCKET) -> list[list[int]]:
-    """Indices of the pieces that travel together: of one kind, in order, at most `limit` bytes; a larger one alone.
-
-    Raises:
-        ValueError: limit < 1.
-    """
-    if limit < 1:
-        raise ValueError(f"buckets: got limit={limit}, need at least 1 byte.")
+    """Indices of the pieces that travel together: of one kind, in order, at most `limit` bytes; a larger one alone."""
     found: list[list[int]] = []
     filling: dict[Hashable, tuple[list[int], int]] = {}
     for i, piece in enumerate(pieces):

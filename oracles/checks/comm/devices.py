@@ -59,6 +59,7 @@ def _on_devices(judge: Judge, sample: Sample) -> None:
             outputs = judge.hold(sample, word, engine, function=placed, exactly=False)
             judge.call(fabric.check, what="memory of other streams")
             if not word:
+                _require_dtypes(judge, sample, outputs)
                 _require_traffic(judge, sample, homes, outputs, fabric.sent())
     # What the devices promise is no matter of the sample, so one in a cell is enough.
     if own and sample.turn == 0:
@@ -71,6 +72,12 @@ def _require_kept(judge: Judge, promise: Promise) -> None:
         if wrong:
             raise judge.broken(Code.ATTRIBUTE, wrong, where=promise.name)
         judge.tally.count(1)
+
+
+def _require_dtypes(judge: Judge, sample: Sample, outputs: Sequence[Tensor]) -> None:
+    got, need = tuple(y.dtype for y in outputs), judge.op.promises.dtypes(sample.args)
+    if got != need:
+        raise judge.broken(Code.ATTRIBUTE, f"got dtypes {got}, need {need}", where="on devices")
 
 
 def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:

@@ -89,6 +89,8 @@ def _judge_word(judge: Judge, sample: Sample, word: Word, bounds: Sequence[int])
         return [t.detach() for t in path.transformed(operation)(*mine)]
 
     found = judge.call(ranks.run, len(sizes), program, what=name)
+    for computed in found:
+        judge.require_dtypes(path, computed)
     columns = list(zip(*found, strict=True))
     expected = path.expected(name)
     read = judge.read(expected)

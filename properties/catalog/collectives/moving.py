@@ -27,8 +27,8 @@ class Moves:
     """What moves tensors.
 
     Attributes:
-        devices, collective: the modules of what moves tensors between devices, and between ranks. fabric: makes logical devices.
-        fabrics: the module of the fabrics of torch's own devices.
+        devices, collective: the modules of what moves tensors between devices, and between ranks.
+        fabric: makes logical devices. fabrics: the module of the fabrics of torch's own devices.
     """
 
     devices: Any
@@ -73,6 +73,16 @@ def _sparse(moves: Moves) -> Told:
         yield found("sparse tensors together", numbers(whole.to_dense()), numbers(torch.cat([x, x], dim)))
 
 
+def _sparse_elsewhere(moves: Moves) -> Told:
+    """Tensors without data stand for those of another device: sparse ones go there one by one."""
+    sparse, dense = torch.eye(2).to_sparse(), torch.ones(2)
+    with moves.fabrics.TorchFabric(["cpu", "meta"]).active():
+        copies = moves.devices.Broadcast.apply((1, 0), sparse, sparse, dense, dense)
+    need = [("meta", torch.sparse_coo)] * 2 + [("meta", torch.strided)] * 2
+    need += [("cpu", layout) for _, layout in need]
+    yield found("devices and layouts", [(str(y.device), y.layout) for y in copies], need)
+
+
 def _in_part(moves: Moves) -> Told:
     """Tangents and gradients of some alone; integers have none, and a column may have no tensor at all."""
     x, t, whole = torch.ones(2), torch.tensor([5.0, 7.0]), torch.tensor([1, 2])
@@ -83,6 +93,11 @@ def _in_part(moves: Moves) -> Told:
         sums = moves.devices.ReduceAddCoalesced.apply("cpu", 4, x, None, dual, whole, x, None, x, whole)
         yield found("tangents of sums", _tangents(sums), [[0.0, 0.0], None, [5.0, 7.0], None])
         yield found("a sum of none", sums[1], None)
+    alone = moves.devices.ReduceAddCoalesced.apply("cpu", 2, None, x, whole, None)
+    same = [y.data_ptr() == term.data_ptr() for y, term in zip(alone, (whole, x), strict=True)]
+    yield found(
+        "sums of one term, and whether they are that", [*map(numbers, alone), same], [[1, 2], [1.0, 1.0], [False] * 2]
+    )
     for needs in ((True, False), (False, True), (False, False)):
         tensors = [torch.ones(2, requires_grad=need) for need in needs]
         copies = moves.devices.Broadcast.apply(_HERE, *tensors, whole)
@@ -137,6 +152,32 @@ def _lists_of_ranks(moves: Moves) -> Told:
         yield found("gradients of ranks", worlds.run(2, program), [[1.0], [2.0, 3.0]])
 
 
+def _results_of_ranks(moves: Moves) -> Told:
+    """Every collective of two ranks, whose result is new: what is written to it is in nothing that was passed."""
+    calls: dict[str, tuple[Any, ...]] = {
+        "all_reduce": ("max",), "reduce": (0, "min"), "broadcast": (1,), "all_gather": (), "gather": (1,), "scatter": (1,),
+        "all_to_all": (),
+    }  # fmt: skip
+
+    def program(comm: Any) -> list[Any]:
+        x = torch.tensor([1.0, 2.0]) + 10 * comm.rank
+        told: list[Any] = []
+        for name, more in calls.items():
+            result = getattr(comm, name)(x, *more)
+            several = result if isinstance(result, list) else [result]
+            told.append([numbers(y) for y in several])
+            for y in several:
+                y.zero_()
+            comm.barrier()
+        return [*told, numbers(x)]
+
+    a, b = [1.0, 2.0], [11.0, 12.0]
+    first = [[b], [a], [b], [a, b], [], [11.0], [[1.0, 11.0]], a]
+    second = [[b], [b], [b], [a, b], [a, b], [12.0], [[2.0, 12.0]], b]
+    if worlds.may_fail():
+        yield found("results of ranks, and what they passed", worlds.run(2, program), [first, second])
+
+
 def _of_torch(moves: Moves) -> Told:
     """One device several times, which has no streams: copies, and what stays where it is."""
     host = torch.device("cpu")
@@ -165,9 +206,11 @@ def _of_torch(moves: Moves) -> Told:
 _QUESTIONS: dict[str, Callable[[Moves], Iterator[str]]] = {
     "any dtype, under autocast": _any_dtype,
     "sparse tensors": _sparse,
+    "sparse tensors elsewhere": _sparse_elsewhere,
     "some tensors alone": _in_part,
     "lists": _lists,
     "lists of ranks": _lists_of_ranks,
+    "results of ranks": _results_of_ranks,
     "devices of torch": _of_torch,
 }
 

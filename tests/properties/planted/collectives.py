@@ -223,4 +223,12 @@ FAULTS = (
         "CommError(self._failed)",
     ),
     _fault("broadcast", "sizes that are changed later", "collective", "tuple(sizes), f", "sizes, f"),
+    _fault(
+        "reduce_add_coalesced",
+        "half types returned as float32",
+        "collective",
+        "comm, step).to(x.dtype)",
+        "comm, step)",
+        "bfloat16",
+    ),
 )
