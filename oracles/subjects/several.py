@@ -19,28 +19,6 @@ class Homes:
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """How an op runs over ranks.
-
-    Attributes:
-        run: (number of ranks, program of a rank's comm) -> what every rank returns; runs the ranks.
-        call: (comm, *args) -> the outputs of one rank.
-        size: (args, rng) -> how many ranks, for these arguments.
-        homes: (args) -> the rank of every tensor argument and output. Without it each rank has a part of the first
-            argument, along its axis 0, and all of the others; and so with the outputs.
-        peers: other subjects' calls by name, which need process groups and offer reverse mode alone.
-        may_fail: () -> whether a run may end in an error on all ranks: a group of processes would end with it.
-    """
-
-    run: Callable[[int, Callable[[Any], Any]], list[Any]]
-    call: Callable[..., Any]
-    size: Callable[[tuple[Any, ...], Any], int]
-    homes: Callable[[tuple[Any, ...]], Homes] | None = None
-    peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    may_fail: Callable[[], bool] = lambda: False
-
-
-@dataclass(frozen=True)
 class Promise:
     """What the places promise besides the values of an op.
 
@@ -51,6 +29,30 @@ class Promise:
 
     name: str
     told: Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How an op runs over ranks.
+
+    Attributes:
+        run: (number of ranks, program of a rank's comm) -> what every rank returns; runs the ranks.
+        call: (comm, *args) -> the outputs of one rank.
+        size: (args, rng) -> how many ranks, for these arguments.
+        homes: (args) -> the rank of every tensor argument and output. Without it each rank has a part of the first
+            argument, along its axis 0, and all of the others; and so with the outputs.
+        peers: other subjects' calls by name, which need process groups and offer reverse mode alone.
+        promises: () -> what the ranks promise besides, in the world that this process is in.
+        may_fail: () -> whether a run may end in an error on all ranks: a group of processes would end with it.
+    """
+
+    run: Callable[[int, Callable[[Any], Any]], list[Any]]
+    call: Callable[..., Any]
+    size: Callable[[tuple[Any, ...], Any], int]
+    homes: Callable[[tuple[Any, ...]], Homes] | None = None
+    peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    promises: Callable[[], Sequence[Promise]] = tuple
+    may_fail: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)

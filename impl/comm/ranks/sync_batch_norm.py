@@ -80,7 +80,7 @@ def sync_batch_norm(
             "sync_batch_norm: got one element per channel on all ranks, need more than 1 value per channel."
         )
     if running_mean is not None and elements:
-        update(running_mean, running_var, mean.detach(), (var * (count / (count - 1))).detach(), momentum)
+        update(running_mean, running_var, mean, var * (count / (count - 1)), momentum)
     part: Tensor = out.to(input.dtype)
     return part
 
@@ -125,13 +125,12 @@ class Normalization(Function):
         # d_x = s (g − mean(g) − δ invstd² mean(g δ)) with the deviation δ and s = w invstd, as on one device; but the
         # means are over all ranks, and one call sends both sums. Cotangents of the mean and the variance come in higher
         # orders alone, and then on every rank, so that what is sent has one length everywhere.
-        higher = g_mean is not None or g_var is not None
-        inner = [torch.zeros_like(mean) if part is None else part for part in (g_mean, g_var)] if higher else []
+        inner = [part for part in (g_mean, g_var) if part is not None]
         reduced = all_reduce(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")
         of_sum, of_product, *of_inner = (part / total for part in reduced.split(x.shape[1]))
         d_input = (g - _along_channels(of_sum, x)) - deviation * _along_channels(invstd.square() * of_product, x)
         d_input = d_input * _along_channels(scale, x)
-        if higher:
+        if inner:
             of_mean, of_var = (_along_channels(part, x) for part in of_inner)
             d_input = d_input + (of_mean + 2 * deviation * of_var)
         d_weight = None if weight is None else (invstd * products).to(x.dtype)

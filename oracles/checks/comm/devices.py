@@ -29,6 +29,11 @@ def communicated(judge: Judge, sample: Sample) -> None:
     ranks, devices = judge.op.ranks, judge.op.devices
     if ranks is None and devices is None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} runs in one place")
+    # What the places promise is no matter of the sample, so one in a cell is enough.
+    if judge.subject_name == OWN and sample.turn == 0:
+        for places in (ranks, devices):
+            for promise in places.promises() if places is not None else ():
+                _require_kept(judge, promise)
     if ranks is not None and (judge.subject_name == OWN or judge.subject_name in ranks.peers):
         partitioned(judge, sample)
     if devices is not None and (judge.subject_name == OWN or judge.subject_name in devices.peers):
@@ -61,10 +66,6 @@ def _on_devices(judge: Judge, sample: Sample) -> None:
             if not word:
                 _require_dtypes(judge, sample, outputs)
                 _require_traffic(judge, sample, homes, outputs, fabric.sent())
-    # What the devices promise is no matter of the sample, so one in a cell is enough.
-    if own and sample.turn == 0:
-        for promise in devices.promises():
-            _require_kept(judge, promise)
 
 
 def _require_kept(judge: Judge, promise: Promise) -> None:

@@ -296,7 +296,7 @@ def declaration(name: str, moves: Moves) -> Op:
             size,
             homes,
             peers(name),
-            worlds.may_fail,
+            may_fail=worlds.may_fail,
         ),
         devices=Devices(
             moves.fabric,

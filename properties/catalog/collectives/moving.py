@@ -16,7 +16,8 @@ from torch.autograd import forward_ad
 
 from ....oracles.subjects.several import Promise
 from ... import worlds
-from .promises import Fabric, Told, found, numbers, of_logical_devices, refused
+from ..told import Told, found, numbers, refused
+from .promises import Fabric, of_logical_devices
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool)
 _HERE = ("cpu", "cpu")
@@ -155,8 +156,8 @@ def _lists_of_ranks(moves: Moves) -> Told:
 def _results_of_ranks(moves: Moves) -> Told:
     """Every collective of two ranks, whose result is new: what is written to it is in nothing that was passed."""
     calls: dict[str, tuple[Any, ...]] = {
-        "all_reduce": ("max",), "reduce": (0, "min"), "broadcast": (1,), "all_gather": (), "gather": (1,), "scatter": (1,),
-        "all_to_all": (),
+        "all_reduce": ("max",), "reduce": (0, "min"), "broadcast": (1,), "all_gather": (), "gather": (1,),
+        "scatter": (1,), "all_to_all": (),
     }  # fmt: skip
 
     def program(comm: Any) -> list[Any]:
@@ -176,6 +177,53 @@ def _results_of_ranks(moves: Moves) -> Told:
     second = [[b], [b], [b], [a, b], [a, b], [12.0], [[2.0, 12.0]], b]
     if worlds.may_fail():
         yield found("results of ranks, and what they passed", worlds.run(2, program), [first, second])
+
+
+def _sums_of_ranks(moves: Moves) -> Told:
+    """Sums are taken in an order that no program can rely on, the same on all ranks; of half types, rounded once."""
+
+    def in_any_order(comm: Any) -> list[float]:
+        x = torch.tensor(2.0**53 if comm.rank == 0 else 1.0, dtype=torch.float64)
+        return [comm.all_reduce(x).item() for _ in range(24)]
+
+    def rounded_once(comm: Any) -> float:
+        x = torch.tensor([2.0**-9 if comm.rank else 1.0], dtype=torch.bfloat16)
+        total: float = moves.collective.all_reduce(x, comm).item()
+        return total
+
+    if worlds.may_fail():
+        several = worlds.run(3, in_any_order)
+        yield found("sums of two orders", set(several[0]), {2.0**53, 2.0**53 + 2})
+        yield found("sums of other ranks", several[1:], several[:1] * 2)
+        yield found("sums of half types", worlds.run(5, rounded_once), [1.0 + 2.0**-7] * 5)
+
+
+def _refused_by_ranks(moves: Moves) -> Told:
+    """What does not fit is refused on its rank before anything is sent, so that no other waits for it."""
+    calls: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
+        (lambda comm: comm.all_reduce(1.0), TypeError, "got x of type float"),
+        (lambda comm: comm.all_reduce(torch.eye(2).to_sparse()), TypeError, "need a strided tensor"),
+        (lambda comm: comm.all_reduce(torch.ones(1), "mean"), ValueError, "got reduction='mean', need one of sum"),
+        (lambda comm: comm.broadcast(torch.ones(1), 2), ValueError, "got root=2, need a rank of 2"),
+        (lambda comm: comm.reduce(torch.ones(1), -1), ValueError, "got root=-1, need a rank of 2"),
+        (lambda comm: comm.all_gather(torch.ones(())), ValueError, "got x of shape=[], need at least one dim"),
+        (lambda comm: comm.gather(torch.ones(()), 0), ValueError, "need at least one dim"),
+        (lambda comm: comm.scatter(torch.ones(3), 0), ValueError, "need one slice per rank, shape[0]=2"),
+        (lambda comm: comm.all_to_all(torch.ones(())), ValueError, "need one slice per rank, shape[0]=2"),
+        (lambda comm: moves.collective.gather(torch.ones(1), 0, (1,), comm), ValueError, "one non-negative size"),
+        (lambda comm: moves.collective.gather(torch.ones(1), 0, (-1, 1), comm), ValueError, "one non-negative size"),
+        (lambda comm: moves.collective.scatter(torch.ones(2), 0, (2, 1), comm), ValueError, "need shape[0]=3"),
+        (lambda comm: moves.collective.gather(torch.ones(()), 0, (1, 1), comm), ValueError, "need shape[0]=1"),
+        (lambda comm: moves.collective.all_to_all(torch.ones(3), comm), ValueError, "need shape[0]=2"),
+    ]
+    if not worlds.may_fail():
+        return
+    for call, error, says in calls:
+        # One rank alone makes the wrong call. The other one makes none, and must not be waited for.
+        def program(comm: Any, call: Any = call, error: Any = error, says: str = says) -> str:
+            return refused(partial(call, comm), says, error=error) if comm.rank else ""
+
+        yield worlds.run(2, program)[1]
 
 
 def _of_torch(moves: Moves) -> Told:
@@ -211,6 +259,8 @@ _QUESTIONS: dict[str, Callable[[Moves], Iterator[str]]] = {
     "lists": _lists,
     "lists of ranks": _lists_of_ranks,
     "results of ranks": _results_of_ranks,
+    "sums of ranks": _sums_of_ranks,
+    "what ranks refuse": _refused_by_ranks,
     "devices of torch": _of_torch,
 }
 

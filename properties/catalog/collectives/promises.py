@@ -9,7 +9,7 @@ must pass.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,31 +17,10 @@ import torch
 
 from ....oracles.subjects.several import Promise
 from ... import worlds
+from ..told import Told, found, numbers, refused
 
 #: (number of devices) -> a fabric of so many logical devices.
 Fabric = Callable[[int], Any]
-#: What is wrong with each thing that a promise is about; "" where nothing is.
-Told = Iterator[str]
-
-
-def refused(call: Callable[[], Any], *says: str) -> str:
-    """What is wrong with how a call is refused, which must say all of this; "" where nothing is."""
-    try:
-        call()
-    except (RuntimeError, ValueError) as err:
-        return next((f"got an error that says {err}, need {word!r} in it" for word in says if word not in str(err)), "")
-    return f"got no error, need one that says {says[0]!r}"
-
-
-def found(what: str, got: Any, need: Any) -> str:
-    """What is wrong with what was found; "" where it is what is needed."""
-    return "" if got == need and type(got) is type(need) else f"got {what}={got!r}, need {need!r}"
-
-
-def numbers(x: Any) -> list[float]:
-    """The numbers of a tensor of any device."""
-    told: list[float] = x.detach().to("cpu").tolist()
-    return told
 
 
 def _ones(count: int = 3) -> torch.Tensor:

@@ -27,6 +27,7 @@ from ...declaring.drawing import bytes_of, wide_dtype
 from ...declaring.subjects import ours, with_aten
 from . import shared
 from .batch_norm_laws import laws_of
+from .over_ranks import promises_of
 
 Tensor = torch.Tensor
 MOMENTA = (0.1, 0.1, 0.1, 0.3, 0.0, 1.0)
@@ -287,7 +288,7 @@ OPS: tuple[Op, ...] = (
         ours(formulas.sync_batch_norm),
         1,
         strict=True,
-        ranks=Ranks(worlds.run, _on_a_rank, worlds.size),
+        ranks=Ranks(worlds.run, _on_a_rank, worlds.size, promises=functools.partial(promises_of, _synchronised)),
         least=2,
     ),
 )

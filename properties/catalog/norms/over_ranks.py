@@ -1,0 +1,84 @@
+"""What batch norm over ranks promises besides values: which ranks take part, what is sent, and of how many digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from ....oracles.subjects.several import Promise
+from ... import worlds
+from ..told import Told, found, numbers
+
+Tensor = torch.Tensor
+#: sync_batch_norm, with a comm as its last argument.
+Normalized = Callable[..., Tensor]
+
+
+class _Counted:
+    """A comm that notes how many elements each call sends."""
+
+    def __init__(self, comm: Any) -> None:
+        self.sent: list[int] = []
+        self.rank, self.size, self._comm = comm.rank, comm.size, comm
+
+    def all_reduce(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        self.sent.append(x.numel())
+        total: Tensor = self._comm.all_reduce(x, *args, **kwargs)
+        return total
+
+
+def _everybody(normalized: Normalized) -> Told:
+    """A rank whose input needs no gradient takes part in the derivative, and no call grows with its use."""
+
+    def program(comm: Any) -> Any:
+        counted = _Counted(comm)
+        x = torch.tensor([[-3.0, 1.0], [3.0, 5.0]]).requires_grad_(comm.rank == 0)
+        mean, var = torch.zeros(2), torch.ones(2)
+        y = normalized(x, mean, var, None, None, True, 1.0, 7.0, comm=counted)
+        torch.autograd.backward((y * torch.tensor([[1.0], [2.0]])).sum() * (comm.rank + 1.0))
+        with torch.no_grad():
+            normalized(x, mean, var, None, None, False, comm=counted)
+            plain = normalized(x, None, None, None, None, True, comm=counted).requires_grad
+        return counted.sent, x.grad is not None, mean.requires_grad, var.requires_grad, plain
+
+    rest = (False, False, False)
+    need = [([5, 4, 5], rank == 0, *rest) for rank in range(3)]
+    yield found("elements sent, gradients, and what needs them", worlds.run(3, program), need)
+
+
+def _weight_alone(normalized: Normalized) -> Told:
+    """The tangent of the weight alone: every rank takes part, though its input has none."""
+
+    def program(comm: Any) -> list[float]:
+        x, weight = torch.tensor([[-3.0], [3.0]]), torch.ones(1)
+
+        def of_weight(weight: Tensor) -> Tensor:
+            return normalized(x, None, None, weight, None, True, 0.1, 7.0, comm=comm)
+
+        return numbers(torch.func.jvp(of_weight, (weight,), (2 * weight,))[1])
+
+    # The variance is 9, and with eps it is 16.
+    yield found("tangents", worlds.run(2, program), [[[-1.5], [1.5]]] * 2)
+
+
+def _digits(normalized: Normalized) -> Told:
+    """The mean, 2²⁴ + 1, is no number of float32; what is left of the input without it is."""
+
+    def program(comm: Any) -> list[float]:
+        x = torch.tensor([[2.0**24 + 2 * comm.rank]])
+        return numbers(normalized(x, None, None, None, None, True, 0.1, 3.0, comm=comm))
+
+    yield found("outputs", worlds.run(2, program), [[[-0.5]], [[0.5]]])
+
+
+_QUESTIONS = {"every rank takes part": _everybody, "the weight's tangent alone": _weight_alone, "digits": _digits}
+
+
+def promises_of(normalized: Normalized) -> tuple[Promise, ...]:
+    """The promises of batch norm over ranks, where there may be any number of ranks; none where that is given."""
+    if not worlds.may_fail():
+        return ()
+    return tuple(Promise(name, partial(question, normalized)) for name, question in _QUESTIONS.items())
