@@ -151,8 +151,14 @@ def failing(judge: Judge, ranks: Ranks, size: int, wrong: int, op: Program) -> N
     Args:
         ranks: what runs them. size: how many. wrong: the rank that makes the mistakes. op: what each rank runs.
     """
+
     # Of a rank that raises where no other waits, what it raised is all there is to tell; and so of a single one.
-    err = _error_of(judge, ranks, size, "raises behind it", lambda comm: (op(comm), comm.rank == wrong and _raise()))
+    def raising(comm: Any) -> None:
+        op(comm)
+        if comm.rank == wrong:
+            _raise()
+
+    err = _error_of(judge, ranks, size, "raises behind it", raising)
     if not isinstance(err, _WentWrong):
         raise _untold(judge, "raises behind it", err, "what it raised")
     for mistake in _MISTAKES if size > 1 else ():

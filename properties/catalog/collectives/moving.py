@@ -74,11 +74,13 @@ def _sparse(moves: Moves) -> Told:
         yield found("sparse tensors together", numbers(whole.to_dense()), numbers(torch.cat([x, x], dim)))
 
 
-def _sparse_elsewhere(moves: Moves) -> Told:
-    """Tensors without data stand for those of another device: sparse ones go there one by one."""
+def _elsewhere(moves: Moves) -> Told:
+    """Tensors without data stand for those of another device: sparse ones go there one by one, dense ones together."""
     sparse, dense = torch.eye(2).to_sparse(), torch.ones(2)
     with moves.fabrics.TorchFabric(["cpu", "meta"]).active():
         copies = moves.devices.Broadcast.apply((1, 0), sparse, sparse, dense, dense)
+        sums = moves.devices.ReduceAddCoalesced.apply(1, 2, dense, dense, *copies[2:4])
+    yield found("sums", [(str(y.device), tuple(y.shape)) for y in sums], [("meta", (2,))] * 2)
     need = [("meta", torch.sparse_coo)] * 2 + [("meta", torch.strided)] * 2
     need += [("cpu", layout) for _, layout in need]
     yield found("devices and layouts", [(str(y.device), y.layout) for y in copies], need)
@@ -105,7 +107,7 @@ def _in_part(moves: Moves) -> Told:
         yield found("which copies need a gradient", [y.requires_grad for y in copies], [*needs, False] * 2)
         if any(needs):
             total = sum(y.sum() * i for i, y in enumerate(copies, 1) if y.requires_grad)
-            torch.autograd.backward(total)  # type: ignore[arg-type]
+            torch.autograd.backward(total)
             need_first, need_second = [5.0, 5.0] if needs[0] else None, [7.0, 7.0] if needs[1] else None
             yield found("gradients", _or_none([x.grad for x in tensors]), [need_first, need_second])
 
@@ -130,7 +132,7 @@ def _lists(moves: Moves) -> Told:
     shapes = [(str(y.device), y.shape[0]) for y in (*parts, *copies)]
     yield found("devices and lengths", shapes, [("cpu:0", 1), ("cpu:1", 2), ("cpu:0", 3), ("cpu:1", 3)])
     total = sum(i * y.sum().to("cpu") for i, y in enumerate((*parts, *copies), 1))
-    (g,) = torch.autograd.grad(total, x)  # type: ignore[arg-type]
+    (g,) = torch.autograd.grad(total, x)
     yield found("a gradient", numbers(g), [8.0, 9.0, 9.0])
     uneven = moves.devices.Scatter.apply(("cpu",) * 4, None, 0, torch.arange(5))
     yield found("lengths of chunks", [len(y) for y in uneven], [2, 2, 1])
@@ -254,7 +256,7 @@ def _of_torch(moves: Moves) -> Told:
 _QUESTIONS: dict[str, Callable[[Moves], Iterator[str]]] = {
     "any dtype, under autocast": _any_dtype,
     "sparse tensors": _sparse,
-    "sparse tensors elsewhere": _sparse_elsewhere,
+    "tensors without data": _elsewhere,
     "some tensors alone": _in_part,
     "lists": _lists,
     "lists of ranks": _lists_of_ranks,
