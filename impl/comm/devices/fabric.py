@@ -130,10 +130,9 @@ class TorchFabric(Fabric):
                 return out.copy_(x, non_blocking=background)
             if x.layout != torch.strided:
                 return x.to(device, non_blocking=background, copy=True)
-            # A tensor may be no more than marked as conjugate or negative, over memory that holds other numbers. The
-            # copy is to hold the numbers that are meant.
-            plain = x.resolve_conj().resolve_neg()
-            return plain.to(device, non_blocking=background, copy=True, memory_format=torch.contiguous_format)
+            # A tensor may be no more than marked as conjugate or negative, over memory that holds other numbers. A copy
+            # by torch holds the numbers that are meant.
+            return x.to(device, non_blocking=background, copy=True, memory_format=torch.contiguous_format)
 
     def empty(self, like: Tensor, shape: Sequence[int], device: torch.device) -> Tensor:
         return like.new_empty(shape, device=device)

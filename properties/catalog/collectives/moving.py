@@ -6,6 +6,7 @@ program may be anything else, and arrives as it is.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -120,6 +121,46 @@ def _or_none(tensors: Any) -> list[list[float] | None]:
     return [None if t is None else numbers(t) for t in tensors]
 
 
+def _traffic(moves: Moves) -> Told:
+    """What nobody asks for is not sent, small tensors share a copy, and from the host copies are made in background."""
+    three = moves.fabric(3)
+    x, y = torch.ones(3, requires_grad=True), torch.ones(5, requires_grad=True)
+    with three.active():
+        copies = moves.devices.Broadcast.apply((0, 1, 2), x, y)
+        sums = moves.devices.ReduceAddCoalesced.apply(0, 2, *copies[2:])
+        before = three.sent()
+        grads = torch.autograd.grad(copies[4], (x, y), torch.ones_like(copies[4]), allow_unused=True)
+        yield found("bytes of one cotangent of a copy", (three.sent() - before, grads[1]), (12, None))
+        before = three.sent()
+        grads = torch.autograd.grad(sums[0], copies[2:], torch.ones_like(sums[0]), allow_unused=True)
+        none = [g is None for g in grads]
+        yield found("bytes of one cotangent of a sum", (three.sent() - before, none), (24, [False, True] * 2))
+        parts = moves.devices.Scatter.apply((0, 1), (1, 2), 0, x)
+        there = moves.devices.Scatter.apply((0, 1), (1, 1), 0, parts[1])
+    streams = [f"{t.buffer.owner}" for t in (*parts, there[0])]
+    yield found("streams of copies", streams, ["cpu:0/copies 0", "cpu:1/copies 1", "cpu:0/main"])
+    before = len(three.ledger)
+    with three.with_bucket(8).active():
+        moves.devices.Broadcast.apply((1,), *torch.ones(5, 1).unbind(), torch.ones(3))
+    yield found("bytes of each copy", [sent.size for sent in three.ledger[before:]], [8, 8, 4, 12])
+    three.check()
+
+
+def _without_dims(moves: Moves) -> Told:
+    """Tensors without dims are gathered to a vector, with a warning; without tensors there is none of it."""
+    for dim in (0, -1):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            whole = moves.devices.Gather.apply("cpu", dim, torch.tensor(1.0), torch.tensor(2.0))
+            moves.devices.Gather.apply("cpu", dim, torch.ones(1), torch.ones(1))
+        yield found("a vector", numbers(whole), [1.0, 2.0])
+        yield found("warnings", ["0-dim tensors" in str(warning.message) for warning in told], [True])
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            yield refused(partial(moves.devices.Gather.apply, "cpu", dim), "gather: got no tensors")
+        yield found("warnings where nothing is gathered", len(told), 0)
+
+
 def _lists(moves: Moves) -> Told:
     """Lists of places and of sizes are read when the class is called, and may be changed after it."""
     places, sizes = [0, 1], [1, 2]
@@ -179,6 +220,29 @@ def _results_of_ranks(moves: Moves) -> Told:
     second = [[b], [b], [b], [a, b], [a, b], [12.0], [[2.0, 12.0]], b]
     if worlds.may_fail():
         yield found("results of ranks, and what they passed", worlds.run(2, program), [first, second])
+
+
+def _collectives(moves: Moves) -> Told:
+    """The collectives that no op of the catalog is, with their derivatives."""
+    over = moves.collective
+
+    def program(comm: Any) -> list[Any]:
+        x = (torch.tensor([1.0, 2.0]) + 10 * comm.rank).requires_grad_()
+        results = (
+            over.all_to_all(x, comm), over.reduce_scatter(x, [1, 1], comm), over.all_gather(x, [2, 2], comm),
+            over.all_reduce(x, comm),
+        )  # fmt: skip
+        told: list[Any] = []
+        for y in results:
+            (g,) = torch.autograd.grad(y, x, torch.arange(1.0, y.shape[0] + 1) + comm.rank)
+            told.append((numbers(y), numbers(g)))
+        return told
+
+    every, total = [1.0, 2.0, 11.0, 12.0], [12.0, 14.0]
+    first = [([1.0, 11.0], [1.0, 2.0]), ([12.0], [1.0, 2.0]), (every, [3.0, 5.0]), (total, [3.0, 5.0])]
+    second = [([2.0, 12.0], [2.0, 3.0]), ([14.0], [1.0, 2.0]), (every, [7.0, 9.0]), (total, [3.0, 5.0])]
+    if worlds.may_fail():
+        yield found("results and gradients of ranks", worlds.run(2, program), [first, second])
 
 
 def _sums_of_ranks(moves: Moves) -> Told:
@@ -258,9 +322,12 @@ _QUESTIONS: dict[str, Callable[[Moves], Iterator[str]]] = {
     "sparse tensors": _sparse,
     "tensors without data": _elsewhere,
     "some tensors alone": _in_part,
+    "traffic": _traffic,
+    "tensors without dims": _without_dims,
     "lists": _lists,
     "lists of ranks": _lists_of_ranks,
     "results of ranks": _results_of_ranks,
+    "collectives": _collectives,
     "sums of ranks": _sums_of_ranks,
     "what ranks refuse": _refused_by_ranks,
     "devices of torch": _of_torch,

@@ -195,6 +195,9 @@ def _memory(fabric: Fabric) -> Told:
     yield found("the negative of an imaginary part", numbers(z.conj().imag), [2.0, -1.0])
     moved = x.to(second, torch.float64)
     yield found("device and dtype", (moved.device, moved.dtype), (second, torch.float64))
+    same = torch.ops.aten._to_copy.default(x, device=second)
+    yield found("device and dtype of a copy", (same.device, same.dtype), (second, x.dtype))
+    yield found("strides", x.t().to(first, torch.float64).stride(), (1, 2))
     like = [torch.zeros_like(x, device=second), x.new_zeros(3), torch.empty_like(x, device="cpu")]
     yield found("devices of memory", [str(t.device) for t in like], ["cpu:1", "cpu:0", "cpu"])
     shapes = [x.to("meta"), torch.zeros_like(x, device="meta")]
