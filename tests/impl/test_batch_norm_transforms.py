@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jvp, vmap
 
 from opassay.impl import batch_norm, native_batch_norm, native_batch_norm_backward
@@ -47,6 +48,25 @@ def test_forward_every_in_dims(dtype: torch.dtype, training: bool) -> None:
         if all(dim is None for dim in dims) or (training and dims[0] is not None and None in dims[3:]):
             continue
         compare_with_loop(f, dims, [make(SHAPE, dims[0], dtype, 0), *_parameters(dims[1:], dtype)], kernels)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5), (2, 3, 4, 5), (1, 3, 9)])
+def test_forward_mode_in_any_memory_order(training: bool, shape: tuple[int, ...]) -> None:
+    """A tangent lies as its input does, which need not be as the output does."""
+    x, t = (make(shape, None, torch.float64, seed) for seed in range(2))
+    statistics = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+
+    def f(x: Tensor) -> Tensor:
+        return native_batch_norm(x, None, None, *(s.clone() for s in statistics), training, 0.1, 1e-3)[0]
+
+    laid = [y.transpose(0, 1).contiguous().transpose(0, 1) for y in (x, t)]
+    for got, expected in zip(jvp(f, (laid[0],), (laid[1],)), jvp(f, (x,), (t,)), strict=True):
+        assert_equals_loop(got, expected)
+    with forward_ad.dual_level():
+        moved = forward_ad.unpack_dual(f(forward_ad.make_dual(*laid))).tangent
+        assert moved is not None
+        assert_equals_loop(moved, expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -163,6 +163,16 @@ def _has_samples(input: Tensor) -> bool:
     return input.ndim > 1
 
 
+def _single_elements(input: Tensor, bias: Tensor | None) -> Sequence[Named] | None:
+    """Two samples whose groups have one element each, with a weight of zeros and with one of ones."""
+    if not input.numel() or not input.isfinite().all():
+        return None
+    alone = input.flatten(2)[:1, :, :1].reshape(1, -1).repeat(2, 1) if input.ndim > 2 else input[:1].repeat(2, 1)
+    weights = (alone.new_full((alone.shape[1],), value) for value in (0.0, 1.0))
+    given = {"input": alone, "num_groups": alone.shape[1], "bias": bias, "eps": 1e-5}
+    return [given | {"weight": weight} for weight in weights]
+
+
 BATCH = laws.permute({"input": 0}, exact=True, when=_has_samples)
 LAWS = (
     laws.scale({"input": 1, "eps": 2}),
@@ -171,6 +181,7 @@ LAWS = (
     laws.pair("permutation of the groups", _groups_rolled, _roll_groups, exact=True),
     laws.law("each group a sample of its own", _groups_as_samples, _reshaped, exact=True),
     laws.mirror("input", "bias"),
+    laws.law("no slope of single elements", _single_elements, lambda one, two: (one, two), exact=True, word=("vjp",)),
 )
 
 # ---------------------------------------------------------------------------------------------- refusals
@@ -194,6 +205,17 @@ FLAT = refusals.wrong("input", "input of one dim", lambda tensor: tensor.reshape
 ELEMENTS = refusals.refusal(
     "another number of elements", lambda input, N: {"N": N + input.numel() + 1}, RuntimeError, "N"
 )
+
+
+def _negative(name: str) -> refusals.Mistake:
+    """A negative size where there are no elements, so that their number does not show it."""
+    sizes = {"N": 0, "C": 0, "HxW": 0, name: -1}
+    return refusals.refusal(
+        f"{name}=-1", lambda input: {"input": input.reshape(-1)[:0], **sizes}, RuntimeError, f"{name}=-1"
+    )
+
+
+NEGATIVE = tuple(map(_negative, ("N", "C", "HxW")))
 
 
 def _native_slices(input: Tensor, N: int) -> Slices | None:
@@ -236,7 +258,7 @@ OPS: tuple[Op, ...] = (
         strides=shared.contiguous,
         documented=torch_documents.aten(torch_documents.GROUPS),
         laws=(BATCH,),
-        refusals=(*SHARED, *SIZES, *EPS, refusals.shape("bias"), ELEMENTS),
+        refusals=(*SHARED, *SIZES, *EPS, refusals.shape("bias"), ELEMENTS, *NEGATIVE),
         kernels=True,
     ),
     declare(
@@ -250,7 +272,7 @@ OPS: tuple[Op, ...] = (
         contiguous=True,
         documented=torch_documents.aten(torch_documents.GROUPS_BACKWARD),
         order=1,
-        refusals=(*SHARED, *SIZES, ELEMENTS, *refusals.STATISTICS),
+        refusals=(*SHARED, *SIZES, ELEMENTS, *NEGATIVE, *refusals.STATISTICS),
         kernels=True,
     ),
 )
