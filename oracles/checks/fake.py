@@ -75,7 +75,7 @@ class _Rules(TorchDispatchMode):
     """Holds every operator that is called to its shape rule: a compiler believes those of inner operators, too."""
 
     def __init__(self, judge: Judge) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._judge = judge
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
