@@ -86,9 +86,13 @@ def _forward_member(
         ctx.materialize_grads = False
         result = values(*args)
         level = private.top_jvp_level() if single_level else None
-        forward_mode = level is not None or forward_ad._current_level >= 0
-        if forward_mode:
+        # Arguments that only `jvp` reads are kept where a tangent may come. Elsewhere nothing calls it, and they would
+        # stay in memory until the backward pass.
+        if level is not None or forward_ad._current_level >= 0:
             result = _without_views(result)
+            ctx.jvp_level = level
+            ctx.arguments = tuple(None if i in tensors else arg for i, arg in enumerate(args))
+            ctx.save_for_forward(*[args[i] for i in tensors])
         outputs = result if type(result) is tuple else (result,)
         kept = save(new(arguments, args), new(named_outputs, outputs), new(arguments, ctx.needs_input_grad))
         kind: Any = type(kept)
@@ -99,12 +103,6 @@ def _forward_member(
             count = counts[kind] = _tensor_fields(kind)
         ctx.to_save = kept[:count]
         ctx.kept = kind, kept[count:]
-        # Arguments that only `jvp` reads are kept where a tangent may come. Elsewhere nothing calls it, and they would
-        # stay in memory until the backward pass.
-        if forward_mode:
-            ctx.jvp_level = level
-            ctx.arguments = tuple(None if i in tensors else arg for i, arg in enumerate(args))
-            ctx.save_for_forward(*[args[i] for i in tensors])
         if constant:
             ctx.non_differentiable = tuple([outputs[i] for i in constant if outputs[i] is not None])
         return result

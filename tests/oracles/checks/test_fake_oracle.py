@@ -66,7 +66,9 @@ def test_the_shape_rule_of_an_operator_is_asked_of_outputs_that_nobody_sees(rule
 
     with torch.library._scoped_library("planted_rules", "DEF") as library:
         library.define("product(Tensor x, Tensor w) -> (Tensor, Tensor)")
-        library.impl("product", lambda x, w: (x * w, x.clone()), "CPU")
+        library.impl(
+            "product", lambda x, w: ((x * w).contiguous(), x.clone(memory_format=torch.contiguous_format)), "CPU"
+        )
         torch.library.register_fake("planted_rules::product", lambda x, w: (x.new_empty(x.shape), kept(x)), lib=library)
         found = violation(fakes, declared(op), sample(1))
     assert (found is None) is (rule == "as the kernel")
