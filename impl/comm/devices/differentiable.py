@@ -13,7 +13,7 @@ pass, when another fabric may be active. So each class keeps the fabric, and the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import torch
@@ -83,7 +83,6 @@ class Broadcast(Function):
         ctx.fabric, ctx.count = current(), len(tensors)
         ctx.targets = [ctx.fabric.device(t) for t in targets]
         ctx.homes = [x.device for x in tensors]
-        ctx.zeros = [_zeros_like(x) for x in tensors]
         ctx.set_materialize_grads(False)
         # An output whose input needs no gradient is marked, so that it needs none either. But torch drops the tangent
         # of a marked output, and while a dual level is open an input may have a tangent without needing a gradient. So
@@ -98,10 +97,9 @@ class Broadcast(Function):
 
     @staticmethod
     def jvp(ctx: Ctx, targets: None, *tangents: Tensor | None) -> Tensors:
-        moved = [zeros() if t is None else t for t, zeros in zip(tangents, ctx.zeros, strict=True)]
         with ctx.fabric.active():
-            copies = iter(Broadcast.apply(ctx.targets, *(t for t in moved if t is not None)))
-            return tuple(None if t is None else next(copies) for _ in ctx.targets for t in moved)
+            copies = iter(Broadcast.apply(ctx.targets, *(t for t in tangents if t is not None)))
+            return tuple(None if t is None else next(copies) for _ in ctx.targets for t in tangents)
 
     @staticmethod
     def vmap(info: VmapInfo, in_dims: LeafDims, targets: Places, *tensors: Tensor) -> Batched:
@@ -131,7 +129,6 @@ class ReduceAddCoalesced(Function):
         ctx.fabric = current()
         ctx.destination = ctx.fabric.device(destination)
         ctx.places = [None if g is None else g.device for g in grads]
-        ctx.zeros = [None if y is None else _zeros_like(y) for y in output]
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -146,7 +143,7 @@ class ReduceAddCoalesced(Function):
     def jvp(ctx: Ctx, destination: None, num_inputs: None, *tangents: Tensor | None) -> Tensors:
         with ctx.fabric.active():
             sums: Tensors = ReduceAddCoalesced.apply(ctx.destination, ctx.count, *tangents)
-        return tuple(zeros() if t is None and zeros else t for t, zeros in zip(sums, ctx.zeros, strict=True))
+        return sums
 
     @staticmethod
     def vmap(
@@ -269,14 +266,6 @@ def _copies(places: Sequence[torch.device | None], g: Tensor | None) -> list[Ten
         return [None] * len(places)
     copies = iter(Broadcast.apply(there, g))
     return [None if place is None else next(copies) for place in places]
-
-
-def _zeros_like(x: Tensor) -> Callable[[], Tensor | None]:
-    """What makes a tangent of zeros for a tensor: None for one of integers. It does not keep the tensor."""
-    if not (x.is_floating_point() or x.is_complex()):
-        return lambda: None
-    shape, dtype, device, fabric = x.shape, x.dtype, x.device, current()
-    return lambda: fabric.copy(torch.zeros(shape, dtype=dtype), device)
 
 
 def _lacks_tangent(x: Tensor) -> bool:

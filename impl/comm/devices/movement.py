@@ -169,7 +169,7 @@ def _packed(tensors: Sequence[Tensor]) -> Tensor:
 def _joined(tensors: list[Tensor], dim: int) -> Tensor:
     """`torch.cat`, which autocast would refuse or cast: what moves stays what it is."""
     kind = tensors[0].device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+    if not torch.amp.is_autocast_available(kind):
         return torch.cat(tensors, dim)
     with torch.autocast(kind, enabled=False):
         return torch.cat(tensors, dim)

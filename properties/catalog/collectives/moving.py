@@ -252,6 +252,10 @@ def _sums_of_ranks(moves: Moves) -> Told:
         x = torch.tensor(2.0**53 if comm.rank == 0 else 1.0, dtype=torch.float64)
         return [comm.all_reduce(x).item() for _ in range(24)]
 
+    def extremes(comm: Any) -> list[list[float]]:
+        x = torch.tensor([1.0, -1.0]) * comm.rank
+        return [numbers(comm.all_reduce(x, "max")), numbers(comm.all_reduce(x, "min"))]
+
     def rounded_once(comm: Any) -> float:
         x = torch.tensor([2.0**-9 if comm.rank else 1.0], dtype=torch.bfloat16)
         total: float = moves.collective.all_reduce(x, comm).item()
@@ -261,6 +265,7 @@ def _sums_of_ranks(moves: Moves) -> Told:
         several = worlds.run(3, in_any_order)
         yield found("sums of two orders", set(several[0]), {2.0**53, 2.0**53 + 2})
         yield found("sums of other ranks", several[1:], several[:1] * 2)
+        yield found("the largest and the least", worlds.run(3, extremes), [[[2.0, 0.0], [0.0, -2.0]]] * 3)
         yield found("sums of half types", worlds.run(5, rounded_once), [1.0 + 2.0**-7] * 5)
 
 
