@@ -71,10 +71,7 @@ class Broadcast(Function):
     @staticmethod
     def forward(target_gpus: Places, *inputs: Tensor) -> tuple[Tensor, ...]:
         fabric = current()
-        # In forward mode, behind an output that is an input without a tangent, torch gives no output its tangent. A
-        # clone is no input.
-        given = [x.clone() if _lacks_tangent(x) else x for x in inputs]
-        rows = movement.place_copies(fabric, given, [fabric.device(t) for t in target_gpus])
+        rows = movement.place_copies(fabric, inputs, [fabric.device(t) for t in target_gpus])
         return tuple(x for row in rows for x in row)
 
     @staticmethod
@@ -266,11 +263,6 @@ def _copies(places: Sequence[torch.device | None], g: Tensor | None) -> list[Ten
         return [None] * len(places)
     copies = iter(Broadcast.apply(there, g))
     return [None if place is None else next(copies) for place in places]
-
-
-def _lacks_tangent(x: Tensor) -> bool:
-    """Whether a dual level is open in which other tensors may have tangents, and this one has none."""
-    return _forward_ad._current_level >= 0 and _forward_ad.unpack_dual(x).tangent is None
 
 
 def _batch_first(x: Tensor, dim: int | None, size: int) -> Tensor:

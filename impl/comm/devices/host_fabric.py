@@ -128,7 +128,7 @@ class HostFabric(Fabric):
             return out
         if out is not None:
             return out.copy_(raw)
-        moved = raw.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+        moved = raw.clone(memory_format=torch.contiguous_format)
         return self.on_device(moved, device, what, runs)
 
     def empty(self, like: Tensor, shape: Sequence[int], device: torch.device) -> Tensor:

@@ -49,7 +49,9 @@ def _any_dtype(moves: Moves) -> Told:
             sums = moves.devices.ReduceAddCoalesced.apply(0, 2, *copies) if dtype != torch.bool else ()
             whole = moves.devices.Gather.apply(-1, 0, *copies[::2])
             parts = moves.devices.Scatter.apply((0, 1), (1, 2), 0, x)
-            batch = torch.func.vmap(lambda t, u=x: moves.devices.Gather.apply(-1, 0, t, u))(x.expand(2, 3))
+            batch = torch.func.vmap(lambda t, u=copies[0]: moves.devices.Gather.apply(0, 0, t, u))(
+                copies[2].expand(2, 3)
+            )
         got = [*copies, *sums, whole, *parts, batch]
         need = [x, y, x, y, *([x + x, y + y] if sums else []), torch.cat([x, x]), x[:1], x[1:]]
         yield found("dtypes under autocast", {t.dtype for t in got}, {dtype})

@@ -211,7 +211,6 @@ FAULTS = (
     _fault("scatter", "two devices mixed", "logical", "t.device != device and", "False and"),
     _fault("broadcast", "sparse tensors in a bucket", "movement", "(kind, i if sparse else -1)", "kind"),
     _fault("broadcast", "cast by autocast", "movement", "with torch.autocast(kind, enabled=False):", "if True:"),
-    _fault("broadcast", "an input without a tangent", "differentiable", "x.clone() if _lacks_tangent(x) else x", "x"),
     _fault("gather", "calls that differ", "lockstep", "if len({call.key() for call in calls}) > 1:", "if False:"),
     _fault(
         "gather",
