@@ -342,7 +342,12 @@ _QUESTIONS: dict[str, Callable[[Moves], Iterator[str]]] = {
 
 
 def promises_of(name: str, moves: Moves) -> tuple[Promise, ...]:
-    """What is asked where an op of that name is: the same promises of all ops are asked of one."""
+    """What is asked where an op of that name is: the same promises of all ops are asked of one.
+
+    There are none in a world of other devices than logical ones: real ones tell nothing of streams and of bytes.
+    """
+    if worlds.here().fabric != "host":
+        return ()
     if name == "scatter":
         return of_logical_devices(moves.fabric)
     questions = _QUESTIONS if name == "broadcast" else {}

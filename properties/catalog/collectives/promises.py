@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from ....oracles.subjects.several import Promise
-from ... import worlds
 from ..told import Told, found, numbers, refused
 
 #: (number of devices) -> a fabric of so many logical devices.
@@ -237,7 +236,5 @@ _QUESTIONS: dict[str, Callable[[Fabric], Told]] = {
 
 
 def of_logical_devices(fabric: Fabric) -> tuple[Promise, ...]:
-    """The promises of a fabric, while it is one of logical devices; none in any other world."""
-    if worlds.here().fabric != "host":
-        return ()
+    """The promises of a fabric of logical devices."""
     return tuple(Promise(name, partial(question, fabric)) for name, question in _QUESTIONS.items())
