@@ -204,6 +204,16 @@ def test_no_element_on_any_rank_updates_nothing() -> None:
         assert (tuple(out.shape), mean.tolist(), var.tolist()) == ((0, 2), [3.0, 3.0], [4.0, 4.0])
 
 
+def test_of_no_channels_there_is_a_gradient_too() -> None:
+    def program(comm: Comm) -> list[int]:
+        x = torch.ones(2, 0, 3, requires_grad=True)
+        y = sync_batch_norm(x, None, None, None, None, True, comm=comm)
+        (g,) = torch.autograd.grad(y, x, torch.ones_like(y))
+        return list(g.shape)
+
+    assert LockstepWorld(2).run(program) == [[2, 0, 3]] * 2
+
+
 def test_a_rank_that_needs_no_gradient_takes_part_all_the_same() -> None:
     def program(comm: Comm) -> Tensor:
         x = torch.randn(3, 2, generator=torch.Generator().manual_seed(comm.rank)).requires_grad_(comm.rank != 1)

@@ -127,7 +127,7 @@ class Normalization(Function):
         # orders alone, and then on every rank, so that what is sent has one length everywhere.
         inner = [part for part in (g_mean, g_var) if part is not None]
         reduced = all_reduce(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")
-        of_sum, of_product, *of_inner = (part / total for part in reduced.split(x.shape[1]))
+        of_sum, of_product, *of_inner = (reduced / total).reshape(2 + len(inner), x.shape[1])
         d_input = (g - _along_channels(of_sum, x)) - deviation * _along_channels(invstd.square() * of_product, x)
         d_input = d_input * _along_channels(scale, x)
         if inner:

@@ -74,7 +74,28 @@ def _digits(normalized: Normalized) -> Told:
     yield found("outputs", worlds.run(2, program), [[[-0.5]], [[0.5]]])
 
 
-_QUESTIONS = {"every rank takes part": _everybody, "the weight's tangent alone": _weight_alone, "digits": _digits}
+def _no_channels(normalized: Normalized) -> Told:
+    """Of no channels there is nothing to normalise, and as much to differentiate."""
+
+    def program(comm: Any) -> tuple[Any, ...]:
+        def called(x: Tensor) -> Tensor:
+            return normalized(x, None, None, None, None, True, comm=comm)
+
+        x = torch.ones(2, 0, 3, requires_grad=True)
+        y = called(x)
+        (g,) = torch.autograd.grad(y, x, torch.ones_like(y))
+        _, tangent = torch.func.jvp(called, (x.detach(),), (x.detach(),))
+        return tuple(y.shape), tuple(g.shape), tuple(tangent.shape)
+
+    yield found("shapes", worlds.run(2, program), [((2, 0, 3),) * 3] * 2)
+
+
+_QUESTIONS = {
+    "no channels": _no_channels,
+    "every rank takes part": _everybody,
+    "the weight's tangent alone": _weight_alone,
+    "digits": _digits,
+}
 
 
 def promises_of(normalized: Normalized) -> tuple[Promise, ...]:
