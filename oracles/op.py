@@ -217,6 +217,8 @@ class Promises:
             Without names, nothing is promised of how an error begins.
         strides: (args) -> the strides of the first outputs that are not None; None where nothing is promised of them.
             The stride of an axis of one element is never used, and may be any number.
+        pieces: the extent of an axis, one of `strategies.SIZE_BANDS`, at which operands of a half type are worked on in
+            pieces (SIZE goes there, in short profiles, too); 0 where they never are.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
@@ -234,6 +236,7 @@ class Promises:
     identity: bool = False
     called: tuple[str, ...] = ()
     strides: Callable[[tuple[Any, ...]], Sequence[tuple[int, ...]]] | None = None
+    pieces: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "without", with_implied(self.without))

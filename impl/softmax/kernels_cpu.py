@@ -29,7 +29,7 @@ Backward = Callable[[Tensor, Tensor, Tensor | None, int, torch.dtype], Tensor]
 
 def wider(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     """The dtype to compute in where values come in `a` and leave in `b`."""
-    return torch.promote_types(compute_dtype(a), compute_dtype(b))
+    return torch.promote_types(compute_dtype(a), b)
 
 
 def _softmax(x: Tensor, dim: int) -> Tensor:
@@ -38,7 +38,7 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
     Along any other dim ATen hands columns to threads, and computes in another way those that fill no vector: which ones
     these are depends on the number of threads.
     """
-    if dim < x.dim() - 1 and _deterministic():
+    if _deterministic():
         return torch.softmax(x.movedim(dim, -1).contiguous(), -1).movedim(-1, dim).contiguous()
     return torch.softmax(x, dim)
 
@@ -46,10 +46,10 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
 def _softmax_backward(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
     """ATen's backward of softmax; where deterministic algorithms are asked for, with `dim` not the last one.
 
-    Along the last dim the order of its sums depends on the number of threads.
+    Along the last dim the order of its sums depends on the number of threads, so one more dim follows.
     """
     out: Tensor
-    if dim == grad.dim() - 1 and _deterministic():
+    if _deterministic():
         out = _aten_softmax_backward(grad.unsqueeze(-1), output.unsqueeze(-1), dim, dtype)
         return out.squeeze(-1)
     out = _aten_softmax_backward(grad, output, dim, dtype)
@@ -63,30 +63,29 @@ def forward_kernel(log: bool) -> Forward:
     def kernel(x: Tensor, dim: int, dtype: torch.dtype | None, dense: bool) -> tuple[Tensor, Tensor | None]:
         given = x.dtype
         dtype = given if dtype is None else dtype
-        # Along the last dim ATen's softmax computes half-precision rows in float32 and rounds the result
-        # alone, which is what `_half` would do with a copy.
-        if dtype in HALF and not (dtype is given and not log and dim >= x.dim() - 1):
-            out = _half(aten, x, dim, dtype)  # elsewhere ATen rounds what comes before the result, too
+        # Along the last dim ATen's softmax computes half-precision rows in float32 and rounds the result alone,
+        # which is what `_half` would do with a copy. Elsewhere it rounds what comes before the result, too. No
+        # other input comes with a half type to round to: the public functions round what this returns.
+        if dtype in HALF and (log or dim < x.dim() - 1):
+            out = _half(aten, x, dim)
         else:
-            out = aten(x if dtype is given else x.to(wider(given, dtype)), dim)
-            out = out if out.dtype is dtype else out.to(dtype)
+            out = aten(x if dtype is given else x.to(dtype), dim)
         return out, expressions.zero_shift(x, x.shape, dense) if dtype in HALF else None
 
     return kernel
 
 
-def _half(aten: Callable[[Tensor, int], Tensor], x: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+def _half(aten: Callable[[Tensor, int], Tensor], x: Tensor, dim: int) -> Tensor:
     """A half-precision result, computed in float32 and rounded once, some rows at a time: the copies stay in cache."""
-    wide = wider(x.dtype, dtype)
     # The pieces are cut along a dim that is not summed over, so every row stays whole. A vector has no such
     # dim and is one piece.
     axis = 0 if dim else x.dim() - 1
     if x.numel() <= _CHUNK or axis == dim:
-        return aten(x.to(wide), dim).to(dtype)
+        return aten(x.float(), dim).to(x.dtype)
     step = max(1, _CHUNK * x.shape[axis] // x.numel())
-    out = torch.empty(x.shape, dtype=dtype, device=x.device)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     for some, result in zip(x.split(step, axis), out.split(step, axis), strict=True):
-        result.copy_(aten(some.to(wide), dim))
+        result.copy_(aten(some.float(), dim))
     return out
 
 
@@ -105,18 +104,14 @@ def backward_kernel(log: bool) -> Backward:
         """The cotangent of the input in `input_dtype`.
 
         Args:
-            grad, output: of one shape, in any dtypes.
+            grad, output: of one shape; the output in the cotangent's dtype, or in a half type beside float32.
             shift: not read; the derivatives of this op need it.
             dim: of the sums, not negative.
-            input_dtype: of the result.
+            input_dtype: of the result, not wider than the cotangent's.
         """
+        # ATen takes operands of one dtype. The output is in a half type where the cotangent was raised to float32.
         dtype = grad.dtype
-        # ATen takes operands of one dtype. Where they differ, all are taken to one that holds each of them,
-        # and the result is rounded once.
-        if dtype is not output.dtype or dtype is not input_dtype:
-            dtype = torch.promote_types(wider(dtype, input_dtype), compute_dtype(output.dtype))
-            grad, output = grad.to(dtype), output.to(dtype)
-        out: Tensor = aten(grad, output, dim, dtype)
+        out: Tensor = aten(grad, output if output.dtype is dtype else output.to(dtype), dim, dtype)
         return out if out.dtype is input_dtype else out.to(input_dtype)
 
     return kernel

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..operator import torch_private as private
-from ..operator.arguments import require_floating, require_like, require_tensor
+from ..operator.arguments import require_floating, require_int, require_like, require_tensor
 from ..operator.precision import FLOATING, HALF, compute_dtype
 from . import rules as ops
 
@@ -56,7 +56,7 @@ def softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_d
         grad_output: the cotangent of softmax's output.
         output: what `softmax` returned; shape and dtype of grad_output.
         dim: as for `softmax`.
-        input_dtype: of softmax's input.
+        input_dtype: of softmax's input; that of grad_output, or a narrower one.
 
     Returns:
         A contiguous tensor of grad_output's shape in `input_dtype`. It is differentiable in grad_output and output,
@@ -64,9 +64,9 @@ def softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_d
 
     Raises:
         TypeError: an operand is not a tensor, dim not an int, input_dtype not a dtype.
-        RuntimeError: shapes, dtypes or devices do not fit each other.
+        RuntimeError: shapes, dtypes or devices do not fit each other, or input_dtype is not within grad_output's.
         IndexError: dim is out of range.
-        NotImplementedError: an operand or input_dtype is not floating.
+        NotImplementedError: grad_output or input_dtype is not floating.
     """
     return _checked_backward("softmax_backward_data", ops.softmax_backward, grad_output, output, dim, input_dtype)
 
@@ -97,8 +97,7 @@ def _checked_softmax(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: t
         x, dim, dtype: as for `softmax`.
     """
     require_tensor(name, "input", x)
-    if type(dim) is not int:
-        _require_plain_int(name, dim)
+    require_int(name, "dim", dim)
     if dtype is None:
         require_floating(name, "input", x)
     elif dtype not in FLOATING:
@@ -134,15 +133,18 @@ def _checked_backward(
     require_tensor(name, "grad_output", grad)
     require_floating(name, "grad_output", grad)
     require_tensor(name, "output", output)
-    require_floating(name, "output", output)
-    if type(dim) is not int:
-        _require_plain_int(name, dim)
+    require_int(name, "dim", dim)
     if input_dtype not in FLOATING:
         raise _dtype_error(name, "input_dtype", input_dtype)
     # `require_like` states the rule. It takes longer than all other checks together, so it is only called to say what
     # is wrong.
     if grad.shape != output.shape or grad.dtype is not output.dtype or grad.device != output.device:
         require_like(name, "grad_output", grad, "output", output)
+    if input_dtype is not grad.dtype and torch.promote_types(input_dtype, grad.dtype) is not grad.dtype:
+        raise RuntimeError(
+            f"{name}: got input_dtype={input_dtype} and grad_output of dtype={grad.dtype}, need that dtype or one whose"
+            " numbers it holds."
+        )
     return op(grad, output, None, _wrapped(name, dim, grad.dim()), input_dtype)
 
 
@@ -153,11 +155,6 @@ def _wrapped(name: str, dim: int, ndim: int) -> int:
     if not -ndim <= dim < ndim:
         raise IndexError(f"{name}: got dim={dim}, need {-ndim} to {ndim - 1}.")
     return dim % ndim
-
-
-def _require_plain_int(name: str, dim: object) -> None:
-    if not isinstance(dim, int) or isinstance(dim, bool):
-        raise TypeError(f"{name}: got dim={dim!r}, need an int.")
 
 
 def _dtype_error(name: str, label: str, dtype: object) -> Exception:

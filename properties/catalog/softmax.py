@@ -22,6 +22,8 @@ from ..declaring.declare import declare
 from ..declaring.subjects import ours, with_aten
 
 Tensor = torch.Tensor
+#: The least extent of `strategies.SIZE_BANDS` with more elements than are taken from a half type to float32 at a time.
+PIECES = 2**17 + 1
 #: What `dtype` is asked for besides None: wider and narrower than the input, and the input's own.
 RESULTS = {
     "float64": ("float64", "float32"),
@@ -232,6 +234,14 @@ REFUSALS = (
     refusals.refusal("integer result", lambda: {"dtype": torch.int64}, RuntimeError, "dtype=torch.int64"),
     refusals.value("dtype", "float32", TypeError, "dtype='float32'"),
 )
+
+
+def _wider_than(grad_output: Tensor) -> Named | None:
+    """An input that holds numbers which its softmax did not; nothing is wider than float64."""
+    wider = {torch.float32: torch.float64, torch.bfloat16: torch.float16, torch.float16: torch.float32}
+    return {"input_dtype": wider[grad_output.dtype]} if grad_output.dtype in wider else None
+
+
 BACKWARD_REFUSALS = (
     refusals.not_a_tensor("grad_output"),
     refusals.not_a_tensor("output"),
@@ -240,6 +250,8 @@ BACKWARD_REFUSALS = (
     refusals.integer("output", "output", "int64"),
     refusals.value("dim", 9, IndexError, "dim=9"),
     refusals.value("input_dtype", torch.int64, RuntimeError, "input_dtype=torch.int64"),
+    refusals.refusal("wider input_dtype", _wider_than, RuntimeError, "input_dtype"),
+    refusals.elsewhere("output", "device"),
     refusals.value("input_dtype", "float32", TypeError, "input_dtype='float32'"),
     refusals.value("dim", 0.5, TypeError, "dim=0.5"),
     refusals.value("dim", False, TypeError, "dim=False"),
@@ -270,6 +282,7 @@ def _along_rows(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> O
         laws=of,
         refusals=REFUSALS,
         kernels=True,
+        pieces=PIECES,
     )
 
 

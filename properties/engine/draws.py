@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase, choices_to_bytes
 
 from ...oracles.judge import Judge
-from ...oracles.op import Draft, Sample
+from ...oracles.op import OWN, Draft, Sample
 from ...oracles.properties import Property
 from ...oracles.tally import LARGE, MORE, PLANNED, Tally, regimes_of
 from ...oracles.violation import Unsupported, Violation, same_failure
@@ -56,10 +56,7 @@ SHRINKING = 20.0
 
 
 class _Enough(BaseException):
-    """Ends a Hypothesis test early.
-
-    It is not an Exception, because Hypothesis takes every Exception for a failing sample, which it would shrink.
-    """
+    """Ends a Hypothesis test early; no Exception, which Hypothesis would take for a failing sample and shrink."""
 
 
 class Found(Exception):
@@ -165,11 +162,11 @@ class Sizes(Every):
         count: how many. seen: the extents that were judged, by axis.
     """
 
-    def __init__(self, judge: Judge, count: int) -> None:
+    def __init__(self, judge: Judge, count: int, *bands: frozenset[int]) -> None:
         self.count, self.seen = count, dict[str, set[int]]()
-        # What takes seconds is left to long profiles, and 65,536 of each dtype to them, too.
+        # What takes seconds is left to long profiles, and 65,536 of each dtype to them, too, where no bands are given.
         most = math.inf if not judge.light else 2**17 if judge.contract.stores.name == "float32" else 2**16 - 2
-        self._bands = [frozenset(band) for band in strategies.SIZE_BANDS if band[0] < most]
+        self._bands = bands or tuple(frozenset(band) for band in strategies.SIZE_BANDS if band[0] < most)
         self._taken = self._passed = 0
         self._never: set[str] = set()
 
@@ -380,6 +377,8 @@ def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str],
     judge.tally.begin(LARGE)
     choice = Sizes(judge, count)
     draw("sizes", DRAFTS * count, choice, "sizes")
+    if judge.op.promises.pieces and judge.contract.stores.bits == 16 and judge.subject_name == OWN and judge.light:
+        draw("sizes", DRAFTS, Sizes(judge, 2, frozenset((judge.op.promises.pieces,))), "pieces")
     for axis, seen in sorted(choice.seen.items()):
         judge.tally.note(f"{axis} of {', '.join(map(str, sorted(seen)))}" if seen else f"{axis} never long")
 
