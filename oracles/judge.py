@@ -366,6 +366,7 @@ def gradients(
     cotangents: Sequence[Tensor],
     what: str = "vjp",
     retained: bool = False,
+    graph: bool = False,
 ) -> list[Tensor | None]:
     """The gradients of leaves by autograd, None where one has none; outputs that require no grad are left out.
 
@@ -373,10 +374,11 @@ def gradients(
         judge: calls the subject. outputs, leaves: of one call of it.
         cotangents: one for each output. what: what messages call this.
         retained: whether the graph is kept, so that it can be differentiated once more.
+        graph: whether the gradients can be differentiated, too, which keeps the graph.
     """
     if not leaves:
         return []
     pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
     targets, given = [y for y, _ in pairs], [g for _, g in pairs]
-    options = {"allow_unused": True, "retain_graph": retained}
+    options = {"allow_unused": True, "retain_graph": retained or graph, "create_graph": graph}
     return list(judge.call(lambda: torch.autograd.grad(targets, leaves, given, **options), what=what))

@@ -37,6 +37,8 @@ def needed(judge: Judge, sample: Sample) -> None:
     asked, without = _Asked(judge, sample), judge.op.promises.without
     asked.cut_off()
     asked.of_some_outputs()
+    if "double" not in without:
+        asked.beside_outputs()
     if "vmap" not in without:
         asked.in_a_batch()
     for needs in _sets(len(asked.problem.wrt), sample):
@@ -133,6 +135,29 @@ class _Asked:
                 self.judge, _among(outputs, some), leaves, _among(self.cotangents, some), what, retained=True
             )
             self._same(self.reverse.along(("vjp",), given), need, found, every, what)
+
+    def beside_outputs(self) -> None:
+        """Outputs and first gradients in one backward, as a penalty on gradients has them: two ways to every input.
+
+        With a cotangent of zero for the gradients, it gives those of the outputs alone.
+        """
+        every = frozenset(range(len(self.problem.wrt)))
+        leaves, outputs = self._called(every)
+        tracked = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
+        if not tracked:
+            return
+        first = gradients(self.judge, outputs, leaves, self.cotangents, graph=True)
+        further = [(grad, torch.zeros_like(grad)) for grad in first if grad is not None and grad.requires_grad]
+        if not further:
+            return
+        ends, zeros = zip(*further, strict=True)
+        alone = gradients(self.judge, ends, leaves, zeros, retained=True)
+        what = "vjp with cotangents of the outputs, and zeros for their gradients"
+        targets, given = zip(*tracked, *further, strict=True)
+        found = gradients(self.judge, targets, leaves, given, what)
+        # Zero times a slope that is not finite is NaN, and the formula knows of no second way.
+        if not any(grad is not None and bool((grad != 0).any()) for grad in alone):
+            self._same(self.reverse, self.need, found, every, what)
 
     def in_a_batch(self) -> None:
         """Two cotangents at once, `is_grads_batched`: the first as any, the second zero."""
