@@ -80,8 +80,7 @@ def layouts(judge: Judge, sample: Sample) -> None:
     drawn = path.directions
     path = path.along(("vjp",), [lay(g) for g in (_repeated(drawn) if rng.random() < 0.3 else drawn)])
     computed = judge.run(path, what="vjp")
-    if judge.op.promises.contiguous and judge.subject_name == OWN:
-        _require_contiguous(judge, (*primal, *(() if judge.op.promises.order else computed)))
+    require_contiguous(judge, primal, computed, "for laid-out operands")
     judge.against(path.expected("vjp (laid out)", by_word=True), computed, exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
@@ -130,11 +129,19 @@ def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], wha
         judge.tally.count(1)
 
 
-def _require_contiguous(judge: Judge, tensors: Sequence[Tensor]) -> None:
-    for t in tensors:
+def require_contiguous(judge: Judge, outputs: Sequence[Tensor], gradients: Sequence[Tensor], what: str) -> None:
+    """Violation unless results are contiguous, of the production op where that promises so.
+
+    Args:
+        judge: of the subject. outputs, gradients: of a call; gradients of a backward op are those of second order, of
+            which nothing is promised. what: what messages call the call.
+    """
+    if not judge.op.promises.contiguous or judge.subject_name != OWN:
+        return
+    for t in (*outputs, *(() if judge.op.promises.order else gradients)):
         if not t.is_contiguous():
             wrong = f"a result of shape={tuple(t.shape)} has stride={t.stride()}, need a contiguous one"
-            raise judge.broken(Code.ATTRIBUTE, wrong, where="for laid-out operands", path="forward + vjp")
+            raise judge.broken(Code.ATTRIBUTE, wrong, where=what, path="forward + vjp")
         judge.tally.count(1)
 
 

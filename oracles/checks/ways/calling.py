@@ -24,7 +24,7 @@ from ...paths import Problem
 from ...programs.script import Spelt
 from ...verdict import Code
 from ..agreement import Args, outputs_of, require_equal, require_equal_calls
-from ..layout import require_strides
+from ..layout import require_contiguous, require_strides
 from .extents import many_slices, more_dims, one_slice
 from .graphs import graphs
 from .identity import identity
@@ -220,5 +220,6 @@ def _deterministic(judge: Judge, sample: Sample) -> None:
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
     require_strides(judge, sample, got, what)
+    require_contiguous(judge, got, gradients, what)
     require_equal(judge, path.along((), ()), got, plain, what)
     require_equal(judge, path, [g.detach() for g in gradients], [g.detach() for g in need], f"{what}, vjp")
