@@ -149,8 +149,8 @@ def _of_another_batch(input: Tensor, target: Tensor) -> Named:
 def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
     """What the losses have in common; `batch_error` is raised for a target of another batch."""
     return (
-        refusals.refusal("target beyond the classes", _beyond, IndexError, "target"),
-        refusals.refusal("negative target", _below, IndexError, "target"),
+        refusals.refusal("target beyond the classes", _beyond, IndexError, "target", "at 1 of "),
+        refusals.refusal("negative target", _below, IndexError, "target", "at 1 of "),
         refusals.refusal("target of another batch", _of_another_batch, batch_error, "target"),
         refusals.wrong("target", "target of int32", lambda target: target.int(), RuntimeError, "target", "int32"),
         refusals.shape("weight"),

@@ -23,9 +23,12 @@ WORDS = 8
 
 
 def nested(judge: Judge, sample: Sample) -> None:
-    """NEST: vmap of vmap, vmap of every path, every path of vmap, rows of a jacobian, jacobians, hessian."""
+    """NEST: vmap of vmap, vmap of every path, every path of vmap, rows of a jacobian, jacobians, hessian.
+
+    Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer one.
+    """
     shared = _sharing_weights(judge, sample)
-    words: list[Word] = [(Vmap(2), Vmap(2))]
+    words: list[Word] = [(Vmap(2), Vmap(2)), (shared, Vmap(2)), (Vmap(2), shared)]
     words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
     words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]
     words += [("vjp", shared), (shared, "vjp"), (shared, "jvp"), ("vjp", _rows_of_jacobian(judge, sample))]
