@@ -99,7 +99,7 @@ def test_a_planted_mutant_is_there_for_whoever_holds_the_function_and_then_gone(
 def test_a_closure_that_reads_fewer_variables_is_changed_in_place() -> None:
     # The kernel reads `aten` of the function around it; the mutant does not, and must fit the closure all the same.
     function = "forward_kernel.<locals>.kernel"
-    right = "aten(x if dtype is given else x.to(wider(given, dtype)), dim)"
+    right = "aten(x if dtype is given else x.to(dtype), dim)"
     with planted(_mutant("softmax/kernels_cpu.py", function, right, right[5:-6])):
         assert torch.ops.opassay.softmax(torch.zeros(3), 0, None, False)[0].tolist() == [0.0, 0.0, 0.0]
     assert torch.ops.opassay.softmax(torch.zeros(2), 0, None, False)[0].tolist() == [0.5, 0.5]
