@@ -100,8 +100,7 @@ def _tangents_of_transposed(judge: Judge, sample: Sample) -> None:
     laid = sample.with_args([transposed(a) if isinstance(a, Tensor) else a for a in sample.args])
     outputs = judge.primal(laid)
     require_strides(judge, laid, outputs, "transposed")
-    if judge.op.promises.contiguous:
-        _require_contiguous(judge, outputs)
+    require_contiguous(judge, outputs, (), "transposed")
     plain, there = (judge.path(one, ("jvp",), outputs, "eager") for one in (sample, laid))
     there = there.along(("jvp",), list(map(transposed, there.directions)))
     require_equal(judge, there, judge.run(there), judge.run(plain), "jvp, transposed")
