@@ -152,6 +152,7 @@ def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
         refusals.refusal("target beyond the classes", _beyond, IndexError, "target", "at 1 of "),
         refusals.refusal("negative target", _below, IndexError, "target", "at 1 of "),
         refusals.refusal("target of another batch", _of_another_batch, batch_error, "target"),
+        refusals.its_type("ignore_index", "ignore_index"),
         refusals.wrong("target", "target of int32", lambda target: target.int(), RuntimeError, "target", "int32"),
         refusals.shape("weight"),
         refusals.integer("input", "int64"),
