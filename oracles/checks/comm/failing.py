@@ -138,6 +138,10 @@ _MISTAKES = (
         _SAID,
     ),
     _Mistake(
+        "passes another length",
+        _differently(_REDUCE, x=torch.ones(3)), r"waits in call 1, reduce\[a\]\(float32\[3\], root=0, sum\)", _SAID,
+    ),
+    _Mistake(
         "passes another shape",
         _differently(_REDUCE, x=torch.ones(2, 1)), r"waits in call 1, reduce\[a\]\(float32\[2, 1\], root=0, sum\)",
         _SAID,
