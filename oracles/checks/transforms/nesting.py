@@ -28,7 +28,10 @@ def nested(judge: Judge, sample: Sample) -> None:
     Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer one.
     """
     shared = _sharing_weights(judge, sample)
-    words: list[Word] = [(Vmap(2), Vmap(2)), (shared, Vmap(2)), (Vmap(2), shared)]
+    words: list[Word] = [(Vmap(2), Vmap(2))]
+    # A custom function, which promises a depth, may write in place what it computes of one argument. Where one of two
+    # levels shares that argument, torch's rule for custom functions under vmap takes it for none of the outputs.
+    words += [] if judge.op.promises.nesting else [(shared, Vmap(2)), (Vmap(2), shared)]
     words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
     words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]
     words += [("vjp", shared), (shared, "vjp"), (shared, "jvp"), ("vjp", _rows_of_jacobian(judge, sample))]
