@@ -23,7 +23,14 @@ from ..declaring.arguments import Named
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
 from ..declaring.subjects import ours
-from .losses_laws import NO_CLASSES, UNKNOWN_REDUCTION, Reductions, refusals_of, total_weight
+from .losses_laws import (
+    NO_CLASSES,
+    TARGET_WITH_A_DIM,
+    UNKNOWN_REDUCTION,
+    Reductions,
+    refusals_of,
+    total_weight,
+)
 
 Tensor = torch.Tensor
 NAMED = Reductions("none", "mean", "sum")
@@ -190,9 +197,15 @@ def _saved_of_logits(input: Tensor, target: Tensor, weight: Tensor | None) -> in
     return bytes_of(input) + bytes_of(target) + _kept(weight) + wide_dtype(input).itemsize
 
 
-def _saved_backward(grad_output: Tensor, input: Tensor, target: Tensor, weight: Tensor | None) -> int:
-    """Target and weight, the cotangent for the weight's gradient, and what division by the total weight keeps."""
-    return bytes_of(target) + _kept(weight) + (grad_output.numel() + 2) * wide_dtype(input).itemsize
+def _saved_backward(grad_output: Tensor, input: Tensor, target: Tensor, weight: Tensor | None, wanted: set[str]) -> int:
+    """Target and weight, and what division by the total weight keeps; the cotangent for what is multiplied by it.
+
+    Args:
+        grad_output, input, target, weight: of the op.
+        wanted: names of the arguments that need a gradient.
+    """
+    own = grad_output.numel() if wanted & {"weight", "total_weight"} else 0
+    return bytes_of(target) + _kept(weight) + (own + 2) * wide_dtype(input).itemsize
 
 
 # ---------------------------------------------------------------------------------------------- laws of cross entropy
@@ -307,7 +320,7 @@ OPS: tuple[Op, ...] = (
         documented=torch_documents.by(torch_documents.LOSS),
         invariant=_losses_apart,
         saved=_target_and_weights,
-        laws=NAMED.laws(True),
+        laws=(*NAMED.laws(True), TARGET_WITH_A_DIM),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION, NO_CLASSES),
         kernels=True,
     ),

@@ -21,7 +21,7 @@ from ..nll_loss.kernels_cpu import checked_index, class_dim, picked, reduced, sp
 _CHUNK = 1 << 20
 """Elements of a half-precision input that are taken to float32 at a time; with fewer, threads would meet too often."""
 
-_NARROW, _MANY = 16, 1 << 14
+_NARROW, _MANY = 16, 1 << 9
 """Below so many classes, and from so many elements, ATen's softmax along the last dim is slower than its parts."""
 
 
@@ -76,20 +76,19 @@ def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
     classes = x.shape[dim]
     index, ignored = checked_index("cross_entropy", target, classes, ignore_index)
     up = compute_dtype(x.dtype)
-    table = None if weight is None else weight.to(up)
     view, at = _class_table(x, dim), index.reshape(_positions(x, dim))
-    loss = view.new_zeros(at.shape, dtype=up)
-    smooth = torch.zeros_like(loss) if smoothing else None
-    weights = None if smooth is None else _class_weights(table, x, dim, batch_ndim)
+    loss = view.new_empty(at.shape, dtype=up)
+    smooth = torch.empty_like(loss) if smoothing else None
+    weights = None if smooth is None else _class_weights(weight, x, dim, batch_ndim)
     for rows in _pieces(view):
         z = _log_probabilities(view[rows].to(up), 1)
         # One or two numbers per position leave the loop. The log-probabilities of a piece are dropped
         # before the next one, so a half-precision input is never copied to float32 as a whole.
         loss[rows] = picked(z, at[rows], 1).neg_()
         if smooth is not None:
-            smooth[rows] = sums.total(z if weights is None else z.mul_(_piece(weights, rows)), (1,))
+            smooth[rows] = sums.total(z if weights is None else z.mul_(weights[rows]), (1,))
     loss = loss.reshape(target.shape)
-    hits = None if table is None else weights_at(table, index, batch_ndim)
+    hits = None if weight is None else weights_at(weight, index, batch_ndim)
     if hits is not None:
         loss.mul_(hits)
     if smooth is not None:
@@ -164,17 +163,17 @@ def _terms(
     """
     dim = class_dim(x.dim(), batch_ndim)
     shape = _positions(x, dim)
-    table = None if weight is None else weight.to(g.dtype)
-    hit = g if table is None else g * weights_at(table, index, batch_ndim)
+    hit = g if weight is None else g * weights_at(weight, index, batch_ndim)
     if ignored is not None:
         hit, ignored = hit.masked_fill(ignored, 0.0), ignored.reshape(shape)
-    index, g, hit = index.reshape(shape), g.reshape(shape), hit.reshape(shape)
+    index, hit = index.reshape(shape), hit.reshape(shape)
     if not smoothing:
         return _Terms(index, ignored, hit, None, hit, None)
     hit, every = hit * (1.0 - smoothing), g * (smoothing / x.shape[dim])
-    weights = _class_weights(table, x, dim, batch_ndim)
-    of_classes = float(x.shape[dim]) if weights is None else sums.total(weights, (1,))
-    return _Terms(index, ignored, hit, every, hit + every * of_classes, weights)
+    # The sum of b over the classes is g itself, up to the smoothing, where there are no weights.
+    mass = g * smoothing if weight is None else every * spread(sums.total(weight, (-1,)), g)
+    every, mass = every.reshape(shape), mass.reshape(shape)
+    return _Terms(index, ignored, hit, every, hit + mass, _class_weights(weight, x, dim, batch_ndim))
 
 
 def _gradient(x: Tensor, terms: _Terms, rows: slice) -> Tensor:
@@ -185,15 +184,14 @@ def _gradient(x: Tensor, terms: _Terms, rows: slice) -> Tensor:
     # finite weights is 0, and the pass that writes zeros is not needed. A row whose softmax is not finite is NaN in
     # every class, so class 0 tells; there, and under an infinite weight, 0 times something is NaN.
     leaks = ignored is not None and (
-        bool((ignored & d.select(1, 0).isnan()).any())
-        or not (terms.weights is None or bool(torch.isfinite(terms.weights).all()))
+        bool(d.select(1, 0).isnan().any()) or not (terms.weights is None or bool(torch.isfinite(terms.weights).all()))
     )
     # p (a + sum b) - b - a onehot adds up to 0 over the classes, since a constant added to all logits
     # changes nothing.
     d.mul_(terms.scale[rows].unsqueeze(1))
     if terms.every is not None:
         every = terms.every[rows].unsqueeze(1)
-        d.sub_(every if terms.weights is None else every * _piece(terms.weights, rows))
+        d.sub_(every if terms.weights is None else every * terms.weights[rows])
     d.scatter_add_(1, terms.index[rows].unsqueeze(1), -terms.hit[rows].unsqueeze(1))
     return d.masked_fill_(ignored.unsqueeze(1), 0.0) if ignored is not None and leaks else d
 
@@ -218,7 +216,7 @@ def _probabilities(x: Tensor, dim: int) -> Tensor:
     Along any but the last dim ATen computes columns that fill no vector in another way, and which these are depends on
     the number of threads: where deterministic algorithms are asked for, the dim is made the last.
     """
-    if dim < x.dim() - 1 and torch.are_deterministic_algorithms_enabled():
+    if torch.are_deterministic_algorithms_enabled():
         return torch.softmax(x.movedim(dim, -1).contiguous(), -1).movedim(-1, dim).contiguous()
     if not _is_narrow(x, dim):
         return torch.softmax(x, dim)
@@ -249,19 +247,10 @@ def _pieces(view: Tensor) -> Iterator[slice]:
 
 
 def _class_weights(weight: Tensor | None, x: Tensor, dim: int, batch_ndim: int) -> Tensor | None:
-    """A weight to broadcast against a table: (1, C), or a row per row of the table where it has batch dims."""
+    """The weights of each row of a table, to broadcast against it; without batch dims all are one, not copied."""
     if weight is None:
         return None
-    if weight.dim() > 1:
-        # A batch index is several rows of the table, and each of them gets the weights of its index.
-        batch = x.shape[:batch_ndim]
-        weight = weight.expand(*batch, -1).reshape(math.prod(batch), 1, -1)
-        weight = weight.expand(-1, math.prod(x.shape[batch_ndim:dim]), -1).flatten(0, 1)
-    else:
-        weight = weight.unsqueeze(0)
+    # A batch index is several rows of the table, and each of them gets the weights of its index.
+    batch, rows, classes = math.prod(x.shape[:batch_ndim]), math.prod(x.shape[batch_ndim:dim]), x.shape[dim]
+    weight = weight.reshape(batch, 1, classes).expand(batch, rows, classes).flatten(0, 1)
     return weight if len(_positions(x, dim)) == 1 else weight.unsqueeze(-1)
-
-
-def _piece(weights: Tensor, rows: slice) -> Tensor:
-    """The part of `_class_weights` that belongs to some rows."""
-    return weights if weights.shape[0] == 1 else weights[rows]

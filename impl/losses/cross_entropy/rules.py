@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...operator import sums
+from ...operator.batching import in_front
 from ...operator.expression import Expression
 from ...operator.operator import Operator, taking
 from ...operator.precision import compute_dtype, raised
@@ -74,19 +75,17 @@ def _save_logits(args: Record, outputs: Record, needs: Record) -> _SavedLogits:
 
 def _cotangents_of_logits(saved: _SavedLogits, needs: Record, cotangents: Record) -> Grads:
     x, target, weight, given, reduction, ignore_index, smoothing, batch_ndim = saved
-    g = cotangents.out
     grads: dict[str, Tensor | None] = {}
     form = _form(x, target, ignore_index, smoothing, batch_ndim)
-    if g is not None:
-        g = nll.cotangent(form, g, weight, given, needs.weight)
+    g = nll.cotangent(form, cotangents.out, weight, given)
     dtype = x.dtype
     if needs.weight:  # read twice: contributions to its cotangent add in float32
         x = raised(x)
-    if needs.input and g is not None:
+    if needs.input:
         grads["input"] = cross_entropy_backward(g, x, target, weight, ignore_index, smoothing, batch_ndim).to(dtype)
     if needs.weight and weight is not None:
         z = torch.log_softmax(masked_scores(x, form), form.dim)
-        grads["weight"] = nll.weight_gradient(form, z, weight, reduction, g, cotangents.total)
+        grads["weight"] = nll.weight_gradient(form, z, weight, reduction, g, None)
     return grads
 
 
@@ -98,7 +97,7 @@ def _tangents_of_loss(args: Record, tangents: Record) -> Outputs:
     x = masked_scores(x, form)
     p, z = torch.softmax(x, form.dim), torch.log_softmax(x, form.dim)
     t_z = None if tangents.input is None else _centred(raised(tangents.input), p, form.dim)
-    out, t_total = nll.moved(form, z, raised(args.weight), t_z, raised(tangents.weight), args.reduction)
+    out, t_total = nll.moved(form, z, args.weight, t_z, tangents.weight, args.reduction)
     return out.to(dtype), t_total
 
 
@@ -106,7 +105,7 @@ def _batched_cross_entropy(op: Any, size: int, dims: Record, args: Record) -> tu
     x = args.input
     out, total = op(
         nll.batched(x, dims.input, size, compute_dtype(x.dtype)), nll.batched(args.target, dims.target, size),
-        nll.batched_weight(args.weight, dims.weight, size, args.batch_ndim), args.reduction, args.ignore_index,
+        in_front(args.weight, dims.weight, size), args.reduction, args.ignore_index,
         args.label_smoothing, args.batch_ndim + 1,
     )  # fmt: skip
     # An input that was repeated came in float32, and so did the loss. It is rounded to the dtype that a
@@ -120,7 +119,7 @@ def _logits_gradient(args: Record) -> Tensor:
     form = _form(x, args.target, args.ignore_index, args.label_smoothing, args.batch_ndim)
     masked = form.may_ignore()
     p = torch.softmax(masked_scores(x, form) if masked else x, form.dim)
-    g, weight = raised(args.grad_output), raised(args.weight)
+    g, weight = raised(args.grad_output), args.weight
     d = form.to_scores(g, weight)
     # dz = (I - 1 p') dx as matrices over the classes. Its adjoint is I - p 1', so p stands outside of the sum here.
     if masked or weight is not None:
@@ -134,7 +133,7 @@ def _batched_cross_entropy_backward(op: Any, size: int, dims: Record, args: Reco
     out = op(
         nll.batched(args.grad_output, dims.grad_output, size, up), nll.batched(args.input, dims.input, size, up),
         nll.batched(args.target, dims.target, size),
-        nll.batched_weight(args.weight, dims.weight, size, args.batch_ndim),
+        in_front(args.weight, dims.weight, size),
         args.ignore_index, args.label_smoothing, args.batch_ndim + 1,
     )  # fmt: skip
     return out.to(args.input.dtype), 0

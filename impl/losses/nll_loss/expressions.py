@@ -131,9 +131,7 @@ class Form(NamedTuple):
 
     def over_classes(self, g: Tensor) -> Tensor:
         """g, one per position or one per batch index, viewed to broadcast against scores."""
-        if g.dim() == self.target.dim():
-            return g.unsqueeze(self.dim)
-        return g.reshape(g.shape + (1,) * (self.target.dim() + 1 - g.dim()))
+        return spread(g, self.target).unsqueeze(self.dim)
 
     def _masked(self, g: Tensor) -> Tensor:
         """g at every position, 0 where the target is ignored."""
@@ -141,12 +139,9 @@ class Form(NamedTuple):
 
     def _weights(self, weight: Tensor) -> Tensor:
         """A weight, viewed to broadcast against scores."""
-        batch = weight.shape[:-1]
-        # A weight with batch dims needs dims of size 1 for N and for the positions. One without broadcasts
-        # from the classes on.
-        before = self.dim - self.batch_ndim if batch else 0
-        after = self.target.dim() - self.dim
-        return weight.reshape(*batch, *(1,) * before, weight.shape[-1], *(1,) * after)
+        # Between the batch and the classes is N, unless there is one row; after the classes are the positions.
+        before, after = self.dim - self.batch_ndim, self.target.dim() - self.dim
+        return weight.reshape(*weight.shape[:-1], *(1,) * before, weight.shape[-1], *(1,) * after)
 
     def _over_positions(self, t: Tensor) -> Tensor:
         """The sum of t, shaped as scores, to (*batch, C)."""

@@ -1,7 +1,7 @@
 """Kernels of the negative log likelihood: ATen where it is accurate, float32 accumulation for the half types.
 
 An input is (*batch, C) or (*batch, N, C, d1, ..., dk), its target the same without C; `batch_ndim` counts the batch
-dims. Each batch index is a loss of its own. A weight is (C,), or (*batch, C) where each batch dim is full or 1.
+dims. Each batch index is a loss of its own. A weight is (*batch, C), in the dtype of sums: float32 for the half types.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Loss(NamedTuple):
     Attributes:
         x: scores, (*batch, C) or (*batch, N, C, d1, ..., dk).
         target: int64 or uint8 classes, shaped as x without C.
-        weight: (C,), or (*batch, C) where each batch dim is full or 1; None for ones.
+        weight: (*batch, C), in the dtype of sums; None for ones.
         reduction: NONE, MEAN or SUM.
         ignore_index: the target whose positions count for nothing.
         batch_ndim: the number of batch dims.
@@ -86,9 +86,8 @@ def nll_loss(given: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
         IndexError: a target is neither a class nor ignore_index.
     """
     x, target, weight, reduction, ignore_index, batch_ndim = given
-    # ATen's kernel knows no batch dims and no weight in another dtype than the input's, and the half types
-    # are to be summed in float32 and rounded once.
-    if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF and (weight is None or weight.dtype is x.dtype):
+    # ATen's kernel knows no batch dims, and the half types are to be summed in float32 and rounded once.
+    if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF:
         return _forward_aten(given, op)
     dim = class_dim(x.dim(), batch_ndim)
     index, ignored = checked_index(op, target, x.shape[dim], ignore_index)
@@ -96,7 +95,7 @@ def nll_loss(given: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
     # One element per position is picked before anything is widened, so no float32 copy of the whole input
     # is made.
     loss = picked(x, index, dim).to(up).neg_()
-    weights = None if weight is None else weights_at(weight.to(up), index, batch_ndim)
+    weights = None if weight is None else weights_at(weight, index, batch_ndim)
     if weights is not None:
         loss.mul_(weights)
     if ignored is not None:  # after the product: what an ignored position holds may not be finite
@@ -141,7 +140,6 @@ def nll_loss_backward(given: LossBackward) -> Tensor:
         and grad_output.dtype is dtype
         and dtype not in HALF
         and target.dim() <= 1
-        and (weight is None or weight.dtype is dtype)
     ):
         return _backward_aten(grad_output, target, weight, classes, ignore_index)
     op = aten_name("backward", target.dim() - batch_ndim)
@@ -155,7 +153,7 @@ def nll_loss_backward(given: LossBackward) -> Tensor:
         return out.scatter_(dim, index.unsqueeze(dim), -grad_output.item())
     value = spread(grad_output.to(compute_dtype(dtype)), index).neg()
     if weight is not None:
-        value = value * weights_at(weight.to(value.dtype), index, batch_ndim)
+        value = value * weights_at(weight, index, batch_ndim)
     if ignored is not None:
         # Filled, not multiplied by 0: after a mean over a total weight of 0 the cotangent is not finite,
         # and the gradient of an ignored position is 0 even then.
@@ -191,9 +189,9 @@ def _backward_aten(
 
 
 def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: int) -> Tensor:
-    """The sum of the weights of the targets per batch index, in float32 for the half types."""
+    """The sum of the weights of the targets per batch index, in the dtype of the weights."""
     index, ignored = checked_index("nll_loss", target, weight.shape[-1], ignore_index)
-    weights = weights_at(weight.to(compute_dtype(weight.dtype)), index, batch_ndim)
+    weights = weights_at(weight, index, batch_ndim)
     return ordered_sum(weights if ignored is None else weights.masked_fill(ignored, 0.0), batch_ndim)
 
 
@@ -289,7 +287,7 @@ def weights_at(weight: Tensor, index: Tensor, batch_ndim: int) -> Tensor:
         return weight.index_select(0, index.reshape(-1)).reshape(index.shape)
     batch = index.shape[:batch_ndim]
     count = math.prod(index.shape[batch_ndim:])
-    return weight.expand(*batch, -1).gather(-1, index.reshape(*batch, count)).reshape(index.shape)
+    return weight.gather(-1, index.reshape(*batch, count)).reshape(index.shape)
 
 
 def spread(value: Tensor, like: Tensor) -> Tensor:

@@ -57,8 +57,7 @@ class _SavedAdjoint(NamedTuple):
 
 class _SavedTotal(NamedTuple):
     target: Tensor
-    shape: torch.Size
-    dtype: torch.dtype
+    classes: int
     ignore_index: int
     batch_ndim: int
 
@@ -85,7 +84,7 @@ def _forward_backward(saved: _SavedScores, needs: Record, cotangents: Record) ->
     grads: dict[str, Tensor | None] = {}
     form = form_of(target, classes, ignore_index, batch_ndim)
     if g is not None:
-        g = cotangent(form, g, weight, given, needs.weight)
+        g = cotangent(form, g, weight, given)
     if needs.input and g is not None:
         grads["input"] = nll_loss_backward(g, target, weight, classes, ignore_index, batch_ndim, dtype)
     if needs.weight and x is not None and weight is not None:
@@ -105,21 +104,18 @@ def form_of(target: Tensor, classes: int, ignore_index: int, batch_ndim: int, sm
     return Form(_plain, nll_loss_backward, total_weight, target, classes, ignore_index, batch_ndim, smoothing)
 
 
-def cotangent(form: Form, g: Tensor, weight: Tensor | None, given: Tensor | None, twice: bool) -> Tensor:
-    """The cotangent of every position's loss, for a mean from the total weight that is given with it.
-
-    In float32 where it is divided, or used twice and so summed over.
+def cotangent(form: Form, g: Tensor, weight: Tensor | None, given: Tensor | None) -> Tensor:
+    """The cotangent of every position's loss, in the dtype of sums; for a mean, divided by the total weight.
 
     Args:
         form: of the loss.
         g: the cotangent of the output, (*batch) or of the target's shape.
         weight: of the classes, or None.
         given: the total weight of a mean, else None.
-        twice: whether the result is read for the weight's gradient, too.
     """
-    if given is not None:
-        return g.to(given.dtype) / form.total(weight, given)
-    return g.to(compute_dtype(g.dtype)) if twice else g
+    # It is used twice where the weight needs a gradient, too, and the contributions of both add in this dtype.
+    g = raised(g)
+    return g if given is None else g / form.total(weight, given)
 
 
 def weight_gradient(
@@ -130,7 +126,7 @@ def weight_gradient(
     Args:
         form: of the loss.
         y: the scores, in the dtype of formulas.
-        weight: of the classes.
+        weight: of the classes, in the same dtype.
         reduction: NONE, MEAN or SUM.
         g: divided by the total weight already, for a mean; None for zero.
         g_total: None for zero.
@@ -139,13 +135,13 @@ def weight_gradient(
     if reduction == MEAN and g is not None:
         # With S the weighted sum and T the total weight, d(S / T) = dS / T - (S / T) dT / T. g is divided
         # by T already, so the cotangent of T is -g S / T.
-        through = -g * form.value(y, weight.to(y.dtype), MEAN)
+        through = -g * form.value(y, weight, MEAN)
         g_total = through if g_total is None else g_total + through
     if reduction != NONE and g_total is not None:
         ones = kernels.spread(g_total, form.target).expand(form.target.shape)
         counted = form.at_targets(ones)
         out = counted if out is None else out + counted
-    return None if out is None else out.sum_to_size(weight.shape).to(weight.dtype)
+    return out
 
 
 def _forward_jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor]:
@@ -157,7 +153,7 @@ def _forward_jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor]:
         out, total = _plain(t, target, weight, reduction, ignore_index, batch_ndim)
         return out, torch.zeros_like(total)
     form = form_of(target, x.shape[class_dim(x.dim(), batch_ndim)], ignore_index, batch_ndim)
-    out, t_total = moved(form, x.to(up), weight.to(up), None if t is None else t.to(up), t_weight.to(up), reduction)
+    out, t_total = moved(form, x.to(up), weight, None if t is None else t.to(up), t_weight, reduction)
     return out.to(x.dtype), t_total
 
 
@@ -221,18 +217,6 @@ def batched(t: Tensor, dim: int | None, size: int, dtype: torch.dtype | None = N
     return in_front(t.to(dtype) if dim is None and dtype is not None else t, dim, size)
 
 
-def batched_weight(weight: Tensor | None, dim: int | None, size: int, batch_ndim: int) -> Tensor | None:
-    """The same for a weight, which may stay without batch dims where nothing in it is batched."""
-    if weight is None or (dim is None and weight.dim() == 1):
-        return weight
-    if dim is None:
-        return weight.unsqueeze(0)
-    # The weight may be without dims for the levels of vmap that were here before. Dims of size 1 broadcast
-    # over them.
-    weight = weight.movedim(dim, 0)
-    return weight.reshape(size, *(1,) * batch_ndim, weight.shape[-1]) if weight.dim() == 2 else weight
-
-
 def output_dtype(x: Tensor, autocast: bool) -> torch.dtype:
     """The dtype of a loss of x without vmap: float32 where autocast is on, for an op that it applies to."""
     autocast = autocast and x.dtype in HALF and torch.is_autocast_enabled(x.device.type)
@@ -249,7 +233,7 @@ def _batched_nll_loss(autocast: bool, op: Any, size: int, dims: Record, args: Re
     x = args.input
     out, total = op(
         batched(x, dims.input, size, compute_dtype(x.dtype)), batched(args.target, dims.target, size),
-        batched_weight(args.weight, dims.weight, size, args.batch_ndim), args.reduction, args.ignore_index,
+        in_front(args.weight, dims.weight, size), args.reduction, args.ignore_index,
         args.batch_ndim + 1,
     )  # fmt: skip
     return (out.to(output_dtype(x, autocast)), total), (0, 0)
@@ -287,7 +271,7 @@ def _backward_backward(saved: _SavedAdjoint, needs: Record, cotangents: Record) 
         grads["grad_output"] = _plain(v, target, weight, reduction, ignore_index, batch_ndim)[0].to(dtype)
     if needs.weight and g is not None and weight is not None:
         form = form_of(target, classes, ignore_index, batch_ndim)
-        grads["weight"] = form.to_weight(g.to(up), v).sum_to_size(weight.shape).to(weight.dtype)
+        grads["weight"] = form.to_weight(g.to(up), v)
     return grads
 
 
@@ -311,7 +295,7 @@ def _batched_nll_loss_backward(op: Any, size: int, dims: Record, args: Record) -
     g = args.grad_output
     out = op(
         batched(g, dims.grad_output, size, compute_dtype(g.dtype)), batched(args.target, dims.target, size),
-        batched_weight(args.weight, dims.weight, size, args.batch_ndim), args.classes, args.ignore_index,
+        in_front(args.weight, dims.weight, size), args.classes, args.ignore_index,
         args.batch_ndim + 1, args.dtype,
     )  # fmt: skip
     return out, 0
@@ -319,19 +303,19 @@ def _batched_nll_loss_backward(op: Any, size: int, dims: Record, args: Record) -
 
 def _total_fake(args: Record) -> Tensor:
     weight = args.weight
-    out: Tensor = weight.new_empty(args.target.shape[: args.batch_ndim], dtype=compute_dtype(weight.dtype))
+    out: Tensor = weight.new_empty(args.target.shape[: args.batch_ndim], dtype=weight.dtype)
     return out
 
 
 def _total_save(args: Record, outputs: Record, needs: Record) -> _SavedTotal:
-    return _SavedTotal(args.target, args.weight.shape, args.weight.dtype, args.ignore_index, args.batch_ndim)
+    return _SavedTotal(args.target, args.weight.shape[-1], args.ignore_index, args.batch_ndim)
 
 
 def _total_backward(saved: _SavedTotal, needs: Record, cotangents: Record) -> Grads:
-    target, shape, dtype, ignore_index, batch_ndim = saved
-    form = form_of(target, shape[-1], ignore_index, batch_ndim)
+    target, classes, ignore_index, batch_ndim = saved
+    form = form_of(target, classes, ignore_index, batch_ndim)
     g = kernels.spread(cotangents.out, target).expand(target.shape)
-    return {"weight": form.at_targets(g).sum_to_size(shape).to(dtype)}
+    return {"weight": form.at_targets(g)}
 
 
 def _total_jvp(args: Record, tangents: Record) -> Tensor:
@@ -339,7 +323,7 @@ def _total_jvp(args: Record, tangents: Record) -> Tensor:
 
 
 def _total_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
-    weight = batched_weight(args.weight, dims.weight, size, args.batch_ndim)
+    weight = in_front(args.weight, dims.weight, size)
     return op(weight, batched(args.target, dims.target, size), args.ignore_index, args.batch_ndim + 1), 0
 
 
