@@ -36,14 +36,10 @@ class Reductions:
 
     def laws(self, exact_classes: bool) -> tuple[Relation, ...]:
         """The laws of every loss; `exact_classes` where the order of the classes changes no bit."""
-        deleted, unread = "an ignored target is a deleted row", "nobody reads an ignored row"
+        deleted = "an ignored target is a deleted row"
         return (
             laws.law(deleted, self._deleted_calls, lambda masked, deleted: (masked, deleted)),
             laws.law(deleted, self._deleted_calls, _with_a_row_of_zeros, word=("vjp",)),
-            *(
-                laws.law(unread, _held_by_ignored, lambda one, two: (one, two), exact=True, word=word)
-                for word in ((), ("vjp",), ("vjp", "vjp"))
-            ),
             laws.law("the mean is the sum over the sum of weights", self._mean_and_sum, _mean_times_weights),
             laws.law(
                 "the sum is the sum of all", self._sum_and_all, lambda total, each: ((total[0],), (each[0].sum(),))
@@ -81,19 +77,6 @@ class Reductions:
 
 def _with_a_row_of_zeros(masked: Any, deleted: Any) -> tuple[Any, Any]:
     return masked, (torch.cat((torch.zeros_like(masked[0][:1]), deleted[0])), *deleted[1:])
-
-
-def _held_by_ignored(input: Tensor, target: Tensor, ignore_index: int) -> Sequence[Named] | None:
-    """The first row ignored, as it is and full of NaN; None where no target can be ignored.
-
-    Args:
-        input, target, ignore_index: of the loss.
-    """
-    if input.ndim < 2 or not input.numel() or (target.dtype is torch.uint8 and not 0 <= ignore_index < 256):
-        return None
-    masked, held = target.clone(), input.clone()
-    masked[0], held[0] = ignore_index, torch.nan
-    return {"target": masked}, {"target": masked, "input": held}
 
 
 def _target_with_a_dim(input: Tensor, target: Tensor) -> Named | None:

@@ -179,13 +179,6 @@ def _terms(
 def _gradient(x: Tensor, terms: _Terms, rows: slice) -> Tensor:
     """The gradient for some rows of a table."""
     d = _probabilities(x, 1)
-    ignored = None if terms.ignored is None else terms.ignored[rows]
-    # The gradient of an ignored position is 0. Its scale and its hit are 0 already, so every term of a finite row with
-    # finite weights is 0, and the pass that writes zeros is not needed. A row whose softmax is not finite is NaN in
-    # every class, so class 0 tells; there, and under an infinite weight, 0 times something is NaN.
-    leaks = ignored is not None and (
-        bool(d.select(1, 0).isnan().any()) or not (terms.weights is None or bool(torch.isfinite(terms.weights).all()))
-    )
     # p (a + sum b) - b - a onehot adds up to 0 over the classes, since a constant added to all logits
     # changes nothing.
     d.mul_(terms.scale[rows].unsqueeze(1))
@@ -193,7 +186,12 @@ def _gradient(x: Tensor, terms: _Terms, rows: slice) -> Tensor:
         every = terms.every[rows].unsqueeze(1)
         d.sub_(every if terms.weights is None else every * terms.weights[rows])
     d.scatter_add_(1, terms.index[rows].unsqueeze(1), -terms.hit[rows].unsqueeze(1))
-    return d.masked_fill_(ignored.unsqueeze(1), 0.0) if ignored is not None and leaks else d
+    # The gradient of an ignored position is 0. Its scale and its hit are 0 already, so every term of a finite row with
+    # finite weights is 0, and the pass that writes zeros is not needed. A row whose softmax or whose sum of weights is
+    # not finite is NaN in every class, so class 0 tells.
+    if terms.ignored is not None and bool(d.select(1, 0).isnan().any()):
+        d.masked_fill_(terms.ignored[rows].unsqueeze(1), 0.0)
+    return d
 
 
 def _is_narrow(x: Tensor, dim: int) -> bool:

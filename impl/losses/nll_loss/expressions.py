@@ -62,9 +62,7 @@ class Form(NamedTuple):
         the device.
         """
         target = self.target
-        if type(target) is not Tensor or not target.is_cpu:
-            return True
-        if transforms_active() or dispatch_mode_count() or torch.compiler.is_compiling():
+        if type(target) is not Tensor or not target.is_cpu or transforms_active() or dispatch_mode_count():
             return True
         return bool(self.ignored().any())
 

@@ -269,7 +269,7 @@ def _backward_backward(saved: _SavedAdjoint, needs: Record, cotangents: Record) 
     if needs.grad_output:
         reduction = NONE if ndim == target.dim() else SUM
         grads["grad_output"] = _plain(v, target, weight, reduction, ignore_index, batch_ndim)[0].to(dtype)
-    if needs.weight and g is not None and weight is not None:
+    if needs.weight and g is not None:  # and the weight is not None, for it needs a gradient
         form = form_of(target, classes, ignore_index, batch_ndim)
         grads["weight"] = form.to_weight(g.to(up), v)
     return grads
