@@ -28,6 +28,11 @@ def spread(t: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.stack((t, t)).expand(2, *shape)[0]  # for the reason given below, the sum has an equal one beside it
 
 
+def everywhere(t: Tensor, dims: Sequence[int]) -> Tensor:
+    """The sum of t over `dims`, for every element of t that is in it: to broadcast to the shape of t."""
+    return spread(total(t, dims, keepdim=True), t.shape)
+
+
 def _steady(
     reduce: Callable[..., Tensor], t: Tensor, dims: Sequence[int], keepdim: bool, dtype: torch.dtype | None
 ) -> Tensor:

@@ -24,7 +24,7 @@ from ..operator.precision import raised
 
 def total(t: Tensor, dim: int) -> Tensor:
     """<t>: the sum along `dim`, with the dim kept (a tensor of no dims is its own sum), to broadcast to t again."""
-    return sums.spread(sums.total(t, (dim,) if t.dim() else (), keepdim=True), t.shape)
+    return sums.everywhere(t, (dim,) if t.dim() else ())
 
 
 def moved_output(log: bool, p: Tensor, t: Tensor, dim: int) -> Tensor:

@@ -55,7 +55,7 @@ def _form(x: Tensor, target: Tensor, ignore_index: int, smoothing: float, batch_
 
 def _centred(t: Tensor, p: Tensor, dim: int) -> Tensor:
     """t - <p t>: the derivative of log-softmax."""
-    return t - sums.spread(sums.total(p * t, (dim,), keepdim=True), t.shape)
+    return t - sums.everywhere(p * t, (dim,))
 
 
 def _forward_fake(args: Record) -> Outputs:
@@ -123,7 +123,7 @@ def _logits_gradient(args: Record) -> Tensor:
     d = form.to_scores(g, weight)
     # dz = (I - 1 p') dx as matrices over the classes. Its adjoint is I - p 1', so p stands outside of the sum here.
     if masked or weight is not None:
-        return torch.addcmul(d, p, sums.spread(sums.total(d, (form.dim,), keepdim=True), d.shape), value=-1)
+        return torch.addcmul(d, p, sums.everywhere(d, (form.dim,)), value=-1)
     # Without weights D is -(1 - s) g at the target and -s/C g at each of C classes, so <D> = -g.
     return torch.addcmul(d, p, sums.spread(form.over_classes(g), d.shape))
 
