@@ -271,7 +271,7 @@ def _backward_backward(saved: _SavedAdjoint, needs: Record, cotangents: Record) 
         grads["grad_output"] = _plain(v, target, weight, reduction, ignore_index, batch_ndim)[0].to(dtype)
     if needs.weight and g is not None:  # and the weight is not None, for it needs a gradient
         form = form_of(target, classes, ignore_index, batch_ndim)
-        grads["weight"] = form.to_weight(g.to(up), v)
+        grads["weight"] = form.to_weight(g, v)
     return grads
 
 
