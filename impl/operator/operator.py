@@ -157,11 +157,11 @@ class Shortcut(Generic[*Ts, Outputs]):
         self.arguments = records.maker(self.argument_record)
         self._first_tensor, *self._other_tensors = tensors
         # `derivatives.around` reads the names and positions above, so it must come after them.
-        devices = {device for device, _ in kernels.autocast}
-        self._cpu_autocast, self._cuda_autocast = "cpu" in devices, "cuda" in devices
-        self._cpu, self._cuda = kernels.cpu, kernels.cuda
-        self._on_cpu = cast(Callable[[*Ts], Outputs], derivatives.around(self, kernels.cpu, "plain"))
-        self._on_cuda = cast(Callable[[*Ts], Outputs], derivatives.around(self, kernels.cuda, "plain"))
+        self._autocast = frozenset(device for device, _ in kernels.autocast)
+        self._straight: dict[str, tuple[Callable[[*Ts], Outputs], Callable[[*Ts], Outputs]]] = {
+            device: (kernel, cast(Callable[[*Ts], Outputs], derivatives.around(self, kernel, "plain")))
+            for device, kernel in (("cpu", kernels.cpu), ("cuda", kernels.cuda))
+        }
         if type(self) is Shortcut:
             Shortcut.apart.append(self)
 
@@ -199,20 +199,26 @@ class Shortcut(Generic[*Ts, Outputs]):
                     return self._dispatched(*args)
                 if records_graph and not differentiable:
                     differentiable = tensor.requires_grad
+        # `first.device.type` would say it in one, and takes ten times as long.
+        if first.is_cpu:
+            device = "cpu"
+        elif first.is_cuda:
+            device = "cuda"
+        else:
+            return self._elsewhere(*args)
         # Casting is the dispatcher's business, under autocast. An op that does not take part in autocast on a device
         # need not ask for it.
-        if first.is_cpu and not (self._cpu_autocast and _is_autocast_enabled("cpu")):
-            return self._on_cpu(*args) if differentiable else self._cpu(*args)
-        if first.is_cuda and not (self._cuda_autocast and _is_autocast_enabled("cuda")):
-            return self._on_cuda(*args) if differentiable else self._cuda(*args)
-        return self._elsewhere(*args)
+        if device in self._autocast and _is_autocast_enabled(device):
+            return self._dispatched(*args)
+        kernel, differentiated = self._straight[device]
+        return differentiated(*args) if differentiable else kernel(*args)
 
     def _serve_by_cuda_kernel(self, key: str) -> None:
         """Have plain calls on tensors of a dispatch key, "CPU" or "Meta", go to the CUDA kernel, for good."""
         if key == "CPU":
-            self._cpu, self._on_cpu = self.kernels.cuda, self._on_cuda
+            self._straight["cpu"] = self._straight["cuda"]
         else:
-            self._elsewhere = self._on_cuda
+            _, self._elsewhere = self._straight["cuda"]
 
 
 class Operator(Shortcut[*Ts, Outputs]):

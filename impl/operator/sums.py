@@ -45,10 +45,11 @@ def _steady(
         keepdim: whether a reduced dim stays, with length 1.
         dtype: of the result, and of the sums; None for that of t.
     """
-    if not torch.are_deterministic_algorithms_enabled():
-        return reduce(t, tuple(dims), keepdim=keepdim, dtype=dtype)
-    # ATen shares a sum that has a single result among its threads, so the last bits of the result depend on their
-    # number. Of several sums it gives each thread whole ones. A second, equal sum beside the first makes them several;
-    # its result is dropped.
-    twice = t.unsqueeze(0).expand(2, *t.shape)
-    return reduce(twice, [dim + 1 if dim >= 0 else dim for dim in dims], keepdim=keepdim, dtype=dtype)[0]
+    steady = torch.are_deterministic_algorithms_enabled()
+    if steady:
+        # ATen shares a sum that has a single result among its threads, so the last bits of the result depend on their
+        # number. Of several sums it gives each thread whole ones. A second, equal sum beside the first makes them
+        # several; its result is dropped.
+        t, dims = t.unsqueeze(0).expand(2, *t.shape), [dim + 1 if dim >= 0 else dim for dim in dims]
+    found = reduce(t, tuple(dims), keepdim=keepdim, dtype=dtype)
+    return found[0] if steady else found

@@ -29,6 +29,7 @@ from .extents import many_slices, more_dims, one_slice
 from .graphs import graphs
 from .identity import identity
 from .modules import state_of_module
+from .subclasses import subclasses
 
 
 def called_in_other_ways(judge: Judge, sample: Sample) -> None:
@@ -44,6 +45,7 @@ def called_in_other_ways(judge: Judge, sample: Sample) -> None:
     more_dims(judge, sample)
     state_of_module(judge, sample)
     identity(judge, sample)
+    subclasses(judge, sample)
 
 
 # -------------------------------------------------------------------------------------------------------- arguments

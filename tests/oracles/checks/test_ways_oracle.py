@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from opassay.oracles.checks.ways.calling import called_in_other_ways
+from opassay.oracles.checks.ways.subclasses import subclasses
 from opassay.oracles.op import Op, Sample
 
 from ..planted_ops import (
@@ -234,3 +235,20 @@ def test_an_op_that_writes_passes() -> None:
 def test_an_op_without_gradients_passes() -> None:
     op = declared(scaled, differentiable=())
     assert judged(called_in_other_ways, op, sample(5, slices=3)).judged > 50
+
+
+@torch.library.custom_op("opassay_planted::product", mutates_args=())
+def _product(x: Tensor, w: Tensor) -> Tensor:
+    return scaled(x, w)
+
+
+def _past_the_type(x: Tensor, w: Tensor) -> Any:
+    """The right op, which does not hand on that its second operand is of a subclass."""
+    return _product(x, w if type(w) is Tensor else w.as_subclass(Tensor))
+
+
+def test_an_operator_that_a_type_overrides_is_called_with_operands_of_that_type() -> None:
+    assert judged(subclasses, declared(_product), sample(6)).judged == 2
+    found = violation(subclasses, declared(_past_the_type), sample(6))
+    assert found is not None
+    assert "w of a subclass of Tensor: its type was not asked for opassay_planted.product" in found.message
