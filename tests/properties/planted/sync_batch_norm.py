@@ -30,7 +30,7 @@ FAULTS = (
     ),
     _fault("biased running_var over ranks", "var * (count / (count - 1))", "var * 1.0"),
     _fault("count in three bits", "(1,), count)", "(1,), count).to(torch.float8_e5m2).double()"),
-    _fault("sums of the backward not divided", "(part / total for part in reduced", "(part for part in reduced"),
+    _fault("sums of the backward not divided", "(reduced / total).reshape", "reduced.reshape"),
     _fault(
         "sums of the backward not sent",
         'all_reduce(torch.cat([sums, products, *inner]), ctx.comm, "batch norm, vjp")',
