@@ -47,7 +47,7 @@ class SmoothedLossBackward(NamedTuple):
     """The arguments of the backward op.
 
     Attributes:
-        grad_output: (*batch), or of the target's shape; for a mean divided by the total weight already.
+        grad_output: (*batch), or of the target's shape, in the dtype of sums; for a mean divided by the total weight.
         x, ..., batch_ndim: as of a `SmoothedLoss`.
     """
 
@@ -113,7 +113,7 @@ def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
     if not x.numel():
         return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     up = compute_dtype(x.dtype)
-    g = spread(grad_output.to(up), target).expand(target.shape)
+    g = spread(grad_output, target).expand(target.shape)
     if ignored is not None:
         g = g.masked_fill(ignored, 0.0)
     terms = _terms(g, x, index, ignored, weight, smoothing, batch_ndim)

@@ -119,7 +119,7 @@ def _logits_gradient(args: Record) -> Tensor:
     form = _form(x, args.target, args.ignore_index, args.label_smoothing, args.batch_ndim)
     masked = form.may_ignore()
     p = torch.softmax(masked_scores(x, form) if masked else x, form.dim)
-    g, weight = raised(args.grad_output), args.weight
+    g, weight = args.grad_output, args.weight
     d = form.to_scores(g, weight)
     # dz = (I - 1 p') dx as matrices over the classes. Its adjoint is I - p 1', so p stands outside of the sum here.
     if masked or weight is not None:
