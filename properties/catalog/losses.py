@@ -25,6 +25,7 @@ from ..declaring.drawing import bytes_of, wide_dtype
 from ..declaring.subjects import ours
 from .losses_laws import (
     NO_CLASSES,
+    OF_A_GRADIENT,
     TARGET_WITH_A_DIM,
     UNKNOWN_REDUCTION,
     Reductions,
@@ -304,7 +305,7 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
             "torch": theirs,
             "decomposition": torch._decomp.decomposition_table[theirs],
         },
-        refusals=(*refusals_of(RuntimeError), refusals.not_an_int("reduction")),
+        refusals=(*refusals_of(RuntimeError), refusals.not_an_int("reduction"), *(OF_A_GRADIENT if backward else ())),
         kernels=True,
         **of_direction,
     )

@@ -169,6 +169,11 @@ def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
     )
 
 
+#: Of a backward op, besides those of all losses.
+OF_A_GRADIENT = (
+    refusals.another_dtype("grad_output"), refusals.another_dtype("total_weight"), refusals.shape("total_weight"),
+    refusals.elsewhere("grad_output", "device"),
+)  # fmt: skip
 #: Of the negative log likelihood; torch takes no such target for cross entropy with smoothing.
 TARGET_WITH_A_DIM = laws.pair("the target of a single row may have a dim", _target_with_a_dim, exact=True)
 #: Of the functions of the public interface; the ops of ATen's signature take so many dims each.
