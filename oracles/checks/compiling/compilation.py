@@ -38,7 +38,6 @@ def compiled(judge: Judge, sample: Sample) -> None:
     sizes = resized(judge, sample)
     _values(judge, sample, [size for size in sizes if size.constants])
     _derivatives(judge, sample, [size for size in sizes if size.constants])
-    forward_mode(judge, sample)
     if not judge.light:
         _for_any_number(judge, sample, sizes)
     if judge.op.promises.one_graph:
@@ -82,24 +81,6 @@ def _derivatives(judge: Judge, sample: Sample, grown: Sequence[Size]) -> None:
     judge.against(path.along((), ()).expected("compiled"), values, exactly=False)
     judge.against(path.expected("compiled, vjp"), gradients, exactly=False)
     _at_other_sizes(judge, sample, function, grown, backward=True)
-
-
-def forward_mode(judge: Judge, sample: Sample) -> None:
-    """Tangents inside of a graph, which opens and closes the level of forward mode itself; asked of ours, in one dtype.
-
-    What is asked is traced, and then runs as it is: what differentiates it has no more to do with the op.
-    """
-    asked = judge.subject_name == OWN and judge.op.promises.one_graph and judge.contract.stores.name == TRACED
-    if not asked or not judge.op.differentiable_positions(sample.args):
-        return
-    with torch.no_grad():
-        primal = judge.primal(sample)
-    path = judge.path(sample, ("jvp",), primal)
-    if path.engine != "func":
-        return
-    function = Compiled(path.transformed(path.problem.operation(judge.subject)), "eager", whole=True)
-    got = judge.call(function, *path.operands, what="compiled, jvp")
-    judge.against(path.expected("compiled, jvp"), got, exactly=False)
 
 
 def _at_other_sizes(judge: Judge, sample: Sample, function: Compiled, grown: Sequence[Size], *, backward: bool) -> None:

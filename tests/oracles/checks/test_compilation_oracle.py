@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.checks.compiling.compilation import compiled, forward_mode
+from opassay.oracles.checks.compiling.compilation import compiled
 from opassay.oracles.checks.compiling.variants import resized, revalued
 from opassay.oracles.contract import contract
 from opassay.oracles.judge import Judge
@@ -128,11 +128,3 @@ def test_other_arguments_are_ones_that_the_op_takes() -> None:
     changed = [args[2:] for _, args in revalued(judge, _sample(), apart=False)]
     assert changed == [(2.25, True)]
     assert [args[2:] for _, args in revalued(judge, _sample(), apart=True)] == [(2.25, False), (FACTOR, True)]
-
-
-def test_a_tangent_that_is_lost_inside_of_a_graph_is_found() -> None:
-    assert judged(forward_mode, _op(_times), _sample()).judged > 0
-    found = violation(forward_mode, _op(_when_compiled(lambda x, w, *rest: _times(x, w.detach(), *rest))), _sample())
-    assert found is not None
-    assert found.code.name == "VALUE", found.message
-    assert "compiled, jvp" in found.message
