@@ -208,3 +208,12 @@ def test_few_classes(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(one.isinf(), other.isinf())
         finite = one.isfinite()
         assert ((one - other)[finite].abs() <= 40 * u * one[finite].abs().clamp(min=1.0)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_ignored_rows_have_no_gradient_where_the_sum_of_finite_weights_overflows(dtype: torch.dtype) -> None:
+    x = torch.zeros(2, 2, dtype=dtype, requires_grad=True)
+    weight = torch.full((2,), torch.finfo(dtype).max, dtype=dtype)
+    loss = cross_entropy(x, torch.tensor([-100, 1]), weight, reduction="none", label_smoothing=0.1)
+    (found,) = torch.autograd.grad(loss, x, torch.ones_like(loss))
+    assert found[0].tolist() == [0.0, 0.0]

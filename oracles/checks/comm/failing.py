@@ -63,11 +63,14 @@ def _raise() -> None:
 
 
 def _leaves_it_out(comm: Any, op: Program, wrong: bool) -> None:
-    None if wrong else op(comm)
+    if not wrong:
+        op(comm)
 
 
 def _raises_before(comm: Any, op: Program, wrong: bool) -> None:
-    _raise() if wrong else op(comm)
+    if wrong:
+        _raise()
+    op(comm)
 
 
 def _calls_before(comm: Any, op: Program, wrong: bool) -> None:
@@ -84,7 +87,9 @@ def _calls_behind(comm: Any, op: Program, wrong: bool) -> None:
 
 def _raises_behind(comm: Any, op: Program, wrong: bool) -> None:
     op(comm)
-    _raise() if wrong else comm.barrier("behind")
+    if wrong:
+        _raise()
+    comm.barrier("behind")
 
 
 def _differently(usual: dict[str, Any], **other: Any) -> Callable[[Any, Program, bool], None]:
