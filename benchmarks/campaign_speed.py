@@ -1,6 +1,6 @@
 """How much of a campaign's time is work: the same items with one worker and with two.
 
-    python benchmarks/campaign_speed.py [--cells OP...] [--examples N] [--items 60]
+    python benchmarks/campaign_speed.py [--cells OP...] [--profile brief] [--examples N] [--items 60]
 
 Two plans. Of one the items sleep for 0.25 s each, so their time does not depend on what else the machine does: what is
 missing to a share of 1 is what scheduling costs. The items of the other are real cells, and their processor time over
@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument(
         "--cells", nargs="*", default=["layer_norm"], help="Ops of the second plan; none for no such plan."
     )
+    parser.add_argument("--profile", default="brief", help="Of the second plan.")
     parser.add_argument("--examples", type=int, default=5)
     parser.add_argument("--items", type=int, default=60, help="Of the first plan, rounded to whole ops.")
     given = parser.parse_args()
@@ -83,7 +84,7 @@ def main() -> None:
     idle = ["softmax", "--property=FWD", "--property=VJP", "--property=LAW", f"--seeds={draws}"]
     compared(f"Items that sleep for {NAP} s", idle, asleep=True)
     if given.cells:
-        cells = [*given.cells, "--profile=brief", f"--max-examples={given.examples}", "--dtype=float32"]
+        cells = [*given.cells, f"--profile={given.profile}", f"--max-examples={given.examples}", "--dtype=float32"]
         compared(f"Cells of {', '.join(given.cells)} in float32", cells, asleep=False)
 
 

@@ -219,6 +219,8 @@ class Promises:
             The stride of an axis of one element is never used, and may be any number.
         pieces: the extent of an axis, one of `strategies.SIZE_BANDS`, at which operands of a half type are worked on in
             pieces (SIZE goes there, in short profiles, too); 0 where they never are.
+        steady: whether gradients of gradients, too, have the same bits on any number of threads while deterministic
+            algorithms are on, where all axes but one have one element (DET): there torch shares single sums.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
@@ -237,6 +239,7 @@ class Promises:
     called: tuple[str, ...] = ()
     strides: Callable[[tuple[Any, ...]], Sequence[tuple[int, ...]]] | None = None
     pieces: int = 0
+    steady: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "without", with_implied(self.without))

@@ -17,6 +17,8 @@ from .layout import relaid
 
 THREADS = (1, 2, 3)
 RUNS = 3
+#: torch shares a sum with a single result among threads from somewhere below so many elements on, in every format.
+SINGLE_SUM = 65_536
 
 
 def deterministic(judge: Judge, sample: Sample) -> None:
@@ -25,7 +27,7 @@ def deterministic(judge: Judge, sample: Sample) -> None:
     torch's own contract stands behind the split: sums over rows may depend on how many threads share them, unless the
     user asks for deterministic algorithms. Tensors of four dims and of five are laid out with channels last, too: there
     kernels of images take other ways. The production op is to be right in that mode, which no other property switches
-    on.
+    on, and where it promises so, its gradients of gradients do not hang on threads either.
     """
     _asked(judge, sample)
     if any(_of_images(a) for a in sample.args):
@@ -62,11 +64,14 @@ def _repeated(judge: Judge, sample: Sample) -> None:
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(THREADS[0])
     plain, first = first, _everything(judge, sample)
+    second = _second(judge, sample)
     if judge.subject_name == OWN:
         _right_in_this_mode(judge, sample, first, plain)
     for count in THREADS[1:]:
         torch.set_num_threads(count)
-        require_same(judge, _everything(judge, sample), first, f"{count} threads, deterministic algorithms on")
+        what = f"{count} threads, deterministic algorithms on"
+        require_same(judge, _everything(judge, sample), first, what)
+        require_same(judge, _second(judge, sample), second, f"{what}, vjp∘vjp")
 
 
 def _right_in_this_mode(judge: Judge, sample: Sample, got: list[Tensor], plain: list[Tensor]) -> None:
@@ -76,6 +81,17 @@ def _right_in_this_mode(judge: Judge, sample: Sample, got: list[Tensor], plain: 
     count, what = len(path.primal), "deterministic algorithms on"
     require_equal(judge, path.along((), ()), got[:count], plain[:count], what)
     require_equal(judge, path, got[count:], plain[count:], f"{what}, vjp")
+
+
+def _second(judge: Judge, sample: Sample) -> list[Tensor]:
+    """The gradients of gradients, where the op promises their bits, of operands as large as torch shares sums of."""
+    large = any(a.numel() >= SINGLE_SUM for a in sample.args if isinstance(a, Tensor))
+    if not (large and judge.subject_name == OWN and judge.op.promises.steady):
+        return []
+    with torch.no_grad():
+        primal = judge.primal(sample)
+    found = judge.run(judge.path(sample, ("vjp", "vjp"), primal, "eager"), what="vjp∘vjp")
+    return [t.detach() for t in found]
 
 
 def _everything(judge: Judge, sample: Sample) -> list[Tensor]:

@@ -308,6 +308,7 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
         refusals=(*refusals_of(RuntimeError), refusals.not_an_int("reduction"), *(OF_A_GRADIENT if backward else ())),
         kernels=True,
         **of_direction,
+        steady=True,
     )
 
 
@@ -324,6 +325,7 @@ OPS: tuple[Op, ...] = (
         laws=(*NAMED.laws(True), TARGET_WITH_A_DIM),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION, NO_CLASSES),
         kernels=True,
+        steady=True,
     ),
     declare(
         formulas.cross_entropy,
@@ -346,6 +348,7 @@ OPS: tuple[Op, ...] = (
             refusals.value("label_smoothing", 1.5, RuntimeError),
         ),
         kernels=True,
+        steady=True,
     ),
     *(
         _aten_op(f"{stem}_{direction}", ranks)

@@ -283,6 +283,7 @@ def _along_rows(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> O
         refusals=REFUSALS,
         kernels=True,
         pieces=PIECES,
+        steady=True,
     )
 
 
@@ -300,6 +301,7 @@ def _along_saved_rows(formula: Callable[..., Any], samples: Callable[..., Any]) 
         refusals=BACKWARD_REFUSALS,
         documented=torch_documents.aten(torch_documents.BACKWARD),
         kernels=True,
+        steady=True,
     )
 
 

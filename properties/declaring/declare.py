@@ -58,8 +58,8 @@ def declare(
         strides: (arguments by name) -> the strides of the first outputs that are not None.
         kernels: whether the production op has Triton kernels.
         documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
-        promised: what else `Promises` has: order, nesting, without, specials, one_graph, contiguous, identity, pieces;
-            flush, whether subnormal numbers may be read and returned as zero; algorithms, a set of names of less
+        promised: what else `Promises` has: order, nesting, without, specials, one_graph, contiguous, identity, pieces,
+            steady; flush, whether subnormal numbers may be read and returned as zero; algorithms, a set of names of less
             accurate algorithms that an implementation may use, which the formula declares (`algorithm_of`), or "exp2".
 
     Raises:

@@ -17,6 +17,7 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase, choices_to_bytes
 
+from ...oracles.checks.determinism import SINGLE_SUM
 from ...oracles.judge import Judge
 from ...oracles.op import OWN, Draft, Sample
 from ...oracles.properties import Property
@@ -219,6 +220,25 @@ class Starved(Every):
         return bool(self._wanted())
 
 
+class OneLong(Every):
+    """For each axis a draft in which it is so long, and every other has one element, if one is found."""
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+        self._left: set[str] | None = None
+
+    def wants(self, draft: Draft) -> bool:
+        if self._left is None:
+            self._left = set(draft.extents)
+        alone = math.prod(draft.extents.values()) == max(draft.extents.values(), default=0) >= self._least
+        return alone and _longest(draft)[0] in self._left
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        assert self._left is not None
+        self._left.discard(_longest(draft)[0])
+        return bool(self._left)
+
+
 class Ample(Every):
     """So many drafts, of which the first is benign and has two elements or more along every axis, if one is found."""
 
@@ -356,6 +376,10 @@ def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str,
         draw(kind, question.edges_of(examples), Every(), EDGES)
     if count:
         _draw_large(judge, Large(judge, count, question.most, shared=asks_large), draw)
+    if count and asks_large and judge.op.promises.steady and judge.subject_name == OWN:
+        judge.tally.begin(LARGE)
+        draw("sizes", DRAFTS, OneLong(SINGLE_SUM), "one long")
+        judge.tally.begin(PLANNED)
     if starved(judge.tally) and not judge.compiled:
         judge.tally.begin(MORE)
         draw(kind, STARVED_PATIENCE, Starved(judge), "starved")

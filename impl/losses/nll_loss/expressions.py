@@ -71,7 +71,7 @@ class Form(NamedTuple):
         out, given = self.forward(y, self.target, weight, reduction, self.ignore_index, self.batch_ndim)
         if not self.smoothing:
             return out
-        smooth = -sums.total(y if weight is None else y * self._weights(weight), (self.dim,))
+        smooth = -sums.total(y if weight is None else y * self._weights(weight, y), (self.dim,))
         # An ignored position may hold an infinity or a NaN, whose product with 0 is NaN; so its loss is set
         # to 0 instead.
         smooth = smooth.masked_fill(self.ignored(), 0.0)
@@ -104,9 +104,8 @@ class Form(NamedTuple):
         hit = self.backward(g, self.target, weight, self.classes, self.ignore_index, self.batch_ndim, g.dtype)
         if not self.smoothing:
             return hit
-        every = self._masked(g) * (self.smoothing / max(self.classes, 1))
-        every = every.unsqueeze(self.dim)
-        every = every.expand(hit.shape) if weight is None else every * self._weights(weight)
+        every = self._masked(g, hit) * (self.smoothing / max(self.classes, 1))
+        every = every if weight is None else every * self._weights(weight, hit)
         return hit * (1.0 - self.smoothing) - every
 
     def to_weight(self, g: Tensor, y: Tensor) -> Tensor:
@@ -114,10 +113,10 @@ class Form(NamedTuple):
         # l is linear in w. So its derivative by w_c is the loss with weights of one, summed over the
         # positions whose target is c.
         loss = self.forward(y, self.target, None, NONE, self.ignore_index, self.batch_ndim)[0]
-        out = self.at_targets(spread(g, self.target) * loss)
+        out = self.at_targets(self.at_positions(g) * loss)
         if not self.smoothing:
             return out
-        every = self._over_positions(self._masked(g).unsqueeze(self.dim) * y)
+        every = self._over_positions(self._masked(g, y) * y)
         return out * (1.0 - self.smoothing) - every * (self.smoothing / max(self.classes, 1))
 
     def at_targets(self, g: Tensor) -> Tensor:
@@ -129,17 +128,22 @@ class Form(NamedTuple):
 
     def over_classes(self, g: Tensor) -> Tensor:
         """g, one per position or one per batch index, viewed to broadcast against scores."""
-        return spread(g, self.target).unsqueeze(self.dim)
+        return self.at_positions(g).unsqueeze(self.dim)
 
-    def _masked(self, g: Tensor) -> Tensor:
-        """g at every position, 0 where the target is ignored."""
-        return spread(g, self.target).expand(self.target.shape).masked_fill(self.ignored(), 0.0)
+    def _masked(self, g: Tensor, scores: Tensor) -> Tensor:
+        """g, 0 at positions that are ignored, to broadcast to scores."""
+        return sums.spread(self.at_positions(g).masked_fill(self.ignored(), 0.0).unsqueeze(self.dim), scores.shape)
 
-    def _weights(self, weight: Tensor) -> Tensor:
-        """A weight, viewed to broadcast against scores."""
+    def at_positions(self, g: Tensor) -> Tensor:
+        """g, one per position or one per batch index, to broadcast to every position."""
+        return sums.spread(spread(g, self.target), self.target.shape)
+
+    def _weights(self, weight: Tensor, scores: Tensor) -> Tensor:
+        """A weight, to broadcast to scores."""
         # Between the batch and the classes is N, unless there is one row; after the classes are the positions.
         before, after = self.dim - self.batch_ndim, self.target.dim() - self.dim
-        return weight.reshape(*weight.shape[:-1], *(1,) * before, weight.shape[-1], *(1,) * after)
+        weight = weight.reshape(*weight.shape[:-1], *(1,) * before, weight.shape[-1], *(1,) * after)
+        return sums.spread(weight, scores.shape)
 
     def _over_positions(self, t: Tensor) -> Tensor:
         """The sum of t, shaped as scores, to (*batch, C)."""

@@ -138,7 +138,7 @@ def weight_gradient(
         through = -g * form.value(y, weight, MEAN)
         g_total = through if g_total is None else g_total + through
     if reduction != NONE and g_total is not None:
-        ones = kernels.spread(g_total, form.target).expand(form.target.shape)
+        ones = form.at_positions(g_total).expand(form.target.shape)
         counted = form.at_targets(ones)
         out = counted if out is None else out + counted
     return out
@@ -314,7 +314,7 @@ def _total_save(args: Record, outputs: Record, needs: Record) -> _SavedTotal:
 def _total_backward(saved: _SavedTotal, needs: Record, cotangents: Record) -> Grads:
     target, classes, ignore_index, batch_ndim = saved
     form = form_of(target, classes, ignore_index, batch_ndim)
-    g = kernels.spread(cotangents.out, target).expand(target.shape)
+    g = form.at_positions(cotangents.out).expand(target.shape)
     return {"weight": form.at_targets(g)}
 
 

@@ -249,6 +249,7 @@ def _op(
         mutates=tuple(name for name in RUNNING if name in signature),
         kernels=formula is not formulas.sync_batch_norm,
         ranks=ranks,
+        steady=True,
     )
 
 

@@ -134,6 +134,7 @@ def _op(formula: Callable[..., Any], subjects: dict[str, Any], needs_weight: boo
         laws=LAWS,
         refusals=REFUSALS,
         kernels=True,
+        steady=True,
     )
 
 

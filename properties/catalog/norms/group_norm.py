@@ -246,6 +246,7 @@ OPS: tuple[Op, ...] = (
         laws=LAWS,
         refusals=(*SHARED, *EPS, refusals.shape("bias"), FLAT),
         kernels=True,
+        steady=True,
     ),
     declare(
         formulas.native_group_norm,
@@ -260,6 +261,7 @@ OPS: tuple[Op, ...] = (
         laws=(BATCH,),
         refusals=(*SHARED, *SIZES, *EPS, refusals.shape("bias"), ELEMENTS, *NEGATIVE),
         kernels=True,
+        steady=True,
     ),
     declare(
         formulas.native_group_norm_backward,
@@ -274,5 +276,6 @@ OPS: tuple[Op, ...] = (
         order=1,
         refusals=(*SHARED, *SIZES, ELEMENTS, *NEGATIVE, *refusals.STATISTICS),
         kernels=True,
+        steady=True,
     ),
 )

@@ -121,6 +121,7 @@ def _normalizing(
         laws=of,
         refusals=(*REFUSALS, refusals.value("eps", "1e-5", TypeError), refusals.its_type("eps")),
         kernels=True,
+        steady=True,
     )
 
 
@@ -154,5 +155,6 @@ OPS: tuple[Op, ...] = (
         order=1,
         refusals=(*REFUSALS, *refusals.STATISTICS),
         kernels=True,
+        steady=True,
     ),
 )

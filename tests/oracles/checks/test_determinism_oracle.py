@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -26,6 +27,12 @@ def _by_threads(x: Tensor, w: Tensor) -> Tensor:
 def _gradient_by_threads(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     d_x, d_w = right_backward(g, x, w)
     return (d_x, d_w) if torch.get_num_threads() == 1 else (d_x, upward(d_w))
+
+
+def _second_by_threads(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    d_x, d_w = right_backward(g, x, w)
+    # What is added is zero, and its derivative is not.
+    return (d_x, d_w) if torch.get_num_threads() == 1 else (d_x + (g - g.detach()), d_w)
 
 
 FAULTS: dict[str, Subject] = {
@@ -57,3 +64,16 @@ def test_tensors_of_images_are_asked_with_channels_last_as_well() -> None:
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
     assert judged(deterministic, declared(scaled), sample(1, dtype, (65,), 33), dtype).judged > 0
+
+
+@pytest.mark.parametrize(
+    ("steady", "lead", "found"), [(True, (256,), True), (True, (255,), False), (False, (256,), False)]
+)
+def test_gradients_of_gradients_are_asked_where_they_are_promised(
+    steady: bool, lead: tuple[int, ...], found: bool
+) -> None:
+    op = declared(custom(backward=_second_by_threads))
+    op = dataclasses.replace(op, promises=dataclasses.replace(op.promises, steady=steady))
+    fault = violation(deterministic, op, sample(1, lead=lead, n=256))
+    assert (fault is not None) is found
+    assert fault is None or "vjp∘vjp" in fault.message

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 
-from opassay import Code
+from opassay import Code, Op
 from opassay.impl import log_softmax, log_softmax_backward_data, softmax, softmax_backward_data
+from opassay.properties.engine.plan import load_op
 
 from .fault import Fault
 
@@ -126,7 +128,15 @@ def output_constant(g: Tensor, output: Tensor, dim: int, input_dtype: torch.dtyp
     return softmax_backward_data(g, output.detach(), dim, input_dtype)
 
 
+def _with_sums_that_threads_share() -> Op:
+    """torch's own op in place of ours: its gradients of gradients sum over a row as its threads come."""
+    declared: Op = load_op("log_softmax")
+    subjects = {"opassay": lambda input, dim, dtype: torch.log_softmax(input, dim, dtype=dtype)}
+    return dataclasses.replace(declared, subjects=subjects)
+
+
 FAULTS = (
+    Fault("log_softmax", "gradients of gradients by threads", _with_sums_that_threads_share(), "DET"),
     Fault("softmax", "no max subtracted", no_max_subtracted, "FWD"),
     Fault("softmax", "dim -1 whatever is asked for", dim_minus_one_always, "FWD"),
     Fault("softmax", "sums in the half type", sums_in_the_half_type, "FWD", "bfloat16"),
