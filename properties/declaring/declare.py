@@ -59,7 +59,7 @@ def declare(
         kernels: whether the production op has Triton kernels.
         documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
         promised: what else `Promises` has: order, nesting, without, specials, one_graph, contiguous, identity, pieces,
-            steady; flush, whether subnormal numbers may be read and returned as zero; algorithms, a set of names of less
+            steady; flush, whether subnormal numbers may be read and returned as zero; algorithms, names of less
             accurate algorithms that an implementation may use, which the formula declares (`algorithm_of`), or "exp2".
 
     Raises:
