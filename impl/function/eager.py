@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,7 +22,6 @@ from ..operator.torch_private import pytree
 from .static_types import Ctx, FunctionClass, Leaf, Leaves, Method, Pytree, Structure
 
 _PLAN = "_opassay_plan"
-_EMPTY_RANGE = (1, 0)
 _STRUCTURED = "_pt_structured"  # set on a context whose outputs end in a `_Structure`
 _ZEROS = "_opassay_zeros"  # set on a context under forward AD: what makes tangents of zero
 
@@ -41,14 +41,13 @@ class Plan(NamedTuple):
     Attributes:
         forward: the static method that the plan was made for.
         separate: whether the class has a `setup_context`.
-        least, most: numbers of positional arguments that need no binding; most is None after `*args`.
+        least: of so many positional arguments, or more, none needs a default.
         apply: torch's own apply of the class that runs.
     """
 
     forward: Method
     separate: bool
-    least: int
-    most: int | None
+    least: float
     apply: Method
 
 
@@ -65,7 +64,7 @@ def plan_of(cls: FunctionClass) -> Plan:
 
 def positional(cls: FunctionClass, plan: Plan, args: Leaves, kwargs: dict[str, Leaf]) -> Leaves:
     """The arguments by position, defaults filled in. TypeError where they do not go with `forward`."""
-    if not kwargs and plan.least <= len(args) and (plan.most is None or len(args) <= plan.most):
+    if not kwargs and len(args) >= plan.least:
         return args
     if not plan.separate:
         if kwargs:
@@ -142,15 +141,13 @@ def _make_plan(cls: FunctionClass) -> Plan:
     separate = cls.setup_context is not torch.autograd.Function.setup_context
     kinds = [p.kind for p in inspect.signature(cls.forward).parameters.values()]
     least = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
-    most = None if inspect.Parameter.VAR_POSITIONAL in kinds else least
-    if inspect.Parameter.KEYWORD_ONLY in kinds:
-        # `apply` passes arguments by position, so a keyword-only parameter can never be given. With an empty range no
-        # call counts as one that needs no binding, and `positional` then raises an error that names the parameter.
-        least, most = _EMPTY_RANGE
+    # `apply` passes arguments by position, so a keyword-only parameter can never be given. No call has so many that
+    # none needs a default then, and `positional` raises an error that names the parameter.
+    enough = math.inf if inspect.Parameter.KEYWORD_ONLY in kinds else least
     running = _with_containers(cls) if separate else cls
     # The apply of torch's base class in C++. That of torch.autograd.Function binds the arguments again and asks whether
     # a transform is active; both is known here.
-    return Plan(cls.forward, separate, least, most, super(torch.autograd.Function, running).apply)
+    return Plan(cls.forward, separate, enough, super(torch.autograd.Function, running).apply)
 
 
 def _with_containers(cls: FunctionClass) -> FunctionClass:
@@ -231,4 +228,4 @@ def _is_flat(output: Pytree) -> bool:
     if isinstance(output, Tensor):
         return True
     items = output if type(output) is tuple else (output,)
-    return bool(items) and all(isinstance(item, Tensor) or pytree.tree_is_leaf(item) for item in items)
+    return all(isinstance(item, Tensor) or pytree.tree_is_leaf(item) for item in items)

@@ -70,7 +70,7 @@ class _OnSlices:
             moved = self.function.jvp(contexts.CtxWithSavedTensors(ctx, saved), *tangents)
             return eager.flat_tangents(self.function, moved, len(books.out_dims))
 
-        dims = (books.forward_dims, get_tangents_in_dims(tuple(self.in_dims), tangents))
+        dims = (books.forward_dims, get_tangents_in_dims(self.in_dims, tangents))
         moved, moved_dims = self.vmapped(on_slice, dims)(ctx.saved_tensors, tangents)
         return reductify(moved, moved_dims, books.out_dims, self.batch_size)
 
@@ -117,7 +117,7 @@ def _every_output_batched(
     for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
         if isinstance(leaf, Tensor) and dim is None and not any(leaf is t for t in written):
             # A copy: a tangent is written in the memory layout of its output, and slices must not share memory there.
-            leaves[i], dims[i] = leaf.unsqueeze(0).repeat(batch_size, *(1,) * leaf.dim()), 0
+            leaves[i], dims[i] = leaf.repeat(batch_size, *(1,) * leaf.dim()), 0
     return pytree.tree_unflatten(leaves, spec), pytree.tree_unflatten(dims, spec)
 
 
@@ -185,4 +185,4 @@ def reductify_leaf(
         reduce = torch.func.vmap(Tensor.sum_to_size, in_dims=dims, out_dims=input_bdim)
         reduced: Tensor = reduce(grad_input, target_shape_without_bdim_to_reduce_to)
         return reduced
-    return grad_input.movedim(grad_input_bdim, input_bdim) if input_bdim != grad_input_bdim else grad_input
+    return grad_input.movedim(grad_input_bdim, input_bdim)

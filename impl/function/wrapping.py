@@ -66,4 +66,4 @@ def flat_out_dims(out_dims: Dims, spec: Structure) -> list[int | None]:
             f" {pytree.tree_flatten(out_dims)[1]} but output has structure {spec}. For more details, please see"
             " https://pytorch.org/docs/main/notes/extending.func.html"
         )
-    return list(found)
+    return found

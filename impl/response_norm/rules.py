@@ -80,7 +80,7 @@ def _batched_lrn_backward(op: Any, size: int, dims: Record, args: Record) -> tup
     grad, x, base, root, *coefficients = args
     # An operand that is repeated along the batch is raised, because the derivative of repeating is a sum.
     # The other follows it, for the op takes both in one dtype.
-    given = (grad, x) if None not in (dims.grad_out, dims.input) else tuple(map(raised, (grad, x)))
+    given = (grad, x) if None not in (dims.grad_out, dims.input) else map(raised, (grad, x))
     operands = zip((*given, base, root), dims, strict=False)
     out = op(*(in_front(t, dim, size) for t, dim in operands), *coefficients)
     return out.to(x.dtype), 0
