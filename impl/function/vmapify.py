@@ -185,4 +185,5 @@ def reductify_leaf(
         reduce = torch.func.vmap(Tensor.sum_to_size, in_dims=dims, out_dims=input_bdim)
         reduced: Tensor = reduce(grad_input, target_shape_without_bdim_to_reduce_to)
         return reduced
-    return grad_input.movedim(grad_input_bdim, input_bdim)
+    # A tangent that was written in place has to be returned as the object that it is, and so it is not viewed in vain.
+    return grad_input if grad_input_bdim == input_bdim else grad_input.movedim(grad_input_bdim, input_bdim)
