@@ -12,6 +12,8 @@ from .arguments import Arguments, State, Tensor
 
 #: (tensor, generator) -> float64 values in its place.
 Way = Callable[[Tensor, Any], Any]
+#: (tensor, way, generator) -> a tensor like it, filled.
+Fill = Callable[[Tensor, Way, Any], Tensor]
 
 
 def _normal(tensor: Tensor, rng: Any) -> Any:
@@ -59,9 +61,14 @@ def _between(tensor: Tensor, rng: Any) -> Any:
     return (low + rng.random(flat.size) * (high - low)).reshape(tuple(tensor.shape))
 
 
+def filled_tensor(tensor: Tensor, way: Way, rng: Any) -> Tensor:
+    """A tensor like another, filled in a way."""
+    return _as(tensor, way(tensor, rng))
+
+
 def filled(arguments: Arguments, way: Way, rng: Any) -> Arguments:
     """The arguments with floating tensors filled in a way; of others the elements change places."""
-    return arguments.changed(lambda t: _as(t, way(t, rng)) if t.dtype.is_floating_point else _shuffled(t, rng))
+    return arguments.changed(lambda t: filled_tensor(t, way, rng) if t.dtype.is_floating_point else _shuffled(t, rng))
 
 
 def _as(like: Tensor, values: Any) -> Tensor:
@@ -74,20 +81,27 @@ def _shuffled(tensor: Tensor, rng: Any) -> Tensor:
     return flat[torch.from_numpy(rng.permutation(flat.numel())).to(tensor.device)].reshape(tensor.shape)
 
 
-def of_twelve_bits(arguments: Arguments, state: State, rng: Any) -> Iterator[tuple[Arguments, dict[str, Tensor]]]:
-    """One operand of 12 bits and all others −1, 0 or 1, for the first operands in turn: exact in float32."""
+def of_twelve_bits(
+    arguments: Arguments, state: State, rng: Any, fill: Fill = filled_tensor, after: int = 0
+) -> Iterator[tuple[Arguments, dict[str, Tensor]]]:
+    """One operand of 12 bits and all others −1, 0 or 1, for the first operands in turn: exact in float32.
+
+    Args:
+        arguments, state: the operands. rng: what draws. fill: fills a floating tensor.
+        after: how many operands are passed over.
+    """
+
+    def whole(tensor: Tensor, largest: int) -> Tensor:
+        if not tensor.dtype.is_floating_point:
+            return tensor
+        return fill(tensor, lambda t, rng: rng.integers(-largest, largest + 1, tuple(t.shape)), rng)
+
     operands = {**{str(i): t for i, t in enumerate(arguments.tensors)}, **state}
     wide = [name for name, t in operands.items() if t.dtype.is_floating_point and (name not in state or t.ndim > 1)]
-    for name in wide[:3]:
-        whole = {other: _whole(t, 2047 if other == name else 1, rng) for other, t in operands.items()}
-        tensors = [whole[str(i)] for i in range(len(arguments.tensors))]
-        yield arguments.with_tensors(tensors), {other: whole[other] for other in state}
-
-
-def _whole(tensor: Tensor, largest: int, rng: Any) -> Tensor:
-    if not tensor.dtype.is_floating_point:
-        return tensor
-    return _as(tensor, rng.integers(-largest, largest + 1, tuple(tensor.shape)))
+    for name in wide[after:3]:
+        found = {other: whole(t, 2047 if other == name else 1) for other, t in operands.items()}
+        tensors = [found[str(i)] for i in range(len(arguments.tensors))]
+        yield arguments.with_tensors(tensors), {other: found[other] for other in state}
 
 
 def altered(state: State, rng: Any) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from ..inputs import WAYS, filled
 from ..parts import Part, drawn
 from ..questions import Standing
 from ..session import Asking, Finding, Session, held, raised, wrong
-from .values import of_packed_ways
+from .values import bits_in_turn, of_packed_ways
 
 #: Calls in a row: as many as take this many seconds, but so many at least and at most.
 _SECONDS, _LEAST, _MOST = 0.5, 4, 100
@@ -60,19 +60,46 @@ def _call_before(session: Session) -> None:
 def same(session: Session) -> Finding:
     """SAME: a call with other data in the very tensors of a call before."""
     _call_before(session)
+    found = None if session.part is None else _same_with_the_ways(session, session.part)
+    if found is not None:
+        return found
+    _call_before(session)
     return session.values("SAME", _other(session, "SAME"), manner=Manner.SAME)
+
+
+def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
+    """SAME, KEPT and hostile values of a large problem in one call; None where something is wrong.
+
+    Nobody could tell then which of them it is, and each is asked by itself.
+    """
+    kept_rows = part.rows(session.generator("KEPT"))
+    was = session.candidate.fetch(kept_rows).outputs
+    later = of_packed_ways(session, part, next(iter(WAYS)), kept_rows, Manner.SAME)
+    found = list(session.packed.values())
+    if any(each.standing is Standing.WRONG for each in found):
+        session.packed.clear()
+        return None
+    session.packed["KEPT"] = _kept_rows(part, kept_rows, was, later)
+    return Finding("SAME", Standing.HELD, judged=sum(each.judged for each in found), sampled=found[0].sampled)
 
 
 def reborn(session: Session) -> Finding:
     """REBORN: a call with other tensors in the memory of a call before."""
     _call_before(session)
+    if session.part is not None:
+        # Operands of 12 bits are other data as well; if something is wrong, each question is asked by itself.
+        found = next(bits_in_turn(session, Manner.REBORN), None)
+        if found is not None and found.standing is not Standing.WRONG:
+            session.packed["BITS"] = found
+            return replace(found, question="REBORN")
+        _call_before(session)
     return session.values("REBORN", _other(session, "REBORN"), manner=Manner.REBORN)
 
 
 def kept(session: Session) -> Finding:
     """KEPT: the outputs of a call are as they were after a call with other data."""
     if session.part is not None:
-        return _kept_in_part(session, session.part)
+        return session.packed.get("KEPT") or _kept_in_part(session, session.part)
     first = session.call(session.given)
     later = session.call(_other(session, "KEPT"), earlier=True)
     if first.raised or later.raised:
@@ -88,7 +115,11 @@ def _kept_in_part(session: Session, part: Part) -> Finding:
     _call_before(session)
     rows = part.rows(session.generator("KEPT"))
     was = session.candidate.fetch(rows).outputs
-    later = of_packed_ways(session, part, next(iter(WAYS)), rows)
+    return _kept_rows(part, rows, was, of_packed_ways(session, part, next(iter(WAYS)), rows))
+
+
+def _kept_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later: Answer) -> Finding:
+    """KEPT of rows that a later call found again."""
     if later.raised:
         return raised("KEPT", later.raised)
     if not all(map(same_bits, was, later.earlier)):

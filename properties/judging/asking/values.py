@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..arguments import Arguments
-from ..candidates.calls import Answer
-from ..inputs import WAYS, altered, filled, of_twelve_bits
-from ..parts import Part, packed
+from ..candidates.calls import Answer, Manner
+from ..inputs import WAYS, altered, filled, filled_tensor, of_twelve_bits
+from ..parts import Part, drawn, packed
 from ..questions import Standing
 from ..session import Asking, Finding, Session, not_asked, raised
 
@@ -39,16 +39,18 @@ def of_a_way(code: str, session: Session) -> Finding:
     return session.values(code, filled(session.given, WAYS[code], rng), sharp=sharp)
 
 
-def of_packed_ways(session: Session, part: Part, first: str, kept: Sequence[int] = ()) -> Answer:
+def of_packed_ways(
+    session: Session, part: Part, first: str, kept: Sequence[int] = (), manner: Manner = Manner.PLAIN
+) -> Answer:
     """Ask the questions of `inputs.WAYS` in one call, on rows of their own, as far as there are rows for them.
 
     Args:
         session: of a large problem. part: how it is cut. first: the question that has to be among them.
-        kept: rows of the call before that are asked for, as they are after this call.
+        kept: rows of the call before that are asked for, as they are after this call. manner: of the call.
     """
     codes = [first, *(code for code in WAYS if code != first and code not in session.packed)][: part.count]
     arguments, rows = packed(part, session.given, codes, session.generator(f"ways of {first}"))
-    answer = session.call(arguments, fetched=True)
+    answer = session.call(arguments, manner=manner, fetched=True)
     state = session.spec.state
     for code in codes:
         if answer.raised:
@@ -62,13 +64,24 @@ def of_packed_ways(session: Session, part: Part, first: str, kept: Sequence[int]
 
 def bits(session: Session) -> Finding:
     """BITS: a few operands in turn; the first finding that is wrong, else the last."""
-    found = not_asked("BITS", "no operand is a floating tensor")
-    state = session.spec.state if session.controlled else {}
-    for arguments, other in of_twelve_bits(session.given, state, session.generator("BITS")):
-        found = session.values("BITS", arguments, {**session.spec.state, **other}, sharp=True)
+    found = session.packed.get("BITS") or not_asked("BITS", "no operand is a floating tensor")
+    for turn in bits_in_turn(session, after=int("BITS" in session.packed)):
+        found = turn
         if found.standing is Standing.WRONG:
             break
     return found
+
+
+def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0) -> Iterator[Finding]:
+    """What comes of operands of 12 bits, one in its turn after the other.
+
+    Args:
+        session: it is asked for each. manner: of the calls. after: how many operands are passed over.
+    """
+    state = session.spec.state if session.controlled else {}
+    fill = filled_tensor if session.part is None else drawn
+    for arguments, other in of_twelve_bits(session.given, state, session.generator("BITS"), fill, after):
+        yield session.values("BITS", arguments, {**session.spec.state, **other}, manner, sharp=True)
 
 
 def params(session: Session) -> Finding:
