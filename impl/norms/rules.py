@@ -85,9 +85,8 @@ class Norm(Generic[L]):
             out, mean, rstd = self._tangents(args, tangents, statistics)
             return out, mean, rstd, *(None for _ in others)
 
-        return Rules(
-            self._saved, self._gradients_of_arguments, jvp, (*(() if statistics else ("mean", "rstd")), *others)
-        )
+        apart = (*(() if statistics else ("mean", "rstd")), *others)
+        return Rules(SavedNorm, self._saved, self._gradients_of_arguments, jvp, apart)
 
     def _saved(self, args: Record, outputs: Record, needs: Record) -> SavedNorm[L]:
         x, weight, bias, mean, rstd = args.input, args.weight, args.bias, outputs.mean, outputs.rstd
@@ -247,7 +246,7 @@ def constants_rules(
             tangents.bias, args.eps,
         )  # fmt: skip
 
-    return Rules(save, backward, jvp)
+    return Rules(SavedConstants, save, backward, jvp)
 
 
 def constants_derivatives(layout: Callable[[Record], Layout]) -> Expression:

@@ -43,5 +43,5 @@ attach = Operator(
     "attach(Tensor value, Tensor slope) -> Tensor",
     Kernels(_copy, _copy, _empty),
     each_in_front,
-    Rules(_slope_type, _to_slope, _from_slope),
+    Rules(_SlopeType, _slope_type, _to_slope, _from_slope),
 )

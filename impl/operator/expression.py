@@ -64,11 +64,11 @@ class Expression(Derivatives):
                 return _each_attached(outputs, slopes(arguments(args)))
             found = slopes(arguments(args))
             if isinstance(outputs, Tensor):
-                return apply((outputs,), _broadcast(found, outputs))[0]
+                return apply((outputs,), found)[0]
             # A missing output has no expression either, so missing outputs are left out of the graph and put back
             # afterwards.
             present = [i for i, value in enumerate(outputs) if value is not None]
-            carried = apply([outputs[i] for i in present], *[_broadcast(found[i], outputs[i]) for i in present])
+            carried = apply([outputs[i] for i in present], *[found[i] for i in present])
             result = list(outputs)
             for i, value in zip(present, carried, strict=True):
                 result[i] = value
@@ -116,14 +116,8 @@ def attached(value: Tensor, slope: Tensor | None) -> Tensor: ...
 @overload
 def attached(value: Tensor | None, slope: Tensor | None) -> Tensor | None: ...
 def attached(value: Tensor | None, slope: Tensor | None) -> Tensor | None:
-    """The value with the slope's derivatives; as it is, where either is missing."""
-    if value is None or slope is None:
-        return value
-    return attach(value, _broadcast(slope, value))
-
-
-def _broadcast(slope: Tensor, value: Tensor) -> Tensor:
-    return slope if slope.shape == value.shape else slope.expand(value.shape)
+    """The value with the derivatives of the slope, which has its shape; as it is, where either is missing."""
+    return value if value is None or slope is None else attach(value, slope)
 
 
 def values_of(overload: torch._ops.OpOverload, *args: object) -> Any:

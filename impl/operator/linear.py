@@ -51,4 +51,4 @@ class Linear(Derivatives):
             result: Tensor = op(moved, *others)
             return result
 
-        return Rules(save, backward, jvp).around(op, values, level)
+        return Rules(_ShapeAndOthers, save, backward, jvp).around(op, values, level)

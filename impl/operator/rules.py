@@ -39,8 +39,10 @@ class Rules(Derivatives, Generic[Saved]):
     """Rules written by hand; all are plain functions of plain values.
 
     Attributes:
+        kind: the NamedTuple that `save` returns: its tensors (or None) are its first fields. These are saved as torch
+            saves them, the rest as it is.
         save: (args, outputs, needs) -> what the backward rule needs when only the arguments with `needs.<name>` require
-            gradients: a NamedTuple, tensors (or None) first. These are saved as torch saves them, the rest as it is.
+            gradients.
         backward: (saved, needs, cotangents) -> the arguments' cotangents by name. `needs` may have shrunk since `save`.
             A cotangent of an output is None for zero, but not every one of them.
         jvp: (args, tangents) -> the outputs' tangents, None for an output that is None or non-differentiable. A
@@ -48,6 +50,7 @@ class Rules(Derivatives, Generic[Saved]):
         non_differentiable: names of the outputs that never carry a derivative.
     """
 
+    kind: type[Saved]
     save: Callable[[Record, Record, Record], Saved]
     backward: Callable[[Saved, Record, Record], Grads]
     jvp: Callable[[Record, Record], Tangents]
@@ -78,7 +81,7 @@ def _forward_member(
     """`forward` of an autograd function. It runs at every differentiable call, and its names are local for speed."""
     save, arguments, named_outputs, tensors = rules.save, op.argument_record, op.output_record, op.tensors
     constant = tuple(op.output_names.index(name) for name in rules.non_differentiable)
-    counts: dict[Any, int] = {}
+    count = _tensor_fields(rules.kind)
 
     def forward(ctx: Any, *args: Any) -> Any:
         # The attributes of the context are set in place here and below. Its methods that set them do nothing else, but
@@ -95,14 +98,8 @@ def _forward_member(
             ctx.save_for_forward(*[args[i] for i in tensors])
         outputs = result if type(result) is tuple else (result,)
         kept = save(new(arguments, args), new(named_outputs, outputs), new(arguments, ctx.needs_input_grad))
-        kind: Any = type(kept)
-        # Annotations are read once per class, for this runs in every call. The class is looked up although one op has
-        # one, because nothing keeps a save rule from returning another.
-        count = counts.get(kind)
-        if count is None:
-            count = counts[kind] = _tensor_fields(kind)
         ctx.to_save = kept[:count]
-        ctx.kept = kind, kept[count:]
+        ctx.kept = kept[count:]
         if constant:
             ctx.non_differentiable = tuple([outputs[i] for i in constant if outputs[i] is not None])
         return result
@@ -126,7 +123,7 @@ def _tensor_fields(saved: Any) -> int:
 
 
 def _backward_member(rules: Rules[Any], op: Shortcut[*tuple[Any, ...], Any], single_level: bool) -> Callable[..., Any]:
-    rule, arguments, named_outputs = rules.backward, op.argument_record, op.output_record
+    rule, kind, arguments, named_outputs = rules.backward, rules.kind, op.argument_record, op.output_record
     names = op.argument_names
     position = {name: i for i, name in enumerate(names)}
     nothing = (None,) * len(names)
@@ -135,13 +132,12 @@ def _backward_member(rules: Rules[Any], op: Shortcut[*tuple[Any, ...], Any], sin
         if cotangents[0] is None and all(cotangent is None for cotangent in cotangents):
             return nothing
         # torch has checked here that no saved tensor was written since, and has freed them after a first backward.
-        kind, others = ctx.kept
         tensors = ctx.saved_tensors
         if single_level:
             # `torch.func.vjp` gives its function away when its level has ended. What was saved at that level is still
             # wrapped then, and a kernel that asks for a tensor's address would find none.
             tensors = tuple([None if t is None else private.unwrap_if_dead(t) for t in tensors])
-        saved = new(kind, tensors + others)
+        saved = new(kind, tensors + ctx.kept)
         grads = rule(saved, new(arguments, ctx.needs_input_grad), new(named_outputs, cotangents))
         # Entries are put in their places one by one, since a rule names few of an op's arguments. The lookup is also
         # the check of the names, so a misspelt one cannot pass for a gradient of zero.

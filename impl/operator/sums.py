@@ -50,6 +50,6 @@ def _steady(
         # ATen shares a sum that has a single result among its threads, so the last bits of the result depend on their
         # number. Of several sums it gives each thread whole ones. A second, equal sum beside the first makes them
         # several; its result is dropped.
-        t, dims = t.unsqueeze(0).expand(2, *t.shape), [dim + 1 if dim >= 0 else dim for dim in dims]
+        t, dims = t.expand(2, *t.shape), [dim + 1 if dim >= 0 else dim for dim in dims]
     found = reduce(t, tuple(dims), keepdim=keepdim, dtype=dtype)
     return found[0] if steady else found

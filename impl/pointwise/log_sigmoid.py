@@ -108,6 +108,7 @@ _forward: Operator[Tensor, tuple[Tensor, Tensor | None]] = Operator(
     Kernels(kernels_cpu.log_sigmoid, kernels_cuda.log_sigmoid, kernels_cpu.fake),
     one_more_dim,
     Rules(
+        _SavedPoints,
         save=lambda args, outputs, needs: _SavedPoints(None, args.input, outputs.buffer),
         backward=lambda saved, needs, cotangents: {"input": _backward(cotangents.out, saved.input, saved.buffer)},
         jvp=lambda args, tangents: (_backward(tangents.input, args.input, None), None),
@@ -124,6 +125,7 @@ _backward: Operator[Tensor, Tensor, Tensor | None, Tensor] = Operator(
     ),
     each_in_front,
     Rules(
+        _SavedPoints,
         save=lambda args, _, needs: _SavedPoints(args.grad_output if needs.input else None, args.input, args.buffer),
         backward=_backward_grads,
         jvp=_backward_tangent,

@@ -99,12 +99,12 @@ cross_map_lrn2d: Operator[Tensor, int, float, float, float, Tensor] = Operator(
     "cross_map_lrn2d(Tensor input, int size, float alpha, float beta, float k) -> Tensor",
     Kernels(kernels_cpu.cross_map_lrn2d, kernels_cuda.cross_map_lrn2d, _fake, _AUTOCAST),
     one_more_dim,
-    Rules(_save_images, _cotangents, _tangent),
+    Rules(_SavedImages, _save_images, _cotangents, _tangent),
 )
 cross_map_lrn2d_keeping: Operator[Tensor, int, float, float, float, _Kept] = Operator(
     "cross_map_lrn2d_keeping(Tensor input, int size, float alpha, float beta, float k) -> (Tensor, Tensor, Tensor)",
     Kernels(kernels_cpu.cross_map_lrn2d_keeping, kernels_cuda.cross_map_lrn2d_keeping, _fake_keeping, _AUTOCAST),
     one_more_dim,
-    Rules(_save_powers, _cotangents, lambda *both: (_tangent(*both), None, None), ("base", "root")),
+    Rules(_SavedImages, _save_powers, _cotangents, lambda *both: (_tangent(*both), None, None), ("base", "root")),
     outputs=("out", "base", "root"),
 )

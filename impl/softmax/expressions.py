@@ -10,7 +10,7 @@ Half-precision operands are taken to float32 on entry and each result is rounded
 
 A half-precision output is saved as it was rounded. It comes with its `shift`: zeros in float32 that stand for x minus
 its own value, so that the output is a function of `shift`, and the higher derivatives pass through float32 alone. All
-of its elements share the memory of one, except where a tangent may come, which torch gives the strides of its primal.
+of its elements share the memory of one.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ def softmax_gradient(log: bool, g: Tensor, output: Tensor, shift: Tensor | None,
     return g - p * total(g, dim) if log else p * (g - total(p * g, dim))
 
 
-def zero_shift(like: Tensor, shape: torch.Size, dense: bool) -> Tensor:
-    """The shift of a half-precision output: float32 zeros of `shape`; in the memory of one, where it is not `dense`."""
-    if dense:
-        return like.new_zeros(shape, dtype=torch.float32)
+def zero_shift(like: Tensor) -> Tensor:
+    """The shift of a half-precision output: float32 zeros of the shape of a tensor, in the memory of one element."""
     # Zeros of the input's size would cost as much as the float32 copy that the rounded output saves.
-    return like.new_zeros((), dtype=torch.float32).expand(shape)
+    return like.new_zeros((), dtype=torch.float32).expand(like.shape)

@@ -23,7 +23,7 @@ _aten_softmax_backward = private.softmax_backward_data
 _aten_log_softmax_backward = private.log_softmax_backward_data
 _deterministic = torch.are_deterministic_algorithms_enabled
 
-Forward = Callable[[Tensor, int, torch.dtype | None, bool], tuple[Tensor, Tensor | None]]
+Forward = Callable[[Tensor, int, torch.dtype | None], tuple[Tensor, Tensor | None]]
 Backward = Callable[[Tensor, Tensor, Tensor | None, int, torch.dtype], Tensor]
 
 
@@ -60,7 +60,7 @@ def forward_kernel(log: bool) -> Forward:
     """The kernel of softmax, or of log_softmax."""
     aten: Callable[[Tensor, int], Tensor] = torch.log_softmax if log else _softmax
 
-    def kernel(x: Tensor, dim: int, dtype: torch.dtype | None, dense: bool) -> tuple[Tensor, Tensor | None]:
+    def kernel(x: Tensor, dim: int, dtype: torch.dtype | None) -> tuple[Tensor, Tensor | None]:
         given = x.dtype
         dtype = given if dtype is None else dtype
         # Along the last dim ATen's softmax computes half-precision rows in float32 and rounds the result alone,
@@ -70,7 +70,7 @@ def forward_kernel(log: bool) -> Forward:
             out = _half(aten, x, dim)
         else:
             out = aten(x if dtype is given else x.to(dtype), dim)
-        return out, expressions.zero_shift(x, x.shape, dense) if dtype in HALF else None
+        return out, expressions.zero_shift(x) if dtype in HALF else None
 
     return kernel
 
@@ -93,7 +93,7 @@ def fake(args: Record) -> tuple[Tensor, Tensor | None]:
     """Fake outputs of a forward op."""
     x = args.input
     out = x.new_empty(x.shape, dtype=args.dtype)
-    return out, expressions.zero_shift(x, x.shape, args.dense_shift) if out.dtype in HALF else None
+    return out, expressions.zero_shift(x) if out.dtype in HALF else None
 
 
 def backward_kernel(log: bool) -> Backward:

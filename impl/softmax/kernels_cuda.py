@@ -25,14 +25,14 @@ def forward_kernel(log: bool) -> kernels_cpu.Forward:
     """The kernel of softmax, or of log_softmax."""
 
     @by_triton("log_softmax" if log else "softmax", kernels_cpu.forward_kernel(log))
-    def kernel(x: Tensor, dim: int, dtype: torch.dtype | None, dense: bool) -> tuple[Tensor, Tensor | None]:
+    def kernel(x: Tensor, dim: int, dtype: torch.dtype | None) -> tuple[Tensor, Tensor | None]:
         from . import kernels_triton as texts
 
         dtype = x.dtype if dtype is None else dtype
         out = empty(x.shape, dtype, x.device)
         kernels = texts.softmax_forward, texts.softmax_forward_long
         _launch_rows(kernels, _FORWARD_MOST, (x.contiguous(), out), dim, log, kernels_cpu.wider(x.dtype, dtype))
-        return out, expressions.zero_shift(x, x.shape, dense) if dtype in HALF else None
+        return out, expressions.zero_shift(x) if dtype in HALF else None
 
     return kernel
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..operator import torch_private as private
 from ..operator.arguments import require_floating, require_int, require_like, require_tensor
-from ..operator.precision import FLOATING, HALF, compute_dtype
+from ..operator.precision import FLOATING, compute_dtype
 from . import rules as ops
 
 
@@ -109,15 +108,8 @@ def _checked_softmax(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: t
     if dtype is not None and dtype is not given:
         wide = compute_dtype(given)
         if torch.promote_types(wide, dtype) is not dtype:  # what is saved for backward must be as wide as the input
-            return op(x, dim, wide, False)[0].to(dtype)
-    # Torch gives a tangent the strides of its primal, and a shift in the memory of one element could hold
-    # no tangent. So it has memory of its own where a tangent may come.
-    return op(x, dim, dtype, (dtype or given) in HALF and _tangents_may_come())[0]
-
-
-def _tangents_may_come() -> bool:
-    """Whether a forward-mode level may be open."""
-    return private.transforms_active() or torch.autograd.forward_ad._current_level >= 0
+            return op(x, dim, wide)[0].to(dtype)
+    return op(x, dim, dtype)[0]
 
 
 def _checked_backward(

@@ -19,7 +19,7 @@ from ..operator.records import Grads, Record
 from ..operator.rules import Rules
 from . import expressions, kernels_cpu, kernels_cuda
 
-ForwardOp = Operator[Tensor, int, torch.dtype | None, bool, tuple[Tensor, Tensor | None]]
+ForwardOp = Operator[Tensor, int, torch.dtype | None, tuple[Tensor, Tensor | None]]
 BackwardOp = Operator[Tensor, Tensor, Tensor | None, int, torch.dtype, Tensor]
 TangentOp = Operator[Tensor, Tensor, int, torch.dtype, Tensor]
 
@@ -35,10 +35,10 @@ def _batched_softmax(op: Any, size: int, dims: Record, args: Record) -> tuple[An
     """The batch in front: one more leading dim."""
     x = args.input.movedim(dims.input, 0)
     if x.dim() == 1:  # every slice has no dims, and is its own row
-        found = op(x.unsqueeze(-1), 1, args.dtype, args.dense_shift)
+        found = op(x.unsqueeze(-1), 1, args.dtype)
         outputs = tuple(None if t is None else t.squeeze(-1) for t in found)
     else:
-        outputs = op(x, args.dim + 1, args.dtype, args.dense_shift)
+        outputs = op(x, args.dim + 1, args.dtype)
     return outputs, out_dims(outputs)
 
 
@@ -87,13 +87,13 @@ def _forward_rules(log: bool) -> Rules[_SavedOutput]:
         # The shift is x minus its value: always 0, but it moves as x does, so its tangent is that of x.
         return out, tangents.input.to(torch.float32) if dtype in HALF else None
 
-    return Rules(save, backward, jvp)
+    return Rules(_SavedOutput, save, backward, jvp)
 
 
 def _forward_op(name: str, log: bool) -> ForwardOp:
     cpu, cuda = kernels_cpu.forward_kernel(log), kernels_cuda.forward_kernel(log)
     return Operator(
-        f"{name}(Tensor input, int dim, ScalarType? dtype, bool dense_shift) -> (Tensor, Tensor)",
+        f"{name}(Tensor input, int dim, ScalarType? dtype) -> (Tensor, Tensor)",
         Kernels(cpu, cuda, kernels_cpu.fake, (("cuda", torch.float32),)),
         _batched_softmax,
         _forward_rules(log),
@@ -117,7 +117,7 @@ def _jvp_op(name: str, log: bool) -> TangentOp:
     def tangent(args: Record) -> Tensor:
         # The probabilities are computed again in a dtype as wide as input and output, because the output
         # itself may be rounded to half precision.
-        p = softmax(args.input, args.dim, kernels_cpu.wider(args.input.dtype, args.dtype), False)[0]
+        p = softmax(args.input, args.dim, kernels_cpu.wider(args.input.dtype, args.dtype))[0]
         return expressions.moved_output(log, p, args.t_input.to(p.dtype), args.dim).to(args.dtype)
 
     def fake(args: Record) -> Tensor:

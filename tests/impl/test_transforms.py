@@ -134,7 +134,7 @@ opaque_op = Operator(
     "scaled_log_sigmoid(Tensor x, Tensor? w, float scale) -> Tensor",
     on_all_devices(_scaled_log_sigmoid, lambda args: args.x.new_empty(args.x.shape)),
     _log_sigmoid_vmap,
-    Rules(_log_sigmoid_save, _log_sigmoid_backward, _log_sigmoid_jvp),
+    Rules(_Saved, _log_sigmoid_save, _log_sigmoid_backward, _log_sigmoid_jvp),
     library=torch.library.Library("opassay_test_transforms", "DEF"),
 )
 

@@ -144,7 +144,7 @@ cross_entropy: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Out
     " float label_smoothing, int batch_ndim) -> (Tensor, Tensor)",
     taking(kernels.SmoothedLoss, kernels.cross_entropy, kernels_cuda.cross_entropy, _forward_fake, nll.AUTOCAST),
     _batched_cross_entropy,
-    Rules(_save_logits, _cotangents_of_logits, _tangents_of_loss),
+    Rules(_SavedLogits, _save_logits, _cotangents_of_logits, _tangents_of_loss),
     outputs=("out", "total"),
 )
 cross_entropy_backward: Operator[Tensor, Tensor, Tensor, Tensor | None, int, float, int, Tensor] = Operator(

@@ -346,7 +346,7 @@ def _define_forward(
         " -> (Tensor, Tensor)",
         taking(kernels.Loss, cpu, cuda, _forward_fake, autocast),
         functools.partial(_batched_nll_loss, bool(autocast)),
-        Rules(_forward_save, _forward_backward, _forward_jvp),
+        Rules(_SavedScores, _forward_save, _forward_backward, _forward_jvp),
         outputs=("out", "total"),
     )
 
@@ -362,11 +362,11 @@ nll_loss_backward: Operator[Tensor, Tensor, Tensor | None, int, int, int, torch.
     " int batch_ndim, ScalarType dtype) -> Tensor",
     taking(kernels.LossBackward, kernels.nll_loss_backward, kernels_cuda.nll_loss_backward, _backward_fake),
     _batched_nll_loss_backward,
-    Rules(_backward_save, _backward_backward, _backward_jvp),
+    Rules(_SavedAdjoint, _backward_save, _backward_backward, _backward_jvp),
 )
 total_weight: Operator[Tensor, Tensor, int, int, Tensor] = Operator(
     "nll_loss_total_weight(Tensor weight, Tensor target, SymInt ignore_index, int batch_ndim) -> Tensor",
     Kernels(kernels.total_weight, kernels_cuda.total_weight, _total_fake),
     _total_vmap,
-    Rules(_total_save, _total_backward, _total_jvp),
+    Rules(_SavedTotal, _total_save, _total_backward, _total_jvp),
 )
