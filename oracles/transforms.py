@@ -120,17 +120,28 @@ def _eager_jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 def _eager_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
     if not primals:
         return ()
+    # Only a vjp step further out differentiates what is computed here; a plain backward pass makes no graph.
+    graph = any(t.requires_grad for t in (*primals, *cotangents))
     with torch.enable_grad():
-        # An input that requires grad already belongs to a vjp step further out, from which detaching would cut it off.
-        leaves = [p if p.requires_grad else p.detach().requires_grad_() for p in primals]
+        leaves = [*map(_leaf, primals)]
         outputs = f(*leaves)
         # `autograd.grad` raises for an output that depends on no leaf. Its cotangent reaches no input, so it is left
         # out.
         pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
         grads = torch.autograd.grad(
-            [y for y, _ in pairs], leaves, [g for _, g in pairs], create_graph=True, allow_unused=True
+            [y for y, _ in pairs], leaves, [g for _, g in pairs], create_graph=graph, allow_unused=True
         )
     return tuple(torch.zeros_like(p) if g is None else g for g, p in zip(grads, leaves, strict=True))
+
+
+def _leaf(primal: Any) -> Any:
+    """An input that gradients are taken by, with the tangent that it has."""
+    # An input that requires grad already belongs to a vjp step further out, from which detaching would cut it off.
+    if primal.requires_grad:
+        return primal
+    value, tangent = forward_ad.unpack_dual(primal)
+    leaf = value.detach().requires_grad_()
+    return leaf if tangent is None else forward_ad.make_dual(leaf, tangent)
 
 
 def _vmap(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
@@ -152,8 +163,8 @@ ENGINES = {"func": _FUNC, "eager": Engine(_eager_jvp, _eager_vjp, _vmap)}
 
 
 def engines_of(word: Word) -> tuple[str, ...]:
-    """Engines that can take a word: dual levels do not nest, so eager takes at most one jvp, outermost or alone."""
-    return ("func", "eager") if word.count("jvp") == 0 or word == ("jvp",) else ("func",)
+    """Engines that can take a word: dual levels do not nest, so eager takes at most one jvp, and that outermost."""
+    return ("func",) if "jvp" in word[:-1] else ("func", "eager")
 
 
 def required(word: Word) -> frozenset[str]:
