@@ -248,6 +248,7 @@ BACKWARD_REFUSALS = (
     refusals.shape("output", "output", "shape"),
     refusals.another_dtype("output", "output", "dtype"),
     refusals.integer("output", "output", "int64"),
+    refusals.wrong("grad_output", "integer grad_output", lambda t: t.long(), NotImplementedError, "grad_output"),
     refusals.value("dim", 9, IndexError, "dim=9"),
     refusals.value("input_dtype", torch.int64, RuntimeError, "input_dtype=torch.int64"),
     refusals.refusal("wider input_dtype", _wider_than, RuntimeError, "input_dtype"),

@@ -135,6 +135,7 @@ def elsewhere(argument: str, *mentions: str) -> Mistake:
 #: Of a backward op that is given what the forward op returned.
 STATISTICS = (
     shape("grad_out"), another_dtype("grad_out"), shape("mean"), another_dtype("rstd"), elsewhere("mean", "device"),
+    not_a_tensor("grad_out"), not_a_tensor("mean"),
 )  # fmt: skip
 
 
