@@ -123,7 +123,13 @@ def _eager_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequen
     # Only a vjp step further out differentiates what is computed here; a plain backward pass makes no graph.
     graph = any(t.requires_grad for t in (*primals, *cotangents))
     with torch.enable_grad():
-        leaves = [*map(_leaf, primals)]
+        leaves = []
+        for p in primals:
+            value, tangent = forward_ad.unpack_dual(p)
+            # Detaching drops the tangent of a jvp step further out; and an input that requires grad belongs to a vjp step
+            # further out, from which detaching would cut it off.
+            leaf = p if p.requires_grad else value.detach().requires_grad_()
+            leaves.append(leaf if p.requires_grad or tangent is None else forward_ad.make_dual(leaf, tangent))
         outputs = f(*leaves)
         # `autograd.grad` raises for an output that depends on no leaf. Its cotangent reaches no input, so it is left
         # out.
@@ -132,16 +138,6 @@ def _eager_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequen
             [y for y, _ in pairs], leaves, [g for _, g in pairs], create_graph=graph, allow_unused=True
         )
     return tuple(torch.zeros_like(p) if g is None else g for g, p in zip(grads, leaves, strict=True))
-
-
-def _leaf(primal: Any) -> Any:
-    """An input that gradients are taken by, with the tangent that it has."""
-    # An input that requires grad already belongs to a vjp step further out, from which detaching would cut it off.
-    if primal.requires_grad:
-        return primal
-    value, tangent = forward_ad.unpack_dual(primal)
-    leaf = value.detach().requires_grad_()
-    return leaf if tangent is None else forward_ad.make_dual(leaf, tangent)
 
 
 def _vmap(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
