@@ -126,7 +126,7 @@ def _eager_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequen
         leaves = []
         for p in primals:
             value, tangent = forward_ad.unpack_dual(p)
-            # Detaching drops the tangent of a jvp step further out; and an input that requires grad belongs to a vjp step
+            # Detaching drops the tangent of a jvp step further out. An input that requires grad belongs to a vjp step
             # further out, from which detaching would cut it off.
             leaf = p if p.requires_grad else value.detach().requires_grad_()
             leaves.append(leaf if p.requires_grad or tangent is None else forward_ad.make_dual(leaf, tangent))
