@@ -27,6 +27,7 @@ from .. import strategies
 from ..picking import edges
 from ..picking.drafting import Drawn
 from .kinds import DeclarationError, drafts_of, largest_of
+from .wanted import PATIENCE, Ample, Every, OneLong, longest
 
 #: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.
 ORDINARY_MOST = 72
@@ -34,8 +35,8 @@ ORDINARY_MOST = 72
 LONG = 4096
 #: torch shares work among threads from so many elements on (at::internal::GRAIN_SIZE): DET is about those.
 SHARED = 32_768
-#: How many drafts may be passed over in search of a large one with a new long axis, and of one of a starved regime.
-PATIENCE, STARVED_PATIENCE = 160, 900
+#: How many drafts may be passed over in search of one of a starved regime.
+STARVED_PATIENCE = 900
 #: After how many drafts in a row that are passed over an axis that was never long is not waited for.
 SIZES_PATIENCE = 40
 #: How many drafts there are for each large sample that is to be judged.
@@ -75,18 +76,6 @@ Ask = Callable[[Draft, int], Sample]
 # ------------------------------------------------------------------------------------------------- which are judged
 
 
-class Every:
-    """Which drafts are judged: every one. What is passed over costs next to nothing: its data is never drawn."""
-
-    def wants(self, draft: Draft) -> bool:
-        """Whether a draft is judged."""
-        return True
-
-    def took(self, draft: Draft, sample: Sample) -> bool:
-        """Note that a draft was judged; whether more are wanted."""
-        return True
-
-
 class Large(Every):
     """Some large drafts: for each axis a benign one that is longer than 4096 there, then others, of other extents.
 
@@ -115,7 +104,7 @@ class Large(Every):
         return wanted
 
     def _suits(self, draft: Draft) -> bool:
-        size, (name, extent) = math.prod(draft.extents.values()), _longest(draft)
+        size, (name, extent) = math.prod(draft.extents.values()), longest(draft)
         if not ORDINARY_MOST < size <= self.most:
             return False
         # Every second sample of DET has so many elements that torch shares the work among threads, because the
@@ -134,7 +123,7 @@ class Large(Every):
     def took(self, draft: Draft, sample: Sample) -> bool:
         self.largest = max(self.largest, largest_of(sample))
         if draft.extents:
-            name, extent = _longest(draft)
+            name, extent = longest(draft)
             # A sample of which nothing could be judged, or whose right results are all zero, says nothing of an axis.
             if self._judge.tally.last_share >= 0.5 and not self._judge.tally.last_blank:
                 self._bands.add((name, _band(extent)))
@@ -143,10 +132,6 @@ class Large(Every):
         self.taken += 1
         most = self.count + (0 if self._judge.tally.mostly_judged(LARGE) else FURTHER)
         return self.taken < most
-
-
-def _longest(draft: Draft) -> tuple[str, int]:
-    return max(draft.extents.items(), key=lambda item: item[1])
 
 
 def _band(extent: int) -> int:
@@ -174,7 +159,7 @@ class Sizes(Every):
     def wants(self, draft: Draft) -> bool:
         if not draft.extents:
             return True
-        name, extent = _longest(draft)
+        name, extent = longest(draft)
         for axis in draft.extents:
             self.seen.setdefault(axis, set())
         seen, band = self.seen[name], next((band for band in self._bands if extent in band), frozenset[int]())
@@ -189,7 +174,7 @@ class Sizes(Every):
 
     def took(self, draft: Draft, sample: Sample) -> bool:
         if draft.extents:
-            name, extent = _longest(draft)
+            name, extent = longest(draft)
             self.seen.setdefault(name, set()).add(extent)
         self._taken += 1
         return self._taken < self.count
@@ -218,42 +203,6 @@ class Starved(Every):
         for pair in draft.values:
             self._left[pair] = self._left.get(pair, FURTHER) - 1
         return bool(self._wanted())
-
-
-class OneLong(Every):
-    """For each axis a draft in which it is so long, and every other has one element, if one is found."""
-
-    def __init__(self, least: int) -> None:
-        self._least = least
-        self._left: set[str] | None = None
-
-    def wants(self, draft: Draft) -> bool:
-        if self._left is None:
-            self._left = set(draft.extents)
-        alone = math.prod(draft.extents.values()) == max(draft.extents.values(), default=0) >= self._least
-        return alone and _longest(draft)[0] in self._left
-
-    def took(self, draft: Draft, sample: Sample) -> bool:
-        assert self._left is not None
-        self._left.discard(_longest(draft)[0])
-        return bool(self._left)
-
-
-class Ample(Every):
-    """So many drafts, of which the first is benign and has two elements or more along every axis, if one is found."""
-
-    def __init__(self, count: int) -> None:
-        self._left, self._passed, self._found = count, 0, False
-
-    def wants(self, draft: Draft) -> bool:
-        self._passed += not self._found
-        ample = min(draft.extents.values(), default=2) > 1 and "benign" in regimes_of(draft.regime)
-        self._found |= ample or self._passed > PATIENCE
-        return self._found
-
-    def took(self, draft: Draft, sample: Sample) -> bool:
-        self._left -= 1
-        return self._left > 0
 
 
 def starved(tally: Tally) -> set[tuple[str, str]]:

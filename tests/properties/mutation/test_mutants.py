@@ -109,7 +109,7 @@ def test_a_closure_is_changed_whose_maker_reads_what_it_does_not() -> None:
     # The method around the function says `super`, for which Python gives it a variable that the function lacks.
     function = "Expression._around_kernel.<locals>.differentiated"
     plain = "[outputs[i] for i in present]"
-    attached = f"apply({plain}, *[_broadcast(found[i], outputs[i]) for i in present])"
+    attached = f"apply({plain}, *[found[i] for i in present])"
 
     def differentiable_again() -> bool:
         x = torch.arange(6.0).reshape(2, 3).requires_grad_()
