@@ -39,6 +39,7 @@ from .contrast import Answer, Contrast, facts_of, shapes_of
 from .failures import Failures, Spent
 from .limits import limits_of, moved_to, seed_of
 from .profiles import PROFILES
+from .wanted import Every
 
 #: Every cell begins at one of so many places among the drafts of its op, so that not all of them judge the same ones.
 ELSEWHERE = 32
@@ -238,7 +239,7 @@ class Picked:
         # and a sample that hangs would do so at every step.
         return self.settings.simpler and self.opened.tell is None
 
-    def _draw(self, kind: str, count: int, choice: draws.Every, label: str = "") -> None:
+    def _draw(self, kind: str, count: int, choice: Every, label: str = "") -> None:
         cell, op = self.opened.cell, self.opened.judge.op
         pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.others)
         ask = functools.partial(self._ask, kind)
@@ -263,7 +264,7 @@ class Picked:
 
     def _run(
         self, kind: str, drawn: Iterator[Drawn], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
-        choice: draws.Every, seeds: Callable[[Draft], int],
+        choice: Every, seeds: Callable[[Draft], int],
     ) -> None:  # fmt: skip
         """Judge drafts. The first that fails is made simple; after it the others are judged for a while.
 
