@@ -12,6 +12,8 @@ from pathlib import Path
 # These numbers are those of linux/prctl.h, which Python has no names for.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+#: How often orphans are looked for again after some were ended.
+_GENERATIONS = 100
 
 
 def end_with(owner: int) -> None:
@@ -64,15 +66,27 @@ def end_orphans(mark: str) -> list[str]:
     """End the processes that an ended worker has left behind, which have become children of this one; their names.
 
     This process may have children of its own, which nothing here may touch; so each is asked for the worker's mark.
+    Those that an orphan has started become children of this process when the orphan ends, so it is looked again until
+    none is found; a program that starts others faster than they are ended is given up after so many generations.
     """
     names = []
-    for pid in [pid for pid in children(os.getpid()) if began_with(pid, mark)]:
-        with contextlib.suppress(OSError):
-            names.append(Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip())
-            os.kill(pid, signal.SIGKILL)
-            # A process that was killed stays in the system's table until its parent has asked how it ended.
-            os.waitpid(pid, 0)
-    return names
+    for _ in range(_GENERATIONS):
+        found = [pid for pid in children(os.getpid()) if began_with(pid, mark)]
+        names += [_end(pid) for pid in found]
+        if not found:
+            break
+    return [name for name in names if name]
+
+
+def _end(pid: int) -> str:
+    """The name of a child that is ended; none if it has ended of itself."""
+    name = ""
+    with contextlib.suppress(OSError):
+        name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+        os.kill(pid, signal.SIGKILL)
+        # A process that was killed stays in the system's table until its parent has asked how it ended.
+        os.waitpid(pid, 0)
+    return name
 
 
 def _prctl(option: int, value: int) -> None:

@@ -71,6 +71,15 @@ def _fork_a_sleeper() -> None:
         time.sleep(FOREVER)
 
 
+def _fork_a_family() -> None:
+    if os.fork() == 0:
+        os.setsid()
+        for _ in range(3):
+            if os.fork():
+                break
+        time.sleep(FOREVER)
+
+
 def _answer_in_its_place() -> None:
     for handle in _pipes():
         os.write(handle, b'{"verdict": {"outcome": "verified"}}\n')
@@ -155,6 +164,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "reads input": _read_input,
     "forks and goes on": _fork_and_go_on,
     "forks a sleeper": _fork_a_sleeper,
+    "forks a family": _fork_a_family,
     "leaves a daemon": _leave_a_daemon,
     "starts a program": _start_a_program,
     "leaves a thread": lambda: threading.Thread(target=time.sleep, args=(FOREVER,)).start(),

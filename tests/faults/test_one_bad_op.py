@@ -40,6 +40,7 @@ EXPECTED = {
     "reads input": FINE,
     "forks and goes on": FINE,
     "forks a sleeper": FINE,
+    "forks a family": FINE,
     "leaves a daemon": FINE,
     "starts a program": FINE,
     "leaves a thread": FINE,

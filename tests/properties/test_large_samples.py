@@ -18,11 +18,13 @@ from opassay import Cell, Code, Draft, Op, Outcome, Sample, Settings, Unsupporte
 from opassay.oracles import judge
 from opassay.oracles.case import load_case
 from opassay.oracles.checks import CHECKS
+from opassay.oracles.checks.determinism import SINGLE_SUM
 from opassay.oracles.tally import Tally
 from opassay.oracles.verdict import MAX_CASE
 from opassay.properties.catalog import CATALOG
 from opassay.properties.engine import draws, kinds
 from opassay.properties.engine.plan import load_op
+from opassay.properties.engine.wanted import longest
 from opassay.reports.exit_codes import NOTHING, USAGE, run_reasons
 
 from .planted_sizes import AXES, long_diagonal, many_rows, stops_at
@@ -126,17 +128,20 @@ def test_every_op_has_its_large_samples(name: str, code: str, monkeypatch: pytes
     monkeypatch.setitem(CHECKS, code, look)
     run_cell(Cell(name, code, "float32", "cpu", "opassay"), Settings("brief"))
     wanted = 2  # 8 % of 25 samples; all of DET's
-    assert len(sizes) == wanted
-    assert all(72 < size <= 70_000 for size in sizes)
+    drawn, along_one_axis = sizes[:wanted], sizes[wanted:]
+    assert len(drawn) == wanted
+    assert all(72 < size <= 70_000 for size in drawn)
+    assert not along_one_axis or (code == "DET" and load_op(name).promises.steady)
+    assert all(size >= SINGLE_SUM for size in along_one_axis)
     if code == "DET" and name not in ("broadcast", "reduce_add_coalesced", "gather", "scatter"):  # in so many parts
-        assert max(sizes) > draws.SHARED
+        assert max(drawn) > draws.SHARED
 
 
 def test_each_axis_of_an_op_is_the_long_one_in_a_cell_of_the_commit_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     long: Counter[str] = Counter()
 
     def note(draft: Any, *args: Any) -> Any:
-        name, extent = draws._longest(draft)
+        name, extent = longest(draft)
         long[name] += extent > 4096
         return made(draft, *args)
 
