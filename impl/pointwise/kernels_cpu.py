@@ -46,5 +46,5 @@ def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tens
 
 def backward_at_once(grad: Tensor, x: Tensor) -> Tensor:
     """`log_sigmoid_backward` without a buffer, all elements at a time: for every device."""
-    wide = raised(x.contiguous())
+    wide = raised(x)
     return _aten_backward(raised(grad.contiguous()), wide, wide.abs().neg_().exp_()).to(x.dtype)

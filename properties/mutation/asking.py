@@ -69,7 +69,11 @@ class Reach:
 
 
 def _rank(ops: list[str]) -> Mapping[Cell, tuple[int, ...]]:
-    """Ops take turns: one op's question in one format, then the next op's, so that none waits for all of another's."""
+    """Ops take turns: one op's question in one format, then the next op's, so that none waits for all of another's.
+
+    Of the questions after those of values the first op is asked all before another op is asked any: most ops that run a
+    line run it for the same purpose, and where there are many of them the last questions would not be reached in time.
+    """
     ranks = {}
     for op in ops:
         for cell in cells_of(op):
@@ -78,5 +82,5 @@ def _rank(ops: list[str]) -> Mapping[Cell, tuple[int, ...]]:
             # value of these shows there more likely than in the values of another format.
             late, rare = place >= ORDER.index("VMAP"), form >= FORMATS.index("float64")
             stage = 4 if cell.property == COMPILED else 2 * rare + late
-            ranks[cell] = (stage, form, place, ops.index(op))
+            ranks[cell] = (stage, late * (op != ops[0]), form, place, ops.index(op))
     return ranks

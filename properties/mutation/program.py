@@ -19,6 +19,7 @@ import torch
 
 from ...oracles.verdict import Cell, Outcome
 from .. import worlds
+from ..engine.plan import load_op
 from ..engine.samples import Settings
 from ..places.serving import Said, serve
 from ..verification import run_cell
@@ -69,6 +70,8 @@ def _reached(cell: Cell, graph: bool) -> Said:
 def _judged(cell: Cell) -> Said:
     """The verdict of a cell of the right op, and which lines it ran; what is compiled is not watched."""
     lines: set[Line] = set()
+    # What runs when the op is imported is done before there is a mutant, so it is none of the lines that a cell runs.
+    load_op(cell.op)
     with contextlib.nullcontext() if cell.property == COMPILED else lines_run(lines):
         verdict = run_cell(cell, Settings("brief", max_examples=FEW, simpler=False))
     return {"outcome": str(verdict.outcome), "reason": verdict.reason, "lines": sorted(lines)}
