@@ -92,7 +92,7 @@ def _forward_member(
         # Arguments that only `jvp` reads are kept where a tangent may come. Elsewhere nothing calls it, and they would
         # stay in memory until the backward pass.
         if level is not None or forward_ad._current_level >= 0:
-            result = _without_views(result)
+            result = _with_own_memory(result)
             ctx.jvp_level = level
             ctx.arguments = tuple(None if i in tensors else arg for i, arg in enumerate(args))
             ctx.save_for_forward(*[args[i] for i in tensors])
@@ -107,11 +107,17 @@ def _forward_member(
     return forward
 
 
-def _without_views(result: Any) -> Any:
-    """Outputs, none a view of another tensor: of a view torch takes no tangent in strides that are not its own."""
+def _with_own_memory(result: Any) -> Any:
+    """Outputs, copied where they are views of another tensor or have elements that share their memory.
+
+    Of a view torch takes no tangent in strides that are not its own. To any other output it gives a tangent in the same
+    strides, and where elements share their memory, it cannot write that tangent. The results of a dispatch mode are no
+    views, whatever their memory is.
+    """
     if type(result) is tuple:
-        return tuple(map(_without_views, result))
-    return result.clone() if isinstance(result, Tensor) and result._is_view() else result
+        return tuple(map(_with_own_memory, result))
+    own = not isinstance(result, Tensor) or not (result._is_view() or private.shares_elements(result))
+    return result if own else result.clone()
 
 
 def _tensor_fields(saved: Any) -> int:

@@ -150,6 +150,11 @@ def constant_at(tensor: Tensor, level: int) -> Tensor:
     return wrap_for_grad(unwrap_for_grad(tensor, level), level)
 
 
+def shares_elements(tensor: Tensor) -> bool:
+    """Whether elements of a tensor are known to lie in the same memory, as those of an expanded one do."""
+    return bool(torch._debug_has_internal_overlap(tensor) == 1)
+
+
 def kept_out_of_graphs(function: Any, reason: str) -> None:
     """Have torch.compile break its graph around every call of a Python function, and run all that it calls eagerly."""
     function._torchdynamo_disable, function._torchdynamo_disable_msg = True, reason

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -139,6 +140,20 @@ def test_only_the_output_is_kept_for_backward(name: str) -> None:
     assert _saved_bytes(lambda: FORWARD[name](x, 1)) == 4 * 64 * 32
     assert _saved_bytes(lambda: FORWARD[name](half, 1)) == 2 * 64 * 32 + 4
     assert _saved_bytes(lambda: FORWARD[name](half, 1, torch.float32)) == 4 * 64 * 32
+
+
+@pytest.mark.parametrize("name", FORWARD)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_tangents_are_the_same_under_a_dispatch_mode(name: str, dtype: torch.dtype) -> None:
+    """Under a mode no output is known as a view, and the shift of a half type is in the memory of one element."""
+    x = torch.tensor([[1.0, 2.0, 4.0], [0.5, 0.0, -1.0]], dtype=dtype)
+    plain = jvp(lambda t: FORWARD[name](t, 1), (x,), (x,))[1]
+    with CountKernels():
+        assert torch.equal(jvp(lambda t: FORWARD[name](t, 1), (x,), (x,))[1], plain)
+        with forward_ad.dual_level():
+            moved = forward_ad.unpack_dual(FORWARD[name](forward_ad.make_dual(x, x.clone()), 1)).tangent
+    assert moved is not None
+    assert torch.equal(moved, plain)
 
 
 @pytest.mark.parametrize("name", FORWARD)

@@ -26,10 +26,10 @@ from ...verdict import Code
 from ..agreement import Args, outputs_of, require_equal, require_equal_calls
 from ..layout import require_contiguous, require_strides
 from .extents import many_slices, more_dims, one_slice
+from .following import subclasses, under_a_mode
 from .graphs import graphs
 from .identity import identity
 from .modules import state_of_module
-from .subclasses import subclasses
 
 
 def called_in_other_ways(judge: Judge, sample: Sample) -> None:
@@ -45,6 +45,7 @@ def called_in_other_ways(judge: Judge, sample: Sample) -> None:
     more_dims(judge, sample)
     state_of_module(judge, sample)
     identity(judge, sample)
+    under_a_mode(judge, sample)
     subclasses(judge, sample)
 
 

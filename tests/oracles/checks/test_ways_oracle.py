@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from opassay.oracles.checks.ways.calling import called_in_other_ways
-from opassay.oracles.checks.ways.subclasses import subclasses
+from opassay.oracles.checks.ways.following import subclasses, under_a_mode
 from opassay.oracles.op import Op, Sample
 
 from ..planted_ops import (
@@ -252,3 +252,16 @@ def test_an_operator_that_a_type_overrides_is_called_with_operands_of_that_type(
     found = violation(subclasses, declared(_past_the_type), sample(6))
     assert found is not None
     assert "w of a subclass of Tensor: its type was not asked for opassay_planted.product" in found.message
+
+
+def _doubled_where_followed(x: Tensor, w: Tensor) -> Any:
+    """The right op, whose derivatives are twice as large under a dispatch mode."""
+    product = scaled(x, w)
+    return 2 * product - product.detach() if torch._C._len_torch_dispatch_stack() else product
+
+
+def test_derivatives_under_a_dispatch_mode_are_those_of_a_plain_call() -> None:
+    assert judged(under_a_mode, declared(scaled), sample(6)).judged > 0
+    found = violation(under_a_mode, declared(_doubled_where_followed), sample(6))
+    assert found is not None
+    assert "jvp under a dispatch mode" in found.message

@@ -1,7 +1,8 @@
-"""Subclasses of Tensor: whoever has operators of his own overridden for a type is asked, whichever operand is of it.
+"""Calls that somebody follows: under a dispatch mode, and with operands whose type overrides operators.
 
 What this is for: a call that goes straight to a kernel gives the right values, and passes over what the type of an
-operand says is to be done instead. What an operator of torch's does about that, torch sees to.
+operand says is to be done instead; what an operator of torch's does about that, torch sees to. And a call under a mode
+takes the way through torch's dispatcher, which plain calls leave out: it must give what they give.
 
 What is hard here: a function may call several operators, or none, and hand each of them other tensors than it got. So a
 dispatch mode tells first which operators a plain call leads to, and which operands it hands them as they are.
@@ -16,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ...bits import require_same
 from ...judge import Judge
 from ...op import OWN, Sample, Tensor, is_float
 from ...verdict import Code
@@ -48,6 +50,19 @@ class _Overriding(Tensor):
             if isinstance(leaf, _Overriding) and "seen" in vars(leaf):
                 leaf.seen.append(func)
         return super().__torch_function__(func, types, tuple(args), dict(kwargs or {}))  # type: ignore[no-untyped-call]
+
+
+def under_a_mode(judge: Judge, sample: Sample) -> None:
+    """Tangents and gradients under a dispatch mode that changes nothing, bit for bit; asked of ours."""
+    if judge.subject_name != OWN:
+        return
+    primal = judge.primal(sample)
+    for step in ("jvp", "vjp"):
+        path, what = judge.path(sample, (step,), primal, "eager"), f"{step} under a dispatch mode"
+        need = judge.run(path)
+        with _Handed():
+            found = judge.run(path, what=what)
+        require_same(judge, found, need, what)
 
 
 def subclasses(judge: Judge, sample: Sample) -> None:
