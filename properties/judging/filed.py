@@ -9,8 +9,10 @@ from typing import Any
 from ...oracles.machine.allocator import keep_freed_memory
 from ...oracles.terms import Terms, TermsError, terms
 from ...oracles.verdict import Code
+from ..places.process import Process
 from .arguments import Arguments
 from .candidates.apart import CandidateApart, CandidateError
+from .candidates.copying import process_copied
 from .candidates.files import GivenError, problem_of
 from .judgement import Judgement, Ruling
 from .judging import Progress, judged, undecided
@@ -43,32 +45,36 @@ def judge_file(
         given: arguments of what gives the inputs, by name. interpret: whether the candidate's Triton kernels are run by
             Triton's interpreter, which needs no GPU.
         questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
-        alone: whether this process does nothing else, so that it may keep the memory that it frees.
+        alone: whether this process does nothing else, so that it may keep the memory that it frees, and be copied.
 
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
     """
-    if alone:
-        keep_freed_memory()
     try:
         allowed = terms(contract)
     except TermsError as err:
         raise GivenError(str(err)) from err
-    problem = problem_of(spec, seed, given)
-    try:
-        read = specification(problem.spec)
-        arguments = Arguments.of(problem.draw(seed))
-        session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
-        session.cut()
-        # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
-        few = arguments if session.part is None else session.part.of(arguments, [0])
-        read.read(few, read.state, allowed)
-    except SpecError as err:
-        return undecided(spec, str(allowed), seed, str(err), candidate)
     limit = int(memory * 2**30)
     with contextlib.ExitStack() as stack:
+        copied: Process | None = None
+        if alone:
+            keep_freed_memory()
+            # Before the spec is read, because a candidate must find nothing of it in its process.
+            copied = None if interpret else process_copied(limit)
+            stack.callback(copied.close if copied else lambda: None)
+        problem = problem_of(spec, seed, given)
         try:
-            apart = CandidateApart(candidate, problem.made, seed, seconds, limit, [problem.path], interpret)
+            read = specification(problem.spec)
+            arguments = Arguments.of(problem.draw(seed))
+            session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
+            session.cut()
+            # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
+            few = arguments if session.part is None else session.part.of(arguments, [0])
+            read.read(few, read.state, allowed)
+        except SpecError as err:
+            return undecided(spec, str(allowed), seed, str(err), candidate)
+        try:
+            apart = CandidateApart(candidate, problem.made, seed, seconds, limit, [problem.path], interpret, copied)
         except CandidateError as err:
             return _unloaded(session, str(err))
         stack.enter_context(apart)

@@ -13,7 +13,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 #: How often orphans are looked for again after some were ended.
-_GENERATIONS = 100
+GENERATIONS = 100
 
 
 def end_with(owner: int) -> None:
@@ -46,7 +46,7 @@ def began_with(pid: int, variable: str) -> bool:
 
 
 def children(parent: int) -> list[int]:
-    """Process ids of the direct children of a process."""
+    """Process ids of the direct children of a process that are running."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -57,7 +57,7 @@ def children(parent: int) -> list[int]:
             continue
         # The name of the program stands in parentheses and may itself hold parentheses and spaces.
         fields = status[status.rfind(b")") + 2 :].split()
-        if int(fields[1]) == parent:
+        if int(fields[1]) == parent and fields[0] != b"Z":  # one that has ended stays in the table until it is asked
             found.append(int(entry.name))
     return found
 
@@ -70,7 +70,7 @@ def end_orphans(mark: str) -> list[str]:
     none is found; a program that starts others faster than they are ended is given up after so many generations.
     """
     names = []
-    for _ in range(_GENERATIONS):
+    for _ in range(GENERATIONS):
         found = [pid for pid in children(os.getpid()) if began_with(pid, mark)]
         names += [_end(pid) for pid in found]
         if not found:

@@ -22,7 +22,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 #: Bytes of what a process printed that are kept, of its beginning and of its end.
 KEPT = 2048
@@ -47,12 +47,28 @@ class EndedError(RuntimeError):
     """A process that was waited for has ended, or is out of time; the text says how, and what it printed last."""
 
 
+class Running(Protocol):
+    """What is used of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def wait(self) -> int: ...
+
+
+#: Starts a program, which begins with `serving.serve`: (its words, files that stay open there, where it prints, its
+#: environment) -> the process. Where it prints is None for where this process does.
+Start = Callable[[Sequence[str], Sequence[int], int | None, Mapping[str, str]], Running]
+
+
 class Process:
     """One process that judges.
 
     Args:
         hello: what it is told first; its program says what that has to be.
-        command: the program and its arguments; the program begins with `serving.serve`.
+        command: the program and its arguments, which begins with `serving.serve`; or what starts it otherwise, in a
+            session of its own.
         attached: whether it shares this process's terminal, for a debugger; else it has a session of its own, so that
             an interrupt from the terminal reaches the owner alone.
         heard: whether the owner reads what it prints; else that goes where the owner's own output goes.
@@ -69,7 +85,7 @@ class Process:
         self,
         hello: Mapping[str, Any],
         *,
-        command: Sequence[str],
+        command: Sequence[str] | Start,
         attached: bool = False,
         heard: bool = True,
         marked: bool = True,
@@ -86,15 +102,20 @@ class Process:
         self.output, printed = os.pipe() if heard and not attached else (-1, None)
         theirs = (theirs_in, theirs_out, self._stacks.fileno())
         try:
-            self._popen = subprocess.Popen(
-                [*command, str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"],
-                stdin=None if attached else subprocess.DEVNULL,
-                stdout=printed,
-                stderr=printed,
-                pass_fds=theirs,
-                env=_own_environment(self.mark if marked else ""),
-                start_new_session=not attached,
-            )
+            words = [str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"]
+            environment = _own_environment(self.mark if marked else "")
+            if callable(command):
+                self._popen: Running = command(words, theirs, printed, environment)
+            else:
+                self._popen = subprocess.Popen(
+                    [*command, *words],
+                    stdin=None if attached else subprocess.DEVNULL,
+                    stdout=printed,
+                    stderr=printed,
+                    pass_fds=theirs,
+                    env=environment,
+                    start_new_session=not attached,
+                )
         except BaseException:
             # Nobody has an object whose constructor raised, so nobody could close these pipes later.
             self._shut(self._questions, self.answers, self.output)
@@ -257,7 +278,9 @@ class Process:
         self._questions = -1
 
     def close(self) -> None:
-        """End the process: give it a moment if it was told to go, and free what this side holds of it."""
+        """End the process: give it a moment if it was told to go, and free what this side holds of it; only once."""
+        if self._stacks.closed:
+            return
         if self._questions < 0 and not self.ended:
             self.settle(_FAREWELL)
         self.kill()

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from ...places.lifeline import began_with
+from ...places.lifeline import GENERATIONS, began_with, children
 from ...places.process import AnswerError, EndedError, Process
 from ..arguments import Arguments
 from .calls import Answer, Call, GoneError, read, write
@@ -48,6 +48,7 @@ class CandidateApart:
         seconds: that its loading, and each call, may take. memory: bytes that it may take; 0 for no limit.
         watched: further files that it must not write.
         interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
+        copied: its process, where that is a copy of this one; by default it is a new one.
 
     Attributes:
         name, shapes: see `calls.Answering`. changed: what its making changed in its process.
@@ -58,12 +59,13 @@ class CandidateApart:
 
     def __init__(
         self, address: str, made: Sequence[Any], seed: int, seconds: float, memory: int, watched: Sequence[Path] = (),
-        interpret: bool = False,
+        interpret: bool = False, copied: Process | None = None,
     ) -> None:  # fmt: skip
         self._seconds = seconds
         self._folder = tempfile.TemporaryDirectory(prefix="opassay-judge-")
         self._files = _stamps([*watched, *_sources()])
-        self._process = Process({"memory": memory, "interpret": interpret}, command=COMMAND)
+        self._copied = copied is not None
+        self._process = copied or Process({"memory": memory, "interpret": interpret}, command=COMMAND)
         self._number, self._stores = 0, False
         try:
             self._said(_START)
@@ -143,20 +145,33 @@ class CandidateApart:
         The process is ended; processes that it started are ended, too.
         """
         self._process.kill()
-        found = [f"a process was left running: {_program_name(pid)}" for pid in _marked(self._process.mark)]
-        self._end_marked()
+        found = [f"a process was left running: {_program_name(pid)}" for pid in self._started()]
+        self._end_started()
         now = _stamps(self._files)
         return [*found, *(f"a file was written: {path}" for path, old in self._files.items() if now.get(path) != old)]
 
-    def _end_marked(self) -> None:
-        for pid in _marked(self._process.mark):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    def _started(self) -> list[int]:
+        """The processes that it started and that are still running, now that it has ended."""
+        # The environment of a copy, as the system shows it, is that of this process, without a mark.
+        left = children(os.getpid()) if self._copied else []
+        return [*left, *(pid for pid in _marked(self._process.mark) if pid not in left)]
+
+    def _end_started(self) -> None:
+        # What those have started becomes a child of this process with their end.
+        for _ in range(GENERATIONS):
+            found = self._started()
+            for pid in found:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+                    if self._copied:
+                        os.waitpid(pid, 0)
+            if not found or not self._copied:
+                break
 
     def close(self) -> None:
         """End the process, and what it started."""
         self._process.kill()
-        self._end_marked()
+        self._end_started()
         self._process.close()
         self._folder.cleanup()
 

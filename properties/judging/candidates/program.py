@@ -72,5 +72,10 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()}, "changed": changed}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve the judge that started this process."""
     serve(_with_limits, _answer_to)
+
+
+if __name__ == "__main__":
+    main()

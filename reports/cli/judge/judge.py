@@ -82,6 +82,7 @@ def judge_command(
     # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
     # NumPy reads this setting when it is imported.
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
+    alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
     from ....properties.judging import filed
 
     with _telling_in_json(as_json), _progress() as progress:
@@ -93,7 +94,7 @@ def judge_command(
             seed=seed,
             seconds=seconds,
             memory=memory,
-            alone=True,
+            alone=alone,
         )
         found = asked_of_files(functools.partial(asked, given=parsed(given), interpret=interpret, progress=progress))
     click.echo(found.as_json() if as_json else str(found))
