@@ -1,4 +1,4 @@
-"""The command `opassay judge`, whose candidate runs in a copy of the command's own process: what it finds, and leaves."""
+"""The command `opassay judge`, whose candidate runs in a copy of its own process: what that finds, and leaves."""
 
 from __future__ import annotations
 
