@@ -82,8 +82,7 @@ def judge_command(
     # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
     # NumPy reads this setting when it is imported.
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
-    # A process with threads cannot be copied for the candidate, and NumPy's library starts them when it is imported. The
-    # rows that a spec is read at are few, so one thread is as fast.
+    # A process with threads cannot be copied for the candidate, and NumPy's library starts some when it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # torch's threads sleep while they wait: threads that spin take the processor from the candidate.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
