@@ -25,6 +25,7 @@ equal terms. What it says is never mixed with what the worst case says.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -108,8 +109,14 @@ class Chance(Array):
     def _moved(self, values: Any, radius: Any) -> Any:
         if radius is None:
             return values
-        reach = np.broadcast_to(np.where(np.isfinite(radius), radius, 0.0), np.shape(values))
-        return values + np.where(self.draws.random(np.shape(values)) < 0.5, -reach, reach)
+        signs = self.draws.random(np.shape(values))
+        signs -= 0.5
+        moved = np.copysign(np.where(np.isfinite(radius), radius, 0.0), signs)
+        # New memory costs as much as the sum does, so the sum takes the place of what it adds, where it fits there.
+        if isinstance(moved, np.ndarray) and np.result_type(moved, values) == moved.dtype:
+            moved += values
+            return moved
+        return values + moved
 
 
 def _name_of(primitive: str, operands: Operands, params: Params) -> Any:
@@ -173,11 +180,30 @@ class Likeness:
         return self.largest > self.most[0] or self.overall > self.most[1]
 
 
-def likeness(computed: Any, fmt: Format, read: Ball, drawn: Sequence[Any]) -> Likeness | None:
+def spreads(balls: Sequence[Any], runs: Iterator[Sequence[Any]]) -> list[Any]:
+    """Standard deviations of outputs from their centres, over `RUNS` evaluations with random errors.
+
+    Args:
+        balls: of the outputs, or what is none. runs: the evaluations; no more are taken than are needed.
+
+    Returns:
+        An array for each ball, and None for what is none.
+    """
+    # One evaluation at a time, because all of them take more memory than everything else that is judged.
+    squares: list[Any] = [0.0 if isinstance(read, Ball) else None for read in balls]
+    with np.errstate(all="ignore"):
+        for outputs in itertools.islice(runs, RUNS):
+            for i, (read, values) in enumerate(zip(balls, outputs, strict=False)):
+                if isinstance(read, Ball):
+                    squares[i] = squares[i] + np.square(np.asarray(values - read.centre, dtype=np.float64))
+        return [None if total is None else np.sqrt(total / RUNS) for total in squares]
+
+
+def likeness(computed: Any, fmt: Format, read: Ball, sigma: Any) -> Likeness | None:
     """Hold an output against evaluations with random errors.
 
     Args:
-        computed: float64 values of the output, in a format. read: its ball. drawn: the output of every run.
+        computed: float64 values of the output, in a format. read: its ball. sigma: its `spreads`.
 
     Returns:
         None where no element has an error that the model knows.
@@ -185,8 +211,6 @@ def likeness(computed: Any, fmt: Format, read: Ball, drawn: Sequence[Any]) -> Li
     centre = np.asarray(read.centre, dtype=np.float64)
     radius = np.asarray(read.radii(), dtype=np.float64)
     with np.errstate(all="ignore"):
-        apart = [np.asarray(values - read.centre, dtype=np.float64) for values in drawn]
-        sigma = np.sqrt(np.mean(np.square(apart), axis=0))
         known = np.isfinite(centre) & np.isfinite(radius) & (radius > 0) & np.isfinite(sigma) & (sigma > 0)
         if not known.any():
             return None

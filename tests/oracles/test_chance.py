@@ -13,7 +13,7 @@ import pytest
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import balls
 from opassay.oracles.rounding.ball import RULES
-from opassay.oracles.rounding.chance import RISK, RUNS, Likeness, evaluations, likeness, quantile
+from opassay.oracles.rounding.chance import RISK, RUNS, Likeness, evaluations, likeness, quantile, spreads
 from opassay.reference.formats import BINARY32
 
 SEED = 20
@@ -54,8 +54,8 @@ def _likeness(formula: Formula, computed: Any) -> Likeness:
     terms, draws = contract("float32"), np.random.default_rng(SEED)
     (read,) = balls(formula, wide, terms)
     assert np.all(np.abs(computed - read.centre) <= read.half_widths(BINARY32)), "within the worst case"
-    drawn = [run[0] for run in itertools.islice(evaluations(formula, wide, terms, draws), RUNS)]
-    found = likeness(computed.astype(np.float64), BINARY32, read, drawn)
+    (sigma,) = spreads([read], evaluations(formula, wide, terms, draws))
+    found = likeness(computed.astype(np.float64), BINARY32, read, sigma)
     assert found is not None
     return found
 
@@ -86,8 +86,8 @@ def test_a_formula_without_errors_says_nothing() -> None:
     values = np.arange(4.0)
     terms, draws = contract("float32"), np.random.default_rng(SEED)
     (read,) = balls(np.negative, [values], terms)
-    drawn = [run[0] for run in itertools.islice(evaluations(np.negative, [values], terms, draws), RUNS)]
-    assert likeness(-values, BINARY32, read, drawn) is None
+    (sigma,) = spreads([read], evaluations(np.negative, [values], terms, draws))
+    assert likeness(-values, BINARY32, read, sigma) is None
 
 
 def test_quantiles_are_those_of_student() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ....oracles.op import dtype_name, to_array
 from ....oracles.rounding import Ball
-from ....oracles.rounding.chance import RISK, RUNS, Likeness, likeness
+from ....oracles.rounding.chance import RISK, RUNS, Likeness, likeness, spreads
 from ....oracles.verdict import Code
 from ....reference.formats import FORMATS
 from ..comparing import Wrong
@@ -36,16 +36,16 @@ def likely(session: Session) -> Finding:
         draws = session.generator(f"LIKELY {question}")
         begun = time.process_time()
         endless = each.drawn(draws)
-        runs = [next(endless)]
+        first = next(endless)
         seconds = time.process_time() - begun
         if seconds > _SECONDS:
             return not_asked("LIKELY", f"{RUNS} evaluations of {seconds:.2g} s each take long")
-        runs += itertools.islice(endless, RUNS - 1)
-        for i, (name, computed, one) in enumerate(zip(each.names, each.computed, each.held, strict=False)):
-            if not isinstance(one.ball, Ball) or one.wrong is not None:
+        balls = [one.ball if one.wrong is None else None for one in each.held]
+        spread = spreads(balls, itertools.chain([first], endless))
+        for name, computed, read, sigma in zip(each.names, each.computed, balls, spread, strict=False):
+            if not isinstance(read, Ball):
                 continue
-            fmt = FORMATS[dtype_name(computed.dtype)]
-            found = likeness(to_array(computed), fmt, one.ball, [run[i] for run in runs])
+            found = likeness(to_array(computed), FORMATS[dtype_name(computed.dtype)], read, sigma)
             if found is not None and found.suspect:
                 return Finding("LIKELY", Standing.SUSPECT, _told(name, question, found, session.seed), looked)
             looked += 0 if found is None else found.elements
