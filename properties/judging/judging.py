@@ -25,10 +25,6 @@ from .specification import SpecError, Specification, specification
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
 Progress = Callable[[str, int, int], None]
-#: Questions whose inputs are so special that equal outputs say nothing of the spec.
-_SPECIAL = frozenset({"ZEROS", "SMALL"})
-#: Questions that ask at the given inputs again.
-_AGAIN = frozenset({"AGAIN", "STRIDES", "ALIGN", "POISON"})
 
 
 def judge(
@@ -120,28 +116,20 @@ def _gone(code: str, err: GoneError) -> Finding:
 def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
     """Why what was asked says little."""
     found = []
-    evidence = [each for each in session.evidence if each.question not in _SPECIAL | _AGAIN]
-    for i, name in enumerate(evidence[0].run.names if evidence else ()):
-        rows = [each for each in evidence if i < len(each.held) and each.held[i].judged]
-        if rows and all(each.held[i].vacuous for each in rows):
+    for i, name in enumerate(session.seen[0].names if session.seen else ()):
+        rows = [each for each in session.seen if i < len(each.judged) and each.judged[i]]
+        if rows and all(each.vacuous[i] for each in rows):
             found.append(f"the bound of {name} is wider than half of its elements for all inputs")
-        balls = [ball for each in rows if (ball := each.held[i].ball) is not None]
-        if len(balls) > 1 and _all_meet(balls):
-            found.append(f"the right value of {name} is the same for all inputs that were tried{_which(balls[0])}")
+        meets = [each.meets[i] for each in rows if each.meets[i] is not None]
+        if meets and all(meets):
+            found.append(
+                f"the right value of {name} is the same for all inputs that were tried{_which(session.firsts[i])}"
+            )
         if not rows:
             found.append(f"no element of {name} could be judged")
-    if not evidence and not any(each.standing is Standing.WRONG for each in findings):
+    if not session.seen and not any(each.standing is Standing.WRONG for each in findings):
         found.append("no value was judged")
     return found
-
-
-def _all_meet(balls: Sequence[Ball]) -> bool:
-    """Whether the balls of an output, of different inputs, meet; those of other shapes are not compared."""
-    first = balls[0]
-    alike = [each for each in balls[1:] if each.shape == first.shape]
-    with np.errstate(all="ignore"):
-        meets = (np.all(np.abs(first.centre - each.centre) <= first.radii() + each.radii()) for each in alike)
-        return bool(alike) and all(map(bool, meets))
 
 
 def _which(ball: Ball) -> str:

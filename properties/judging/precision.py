@@ -5,10 +5,9 @@ from __future__ import annotations
 from ...oracles.op import dtype_name
 from ...oracles.terms import LADDER, Terms
 from .comparing import Held, hold_all
+from .questions import OF_ARITHMETIC
 from .session import Evidence, Session
 
-#: What is read again under each of the terms: values as they come, and those that reduced precision rounds.
-_QUESTIONS = ("GIVEN", "SEEDS", "SIGNS", "BITS")
 UNKNOWN = "none that is known"
 
 
@@ -18,7 +17,7 @@ def arithmetic(session: Session) -> tuple[str, str]:
     The first is empty where it kept none. Where the bound of those terms is wider than half of the elements, that is
     said: nothing is known of the precision then.
     """
-    evidence = [each for each in session.evidence if each.question in _QUESTIONS and not _out_of_range(each)]
+    evidence = [each for each in session.evidence if each.question in OF_ARITHMETIC and not _out_of_range(each)]
     if not evidence:
         return "", "not known"
     dtypes = [dtype_name(y.dtype) for each in evidence for y in each.computed if y.dtype.is_floating_point]

@@ -33,6 +33,12 @@ class Question:
     title: str
 
 
+#: Questions whose values are read again when all was asked: under every rung of terms, and with random errors. At
+#: OFFSET and NEARONE elements cancel.
+OF_ARITHMETIC = ("GIVEN", "SEEDS", "SIGNS", "BITS")
+OF_LIKELY = ("GIVEN", "SEEDS", "OFFSET", "NEARONE")
+#: Questions whose outputs say nothing of the spec where they are equal: at special inputs, and at the given ones again.
+OF_ITSELF = frozenset({"ZEROS", "SMALL", "AGAIN", "STRIDES", "ALIGN", "POISON"})
 _TABLE = (
     Question("PROCESS", "torch and the process untouched while the candidate is made"),
     Question("GIVEN", "values on the given inputs"),

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ...oracles.rounding import Ball
 from ...oracles.terms import Terms
 from ...oracles.verdict import Code
 from .arguments import Arguments, State, Tensor
 from .candidates.calls import Answer, Answering, Call, Manner
 from .comparing import Held, Wrong, hold_in_turn
 from .parts import Part, part_of
-from .questions import Standing
+from .questions import OF_ARITHMETIC, OF_ITSELF, OF_LIKELY, Standing
 from .specification import Reading, Run, SpecError, Specification
 
 #: Before and after so many calls the process is compared, which takes a while.
@@ -49,7 +50,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a candidate computed at inputs where all were finite, for questions that are asked of it afterwards."""
+    """What a candidate computed at inputs where all were finite, for questions that are asked of it afterwards.
+
+    It is kept of some questions alone, because it takes several times the memory of the operands.
+    """
 
     question: str
     arguments: Arguments
@@ -57,6 +61,24 @@ class Evidence:
     run: Run
     computed: tuple[Tensor, ...]
     held: tuple[Held, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is kept of the outputs at every set of finite inputs, a word for each output.
+
+    Attributes:
+        question, names: which outputs.
+        judged, vacuous: whether elements were judged, and whether their bound says little.
+        meets: whether its ball has a value in common with that of the first question, in every element; None for the
+            first, and where they cannot be compared.
+    """
+
+    question: str
+    names: tuple[str, ...]
+    judged: tuple[bool, ...]
+    vacuous: tuple[bool, ...]
+    meets: tuple[bool | None, ...]
 
 
 @dataclass(frozen=True)
@@ -78,7 +100,8 @@ class Session:
         draw: (seed) -> arguments, where the spec's file gives any number of them.
         given: the arguments.
         made: what the making of the candidate changed in its process. changed: what its calls changed there.
-        evidence: of the values that were asked. gradients: of those that were asked.
+        evidence: of the values that others read again. gradients: of those that were asked.
+        seen: of all values that were asked. firsts: by output, the ball that later ones are compared with.
         left: asks what the candidate left behind, when it is asked no more.
         part: how the problem is cut where it is large; None where it is asked as a whole.
         packed: findings of questions that were asked in one call. asked_alike: whether the last call was answered, and
@@ -93,6 +116,8 @@ class Session:
     draw: Callable[[int], Sequence[Any]] | None = None
     evidence: list[Evidence] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    firsts: dict[int, Ball] = field(default_factory=dict)
     made: Sequence[str] = ()
     left: Callable[[], list[str]] = lambda: []
     changed: list[str] = field(default_factory=list)
@@ -195,8 +220,21 @@ class Session:
 
         found = hold_in_turn(run.names[:expected], computed, read, self.terms, native, arguments.finite)
         if arguments.finite:
-            self.evidence.append(Evidence(question, arguments, state, run, computed, tuple(found)))
+            self._remember(question, run.names[:expected], found)
+            if question in OF_ARITHMETIC + OF_LIKELY:
+                self.evidence.append(Evidence(question, arguments, state, run, computed, tuple(found)))
         return summed(question, found)
+
+    def _remember(self, question: str, names: Sequence[str], found: Sequence[Held]) -> None:
+        if question in OF_ITSELF:
+            return
+        balls = [each.ball if each.judged else None for each in found]
+        meets = tuple(_meet(self.firsts.get(i), one) for i, one in enumerate(balls))
+        for i, one in enumerate(balls):
+            if one is not None:
+                self.firsts.setdefault(i, one)
+        judged = tuple(bool(each.judged) for each in found)
+        self.seen.append(Seen(question, tuple(names), judged, tuple(each.vacuous for each in found), meets))
 
     def held_in_part(
         self,
@@ -253,6 +291,14 @@ class Session:
         if self._known[0] is not arguments or self._known[1] != terms:
             self._known = arguments, terms, self.spec.read(arguments, state, terms)
         return self._known[2]
+
+
+def _meet(first: Ball | None, other: Ball | None) -> bool | None:
+    """Whether two balls have a value in common in every element; None where one is missing, or of another shape."""
+    if first is None or other is None or first.shape != other.shape:
+        return None
+    with np.errstate(all="ignore"):
+        return bool(np.all(np.abs(first.centre - other.centre) <= first.radii() + other.radii()))
 
 
 #: What asks one question of a session.

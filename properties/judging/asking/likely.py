@@ -13,11 +13,9 @@ from ....oracles.rounding.chance import RISK, RUNS, Likeness, likeness, spreads
 from ....oracles.verdict import Code
 from ....reference.formats import FORMATS
 from ..comparing import Wrong
-from ..questions import Standing
+from ..questions import OF_LIKELY, Standing
 from ..session import Asking, Finding, Gradients, Session, held, not_asked
 
-#: The questions whose outputs are looked at, besides gradients. At OFFSET and NEARONE elements cancel.
-_OF = ("GIVEN", "SEEDS", "OFFSET", "NEARONE")
 #: One evaluation may take so many seconds of the processor; of a larger one the worst case has to do. No further set of
 #: outputs is looked at once all evaluations together took so many.
 _SECONDS, _ALL_SECONDS = 0.1, 1.0
@@ -27,7 +25,7 @@ def likely(session: Session) -> Finding:
     """LIKELY: never wrong, but suspect, where an output lies within its bound and beyond what is likely."""
     rows = _accepted(session)
     if not rows:
-        return not_asked("LIKELY", f"nothing was asked at {' or '.join(_OF)}")
+        return not_asked("LIKELY", f"nothing was asked at {' or '.join(OF_LIKELY)}")
     looked, sets, start = 0, 0, time.process_time()
     for question, each in rows:
         if time.process_time() - start > _ALL_SECONDS:
@@ -60,7 +58,7 @@ def _accepted(session: Session) -> list[tuple[str, Gradients]]:
     spec, terms = session.spec, session.terms
     rows = []
     for each in session.evidence:
-        if each.question in _OF:
+        if each.question in OF_LIKELY:
             drawn = functools.partial(spec.drawn, each.arguments, each.state, terms)
             rows.append((each.question, Gradients(tuple(each.run.names), each.computed, each.held, drawn)))
     return [*rows, *(("GRAD", each) for each in session.gradients)]
