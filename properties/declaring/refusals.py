@@ -136,6 +136,7 @@ def elsewhere(argument: str, *mentions: str) -> Mistake:
 STATISTICS = (
     shape("grad_out"), another_dtype("grad_out"), shape("mean"), another_dtype("rstd"), elsewhere("mean", "device"),
     not_a_tensor("grad_out"), not_a_tensor("mean"),
+    wrong("output_mask", "output_mask of two", lambda mask: mask[:2], RuntimeError),
 )  # fmt: skip
 
 

@@ -119,7 +119,8 @@ def campaign(
     Args:
         ops: names of the catalog. mutants: the chosen ones; of a graph none, because these are found while the ops run.
         settings: how to ask.
-        before: records of a campaign that was interrupted; what they say is not asked again.
+        before: records of a campaign that was interrupted; what they say is not asked again, but for mutants that
+            survived because their time was over, where it is longer now.
         tell: takes a line about what is being done.
         wanted: whether a mutant of a graph may be chosen.
 
@@ -128,8 +129,9 @@ def campaign(
         of a group {"found": [mutant, ...], "group"}, the chosen mutants of the graph.
     """
     ended = {record["mutant"] for record in before if record.get("outcome") in ("killed", "same")}
-    asked = {(record["mutant"], record["group"]) for record in before if "mutant" in record}
-    done = {record["done"] for record in before if "done" in record}
+    again = {_trial_of(record) for record in before if _was_short(record, settings) and record["mutant"] not in ended}
+    asked = {_trial_of(record) for record in before if "mutant" in record} - again
+    done = {record["done"] for record in before if "done" in record} - {group for _, group in again}
     for group, members in groups_of(ops).items():
         if group in done:
             continue
@@ -148,6 +150,17 @@ def campaign(
                     ended.add(record["mutant"])
                 yield record
         yield {"done": group}
+
+
+def _trial_of(record: Mapping[str, Any]) -> tuple[str, str]:
+    return record["mutant"], record["group"]
+
+
+def _was_short(record: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether a mutant survived because its time was over, and has more of it now."""
+    # All cells are asked twice, with a few samples and with all.
+    left = record.get("outcome") == "survived" and record["asked"] < 2 * record["of"]
+    return left and record["seconds"] < settings.seconds
 
 
 #: Of a process that serves a cluster: by module of the catalog, the prepared process, which outlives an item.

@@ -135,3 +135,12 @@ def test_a_campaign_asks_logs_and_goes_on(
     again = [json.loads(line) for line in path.read_text().splitlines()]
     assert again[:3] == [json.loads(line) for line in lines[:3]]
     assert {one["mutant"] for one in again[1:-1]} == {json.loads(line)["mutant"] for line in lines[1:-1]}
+
+
+def test_a_mutant_whose_time_was_over_is_asked_again_where_there_is_more() -> None:
+    short = {"mutant": "m", "group": "g", "outcome": "survived", "asked": 5, "of": 4, "seconds": 20.3}
+    longer = campaign.Settings(seconds=90.0)
+    assert campaign._was_short(short, longer)
+    assert not campaign._was_short(short, campaign.Settings(seconds=20.0))
+    assert not campaign._was_short({**short, "asked": 8}, longer)
+    assert not campaign._was_short({**short, "outcome": "killed"}, longer)

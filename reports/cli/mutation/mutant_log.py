@@ -95,11 +95,12 @@ def graph_mutants_of(records: Iterable[Record]) -> list[Mutant]:
 
 def fates(mutants: Sequence[Mutant], records: Iterable[Record], table: Sequence[Equivalent]) -> list[Fate]:
     """What became of each mutant, from all that was recorded of it."""
-    by_key: dict[str, list[Record]] = {}
+    # A mutant that was asked again, for longer, has two records of one group, of which the later one counts.
+    by_key: dict[str, dict[str, Record]] = {}
     for record in records:
         if "mutant" in record:
-            by_key.setdefault(record["mutant"], []).append(record)
-    return [_fate(mutant, by_key.get(mutant.key, []), why_equivalent(mutant, table)) for mutant in mutants]
+            by_key.setdefault(record["mutant"], {})[record["group"]] = record
+    return [_fate(one, [*by_key.get(one.key, {}).values()], why_equivalent(one, table)) for one in mutants]
 
 
 def _fate(mutant: Mutant, records: Sequence[Record], why: str) -> Fate:

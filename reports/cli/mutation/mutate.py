@@ -40,7 +40,9 @@ _EVERY = 20.0
 @click.option("-n", "workers", type=click.IntRange(1), default=1, show_default=True, help="Mutants asked at once.")
 @click.option("--log", "path", type=click.Path(dir_okay=False, path_type=Path), default=Path("mutants.jsonl"),
               show_default=True, help="A line for every trial.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with the campaign of the log.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with the campaign of the log; with more --seconds, also where they were over."
+)
 @click.option("--graph", is_flag=True, help="Mutants of the graph: operations of torch changed, and not the text.")
 @click.option("--table", is_flag=True, help="Ask nothing: the table of what is in the log.")
 @click.option("--json", "into", type=click.Path(dir_okay=False, path_type=Path), help="Write all of it to a file.")
