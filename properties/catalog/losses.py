@@ -24,6 +24,7 @@ from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
 from ..declaring.subjects import ours
 from .losses_laws import (
+    FEWER_POSITIONS,
     NO_CLASSES,
     OF_A_GRADIENT,
     TARGET_WITH_A_DIM,
@@ -325,7 +326,7 @@ OPS: tuple[Op, ...] = (
         invariant=_losses_apart,
         saved=_target_and_weights,
         laws=(*NAMED.laws(True), TARGET_WITH_A_DIM),
-        refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION, NO_CLASSES),
+        refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION, NO_CLASSES, FEWER_POSITIONS),
         kernels=True,
         steady=True,
     ),
@@ -347,6 +348,7 @@ OPS: tuple[Op, ...] = (
             *refusals_of(ValueError),
             UNKNOWN_REDUCTION,
             NO_CLASSES,
+            FEWER_POSITIONS,
             refusals.value("label_smoothing", 1.5, RuntimeError),
         ),
         kernels=True,

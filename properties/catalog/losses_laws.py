@@ -178,4 +178,9 @@ OF_A_GRADIENT = (
 TARGET_WITH_A_DIM = laws.pair("the target of a single row may have a dim", _target_with_a_dim, exact=True)
 #: Of the functions of the public interface; the ops of ATen's signature take so many dims each.
 NO_CLASSES = refusals.wrong("input", "input of no dims", lambda tensor: tensor.sum(), ValueError, "input")
+#: As torch has it, RuntimeError and no ValueError, because the batch fits.
+FEWER_POSITIONS = refusals.wrong(
+    "target", "target of fewer dims",
+    lambda target: target.select(-1, 0) if target.dim() > 1 and target.shape[-1] else None, RuntimeError, "target",
+)  # fmt: skip
 UNKNOWN_REDUCTION = refusals.value("reduction", "average", ValueError, "reduction", "average")
