@@ -34,10 +34,10 @@ def tangent(judge: Judge, sample: Sample) -> None:
 
 
 def forward_and_reverse(judge: Judge, sample: Sample) -> None:
-    """EMPTY: values and first-order gradients; what the formula gives for no elements is the documented result."""
+    """EMPTY: values, gradients and theirs; what the formula gives for no elements is the documented result."""
     forward(judge, sample)
     if judge.op.differentiable:
-        reverse(judge, sample)
+        _words(judge, sample, (("vjp",), ("vjp", "vjp")))
 
 
 def second(judge: Judge, sample: Sample) -> None:

@@ -154,7 +154,9 @@ class CandidateApart:
         """The processes that it started and that are still running, now that it has ended."""
         # The environment of a copy, as the system shows it, is that of this process, without a mark.
         left = children(os.getpid()) if self._copied else []
-        return [*left, *(pid for pid in _marked(self._process.mark) if pid not in left)]
+        left += [pid for pid in _marked(self._process.mark) if pid not in left]
+        # All of the candidate's own group were killed with it, and some may not have ended yet.
+        return [pid for pid in left if _group_of(pid) not in (None, self._process.pid)]
 
     def _end_started(self) -> None:
         # What those have started becomes a child of this process with their end.
@@ -195,6 +197,14 @@ def _marked(mark: str) -> list[int]:
     """Processes that were started with a mark in their environment, and are still running."""
     numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     return [pid for pid in numbers if pid != os.getpid() and began_with(pid, mark)]
+
+
+def _group_of(pid: int) -> int | None:
+    """The group of a process; None where it has ended."""
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None
 
 
 def _program_name(pid: int) -> str:
