@@ -61,7 +61,8 @@ def judge_file(
             keep_freed_memory()
             # Before the spec is read, because a candidate must find nothing of it in its process.
             copied = None if interpret else process_copied(limit)
-            stack.callback(copied.close if copied else lambda: None)
+            if copied is not None:
+                stack.callback(copied.close)
         problem = problem_of(spec, seed, given)
         try:
             read = specification(problem.spec)

@@ -7,13 +7,14 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 # These numbers are those of linux/prctl.h, which Python has no names for.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 #: How often orphans are looked for again after some were ended.
-GENERATIONS = 100
+_GENERATIONS = 100
 
 
 def end_with(owner: int) -> None:
@@ -66,20 +67,30 @@ def end_orphans(mark: str) -> list[str]:
     """End the processes that an ended worker has left behind, which have become children of this one; their names.
 
     This process may have children of its own, which nothing here may touch; so each is asked for the worker's mark.
-    Those that an orphan has started become children of this process when the orphan ends, so it is looked again until
-    none is found; a program that starts others faster than they are ended is given up after so many generations.
+    """
+    return end_all(lambda: [pid for pid in children(os.getpid()) if began_with(pid, mark)])
+
+
+def end_all(found: Callable[[], list[int]]) -> list[str]:
+    """End the processes that are found, until none is; the names of those that have not ended of themselves.
+
+    What one of them has started becomes a child of this process only when that one ends, so it is looked again; a
+    program that starts others faster than they are ended is given up after so many generations.
+
+    Args:
+        found: the process ids of those that are left.
     """
     names = []
-    for _ in range(GENERATIONS):
-        found = [pid for pid in children(os.getpid()) if began_with(pid, mark)]
-        names += [_end(pid) for pid in found]
-        if not found:
+    for _ in range(_GENERATIONS):
+        left = found()
+        names += [_end(pid) for pid in left]
+        if not left:
             break
     return [name for name in names if name]
 
 
 def _end(pid: int) -> str:
-    """The name of a child that is ended; none if it has ended of itself."""
+    """The name of a process that is ended; none if it has ended of itself."""
     name = ""
     with contextlib.suppress(OSError):
         name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from ...places.lifeline import GENERATIONS, began_with, children
+from ...places.lifeline import began_with, children, end_all
 from ...places.process import AnswerError, EndedError, Process
 from ..arguments import Arguments
 from .calls import Answer, Call, GoneError, read, write
@@ -146,7 +145,7 @@ class CandidateApart:
         """
         self._process.kill()
         found = [f"a process was left running: {_program_name(pid)}" for pid in self._started()]
-        self._end_started()
+        end_all(self._started)
         now = _stamps(self._files)
         return [*found, *(f"a file was written: {path}" for path, old in self._files.items() if now.get(path) != old)]
 
@@ -158,22 +157,10 @@ class CandidateApart:
         # All of the candidate's own group were killed with it, and some may not have ended yet.
         return [pid for pid in left if _group_of(pid) not in (None, self._process.pid)]
 
-    def _end_started(self) -> None:
-        # What those have started becomes a child of this process with their end.
-        for _ in range(GENERATIONS):
-            found = self._started()
-            for pid in found:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-                    if self._copied:
-                        os.waitpid(pid, 0)
-            if not found or not self._copied:
-                break
-
     def close(self) -> None:
         """End the process, and what it started."""
         self._process.kill()
-        self._end_started()
+        end_all(self._started)
         self._process.close()
         self._folder.cleanup()
 

@@ -72,7 +72,8 @@ class Copy:
         sys.stdout.flush()
         sys.stderr.flush()
         gc.freeze()  # what is there now is never collected in the copy: that would write to all of it, and so copy it
-        self.pid, self._status = os.fork(), None  # type: int, int | None
+        self._status: int | None = None
+        self.pid = os.fork()
         if self.pid:
             gc.unfreeze()
             return
@@ -121,8 +122,9 @@ def _let_go(kept: Sequence[int], printed: int | None) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
-    for handle in (1, 2) if printed is not None else ():
-        os.dup2(int(printed), handle)  # type: ignore[arg-type]
+    if printed is not None:
+        os.dup2(printed, 1)
+        os.dup2(printed, 2)
     for handle in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if handle > 2 and handle not in kept:
             with contextlib.suppress(OSError):
