@@ -361,8 +361,10 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def to_array(tensor: Tensor) -> Any:
     """The values of a floating tensor as float64, exactly."""
-    # Forced, because a ZeroTensor, which forward AD makes, gives no array otherwise.
-    return tensor.to("cpu", torch.float64).numpy(force=True)
+    # Forward AD makes ZeroTensors, which have no memory. Of a copy there is an array; where a ZeroTensor is not
+    # contiguous, one that is forced is memory that nobody wrote (torch 2.13).
+    held = tensor.detach().clone() if tensor._is_zerotensor() else tensor
+    return held.to("cpu", torch.float64).numpy(force=True)
 
 
 def flat_outputs(outputs: Any) -> tuple[Any, ...]:

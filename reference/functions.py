@@ -30,13 +30,15 @@ class Term:
     total: bool = False
 
 
-#: Derivatives of a step are zero everywhere; at the step itself that is a convention.
+#: Derivatives of a step are zero everywhere; at the step itself that is a convention. What is filled has nothing of the
+#: argument but its shape.
 FACTORS: dict[str, Callable[[Array], Array]] = {
     "same": lambda x: x,
     "square": np.square,
     "exp": np.exp,
     "tanh": np.tanh,
     "step": lambda x: np.where(x > 0, 1.0, np.zeros_like(x)),
+    "filled": np.ones_like,
 }
 
 

@@ -18,6 +18,7 @@ down, and puts the wrapping on what comes back. Rules that look arbitrary and ar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -158,9 +159,8 @@ def _with_tangent(operand: Tensor, primal: Tensor, tangent: Tensor | None, level
         held.copy_(private.wrap_for_grad(tangent, level))
         return operand
     # An operand without a tangent gets one by a copy in place: `make_dual` would return another object.
-    wrapped = forward_ad.make_dual(private.wrap_for_grad(primal, level), private.wrap_for_grad(tangent, level))
     with private.versions_kept(operand):  # the value is there already, and autograd may have saved it
-        return operand.copy_(wrapped)
+        return operand.copy_(forward_ad.make_dual(primal, tangent))
 
 
 def taken_apart(operands: Leaves, level: int) -> tuple[Leaves, Leaves]:
@@ -180,13 +180,16 @@ def taken_apart(operands: Leaves, level: int) -> tuple[Leaves, Leaves]:
 
 def _given_to_jvp(ctx: contexts.ForwardCtx, primals: Leaves, tangents: Leaves) -> Leaves:
     """Tangents as `jvp` gets them: zeros where there is none, if the context says so; copies of those it may write."""
+    given = [t for t in (*primals, *tangents) if isinstance(t, Tensor)]
     found = []
     for primal, tangent in zip(primals, tangents, strict=True):
         floating = isinstance(primal, Tensor) and (primal.is_floating_point() or primal.is_complex())
         if tangent is None and floating and ctx.materialize_grads:
             tangent = torch.zeros_like(primal)
-        elif tangent is not None and any(primal is t for t in ctx.dirty):
-            tangent = tangent.clone()
+        # What is written into a tangent may come from any operand, and a vmap outside may have a batch of that alone.
+        if tangent is not None and any(primal is t for t in ctx.dirty):
+            zeros = (t.new_zeros((), dtype=tangent.dtype) for t in given)
+            tangent = functools.reduce(torch.add, zeros, tangent)
         found.append(tangent)
     return tuple(found)
 

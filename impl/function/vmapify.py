@@ -46,9 +46,10 @@ class _OnSlices:
 
     def forward(self, *operands: Leaf) -> Pytree:
         # The version counter of a tensor grows with every write in place, so it tells what `forward` has written.
-        before = [_version(operand) for operand in operands]
+        before = [_versions(operand) for operand in operands]
         outputs, out_dims = self.vmapped(self.function.forward, self.in_dims)(*operands)
-        written = [o for o, version in zip(operands, before, strict=True) if _version(o) != version]
+        # Tensors of inference mode have no counter, and no gradients, so each may be returned as one that was written.
+        written = [o for o, counted in zip(operands, before, strict=True) if _versions(o) != counted or not counted]
         outputs, self.out_dims = _every_output_batched(outputs, out_dims, self.batch_size, written)
         return outputs
 
@@ -80,8 +81,9 @@ class _OnSlices:
         def on_slice(saved: Pytree, grad_outputs: Pytree) -> Pytree:
             return eager.backward_of(self.function)(contexts.CtxWithSavedTensors(ctx, saved), *grad_outputs)
 
-        dims = (books.backward_dims, get_tangents_in_dims(books.out_dims, grad_outputs))
-        grads, grad_dims = self.vmapped(on_slice, dims)(ctx.saved_tensors, grad_outputs)
+        given = [_of_one_slice(g, dim, self.batch_size) for g, dim in zip(grad_outputs, books.out_dims, strict=True)]
+        cotangents, cotangent_dims = zip(*given, strict=True)
+        grads, grad_dims = self.vmapped(on_slice, (books.backward_dims, cotangent_dims))(ctx.saved_tensors, cotangents)
         return reductify(grads, grad_dims, self.in_dims, self.batch_size, books.input_shapes)
 
 
@@ -100,8 +102,8 @@ def vmapify_autograd_function(
     return generated, lambda: slices.out_dims
 
 
-def _version(value: Leaf) -> int:
-    return value._version if isinstance(value, Tensor) and not value.is_inference() else 0
+def _versions(value: Leaf) -> list[int]:
+    return private.versions_of(value) if isinstance(value, Tensor) else []
 
 
 def _every_output_batched(
@@ -119,6 +121,19 @@ def _every_output_batched(
             # A copy: a tangent is written in the memory layout of its output, and slices must not share memory there.
             leaves[i], dims[i] = leaf.repeat(batch_size, *(1,) * leaf.dim()), 0
     return pytree.tree_unflatten(leaves, spec), pytree.tree_unflatten(dims, spec)
+
+
+def _of_one_slice(cotangent: Leaf, dim: int | None, batch_size: int) -> tuple[Leaf, int | None]:
+    """A cotangent and its batch dim; where all slices share its output, an input that was written, the first has it.
+
+    Such a cotangent stands for all slices. `backward` of every slice would add it to the gradient of each input that
+    the slices share, and the sum over the slices would have it once for every slice.
+    """
+    if not isinstance(cotangent, Tensor):
+        return None, None
+    if dim is not None:
+        return cotangent, dim
+    return torch.cat((cotangent.unsqueeze(0), cotangent.new_zeros((batch_size, *cotangent.shape))))[:batch_size], 0
 
 
 def get_tangents_in_dims(input_dims: Leaves, tangents: Leaves) -> Dims:

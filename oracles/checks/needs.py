@@ -139,25 +139,42 @@ class _Asked:
     def beside_outputs(self) -> None:
         """Outputs and first gradients in one backward, as a penalty on gradients has them: two ways to every input.
 
-        With a cotangent of zero for the gradients, it gives those of the outputs alone.
+        With a cotangent of zero for the gradients it gives those of the outputs alone, and with one of zero for the
+        outputs the gradients of gradients.
         """
-        every = frozenset(range(len(self.problem.wrt)))
+        count = len(self.problem.wrt)
+        every = frozenset(range(count))
         leaves, outputs = self._called(every)
         tracked = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
         if not tracked:
             return
         first = gradients(self.judge, outputs, leaves, self.cotangents, graph=True)
-        further = [(grad, torch.zeros_like(grad)) for grad in first if grad is not None and grad.requires_grad]
+        given = self.twice.directions[-count:]
+        further = [(dx, v) for dx, v in zip(first, given, strict=True) if dx is not None and dx.requires_grad]
         if not further:
             return
-        ends, zeros = zip(*further, strict=True)
-        alone = gradients(self.judge, ends, leaves, zeros, retained=True)
+        (targets, cotangents), (ends, directions) = zip(*tracked, strict=True), zip(*further, strict=True)
+        zeros = [torch.zeros_like(t) for t in (*targets, *ends)]
         what = "vjp with cotangents of the outputs, and zeros for their gradients"
-        targets, given = zip(*tracked, *further, strict=True)
-        found = gradients(self.judge, targets, leaves, given, what)
+        self._beside(self.reverse, (leaves, targets, cotangents), (ends, zeros[len(targets) :]), what)
+        path = self.twice.along(("vjp", "vjp"), (*self.cotangents, *given))
+        what = "vjp∘vjp, with zeros for the outputs beside their gradients"
+        self._beside(path, (leaves, ends, directions), (targets, zeros[: len(targets)]), what)
+
+    def _beside(self, path: Path, asked: tuple[Any, Any, Any], others: tuple[Any, Any], what: str) -> None:
+        """Violation unless a backward from others, with zeros as cotangents, changes nothing.
+
+        Args:
+            path: whose derivatives in the inputs are asked. asked: the inputs, the tensors that are derived, and their
+                cotangents. others: further tensors, and zeros. what: what messages call this.
+        """
+        leaves, targets, cotangents = asked
+        need = gradients(self.judge, targets, leaves, cotangents, retained=True)
+        nothing = gradients(self.judge, others[0], leaves, others[1], retained=True)
+        found = gradients(self.judge, (*targets, *others[0]), leaves, (*cotangents, *others[1]), what, retained=True)
         # Zero times a slope that is not finite is NaN, and the formula knows of no second way.
-        if not any(grad is not None and bool((grad != 0).any()) for grad in alone):
-            self._same(self.reverse, self.need, found, every, what)
+        if not any(grad is not None and bool((grad != 0).any()) for grad in nothing):
+            self._same(path, need, found, frozenset(range(len(leaves))), what)
 
     def in_a_batch(self) -> None:
         """Two cotangents at once, `is_grads_batched`: the first as any, the second zero."""
@@ -204,12 +221,17 @@ class _Asked:
         chosen = _among(self.problem.inputs, needs)
         found = self.judge.call(lambda: torch.func.vjp(some, *chosen)[1](self.cotangents), what="func.vjp")
         self._same(self.reverse, self.need, _of(needs, found, len(self.need)), needs, "func.vjp")
+        if "jvp" in self.judge.op.promises.without:
+            return
+        pushed, need = self._pushed_along(needs)
+        tangents = tuple(_among(pushed.directions, needs))
+        moved = self.judge.call(lambda: torch.func.jvp(some, tuple(chosen), tangents)[1], what="func.jvp")
+        self._same(pushed, need, moved, frozenset(range(len(moved))), "func.jvp")
 
     def forward(self, needs: frozenset[int]) -> None:
         """Forward mode with tangents of some inputs, against tangents of zero for the others."""
-        tangents = [t if i in needs else torch.zeros_like(t) for i, t in enumerate(self.pushed.directions)]
-        path = self.pushed.along(("jvp",), tangents)
-        need = self.judge.run(path, what="jvp")
+        path, need = self._pushed_along(needs)
+        tangents = path.directions
         with forward_ad.dual_level():
             operands = [
                 forward_ad.make_dual(x, t) if i in needs else x
@@ -218,6 +240,12 @@ class _Asked:
             outputs = self.judge.call(self.f, *operands, what="jvp")
             found = [forward_ad.unpack_dual(y).tangent for y in outputs]
         self._same(path, need, found, frozenset(range(len(found))), f"jvp with tangents of {self._names(needs)}")
+
+    def _pushed_along(self, needs: frozenset[int]) -> tuple[Path, Optional]:
+        """Forward mode with tangents of some inputs and zeros for the others, and what it gives."""
+        tangents = [t if i in needs else torch.zeros_like(t) for i, t in enumerate(self.pushed.directions)]
+        path = self.pushed.along(("jvp",), tangents)
+        return path, self.judge.run(path, what="jvp")
 
     def second(self, needs: frozenset[int]) -> None:
         """Reverse mode of the gradients that are needed, with and without cotangents that need one, too."""

@@ -32,6 +32,7 @@ VALUES: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": torch.exp,
     "tanh": torch.tanh,
     "step": lambda x: (x > 0).to(x.dtype),
+    "filled": torch.ones_like,
 }
 #: Derivatives as functions of the argument; where there is none, it is zero.
 SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -59,14 +60,15 @@ def call(base: Any, spec: str, *tensors: Tensor) -> tuple[Any, ...]:
     if not told.under_vmap or base is torch.autograd.Function:
         return _called(base, told, *tensors)
     # Two equal slices, of which the first is taken: what the second adds to a derivative is zero, unless slices mix.
-    dims = tuple(-1 if i == 0 or i in told.dirty else None for i in range(told.arity))
+    dims = tuple(-1 if i == 0 else None for i in range(told.arity))
     slices = [t if d is None else t.unsqueeze(d).expand(*t.shape, 2) for t, d in zip(tensors, dims, strict=True)]
     batched = torch.func.vmap(functools.partial(_called, base, told), in_dims=dims)(*slices)
-    return tuple(y[0] for y in batched)
+    # In which order torch lays a batch out hangs on strides of axes of one element, which meta tensors have others of.
+    return tuple(y[0].contiguous() for y in batched)
 
 
 def _called(base: Any, told: Spec, *tensors: Tensor) -> tuple[Any, ...]:
-    given = [t.clone() if i in told.dirty else t for i, t in enumerate(tensors)]
+    given = _given(told, tensors)
     apply, args = class_of(base, told).apply, arguments(told, given)
     match told.called:
         case "by position":
@@ -83,6 +85,18 @@ def _called(base: Any, told: Spec, *tensors: Tensor) -> tuple[Any, ...]:
         found = (number, nothing, counts.dtype, counts.requires_grad)
         _require(found == (7, None, torch.int64, False), f"outputs that are no floating tensors: got {found}")
     return tuple(leaves)
+
+
+def _given(told: Spec, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, with copies of those that are written; one that is filled belongs to the vmaps of what fills it."""
+    given = [t.clone() if i in told.dirty else t for i, t in enumerate(tensors)]
+    for term in told.terms:
+        (at, name), *others = term.factors
+        if name == "filled":
+            # Zeros like another tensor are batched as it is, and have no tangent, so that the call gives it the first.
+            zeros = (torch.zeros_like(tensors[i]) for i, _ in others)
+            given[at] = functools.reduce(torch.add, zeros, tensors[at]).contiguous()
+    return given
 
 
 def _require(holds: bool, text: str) -> None:
@@ -185,7 +199,10 @@ def _forward_as_written(spec: Spec, *args: Any) -> Any:
         if way == "identity":
             leaves.append(tensors[at])
         elif way == "dirty":
-            tensors[at].mul_(term.number) if name == "same" else _IN_PLACE[name](tensors[at])
+            if name == "filled":
+                tensors[at].copy_(_value(term, number, wide))
+            else:
+                tensors[at].mul_(term.number) if name == "same" else _IN_PLACE[name](tensors[at])
             leaves.append(tensors[at])
         else:
             leaves.append(_value(term, number, wide).to(tensors[0].dtype))
@@ -227,7 +244,7 @@ def _slope_of_factor(
     """d out_j / d x_i, elementwise, through one factor; None where it is zero."""
     term, way = spec.terms[j], spec.ways[j]
     at, name = term.factors[slot]
-    if name == "step" or way == "marked":
+    if name not in SLOPES or way == "marked":
         return None
     if j in outputs:
         return SLOPES_OF_VALUE[name](outputs[j])
@@ -237,7 +254,7 @@ def _slope_of_factor(
         return torch.as_tensor(term.number, dtype=torch.float64)
     slope = SLOPES[name](wide[at]) * term.number
     for k, (other, factor) in enumerate(term.factors):
-        if k != slot:
+        if k != slot and factor != "filled":
             slope = slope * VALUES[factor](wide[other])
     return slope
 

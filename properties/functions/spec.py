@@ -43,8 +43,8 @@ class Spec:
             of "integers", made in inference mode, or of "complex" numbers, both constant; "nothing" where the
             arguments are the tensors alone.
         called: how the last argument is given, one of `CALLED`.
-        under_vmap: whether the call is one slice of a vmap, over a last axis of the first tensor and of those that are
-            written; the others are shared.
+        under_vmap: whether the call is one slice of a vmap, over a last axis of the first tensor; the others are
+            shared, also one that is written, unless it is filled from the first.
         mistake: what somebody did wrong, one of those in `mistakes`; the function is not called then.
     """
 

@@ -19,6 +19,7 @@ from .spec import CALLED, CONTAINERS, RULES, TOLD, Spec
 
 _REGIMES = ("benign", "benign", "ties", "small variance")  # exp of them overflows nowhere
 _HALF = ("bfloat16", "float16")
+_USES = (*("free",) * 5, "returned", *("written",) * 2, "step")
 _NUMBERS = (1.0, 0.75, -1.25, 2.5)
 _EXACT_NUMBERS = (1.0, -1.0, 2.0, 0.5)
 
@@ -30,7 +31,8 @@ def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     outer, inner = draw(strategies.shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2))), 12))
     whole = (*outer, *inner)
     alike = spec.rule == "whole"
-    shapes = [whole if alike else draw(_broadcastable(whole)) for _ in range(spec.arity)]
+    filled = {term.factors[0][0] for term in spec.terms if term.factors[0][1] == "filled"}
+    shapes = [whole if alike or i in filled else draw(_broadcastable(whole)) for i in range(spec.arity)]
     if kind in ("empty", "large"):  # of a broadcast that none has as a whole, no tensor need be of the kind
         shapes[0] = whole
     regime = "integers" if kind == "integers" else draw(choose("regime", _REGIMES))
@@ -60,13 +62,13 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
     """A function; shrinks towards one tensor, one output, nothing special."""
     exact, half = kind == "integers", dtype in _HALF
     arity = draw(choose("tensors", (1, 2, 3, 4)))
-    uses = [draw(choose("use of a tensor", ("free",) * 6 + ("returned", "written", "step"))) for _ in range(arity)]
+    uses = [draw(choose("use of a tensor", _USES)) for _ in range(arity)]
     # Every ordinary term is a product of free arguments, so there has to be one.
     if "free" not in uses:
         uses[0] = "free"
     free = [i for i, use in enumerate(uses) if use == "free"]
     steps = [i for i, use in enumerate(uses) if use == "step"]
-    written = [draw(_written(i, exact or half)) for i, use in enumerate(uses) if use == "written"]
+    written = [draw(_written(i, free, exact or half)) for i, use in enumerate(uses) if use == "written"]
     special = [(Term(((i, "same"),)), "identity") for i, use in enumerate(uses) if use == "returned"] + written
     count = draw(choose("terms", (1, 1, 2, 3)))
     ordinary = [(draw(_terms(free, steps, exact)), "fresh") for _ in range(count)]
@@ -93,7 +95,9 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         # that error.
         saves_outputs=not half and draw(choose("saves_outputs", (False, True))),
         broadcasts=draw(choose("broadcasts", (False, True))),
-        materializes=draw(choose("materializes", (False, True))),
+        # Where a tangent that is to be written does not come as zeros, there is none that could be written.
+        materializes=any(t.factors[0][1] == "filled" for t, _ in written)
+        or draw(choose("materializes", (False, True))),
         frugal=draw(choose("frugal", (False, True))),
         # A loop over slices rounds the gradient of a shared argument once per slice, and the sum once more.
         rule=draw(choose("rule", ("generated",) if half else _rules(pairs))),
@@ -117,9 +121,11 @@ def _rules(pairs: Sequence[tuple[Term, str]]) -> tuple[str, ...]:
 
 
 @st.composite
-def _written(draw: st.DrawFn, at: int, plain: bool) -> tuple[Term, str]:
-    """A term that is written over its argument."""
-    name = "same" if plain else draw(st.sampled_from(("same", "exp", "tanh")))
+def _written(draw: st.DrawFn, at: int, free: Sequence[int], plain: bool) -> tuple[Term, str]:
+    """A term that is written over its argument, or over one of which nothing is left."""
+    name = draw(choose("what is written", ("same", "filled") if plain else ("same", "filled", "exp", "tanh")))
+    if name == "filled":
+        return Term(((at, name), (draw(st.sampled_from(free)), "same")), 2.0), "dirty"
     return Term(((at, name),), 2.0 if name == "same" else 1.0), "dirty"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from opassay.oracles.op import Op, Promises
+from opassay.oracles.op import Op, Promises, to_array
 
 
 def _variadic(scale: Any, *rest: Any) -> tuple[Any, ...]:
@@ -30,3 +30,12 @@ def test_positions_of_any_number_of_arguments() -> None:
     assert _op("rest").differentiable_positions((t, t, 3, t)) == (1, 3)
     assert _op("scale").differentiable_positions((t, t, t)) == (0,)
     assert _op().written((t, t, t)) == (1, 2)
+
+
+def test_zeros_without_memory_are_read_as_zeros() -> None:
+    """Forward AD makes ZeroTensors; torch's own array of one that is not contiguous is memory that nobody wrote."""
+    for _ in range(20):
+        written = [torch.full((count,), torch.nan, dtype=torch.float64) for count in (7, 14, 7, 14)]
+        del written  # memory that is handed out again has these numbers in it
+        zeros = torch._efficientzerotensor((7, 2), dtype=torch.float64).select(1, 0)
+        assert to_array(zeros).tolist() == [0.0] * 7

@@ -14,6 +14,20 @@ MISTAKES: dict[str, tuple[str, str, str, str, tuple[str, str, str]]] = {
         "softmax/rules.py", "_forward_rules.<locals>.backward", "grad is not None", "False",
         ("log_softmax", "NEEDS", "bfloat16"),
     ),
+    "the gradient of a gradient lost beside that of an output": (
+        "softmax/rules.py", "_forward_rules.<locals>.backward",
+        "op(raised(grad), output, shift, dim, through.dtype) + through",
+        "op(raised(grad), output, shift, dim, through.dtype)",
+        ("softmax", "NEEDS", "bfloat16"),
+    ),
+    "a tangent that an argument gets by a write": (
+        "function/rules.py", "_with_tangent", "forward_ad.make_dual(primal, tangent)", "primal",
+        ("function", "NEEDS", "bfloat16"),
+    ),
+    "a gradient counted once for every slice": (
+        "function/vmapify.py", "_of_one_slice", "cotangent.new_zeros((batch_size, *cotangent.shape))",
+        "cotangent.new_ones((batch_size, *cotangent.shape))", ("function", "VJP", "float32"),
+    ),
     "a vector cut into pieces": (
         "softmax/kernels_cpu.py", "_half", "axis == dim", "axis != dim", ("log_softmax", "SIZE", "float16"),
     ),

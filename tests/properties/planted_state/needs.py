@@ -114,6 +114,14 @@ def tangent_only_with_that_of_the_input(x: Tensor, shape: Shape, w: Any, b: Any,
     return y if torch.autograd.forward_ad.unpack_dual(x).tangent is not None else y.detach()
 
 
+def no_tangent_in_func_without_the_input(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
+    y = layer_norm(x, shape, w, b, eps)
+    stack = torch._C._functorch.peek_interpreter_stack()
+    if stack is None or stack.key() != torch._C._functorch.TransformType.Jvp:
+        return y
+    return y if torch._C._functorch.is_gradtrackingtensor(x) else y.detach()
+
+
 def gradient_left_in_the_input(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
     if b is not None and b.is_leaf and not torch._C._are_functorch_transforms_active() and x.requires_grad:
         b.grad = torch.zeros_like(b)
@@ -226,6 +234,7 @@ FAULTS: dict[str, Subject] = {
     "bias only beside the weight": bias_only_beside_the_weight,
     "no graph without the input": no_graph_without_the_input,
     "tangent only with that of the input": tangent_only_with_that_of_the_input,
+    "no tangent in torch.func without the input": no_tangent_in_func_without_the_input,
     "a gradient left in the input": gradient_left_in_the_input,
     "a missing cotangent taken for ones": _behind(_ones_for_none),
     "a cotangent read as a number": _behind(_read_as_a_number),

@@ -1,0 +1,62 @@
+"""Custom functions that write one argument from another: gradients and tangents by the write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, jacfwd, jvp, vmap
+
+from opassay.impl.function import Function
+
+X = torch.tensor([0.5, -1.25, 2.0])
+
+
+class Filled(Function):
+    """room <- 2 w in place, and v w beside."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(room: Tensor, w: Tensor, v: Tensor) -> Any:
+        return room.copy_(2 * w), v * w
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_dirty(inputs[0])
+        ctx.save_for_backward(*inputs[1:])
+        ctx.save_for_forward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, h: Tensor) -> Any:
+        w, v = ctx.saved_tensors
+        return None, 2 * g + v * h, w * h
+
+    @staticmethod
+    def jvp(ctx: Any, t_room: Tensor, t: Tensor, s: Tensor) -> Any:
+        w, v = ctx.saved_tensors
+        return t_room.copy_(2 * t), s * w + v * t
+
+
+def test_a_gradient_by_a_write_that_all_slices_share_counts_once() -> None:
+    """The written room depends on w alone, so of all slices together there is one of it, and one gradient by it."""
+    v, w = torch.tensor([[3.0], [5.0], [7.0]]), torch.tensor([2.0])
+
+    def f(w: Tensor) -> Tensor:
+        room = torch.zeros(1)
+        products = vmap(lambda v: Filled.apply(room, w, v)[1])(v)
+        both: Tensor = room.sum() + products.sum()
+        return both
+
+    assert torch.equal(grad(f)(w), torch.tensor([2.0 + 3.0 + 5.0 + 7.0]))
+
+
+def test_a_room_that_is_filled_gets_the_tangents_of_what_fills_it() -> None:
+    def f(w: Tensor) -> Tensor:
+        filled: Tensor = Filled.apply(torch.zeros_like(w), w, w)[0]
+        return filled * filled
+
+    assert torch.equal(jacfwd(f)(X), torch.diag(8 * X))
+    assert torch.equal(jvp(f, (X,), (torch.ones_like(X),))[1], 8 * X)
+    assert torch.equal(jacfwd(jacfwd(lambda w: f(w).sum()))(X), 8 * torch.eye(len(X)))
