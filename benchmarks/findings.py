@@ -168,7 +168,10 @@ def main() -> int:
             first, _, rest = text.rpartition(f"{each.library} ")[2].partition("\n")
             kept["figures"][each.name] = asdict(Figures(datetime.now(UTC).date().isoformat(), first, rest))
     if options.write:
-        kept = {"machine": _machine(), "figures": dict(sorted(kept["figures"].items()))}
+        # Figures of findings that were not asked now are still those of the machines before.
+        before = kept.get("machine", "").split("; ") if options.names else []
+        machine = "; ".join(dict.fromkeys([*filter(None, before), _machine()]))
+        kept = {"machine": machine, "figures": dict(sorted(kept["figures"].items()))}
         FIGURES.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         PAGE.write_text(page(), encoding="utf-8")
     return 3 if {ERROR, "disagreed"} & set(outcomes) else 0

@@ -45,12 +45,7 @@ class _OnSlices:
         return private.restore_vmap(f, dims, self.batch_size, self.randomness)
 
     def forward(self, *operands: Leaf) -> Pytree:
-        # The version counter of a tensor grows with every write in place, so it tells what `forward` has written.
-        before = [_versions(operand) for operand in operands]
-        outputs, out_dims = self.vmapped(self.function.forward, self.in_dims)(*operands)
-        # Tensors of inference mode have no counter, and no gradients, so each may be returned as one that was written.
-        written = [o for o, counted in zip(operands, before, strict=True) if _versions(o) != counted or not counted]
-        outputs, self.out_dims = _every_output_batched(outputs, out_dims, self.batch_size, written)
+        outputs, self.out_dims = self.vmapped(self.function.forward, self.in_dims)(*operands)
         return outputs
 
     def setup_context(self, ctx: Ctx, inputs: Leaves, outputs: Pytree) -> None:
@@ -73,7 +68,9 @@ class _OnSlices:
 
         dims = (books.forward_dims, get_tangents_in_dims(self.in_dims, tangents))
         moved, moved_dims = self.vmapped(on_slice, dims)(ctx.saved_tensors, tangents)
-        return reductify(moved, moved_dims, books.out_dims, self.batch_size)
+        shared = [_of_any_slice(t, *dims) for t, *dims in zip(moved, moved_dims, books.out_dims, strict=True)]
+        tangents, tangent_dims = zip(*shared, strict=True)
+        return reductify(tangents, tangent_dims, books.out_dims, self.batch_size)
 
     def backward(self, ctx: Ctx, *grad_outputs: Leaf) -> Pytree:
         books: _Books = getattr(ctx, self.books)
@@ -102,29 +99,8 @@ def vmapify_autograd_function(
     return generated, lambda: slices.out_dims
 
 
-def _versions(value: Leaf) -> list[int]:
-    return private.versions_of(value) if isinstance(value, Tensor) else []
-
-
-def _every_output_batched(
-    outputs: Pytree, out_dims: Dims, batch_size: int, written: list[Tensor]
-) -> tuple[Pytree, Dims]:
-    """Outputs that do not depend on the slice, once per slice, but for inputs that were written.
-
-    A cotangent of an output that all slices share would be the sum over the slices, and `backward` of each slice would
-    get the sum for its share.
-    """
-    leaves, spec = pytree.tree_flatten(outputs)
-    dims = pytree.tree_leaves(out_dims)
-    for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
-        if isinstance(leaf, Tensor) and dim is None and not any(leaf is t for t in written):
-            # A copy: a tangent is written in the memory layout of its output, and slices must not share memory there.
-            leaves[i], dims[i] = leaf.repeat(batch_size, *(1,) * leaf.dim()), 0
-    return pytree.tree_unflatten(leaves, spec), pytree.tree_unflatten(dims, spec)
-
-
 def _of_one_slice(cotangent: Leaf, dim: int | None, batch_size: int) -> tuple[Leaf, int | None]:
-    """A cotangent and its batch dim; where all slices share its output, an input that was written, the first has it.
+    """A cotangent and its batch dim; where all slices share its output, the first slice has it, and the others zeros.
 
     Such a cotangent stands for all slices. `backward` of every slice would add it to the gradient of each input that
     the slices share, and the sum over the slices would have it once for every slice.
@@ -134,6 +110,13 @@ def _of_one_slice(cotangent: Leaf, dim: int | None, batch_size: int) -> tuple[Le
     if dim is not None:
         return cotangent, dim
     return torch.cat((cotangent.unsqueeze(0), cotangent.new_zeros((batch_size, *cotangent.shape))))[:batch_size], 0
+
+
+def _of_any_slice(tangent: Leaf, dim: int | None, out_dim: int | None) -> tuple[Leaf, int | None]:
+    """A tangent and its batch dim; where all slices share its output they share it, too, and one of them has it."""
+    if not isinstance(tangent, Tensor) or dim is None or out_dim is not None:
+        return tangent, dim
+    return tangent.select(dim, 0), None
 
 
 def get_tangents_in_dims(input_dims: Leaves, tangents: Leaves) -> Dims:

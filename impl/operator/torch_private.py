@@ -29,7 +29,7 @@ that still exists still means the same.
 | broadcast_to_and_flatten | torch._functorch.vmap._broadcast_to_and_flatten | out_dims as a prefix of the outputs |
 | TransformType, HigherOrderOperator | torch._C._functorch, torch._ops | an operator with a rule per transform |
 | versions_kept | torch.autograd._unsafe_preserve_version_counter | give a tangent in place, the value being there |
-| versions_kept, versions_of | torch._C._functorch.get_unwrapped, is_functorch_wrapped_tensor | all levels of a tensor |
+| versions_kept | torch._C._functorch.get_unwrapped, is_functorch_wrapped_tensor | every level of a tensor |
 | kept_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy | torch.compiler.disable, free per call |
 | kept_out_of_graphs | torch._C._dynamo.eval_frame._FrameExecStrategy, _FrameAction; _torchdynamo_disable | the same |
 | forward_mode_for_threads | torch._functorch.eager_transforms.JVP_NESTING | one dual level for several threads |
@@ -178,17 +178,7 @@ def forward_mode_for_threads() -> Iterator[None]:
 
 def versions_kept(tensor: Tensor) -> AbstractContextManager[None]:
     """A context whose writes to a tensor, at any level, do not count as writes."""
-    return _keep_versions(tuple(_layers(tensor)))
-
-
-def versions_of(tensor: Tensor) -> list[int]:
-    """How often a tensor was written, at every level: a write at one counts further down as well, or there alone."""
-    return [layer._version for layer in _layers(tensor) if not layer.is_inference()]
-
-
-def _layers(tensor: Tensor) -> list[Tensor]:
-    """A tensor, and what each level wraps, to the innermost."""
     layers = [tensor]
     while _is_wrapper(layers[-1]):
         layers.append(_inner(layers[-1]))
-    return layers
+    return _keep_versions(tuple(layers))

@@ -52,8 +52,8 @@ MORE_OFTEN = 4
 EDGES, AMPLE = "edges", "ample"
 #: Elements of a draft that has few.
 FEW = 4
-#: Seconds for which a failing large sample is made smaller: Hypothesis would go on for as long as it finds a way, and
-#: every step with a large sample takes seconds.
+#: Seconds for which a failing sample is made smaller if it is large, or compiled: Hypothesis would go on for as long as
+#: it finds a way, and every such step takes seconds.
 SHRINKING = 20.0
 
 

@@ -278,7 +278,8 @@ class Picked:
         except draws.Found as found:
             self._counting = False
             try:
-                draws.simplest(drafts, ask, found, limits, draws.SHRINKING if kind == "large" else math.inf)
+                slow = kind == "large" or self.opened.judge.compiled
+                draws.simplest(drafts, ask, found, limits, draws.SHRINKING if slow else math.inf)
             except Violation as violation:
                 # What need be seen once may have come from earlier samples, so further ones would be judged after it.
                 last = self._last

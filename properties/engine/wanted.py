@@ -28,16 +28,22 @@ def longest(draft: Draft) -> tuple[str, int]:
 
 
 class OneLong(Every):
-    """For each axis a draft in which it is so long, and every other has one element, if one is found."""
+    """For each axis a draft in which it is long, and every other has one element, if one is found.
+
+    Args:
+        least: elements of a long axis. It has four times as many at most, for a longer one tells no more, and its
+            formula is read in seconds.
+    """
 
     def __init__(self, least: int) -> None:
-        self._least = least
+        self._extents = range(least, 4 * least + 1)
         self._left: set[str] | None = None
 
     def wants(self, draft: Draft) -> bool:
         if self._left is None:
             self._left = set(draft.extents)
-        alone = math.prod(draft.extents.values()) == max(draft.extents.values(), default=0) >= self._least
+        size = math.prod(draft.extents.values())
+        alone = size in self._extents and size == max(draft.extents.values(), default=0)
         return alone and longest(draft)[0] in self._left
 
     def took(self, draft: Draft, sample: Sample) -> bool:

@@ -1,4 +1,4 @@
-"""Custom functions that write one argument from another: gradients and tangents by the write."""
+"""Custom functions under vmap whose outputs all slices share, and those that write one argument from another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import grad, jacfwd, jvp, vmap
+from torch.func import grad, jacfwd, jvp, vjp, vmap
 
 from opassay.impl.function import Function
 
@@ -60,3 +60,45 @@ def test_a_room_that_is_filled_gets_the_tangents_of_what_fills_it() -> None:
     assert torch.equal(jacfwd(f)(X), torch.diag(8 * X))
     assert torch.equal(jvp(f, (X,), (torch.ones_like(X),))[1], 8 * X)
     assert torch.equal(jacfwd(jacfwd(lambda w: f(w).sum()))(X), 8 * torch.eye(len(X)))
+
+
+class Squared(Function):
+    """v w, and beside it w², which does not depend on v; its tangent is written as if it might."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(v: Tensor, w: Tensor) -> Any:
+        return v * w, w * w
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, h: Tensor) -> Any:
+        v, w = ctx.saved_tensors
+        return g * w, g * v + 2 * h * w
+
+    @staticmethod
+    def jvp(ctx: Any, t: Tensor, s: Tensor) -> Any:
+        v, w = ctx.saved_tensors
+        return t * w + v * s, 2 * w * s + 0 * t
+
+
+def test_derivatives_of_an_output_that_all_slices_share() -> None:
+    v, w = torch.tensor([3.0, 5.0, 7.0]), torch.tensor(2.0)
+
+    def custom(v: Tensor, w: Tensor) -> Any:
+        return vmap(Squared.apply, in_dims=(0, None))(v, w)
+
+    def plain(v: Tensor, w: Tensor) -> Any:
+        return v * w, (w * w).expand(3)
+
+    tangents = (torch.tensor([1.0, 10.0, 100.0]), torch.tensor(4.0))
+    for found, need in zip(jvp(custom, (v, w), tangents)[1], jvp(plain, (v, w), tangents)[1], strict=True):
+        assert torch.equal(found, need)
+    cotangents = (torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.5, 8.0, 16.0]))
+    for found, need in zip(vjp(custom, v, w)[1](cotangents), vjp(plain, v, w)[1](cotangents), strict=True):
+        assert torch.equal(found, need)
