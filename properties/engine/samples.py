@@ -278,7 +278,7 @@ class Picked:
         except draws.Found as found:
             self._counting = False
             try:
-                slow = kind == "large" or self.opened.judge.compiled
+                slow = kind == "large" or self.opened.question.slow or self.opened.judge.compiled
                 draws.simplest(drafts, ask, found, limits, draws.SHRINKING if slow else math.inf)
             except Violation as violation:
                 # What need be seen once may have come from earlier samples, so further ones would be judged after it.
