@@ -30,6 +30,8 @@ EVERY = 4
 DRAWN = 8
 
 Optional = Sequence[Tensor | None]
+#: Tensors with their cotangents.
+Pairs = Sequence[tuple[Tensor, Tensor]]
 
 
 def needed(judge: Judge, sample: Sample) -> None:
@@ -143,8 +145,7 @@ class _Asked:
         outputs the gradients of gradients.
         """
         count = len(self.problem.wrt)
-        every = frozenset(range(count))
-        leaves, outputs = self._called(every)
+        leaves, outputs = self._called(frozenset(range(count)))
         tracked = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
         if not tracked:
             return
@@ -153,25 +154,23 @@ class _Asked:
         further = [(dx, v) for dx, v in zip(first, given, strict=True) if dx is not None and dx.requires_grad]
         if not further:
             return
-        (targets, cotangents), (ends, directions) = zip(*tracked, strict=True), zip(*further, strict=True)
-        zeros = [torch.zeros_like(t) for t in (*targets, *ends)]
         what = "vjp with cotangents of the outputs, and zeros for their gradients"
-        self._beside(self.reverse, (leaves, targets, cotangents), (ends, zeros[len(targets) :]), what)
+        self._beside(self.reverse, leaves, tracked, further, what)
         path = self.twice.along(("vjp", "vjp"), (*self.cotangents, *given))
-        what = "vjp∘vjp, with zeros for the outputs beside their gradients"
-        self._beside(path, (leaves, ends, directions), (targets, zeros[: len(targets)]), what)
+        self._beside(path, leaves, further, tracked, "vjp∘vjp, with zeros for the outputs beside their gradients")
 
-    def _beside(self, path: Path, asked: tuple[Any, Any, Any], others: tuple[Any, Any], what: str) -> None:
+    def _beside(self, path: Path, leaves: Sequence[Tensor], asked: Pairs, others: Pairs, what: str) -> None:
         """Violation unless a backward from others, with zeros as cotangents, changes nothing.
 
         Args:
-            path: whose derivatives in the inputs are asked. asked: the inputs, the tensors that are derived, and their
-                cotangents. others: further tensors, and zeros. what: what messages call this.
+            path: whose derivatives are asked. leaves: the inputs. asked: what is derived, with its cotangents.
+            others: further tensors; of their cotangents only the shapes count. what: what messages call this.
         """
-        leaves, targets, cotangents = asked
+        (targets, cotangents), (beside, _) = zip(*asked, strict=True), zip(*others, strict=True)
+        zeros = tuple(torch.zeros_like(t) for t in beside)
         need = gradients(self.judge, targets, leaves, cotangents, retained=True)
-        nothing = gradients(self.judge, others[0], leaves, others[1], retained=True)
-        found = gradients(self.judge, (*targets, *others[0]), leaves, (*cotangents, *others[1]), what, retained=True)
+        nothing = gradients(self.judge, beside, leaves, zeros, retained=True)
+        found = gradients(self.judge, targets + beside, leaves, cotangents + zeros, what, retained=True)
         # Zero times a slope that is not finite is NaN, and the formula knows of no second way.
         if not any(grad is not None and bool((grad != 0).any()) for grad in nothing):
             self._same(path, need, found, frozenset(range(len(leaves))), what)

@@ -63,7 +63,8 @@ def call(base: Any, spec: str, *tensors: Tensor) -> tuple[Any, ...]:
     dims = tuple(-1 if i == 0 else None for i in range(told.arity))
     slices = [t if d is None else t.unsqueeze(d).expand(*t.shape, 2) for t, d in zip(tensors, dims, strict=True)]
     batched = torch.func.vmap(functools.partial(_called, base, told), in_dims=dims)(*slices)
-    # In which order torch lays a batch out hangs on strides of axes of one element, which meta tensors have others of.
+    # The order in which torch lays a batch out depends on the strides of axes of one element, and those of meta tensors
+    # differ from those of others.
     return tuple(y[0].contiguous() for y in batched)
 
 
