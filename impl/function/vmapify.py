@@ -45,7 +45,8 @@ class _OnSlices:
         return private.restore_vmap(f, dims, self.batch_size, self.randomness)
 
     def forward(self, *operands: Leaf) -> Pytree:
-        outputs, self.out_dims = self.vmapped(self.function.forward, self.in_dims)(*operands)
+        outputs, out_dims = self.vmapped(self.function.forward, self.in_dims)(*operands)
+        outputs, self.out_dims = _once_per_slice(outputs, out_dims, self.batch_size, operands)
         return outputs
 
     def setup_context(self, ctx: Ctx, inputs: Leaves, outputs: Pytree) -> None:
@@ -97,6 +98,20 @@ def vmapify_autograd_function(
     bases = (eager.EagerFunction,)
     generated = type(f"Vmapped{autograd_function.__name__}", bases, methods | {"generate_vmap_rule": True})
     return generated, lambda: slices.out_dims
+
+
+def _once_per_slice(outputs: Pytree, out_dims: Dims, batch_size: int, operands: Leaves) -> tuple[Pytree, Dims]:
+    """Outputs that all slices share, once per slice; one that is an operand stays, for that object may be written.
+
+    So each slice gets its own cotangent, as it does of any output, and no zeros that an infinite slope makes NaN of.
+    """
+    leaves, spec = pytree.tree_flatten(outputs)
+    dims = pytree.tree_leaves(out_dims)
+    for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
+        if isinstance(leaf, Tensor) and dim is None and not any(leaf is t for t in operands):
+            # A copy: a tangent is written in the memory layout of its output, and slices must not share memory there.
+            leaves[i], dims[i] = leaf.repeat(batch_size, *(1,) * leaf.dim()), 0
+    return pytree.tree_unflatten(leaves, spec), pytree.tree_unflatten(dims, spec)
 
 
 def _of_one_slice(cotangent: Leaf, dim: int | None, batch_size: int) -> tuple[Leaf, int | None]:

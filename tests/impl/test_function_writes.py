@@ -102,3 +102,33 @@ def test_derivatives_of_an_output_that_all_slices_share() -> None:
     cotangents = (torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.5, 8.0, 16.0]))
     for found, need in zip(vjp(custom, v, w)[1](cotangents), vjp(plain, v, w)[1](cotangents), strict=True):
         assert torch.equal(found, need)
+
+
+class Root(Function):
+    """v w, and beside it the root of w, whose slope at 0 is infinite."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(v: Tensor, w: Tensor) -> Any:
+        return v * w, w.sqrt()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, h: Tensor) -> Any:
+        v, w = ctx.saved_tensors
+        return g * w, g * v + h * 0.5 / w.sqrt()
+
+
+def test_an_infinite_slope_of_an_output_that_slices_share_is_infinite() -> None:
+    v = torch.tensor([3.0, 5.0])
+
+    def f(w: Tensor) -> Tensor:
+        products, roots = vmap(Root.apply, in_dims=(0, None))(v, w)
+        both: Tensor = products.sum() + roots.sum()
+        return both
+
+    assert grad(f)(torch.tensor(0.0)).item() == torch.inf
