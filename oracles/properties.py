@@ -48,7 +48,6 @@ class Property:
         others: how many further samples of other structures the check calls the op with, in turn with the sample.
         effort: how many examples are drawn, relative to a profile's number of them.
         dtypes: the dtypes in which it is asked.
-        slow: whether every sample takes seconds, because it is compiled; a failing one is not made simpler for long.
         compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
         requires: what an op must offer for it to be asked (`Promises.without`).
         interprets: whether it is asked of kernels that are interpreted: each program of them takes milliseconds.
@@ -68,7 +67,6 @@ class Property:
     others: int = 0
     effort: float = 1.0
     dtypes: tuple[str, ...] = DTYPES
-    slow: bool = False
     compiles: bool = False
     interprets: bool = False
     where: Where = Where.HERE
@@ -126,7 +124,7 @@ _TABLE = (
     # One compilation takes as long as thousands of calls, hence the smallest effort of all.
     Property(
         "COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
-        effort=0.01, ample=True, slow=True, requires=("compile",),
+        effort=0.01, ample=True, requires=("compile",),
         no_program="What was compiled for one call shows in a later one, so it takes the whole chain of calls.",
     ),
     Property("DET", "run to run and thread count", kind="large", effort=0.12),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterable
 
 import hypothesis
@@ -24,10 +23,10 @@ from ...oracles.tally import regimes_of
 from ...oracles.violation import Violation, same_failure
 from .. import strategies
 from .kinds import DeclarationError
-from .limits import limits_of
+from .limits import limits_of, processor_seconds
 
-#: With fewer kinds of samples that passed, so many further samples are judged after a failure, for so many seconds.
-ENOUGH, FURTHER, SECONDS = 6, 20, 5.0
+#: With fewer kinds of samples that passed, so many further samples are judged after a failure.
+ENOUGH, FURTHER = 6, 20
 #: Another failure is told beside the simplest one if it is so many times as far beyond its bound.
 MUCH_WORSE = 4.0
 #: Facts that are told, and characters of one: the value of an argument may be a long text.
@@ -97,20 +96,18 @@ class Contrast:
         """Whether too few kinds of samples passed to tell anything: the first samples may all have failed."""
         return len({facts for facts, violation in self._seen if violation is None}) < ENOUGH
 
-    def extend(
-        self, op: Op, drafts: st.SearchStrategy[Draft], ask: Callable[[Draft, int], Answer | None], seed: int
-    ) -> None:
-        """Judge further samples for the contrast alone, for some seconds.
+    def extend(self, op: Op, drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, seconds: float) -> None:
+        """Judge further samples for the contrast alone.
 
         Args:
             op: whose samples they are. drafts: of the samples.
             ask: (draft, seed of its data) -> the sample, and what it broke, if anything; or None where nothing
-                of it could be judged. seed: of the drafts.
+                of it could be judged. seed: of the drafts. seconds: of processor time, after which no more are judged.
         """
-        until = time.monotonic() + SECONDS
+        until = processor_seconds() + seconds
 
         def one(draft: Draft, data: int) -> None:
-            if time.monotonic() < until:
+            if processor_seconds() < until:
                 answer = ask(draft, data)
                 if answer is not None:
                     sample, violation = answer

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterable
 
 import hypothesis
@@ -27,6 +26,7 @@ from .. import strategies
 from ..picking import edges
 from ..picking.drafting import Drawn
 from .kinds import DeclarationError, drafts_of, largest_of
+from .limits import processor_seconds
 from .wanted import PATIENCE, Ample, Every, OneLong, longest
 
 #: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.
@@ -52,9 +52,6 @@ MORE_OFTEN = 4
 EDGES, AMPLE = "edges", "ample"
 #: Elements of a draft that has few.
 FEW = 4
-#: Seconds for which a failing sample is made smaller if it is large, or compiled: Hypothesis would go on for as long as
-#: it finds a way, and every such step takes seconds.
-SHRINKING = 20.0
 
 
 class _Enough(BaseException):
@@ -247,21 +244,23 @@ def steered(drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, limits: hypot
 def simplest(
     drafts: st.SearchStrategy[Draft], ask: Ask, found: Found, limits: hypothesis.settings, seconds: float
 ) -> None:
-    """Make a failing draft simpler, for so many seconds.
+    """Make a failing draft simpler.
 
     Args:
         found: what failed. limits: without the phase of shrinking the draft stays as it was found.
+        seconds: of processor time, after which the simplest so far stands: Hypothesis would go on for as long as it
+            finds a way.
 
     Raises:
         Violation: that of the simplest failing draft, of which `ask` was asked last.
     """
-    failing, until = (found.drawn.draft, found.data), time.monotonic() + seconds
+    failing, until = (found.drawn.draft, found.data), processor_seconds() + seconds
     first = found.__cause__
     assert isinstance(first, Violation)
 
     def one(draft: Draft, data: int) -> None:
         nonlocal failing
-        if time.monotonic() > until:
+        if processor_seconds() > until:
             raise _Enough
         try:
             ask(draft, data)

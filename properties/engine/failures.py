@@ -10,7 +10,6 @@ is told.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +21,9 @@ from ...oracles.judge import Judge
 from ...oracles.op import Sample
 from ...oracles.state import interrupt
 from ...oracles.violation import Violation, kind_of
+from .limits import processor_seconds
 
-#: Seconds of this process that a cell goes on for after its first failure was made simple. By a clock on the wall, the
-#: load of the machine would decide which failures a cell tells.
+#: Seconds of processor time that a cell goes on for after its first failure was made simple.
 FURTHER = 0.3
 #: Kinds of failures that a cell tells.
 MOST = 6
@@ -120,11 +119,11 @@ class Failures:
 
     def go_on(self) -> None:
         """From now on further samples are judged, until the time is spent."""
-        self._until = time.process_time() + FURTHER
+        self._until = processor_seconds() + FURTHER
 
     def require_time(self) -> None:
         """Spent, if it is."""
-        if self._until is not None and time.process_time() > self._until:
+        if self._until is not None and processor_seconds() > self._until:
             raise Spent
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,15 @@ def seed_of(cell: Cell, seed: int, label: str = "") -> int:
     # is judged. The label keeps further samples from being the ordinary ones over again.
     digest = hashlib.sha256(f"{cell.key}:{seed}{label and ':'}{label}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
+
+
+def processor_seconds() -> float:
+    """Seconds of a processor that this process has used so far, and the children that it waited for, as compilers are.
+
+    A clock on the wall would let the load of the machine decide how simple the samples are that a report shows.
+    """
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def moved_to(device: str, sample: Sample) -> Sample:

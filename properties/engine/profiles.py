@@ -16,20 +16,23 @@ class Profile:
         fixed: whether the same commit always asks the same; else each run draws a seed, and Hypothesis steers towards
             the largest error/bound.
         inductor: whether COMP compiles with inductor, not with the light backend.
+        simpler: seconds of processor time for which a failing sample is made simpler; and as many for which further
+            samples are judged, to tell what those that fail have in common.
     """
 
     examples: int
     compiled: int
     interpreted: int
     fixed: bool
+    simpler: float
     inductor: bool = False
 
 
 PROFILES: dict[str, Profile] = {
-    "brief": Profile(20, 1, 7, fixed=True),
-    "dev": Profile(40, 1, 8, fixed=False),
-    "commit": Profile(80, 2, 20, fixed=True),
-    "nightly": Profile(1000, 10, 250, fixed=False, inductor=True),
+    "brief": Profile(20, 1, 7, fixed=True, simpler=0.5),
+    "dev": Profile(40, 1, 8, fixed=False, simpler=5.0),
+    "commit": Profile(80, 2, 20, fixed=True, simpler=10.0),
+    "nightly": Profile(1000, 10, 250, fixed=False, simpler=20.0, inductor=True),
 }
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -214,7 +213,8 @@ class Picked:
         if self._told_simply and self.contrast.needs_more and kind not in ("large", "sizes"):
             ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
             drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
-            self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"))
+            seconds = PROFILES[self.settings.profile].simpler
+            self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"), seconds)
         worse = self.contrast.worst_beside(self.failing()[1])
         return "\n  ".join(line for line in (worse, self.contrast.told()) if line)
 
@@ -278,8 +278,7 @@ class Picked:
         except draws.Found as found:
             self._counting = False
             try:
-                slow = kind == "large" or self.opened.question.slow or self.opened.judge.compiled
-                draws.simplest(drafts, ask, found, limits, draws.SHRINKING if slow else math.inf)
+                draws.simplest(drafts, ask, found, limits, PROFILES[self.settings.profile].simpler)
             except Violation as violation:
                 # What need be seen once may have come from earlier samples, so further ones would be judged after it.
                 last = self._last

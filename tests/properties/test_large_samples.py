@@ -45,7 +45,6 @@ def large_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         draws._draw_large(judge, choice, draw)
 
     monkeypatch.setattr(draws, "stages", stages)
-    monkeypatch.setattr(draws, "SHRINKING", 0.0)
 
 
 def caught_by(op: Op, code: str, dtype: str = "float32") -> str:
@@ -104,7 +103,6 @@ def test_a_failure_of_the_largest_sample_is_told_without_an_exact_reading(monkey
 
     monkeypatch.setattr(judge, "evaluate", unread)
     monkeypatch.setattr(draws, "stages", stages)
-    monkeypatch.setattr(draws, "SHRINKING", 0.0)
     right = load_op("native_layer_norm_backward")
     subjects = {"faulty": lambda *args: tuple(y if y is None else 2 * y for y in right.subjects["opassay"](*args))}
     op = dataclasses.replace(right, subjects=subjects)
