@@ -101,7 +101,7 @@ class Large(Every):
         return wanted
 
     def _suits(self, draft: Draft) -> bool:
-        size, (name, extent) = math.prod(draft.extents.values()), longest(draft)
+        size, (name, extent) = _size(draft), longest(draft)
         if not ORDINARY_MOST < size <= self.most:
             return False
         # Every second sample of DET has so many elements that torch shares the work among threads, because the
@@ -193,7 +193,7 @@ class Starved(Every):
     def wants(self, draft: Draft) -> bool:
         # The more elements a draft has, the likelier it is that one of them overflows and takes all others of its sum
         # with it.
-        few = math.prod(draft.extents.values()) <= FEW
+        few = _size(draft) <= FEW
         return any(few or self._left[pair] > FURTHER // 2 for pair in self._wanted() & draft.values)
 
     def took(self, draft: Draft, sample: Sample) -> bool:
@@ -262,6 +262,9 @@ def simplest(
         nonlocal failing
         if processor_seconds() > until:
             raise _Enough
+        # What Hypothesis takes for simpler may be larger, as the first of many sizes need not be the smallest.
+        if _size(draft) > _size(failing[0]):
+            return
         try:
             ask(draft, data)
         except Violation as violation:
@@ -283,6 +286,10 @@ def simplest(
     ask(*failing)
     # What failed once and no more is a failure too, one that is told as such.
     raise first
+
+
+def _size(draft: Draft) -> int:
+    return math.prod(draft.extents.values())
 
 
 def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str, int, Every, str], None]) -> None:

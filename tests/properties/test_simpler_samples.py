@@ -1,0 +1,50 @@
+"""How a failing sample is made simpler: towards the first of what could be chosen, never towards more elements."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+
+from opassay import Code
+from opassay.oracles.op import Draft, Sample
+from opassay.oracles.violation import Violation
+from opassay.properties.engine import draws
+from opassay.properties.engine.limits import limits_of
+from opassay.properties.picking.drafting import Drafts
+
+#: Rows of these sizes with so many others: the first of each is the simplest to Hypothesis.
+SIZES, KINDS = (4096, 8, 65), ("plain", "strange")
+
+
+def _draft(size: int, kind: str) -> Draft:
+    return Draft(lambda rng: (), kind, {"row": size})
+
+
+DRAFTS = st.builds(_draft, st.sampled_from(SIZES), st.sampled_from(KINDS))
+LIMITS = limits_of(20, steered=False, shrunk=True)
+
+
+def _asked(start: tuple[int, str], seconds: float) -> list[tuple[int, str]]:
+    """The size and the kind of each draft that is asked when one that fails is made simpler; all of them fail."""
+    asked = []
+
+    def ask(draft: Draft, data: int) -> Sample:
+        asked.append((draft.extents["row"], draft.regime))
+        raise Violation(Code.VALUE, "wrong")
+
+    first = next(d for d in Drafts(DRAFTS, 1).after(0) if (d.draft.extents["row"], d.draft.regime) == start)
+    found = draws.Found(first, 0)
+    found.__cause__ = Violation(Code.VALUE, "wrong")
+    with pytest.raises(Violation):
+        draws.simplest(DRAFTS, ask, found, LIMITS, seconds)
+    return asked
+
+
+def test_a_failing_sample_becomes_one_of_no_more_elements_and_the_simplest_choices() -> None:
+    asked = _asked((65, "strange"), 60.0)
+    assert asked[-1] == (8, "plain")
+    assert all(size <= 65 for size, _ in asked)
+
+
+def test_a_failing_sample_stays_what_it_is_if_there_is_no_time() -> None:
+    assert _asked((65, "strange"), -1.0) == [(65, "strange")]
