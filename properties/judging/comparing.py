@@ -216,6 +216,7 @@ def hold_in_turn(
     native: Sequence[Tensor] | None,
     finite: bool,
     order: int = 0,
+    plain: bool = True,
 ) -> list[Held]:
     """Hold every output against its reading without further algorithms, and with them if it is not accepted there.
 
@@ -224,10 +225,11 @@ def hold_in_turn(
 
     Args:
         names, computed, terms, native, finite, order: as for `hold_all`. read: the readings under some terms.
+        plain: whether it is likely to be accepted without them; else it is held with them at once.
     """
-    if terms.algorithms:
-        plain = replace(terms, algorithms=frozenset())
-        found = hold_all(names, computed, read(plain), terms, native, finite, order, told=False)
+    if terms.algorithms and plain:
+        without = replace(terms, algorithms=frozenset())
+        found = hold_all(names, computed, read(without), terms, native, finite, order, told=False)
         if not any(each.wrong for each in found):
             return found
     return hold_all(names, computed, read(terms), terms, native, finite, order)

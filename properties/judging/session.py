@@ -106,6 +106,8 @@ class Session:
         part: how the problem is cut where it is large; None where it is asked as a whole.
         packed: findings of questions that were asked in one call. asked_alike: whether the last call was answered, and
             at tensors of the shapes of those given.
+        strayed: whether an output was wrong so far. Then it is likely to be wrong again, where several questions in
+            one call would not tell which one it is.
     """
 
     spec: Specification
@@ -124,6 +126,7 @@ class Session:
     part: Part | None = None
     packed: dict[str, Finding] = field(default_factory=dict)
     asked_alike: bool = False
+    strayed: bool = False
     _first: Answer | None = None
     _watched: int = 0
     _native: Run | None = None
@@ -218,9 +221,11 @@ class Session:
         def read(terms: Terms) -> Sequence[Reading]:
             return self._read(arguments, state, sharp, terms)[:expected]
 
-        found = hold_in_turn(run.names[:expected], computed, read, self.terms, native, arguments.finite)
-        if arguments.finite:
-            self._remember(question, run.names[:expected], found)
+        names, finite = run.names[:expected], arguments.finite
+        found = hold_in_turn(names, computed, read, self.terms, native, finite, plain=not self.strayed)
+        self.strayed |= any(each.wrong is not None for each in found)
+        if finite:
+            self._remember(question, names, found)
             if question in OF_ARITHMETIC + OF_LIKELY:
                 self.evidence.append(Evidence(question, arguments, state, run, computed, tuple(found)))
         return summed(question, found)

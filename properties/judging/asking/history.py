@@ -60,7 +60,7 @@ def _call_before(session: Session) -> None:
 def same(session: Session) -> Finding:
     """SAME: a call with other data in the very tensors of a call before."""
     _call_before(session)
-    found = None if session.part is None else _same_with_the_ways(session, session.part)
+    found = None if session.part is None or session.strayed else _same_with_the_ways(session, session.part)
     if found is not None:
         return found
     _call_before(session)
@@ -86,7 +86,7 @@ def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
 def reborn(session: Session) -> Finding:
     """REBORN: a call with other tensors in the memory of a call before."""
     _call_before(session)
-    if session.part is not None:
+    if session.part is not None and not session.strayed:
         # Operands of 12 bits are other data as well; if something is wrong, each question is asked by itself.
         found = next(bits_in_turn(session, Manner.REBORN), None)
         if found is not None and found.standing is not Standing.WRONG:
