@@ -48,6 +48,7 @@ class Stream(enum.IntEnum):
     SLICES = 13
     LAW = 17
     WORD = 39
+    JACOBIAN = 40
     DIRECTIONS = 0xD1
 
 

@@ -290,20 +290,21 @@ def batching(
     return Script({named[i]: t for i, t in tensors.items()}, lines)
 
 
-def jacobian(problem: Problem, name: str, weights: Tensor) -> Script:
-    """The lines of a jacobian or hessian in the first input; `outputs` has it alone.
+def jacobian(problem: Problem, name: str, weights: Tensor, of: int, by: int) -> Script:
+    """The lines of a jacobian or hessian of one output in one input; `outputs` has it alone.
 
     Args:
         problem: the op at a sample. name: "jacrev", "jacfwd", "hessian" or "jacrev(jacrev)".
-        weights: the cotangent of the first output.
+        weights: the cotangent of the output. of, by: which output, and which of the inputs.
     """
     transforms = {"hessian": "torch.func.jacfwd(gradient)", "jacrev(jacrev)": "torch.func.jacrev(gradient)"}
     script = _called(problem).then(
-        "before, x, after = operands[:passive], operands[passive], operands[passive + 1:]",
-        "def first(t):",
-        "    return f(*before, t, *after)[0]",
+        f"by = passive + {by}",
+        "before, x, after = operands[:by], operands[by], operands[by + 1:]",
+        "def one(t):",
+        f"    return f(*before, t, *after)[{of}]",
         "def gradient(t):",
-        "    return torch.func.vjp(first, t)[1](weights)[0]",
-        f"outputs = ({transforms.get(name, f'torch.func.{name}(first)')}(x),)",
+        "    return torch.func.vjp(one, t)[1](weights)[0]",
+        f"outputs = ({transforms.get(name, f'torch.func.{name}(one)')}(x),)",
     )
     return Script({**script.values, "weights": weights}, script.lines)

@@ -109,6 +109,7 @@ def custom(
     backward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
     jvp: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None,
     vmap: Callable[..., tuple[Tensor, int]] | None = None,
+    base: Any = torch.autograd.Function,
 ) -> Subject:
     """y = x w as an autograd function with given rules: backward(g, x, w), jvp(x, w, t_x, t_w), vmap(info, ...)."""
 
@@ -131,7 +132,7 @@ def custom(
     if vmap is not None:
         members["vmap"] = vmap
     members = {name: staticmethod(rule) for name, rule in members.items()}
-    function: Any = type("Scaled", (torch.autograd.Function,), {**members, "generate_vmap_rule": vmap is None})
+    function: Any = type("Scaled", (base,), {**members, "generate_vmap_rule": vmap is None})
     return lambda x, w: function.apply(x, w)
 
 

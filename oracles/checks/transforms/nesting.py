@@ -23,7 +23,7 @@ WORDS = 8
 
 
 def nested(judge: Judge, sample: Sample) -> None:
-    """NEST: vmap of vmap, vmap of every path, every path of vmap, rows of a jacobian, jacobians, hessian.
+    """NEST: vmap of vmap, vmap of every path, every path of vmap, rows and columns of a jacobian, jacobians, hessian.
 
     Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer one.
     """
@@ -34,7 +34,8 @@ def nested(judge: Judge, sample: Sample) -> None:
     words += [] if judge.op.promises.nesting else [(shared, Vmap(2)), (Vmap(2), shared)]
     words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
     words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]
-    words += [("vjp", shared), (shared, "vjp"), (shared, "jvp"), ("vjp", _rows_of_jacobian(judge, sample))]
+    directions = _directions_alone(judge, sample)
+    words += [("vjp", shared), (shared, "vjp"), (shared, "jvp"), ("vjp", directions), ("jvp", directions)]
     for word in judge.offered(words):
         judge.hold(sample, word, exactly=False)
     if not judge.op.promises.without:
@@ -52,8 +53,11 @@ def _sharing_weights(judge: Judge, sample: Sample) -> Vmap:
     return Vmap(2, frozenset(weights if _depend_on(judge, problem, set(range(len(wrt))) - weights) else ()))
 
 
-def _rows_of_jacobian(judge: Judge, sample: Sample) -> Vmap:
-    """The vmap over cotangents alone: all slices share the inputs. `jacobians` is asked of small samples only."""
+def _directions_alone(judge: Judge, sample: Sample) -> Vmap:
+    """The vmap over cotangents or tangents alone, as jacrev and jacfwd have it: all slices share the inputs.
+
+    `jacobians` is asked of small inputs, and of one input and one output alone.
+    """
     return Vmap(2, frozenset(range(len(Problem(judge.op, sample.args).wrt))))
 
 
@@ -88,46 +92,49 @@ def words(judge: Judge, sample: Sample) -> None:
 
 
 def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
-    """jacrev, jacfwd and hessian in the first input, where that has at most `limit` elements."""
+    """jacrev, jacfwd and hessian of one output in one input of those of at most `limit` elements."""
     problem = Problem(judge.op, sample.args, sample.kept)
     # The formula's jacobian takes a pass per element of this input, and its hessian takes passes of second order.
-    if problem.inputs[0].numel() > limit or problem.inputs[0].numel() == 0:
+    small = [i for i, x in enumerate(problem.inputs) if 0 < x.numel() <= limit]
+    if not small:
         return
-    x, rest = problem.inputs[0], problem.inputs[1:]
     f = problem.subject(judge.subject)
     with torch.no_grad():
         primal = judge.primal(sample)
+    chosen = sample.generator(Stream.JACOBIAN)
+    of, by = int(chosen.integers(len(primal))), small[chosen.integers(len(small))]
+    x, before, after = problem.inputs[by], problem.inputs[:by], problem.inputs[by + 1 :]
     # A jacobian takes cotangents of zeros and a one, and in reverse mode zero times the slope of a NaN is NaN, although
     # the other outputs do not depend on what made it.
-    if not bool(torch.isfinite(primal[0]).all()):
-        judge.tally.count(not_judged=primal[0].numel())
+    if not bool(torch.isfinite(primal[of]).all()):
+        judge.tally.count(not_judged=primal[of].numel())
         return
-    # The cotangent of the first output: it weighs the rows of the hessian.
-    weights = judge.path(sample, ("vjp",), primal[:1]).directions[0]
-    formula, operands, at = problem.formula((), len(primal)), problem.arrays(), len(problem.fixed)
+    # The cotangent of the output: it weighs the rows of the hessian.
+    weights = judge.path(sample, ("vjp",), primal[of : of + 1]).directions[0]
+    formula, operands, at = problem.formula((), len(primal)), problem.arrays(), len(problem.fixed) + by
 
-    def first(t: Tensor) -> Any:
-        return f(t, *rest)[0]
+    def one(t: Tensor) -> Any:
+        return f(*before, t, *after)[of]
 
     def gradient(t: Tensor) -> Any:
-        return torch.func.vjp(first, t)[1](weights)[0]
+        return torch.func.vjp(one, t)[1](weights)[0]
 
     def read(*arrays: Any) -> tuple[Any, ...]:
-        return (formula(*arrays)[0],)
+        return (formula(*arrays)[of],)
 
     def pulled(*arrays: Any) -> tuple[Any, ...]:
         before, w, t, after = arrays[:at], arrays[-1], arrays[at], arrays[at + 1 : -1]
         return REFERENCE.vjp(lambda s: read(*before, s, *after), [t], [w])
 
     for name, transform in (("jacrev", torch.func.jacrev), ("jacfwd", torch.func.jacfwd)):
-        computed = judge.call(transform(first), x, what=name)
-        told = functools.partial(jacobian, problem, name, weights)
+        computed = judge.call(transform(one), x, what=name)
+        told = functools.partial(jacobian, problem, name, weights, of, by)
         expected = Expected(_jacobian(read, at), operands, [f"{name}(out)"], name, 1, told)
         judge.against(expected, [computed], exactly=False)
     # jacfwd and jacrev of the gradient of ⟨w, out⟩: the cotangent w is given, so nothing but the op is judged.
     for name, transform in (("hessian", torch.func.jacfwd), ("jacrev(jacrev)", torch.func.jacrev)):
         computed = judge.call(transform(gradient), x, what=name)
-        told = functools.partial(jacobian, problem, name, weights)
+        told = functools.partial(jacobian, problem, name, weights, of, by)
         expected = Expected(_jacobian(pulled, at), [*operands, to_array(weights)], [name], name, 2, told)
         judge.against(expected, [computed], exactly=False)
 

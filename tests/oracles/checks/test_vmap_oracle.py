@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from opassay.impl.function import Function
 from opassay.oracles.checks.transforms.nesting import nested
 from opassay.oracles.checks.transforms.vmap import vmapped
 
@@ -21,6 +22,7 @@ from ..planted_ops import (
     custom,
     declared,
     judged,
+    right_jvp,
     sample,
     scaled,
     upward,
@@ -121,6 +123,31 @@ def test_nest_finds_a_wrong_jacobian(fault: Any) -> None:
 
 def _batched(t: Tensor) -> bool:
     return torch._C._functorch.is_batchedtensor(t)
+
+
+def _wrapped(t: Tensor) -> bool:
+    return torch._C._functorch.is_functorch_wrapped_tensor(t)
+
+
+def test_nest_finds_what_is_wrong_where_tangents_alone_are_batched() -> None:
+    def doubled(x: Tensor, w: Tensor, t_x: Tensor, t_w: Tensor) -> Tensor:
+        return right_jvp(x, w, t_x, t_w) * (2 if _batched(t_x) and not _wrapped(x) else 1)
+
+    found = violation(nested, declared(custom(jvp=doubled, base=Function)), sample(1, lead=(2,), n=3, slices=4))
+    assert found is not None
+    assert found.path == "vmap∘jvp (func)"
+
+
+def test_nest_finds_a_jacobian_that_is_wrong_in_the_second_input_alone() -> None:
+    def doubled(x: Tensor, w: Tensor, t_x: Tensor, t_w: Tensor) -> Tensor:
+        factor = 1.0 if _wrapped(x) else torch.where((t_x == 0).all(), 2.0, 1.0).to(x.dtype)
+        return right_jvp(x, w, t_x, t_w) * factor
+
+    # A sample takes the jacobian in one of the inputs.
+    op = declared(custom(jvp=doubled, base=Function))
+    found = [violation(nested, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(8)]
+    assert {each.path for each in found if each is not None} == {"jacfwd"}
+    assert None in found
 
 
 def _of_the_first_slice(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
