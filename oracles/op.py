@@ -49,6 +49,7 @@ class Stream(enum.IntEnum):
     LAW = 17
     WORD = 39
     JACOBIAN = 40
+    NEST = 41
     DIRECTIONS = 0xD1
 
 

@@ -26,13 +26,19 @@ Step = Callable[[Callable[..., Any], Sequence[Any], Sequence[Any]], tuple[Any, .
 
 @dataclass(frozen=True)
 class Vmap:
-    """A step of a word: vmap over axis 0 of all but the `shared` inputs; outputs get the batch at axis 0."""
+    """A step of a word: vmap over axis 0 of all but the `shared` inputs; outputs get the batch at axis 0.
+
+    The batch of the `last` inputs is moved to the last axis before vmap takes it from there.
+    """
 
     size: int
     shared: frozenset[int] = frozenset()
+    last: frozenset[int] = frozenset()
 
     def in_dims(self, passive: int, inputs: int) -> tuple[int | None, ...]:
-        return (0,) * passive + tuple(None if i in self.shared else 0 for i in range(inputs))
+        """The axis that vmap takes the batch of each operand from: None, 0 or -1."""
+        own = (None if i in self.shared else -1 if i in self.last else 0 for i in range(inputs))
+        return (*(0,) * passive, *own)
 
 
 #: What an op may not offer (`op.Promises.without`), by name, in words.
@@ -141,7 +147,12 @@ def _eager_vjp(f: Callable[..., Any], primals: Sequence[Any], cotangents: Sequen
 
 
 def _vmap(f: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
-    return torch.func.vmap(f, in_dims=in_dims)
+    mapped = torch.func.vmap(f, in_dims=in_dims)
+
+    def moved(*args: Any) -> Any:
+        return mapped(*(a.movedim(0, -1) if d == -1 else a for a, d in zip(args, in_dims, strict=True)))
+
+    return moved if -1 in in_dims else mapped
 
 
 REFERENCE = Engine(

@@ -104,7 +104,7 @@ def _steps(path: Path) -> Script:
     for depth, step in enumerate(path.word):
         inner, name = name, f"step{depth}"
         if isinstance(step, Vmap):
-            lines += [f"{name} = torch.func.vmap({inner}, in_dims={step.in_dims(passive, inputs)})", ""]
+            lines += _mapped(name, inner, step.in_dims(passive, inputs))
             continue
         end = passive + inputs
         lines += [
@@ -121,6 +121,19 @@ def _steps(path: Path) -> Script:
     taken_ = f"outputs = {name}({', '.join(operands)})"
     lines += [taken_] if path.word else ["with torch.no_grad():", f"    {taken_}"]
     return Script(lines=tuple(lines), imports=steps.imports)
+
+
+def _mapped(name: str, inner: str, in_dims: tuple[int | None, ...]) -> list[str]:
+    """The lines that define a vmap; operands come with the batch first, also those that have it last."""
+    if -1 not in in_dims:
+        return [f"{name} = torch.func.vmap({inner}, in_dims={in_dims})", ""]
+    return [
+        f"def {name}(*a):",
+        f"    in_dims = {in_dims}",
+        "    moved = [x.movedim(0, -1) if d == -1 else x for x, d in zip(a, in_dims)]",
+        f"    return torch.func.vmap({inner}, in_dims=in_dims)(*moved)",
+        "",
+    ]
 
 
 def stepping(engine: str, word: Word) -> Script:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,3 +105,31 @@ def by_keyword(*args: Tensor, **named: Tensor) -> Tensor:
 
 
 by_keyword.__signature__ = inspect.signature(right)  # type: ignore[attr-defined]
+
+
+class _AtTheEnd(torch.autograd.Function):
+    """x w, with a batch at an axis that is not the first taken for one at the first."""
+
+    @staticmethod
+    def forward(x: Tensor, w: Tensor) -> Tensor:
+        return right(x, w)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, w = ctx.saved_tensors
+        return right(g, w), (g * x).reshape(-1, w.shape[-1]).sum(0)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor, w: Tensor) -> Any:
+        x, w = (t.expand(info.batch_size, *t.shape) if d is None else t for t, d in zip((x, w), in_dims, strict=True))
+        w = w.reshape(w.shape[0], *(1,) * (x.ndim - w.ndim), *w.shape[1:])
+        return x * w, 0
+
+
+def at_the_end(x: Tensor, w: Tensor) -> Tensor:
+    out: Tensor = _AtTheEnd.apply(x, w)  # type: ignore[no-untyped-call]
+    return out

@@ -66,6 +66,7 @@ REFUSALS = (Refusal("weight of another length", _longer_weight, RuntimeError, ("
 
 PLANTED = (
     *(Planted(code, products.value) for code in ("FWD", "VJP", "JVP", "ORD2", "VMAP", "NEST", "WORD", "SIZE")),
+    Planted("NEST", products.at_the_end),
     Planted("ORD3", products.value, dtype="float64"),
     Planted("FWD", products.raising),
     Planted("EMPTY", products.raising, lead=(0,)),

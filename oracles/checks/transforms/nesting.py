@@ -20,26 +20,36 @@ from ...violation import Unsupported
 
 #: How many nestings are tried on one sample.
 WORDS = 8
+#: More inputs and directions than a word of second order has.
+_MANY = 64
 
 
 def nested(judge: Judge, sample: Sample) -> None:
     """NEST: vmap of vmap, vmap of every path, every path of vmap, rows and columns of a jacobian, jacobians, hessian.
 
-    Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer one.
+    Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer one. The batch
+    of some operands is at their last axis; and in some words inputs alone have one, or directions alone.
     """
     shared = _sharing_weights(judge, sample)
     words: list[Word] = [(Vmap(2), Vmap(2))]
     # A custom function, which promises a depth, may write in place what it computes of one argument. Where one of two
     # levels shares that argument, torch's rule for custom functions under vmap takes it for none of the outputs.
     words += [] if judge.op.promises.nesting else [(shared, Vmap(2)), (Vmap(2), shared)]
-    words += [(*word, Vmap(2)) for word in (*FIRST, *SECOND)]
-    words += [(Vmap(2), *word) for word in (*FIRST, *SECOND[:2])]
-    directions = _directions_alone(judge, sample)
-    words += [("vjp", shared), (shared, "vjp"), (shared, "jvp"), ("vjp", directions), ("jvp", directions)]
+    batched = Vmap(2, last=_at_the_end(sample))
+    words += [(*word, batched) for word in (*FIRST, *SECOND)]
+    words += [(batched, *word) for word in (*FIRST, *SECOND[:2])]
+    inputs, directions = _apart(judge, sample)
+    words += [("vjp", shared), (shared, "vjp"), (shared, "jvp")]
+    words += [("vjp", inputs), ("vjp", directions), ("jvp", directions)]
     for word in judge.offered(words):
         judge.hold(sample, word, exactly=False)
     if not judge.op.promises.without:
         jacobians(judge, sample)
+
+
+def _at_the_end(sample: Sample) -> frozenset[int]:
+    """The inputs and directions whose batch is at the last axis: of each sample others, about half of them."""
+    return frozenset(map(int, np.flatnonzero(sample.seeded(Stream.NEST).integers(2, size=_MANY))))
 
 
 def _sharing_weights(judge: Judge, sample: Sample) -> Vmap:
@@ -53,12 +63,13 @@ def _sharing_weights(judge: Judge, sample: Sample) -> Vmap:
     return Vmap(2, frozenset(weights if _depend_on(judge, problem, set(range(len(wrt))) - weights) else ()))
 
 
-def _directions_alone(judge: Judge, sample: Sample) -> Vmap:
-    """The vmap over cotangents or tangents alone, as jacrev and jacfwd have it: all slices share the inputs.
+def _apart(judge: Judge, sample: Sample) -> tuple[Vmap, Vmap]:
+    """The vmap over inputs alone, as of per-sample gradients, and over directions alone, as of jacrev and jacfwd.
 
     `jacobians` is asked of small inputs, and of one input and one output alone.
     """
-    return Vmap(2, frozenset(range(len(Problem(judge.op, sample.args).wrt))))
+    inputs = len(Problem(judge.op, sample.args).wrt)
+    return Vmap(2, frozenset(range(inputs, _MANY)), _at_the_end(sample)), Vmap(2, frozenset(range(inputs)))
 
 
 def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:

@@ -129,6 +129,13 @@ def _wrapped(t: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(t)
 
 
+def test_nest_finds_a_batch_axis_that_is_taken_for_another() -> None:
+    op = declared(custom(vmap=_wrong_axis, base=Function))
+    found = [violation(nested, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(4)]
+    assert {each.path for each in found if each is not None} <= {"vmap∘vjp (func)", "vmap∘jvp (func)"}
+    assert any(each is not None for each in found)
+
+
 def test_nest_finds_what_is_wrong_where_tangents_alone_are_batched() -> None:
     def doubled(x: Tensor, w: Tensor, t_x: Tensor, t_w: Tensor) -> Tensor:
         return right_jvp(x, w, t_x, t_w) * (2 if _batched(t_x) and not _wrapped(x) else 1)
