@@ -27,8 +27,8 @@ _MANY = 64
 def nested(judge: Judge, sample: Sample) -> None:
     """NEST: vmap of vmap, vmap of every path, every path of vmap, rows and columns of a jacobian, jacobians, hessian.
 
-    Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer one. The batch
-    of some operands is at their last axis; and in some words inputs alone have one, or directions alone.
+    Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer one. Some
+    operands have their batch at the last axis; and in some words inputs alone have one, or directions alone.
     """
     shared = _sharing_weights(judge, sample)
     words: list[Word] = [(Vmap(2), Vmap(2))]
@@ -116,8 +116,8 @@ def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     of, by = int(chosen.integers(len(primal))), small[chosen.integers(len(small))]
     x, before, after = problem.inputs[by], problem.inputs[:by], problem.inputs[by + 1 :]
     # A jacobian takes cotangents of zeros and a one, and in reverse mode zero times the slope of a NaN is NaN, although
-    # the other outputs do not depend on what made it.
-    if not bool(torch.isfinite(primal[of]).all()):
+    # the one element does not depend on what made it; and the other outputs have cotangents of zeros, too.
+    if not all(bool(torch.isfinite(y).all()) for y in primal):
         judge.tally.count(not_judged=primal[of].numel())
         return
     # The cotangent of the output: it weighs the rows of the hessian.
