@@ -230,6 +230,8 @@ def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
             followed = [other for other in _followed(key, one) if other in found and other != key]
             # An op that does not fail there by itself has another cause, even where the same kernel does its work.
             alike = _derived if (key[2], key[-1]) == ("higher derivatives", "full") else _alike
+            if key[3:] == ("law",):
+                alike = _of_kernel
             home = next((found[other] for other in followed if alike(one, found[other])), left)
             home.append(one)
         found[key] = left
@@ -246,7 +248,8 @@ def _followed(key: Key, one: Seen) -> list[Key]:
     """The groups that a failure of a group may follow from, the likeliest first."""
     if key[3:] == ("law",):
         paths = ("forward", "vjp", "jvp")
-        return [(*key[:2], path, "values", of) for of in ("full", "half") for path in paths]
+        of_kernel: list[Key] = [(*key[:2], path, "values", of) for of in ("full", "half") for path in paths]
+        return [*of_kernel, (key[0], "", "forward", "values", "half")] if one.dtype in _HALF else of_kernel
     if len(key) != 5 or key[4] not in ("full", "half"):
         return []
     subject, _, path, kind, half = key
@@ -279,6 +282,17 @@ def _alike(one: Seen, seen: Sequence[Seen]) -> bool:
     same = [_plain(other.failure) for other in seen if other.verdict.cell.op == one.verdict.cell.op]
     output = _plain(one.failure)
     return bool(same) and (not output or "" in same or output in same or output.removeprefix("t_") in same)
+
+
+def _of_kernel(one: Seen, seen: Sequence[Seen]) -> bool:
+    """Whether a law is broken in outputs of a kernel that is wrong in a group, in whichever op.
+
+    A law is off by more than the bounds of both of its sides together, so one of them is wrong by itself, and an op
+    that does not fail there was not asked at that sample.
+    """
+    where, output = one.failure.signs.kernel or one.verdict.cell.op, _plain(one.failure)
+    same = [_plain(s.failure) for s in seen if (s.failure.signs.kernel or s.verdict.cell.op) == where]
+    return bool(same) and (not output or "" in same or output in same)
 
 
 def _plain(failure: Failure) -> str:
