@@ -40,6 +40,8 @@ _ATTRIBUTE = re.compile(r"got (dtype|\d+ outputs|shape)|from eager")
 _OUTPUTS = "out_dims is not compatible with the structure of `outputs`"
 #: The line of a message that says in which format an output was judged.
 _FORMAT = re.compile(r"^ *format +(\w+)", re.MULTILINE)
+#: The name of an output, and its number where there are several.
+_INDEXED = re.compile(r"^([^\[]*)(?:\[(\d+)\])?")
 #: The output that a title names: "t_out[1]".
 _OUTSIDE = re.compile(r"([\w\[\]]+) outside its accept set")
 
@@ -264,7 +266,7 @@ def _followed(key: Key, one: Seen) -> list[Key]:
     own = path_shape(one.failure.signs.path)
     ways = (own, "jvp", "vjp") if one.failure.code is Code.ADJOINT else (own, *steps[-1:])
     if kind == "values" and path == "forward":
-        return [(subject, where, path, kind, "full")]
+        return [(subject, where, path, kind, "full"), (subject, "", path, kind, "half")]
     found: list[Key] = [(subject, where, way, kind, "full") for way in dict.fromkeys(ways)]
     # What overflows float16 on its way is wrong for the reason that it is inaccurate elsewhere.
     half_path = "forward" if path == "forward" else "derivatives"
@@ -303,19 +305,26 @@ def _plain(failure: Failure) -> str:
 def _derived(one: Seen, seen: Sequence[Seen]) -> bool:
     """Whether a failure is a derivative of a result that is wrong by itself, as gravely and as often, in the same op.
 
-    The tangent of a tangent, "t_t_out[1]", is that of "t_out[1]". The other names of higher derivatives are those of
-    arguments, and do not tell which output they go back to.
+    The tangent of a tangent, "t_t_out[1]", is that of "t_out[1]". Where "t_out[0]" is wrong already, nobody looked at
+    the outputs behind it. The other names of higher derivatives are those of arguments, and do not tell which output
+    they go back to.
     """
     output = _output_of(one.failure)
     inner = output.removeprefix("t_")
     return any(
         other.verdict.cell.op == one.verdict.cell.op
         and other.dtype not in _HALF
-        and inner in (output, _output_of(other.failure))
+        and (inner == output or _stands_before(_output_of(other.failure), inner))
         and gravity(other.severity) <= gravity(one.severity)
         and other.failure.signs.samples >= one.failure.signs.samples
         for other in seen
     )
+
+
+def _stands_before(output: str, other: str) -> bool:
+    """Whether an output is another one, or is judged before it."""
+    (name, number), (its, last) = (_INDEXED.findall(text)[0] for text in (output, other))
+    return bool(name == its and int(number or 0) <= int(last or 0))
 
 
 def _output_of(failure: Failure) -> str:

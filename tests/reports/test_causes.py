@@ -155,6 +155,28 @@ def test_a_derivative_of_what_is_wrong_is_no_cause_of_its_own(second: Verdict, f
     assert len(causes_of([second, first])) == causes
 
 
+def test_outputs_behind_one_that_is_wrong_were_not_looked_at() -> None:
+    first = _first()
+    assert first.failure is not None
+    before = replace(first, failure=replace(first.failure, title="norm jvp (func): t_out[0] outside its accept set"))
+    assert len(causes_of([_second(), before])) == 1
+    assert len(causes_of([_second(output="t_t_out[0]"), first])) == 2
+
+
+def test_a_broken_law_is_the_wrong_kernel_of_whichever_op() -> None:
+    law = seen("LAW", "float16", path="law: a row less", output="out", op="cross_entropy", kernel="nll", share=0.3)
+    other = seen("FWD", "float16", path="forward", output="out", op="nll_loss", kernel="nll", share=0.3)
+    assert len(causes_of([law, other])) == 1
+    assert len(causes_of([law, seen("FWD", "float16", path="forward", output="out", op="softmax")])) == 2
+
+
+def test_a_half_type_that_is_wrong_is_where_the_op_loses_digits() -> None:
+    few = seen("FWD", "bfloat16", path="forward", output="out", share=0.005)
+    many = seen("WAYS", "bfloat16", path="forward", output="out", share=0.3)
+    assert len(causes_of([few, many])) == 1
+    assert len(causes_of([few, seen("WAYS", "bfloat16", path="forward", output="out", share=0.3, op="norm")])) == 2
+
+
 def test_a_wrong_number_of_outputs_is_one_cause_also_where_vmap_complains_of_it() -> None:
     items = []
     for path in ("jvp (func)", "jvp (eager) with a special value"):
