@@ -25,8 +25,9 @@ from .. import strategies
 from .kinds import DeclarationError
 from .limits import limits_of, processor_seconds
 
-#: With fewer kinds of samples that passed, so many further samples are judged after a failure.
-ENOUGH, FURTHER = 6, 20
+#: With fewer kinds of samples that passed, so many further samples at most are judged after a failure, for so many
+#: seconds of the processor.
+ENOUGH, FURTHER, SECONDS = 6, 20, 5.0
 #: Another failure is told beside the simplest one if it is so many times as far beyond its bound.
 MUCH_WORSE = 4.0
 #: Facts that are told, and characters of one: the value of an argument may be a long text.
@@ -96,15 +97,15 @@ class Contrast:
         """Whether too few kinds of samples passed to tell anything: the first samples may all have failed."""
         return len({facts for facts, violation in self._seen if violation is None}) < ENOUGH
 
-    def extend(self, op: Op, drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, seconds: float) -> None:
+    def extend(self, op: Op, drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, most: int) -> None:
         """Judge further samples for the contrast alone.
 
         Args:
             op: whose samples they are. drafts: of the samples.
             ask: (draft, seed of its data) -> the sample, and what it broke, if anything; or None where nothing
-                of it could be judged. seed: of the drafts. seconds: of processor time, after which no more are judged.
+                of it could be judged. seed: of the drafts. most: how many.
         """
-        until = processor_seconds() + seconds
+        until = processor_seconds() + SECONDS
 
         def one(draft: Draft, data: int) -> None:
             if processor_seconds() < until:
@@ -113,7 +114,7 @@ class Contrast:
                     sample, violation = answer
                     self.note(facts_of(op, sample, draft), violation, shapes_of(op, sample))
 
-        limits = limits_of(FURTHER, steered=False, shrunk=False)
+        limits = limits_of(min(most, FURTHER), steered=False, shrunk=False)
         # Whatever else these samples would tell, that the question is not asked of one, say, the cell has its verdict.
         with contextlib.suppress(Exception, DeclarationError):
             hypothesis.seed(seed)(limits(hypothesis.given(drafts, strategies.seeds())(one)))()

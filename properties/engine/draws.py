@@ -52,6 +52,8 @@ MORE_OFTEN = 4
 EDGES, AMPLE = "edges", "ample"
 #: Elements of a draft that has few.
 FEW = 4
+#: Seconds of the processor for which a failing sample is made simpler at most: one that is large may take seconds.
+SIMPLER = 20.0
 
 
 class _Enough(BaseException):
@@ -242,29 +244,36 @@ def steered(drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, limits: hypot
 
 
 def simplest(
-    drafts: st.SearchStrategy[Draft], ask: Ask, found: Found, limits: hypothesis.settings, seconds: float
+    drafts: st.SearchStrategy[Draft],
+    ask: Ask,
+    found: Found,
+    limits: hypothesis.settings,
+    most: int,
+    seconds: float = SIMPLER,
 ) -> None:
     """Make a failing draft simpler.
 
     Args:
         found: what failed. limits: without the phase of shrinking the draft stays as it was found.
-        seconds: of processor time, after which the simplest so far stands: Hypothesis would go on for as long as it
-            finds a way.
+        most: how many drafts are asked, after which the simplest so far stands: Hypothesis would go on for as long as
+            it finds a way.
+        seconds: of processor time, after which it stands, too.
 
     Raises:
         Violation: that of the simplest failing draft, of which `ask` was asked last.
     """
-    failing, until = (found.drawn.draft, found.data), processor_seconds() + seconds
+    failing, until, asked = (found.drawn.draft, found.data), processor_seconds() + seconds, 0
     first = found.__cause__
     assert isinstance(first, Violation)
 
     def one(draft: Draft, data: int) -> None:
-        nonlocal failing
-        if processor_seconds() > until:
+        nonlocal failing, asked
+        if asked >= most or processor_seconds() > until:
             raise _Enough
         # What Hypothesis takes for simpler may be larger, as the first of many sizes need not be the smallest.
         if _size(draft) > _size(failing[0]):
             return
+        asked += 1
         try:
             ask(draft, data)
         except Violation as violation:

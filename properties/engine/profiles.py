@@ -16,23 +16,22 @@ class Profile:
         fixed: whether the same commit always asks the same; else each run draws a seed, and Hypothesis steers towards
             the largest error/bound.
         inductor: whether COMP compiles with inductor, not with the light backend.
-        simpler: seconds of processor time for which a failing sample is made simpler; and as many for which further
-            samples are judged, to tell what those that fail have in common.
+        simpler: how many samples are tried to make a failing one simpler, for each that the cell draws.
     """
 
     examples: int
     compiled: int
     interpreted: int
     fixed: bool
-    simpler: float
+    simpler: int
     inductor: bool = False
 
 
 PROFILES: dict[str, Profile] = {
-    "brief": Profile(20, 1, 7, fixed=True, simpler=0.5),
-    "dev": Profile(40, 1, 8, fixed=False, simpler=5.0),
-    "commit": Profile(80, 2, 20, fixed=True, simpler=10.0),
-    "nightly": Profile(1000, 10, 250, fixed=False, simpler=20.0, inductor=True),
+    "brief": Profile(20, 1, 7, fixed=True, simpler=2),
+    "dev": Profile(40, 1, 8, fixed=False, simpler=4),
+    "commit": Profile(80, 2, 20, fixed=True, simpler=8),
+    "nightly": Profile(1000, 10, 250, fixed=False, simpler=8, inductor=True),
 }
 
 

@@ -213,8 +213,8 @@ class Picked:
         if self._told_simply and self.contrast.needs_more and kind not in ("large", "sizes"):
             ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
             drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
-            seconds = PROFILES[self.settings.profile].simpler
-            self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"), seconds)
+            most = 2 + self.settings.examples(self.opened.question, judge)
+            self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"), most)
         worse = self.contrast.worst_beside(self.failing()[1])
         return "\n  ".join(line for line in (worse, self.contrast.told()) if line)
 
@@ -278,7 +278,9 @@ class Picked:
         except draws.Found as found:
             self._counting = False
             try:
-                draws.simplest(drafts, ask, found, limits, PROFILES[self.settings.profile].simpler)
+                profile, judge = PROFILES[self.settings.profile], self.opened.judge
+                most = profile.simpler * (2 + self.settings.examples(self.opened.question, judge))
+                draws.simplest(drafts, ask, found, limits, most)
             except Violation as violation:
                 # What need be seen once may have come from earlier samples, so further ones would be judged after it.
                 last = self._last

@@ -69,7 +69,9 @@ def _apart(judge: Judge, sample: Sample) -> tuple[Vmap, Vmap]:
     `jacobians` is asked of small inputs, and of one input and one output alone.
     """
     inputs = len(Problem(judge.op, sample.args).wrt)
-    return Vmap(2, frozenset(range(inputs, _MANY)), _at_the_end(sample)), Vmap(2, frozenset(range(inputs)))
+    # Something must have a batch, so where no derivative is taken in any input the directions keep theirs.
+    directions = frozenset(range(inputs, _MANY) if inputs else ())
+    return Vmap(2, directions, _at_the_end(sample)), Vmap(2, frozenset(range(inputs)))
 
 
 def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:
