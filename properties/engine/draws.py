@@ -53,7 +53,7 @@ EDGES, AMPLE = "edges", "ample"
 #: Elements of a draft that has few.
 FEW = 4
 #: Seconds of the processor for which a failing sample is made simpler at most: one that is large may take seconds.
-SIMPLER = 20.0
+SIMPLER_SECONDS = 20.0
 
 
 class _Enough(BaseException):
@@ -249,7 +249,7 @@ def simplest(
     found: Found,
     limits: hypothesis.settings,
     most: int,
-    seconds: float = SIMPLER,
+    seconds: float = SIMPLER_SECONDS,
 ) -> None:
     """Make a failing draft simpler.
 

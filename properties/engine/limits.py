@@ -38,7 +38,7 @@ def seed_of(cell: Cell, seed: int, label: str = "") -> int:
 def processor_seconds() -> float:
     """Seconds of a processor that this process has used so far, and the children that it waited for, as compilers are.
 
-    A clock on the wall would let the load of the machine decide how simple the samples are that a report shows.
+    By a clock on the wall, the load of the machine would decide which failures a report tells, and how simply.
     """
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system

@@ -16,7 +16,7 @@ class Profile:
         fixed: whether the same commit always asks the same; else each run draws a seed, and Hypothesis steers towards
             the largest error/bound.
         inductor: whether COMP compiles with inductor, not with the light backend.
-        simpler: how many samples are tried to make a failing one simpler, for each that the cell draws.
+        simpler: about how many samples are tried to make a failing one simpler, for each that the cell draws.
     """
 
     examples: int

@@ -213,8 +213,7 @@ class Picked:
         if self._told_simply and self.contrast.needs_more and kind not in ("large", "sizes"):
             ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
             drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
-            most = 2 + self.settings.examples(self.opened.question, judge)
-            self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"), most)
+            self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"), self._further)
         worse = self.contrast.worst_beside(self.failing()[1])
         return "\n  ".join(line for line in (worse, self.contrast.told()) if line)
 
@@ -226,6 +225,12 @@ class Picked:
         except Violation as violation:
             return sample, violation
         return (sample, None) if opened.judge.tally.judged > before else None
+
+    @property
+    def _further(self) -> int:
+        """How many samples are worth judging after a failure: those that a cell draws tell what one of them costs."""
+        # A cell that draws one sample is given two more, or hardly anything would be tried.
+        return self.settings.examples(self.opened.question, self.opened.judge) + 2
 
     @property
     def _steered(self) -> bool:
@@ -278,9 +283,7 @@ class Picked:
         except draws.Found as found:
             self._counting = False
             try:
-                profile, judge = PROFILES[self.settings.profile], self.opened.judge
-                most = profile.simpler * (2 + self.settings.examples(self.opened.question, judge))
-                draws.simplest(drafts, ask, found, limits, most)
+                draws.simplest(drafts, ask, found, limits, PROFILES[self.settings.profile].simpler * self._further)
             except Violation as violation:
                 # What need be seen once may have come from earlier samples, so further ones would be judged after it.
                 last = self._last

@@ -231,9 +231,8 @@ def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
         for one in found[key]:
             followed = [other for other in _followed(key, one) if other in found and other != key]
             # An op that does not fail there by itself has another cause, even where the same kernel does its work.
-            alike = _derived if (key[2], key[-1]) == ("higher derivatives", "full") else _alike
-            if key[3:] == ("law",):
-                alike = _of_kernel
+            higher, law = (key[2], key[-1]) == ("higher derivatives", "full"), key[3:] == ("law",)
+            alike = _derived if higher else _of_kernel if law else _alike
             home = next((found[other] for other in followed if alike(one, found[other])), left)
             home.append(one)
         found[key] = left

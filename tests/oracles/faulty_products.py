@@ -107,21 +107,15 @@ def by_keyword(*args: Tensor, **named: Tensor) -> Tensor:
 by_keyword.__signature__ = inspect.signature(right)  # type: ignore[attr-defined]
 
 
-class _AtTheEnd(torch.autograd.Function):
-    """x w, with a batch at an axis that is not the first taken for one at the first."""
+class _AtTheEnd(Slope):
+    """The product and its right gradients, with a batch at another axis than the first taken for one at the first."""
+
+    generate_vmap_rule = False
 
     @staticmethod
-    def forward(x: Tensor, w: Tensor) -> Tensor:
-        return right(x, w)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, g: Any) -> Any:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
         x, w = ctx.saved_tensors
-        return right(g, w), (g * x).reshape(-1, w.shape[-1]).sum(0)
+        return g * w, (g * x).sum_to_size(w.shape)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, w: Tensor) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,9 @@ def nested(judge: Judge, sample: Sample) -> None:
     # levels shares that argument, torch's rule for custom functions under vmap takes it for none of the outputs.
     words += [] if judge.op.promises.nesting else [(shared, Vmap(2)), (Vmap(2), shared)]
     batched = Vmap(2, last=_at_the_end(sample))
+    inputs, directions = _apart(judge, sample, batched)
     words += [(*word, batched) for word in (*FIRST, *SECOND)]
     words += [(batched, *word) for word in (*FIRST, *SECOND[:2])]
-    inputs, directions = _apart(judge, sample)
     words += [("vjp", shared), (shared, "vjp"), (shared, "jvp")]
     words += [("vjp", inputs), ("vjp", directions), ("jvp", directions)]
     for word in judge.offered(words):
@@ -63,15 +64,15 @@ def _sharing_weights(judge: Judge, sample: Sample) -> Vmap:
     return Vmap(2, frozenset(weights if _depend_on(judge, problem, set(range(len(wrt))) - weights) else ()))
 
 
-def _apart(judge: Judge, sample: Sample) -> tuple[Vmap, Vmap]:
-    """The vmap over inputs alone, as of per-sample gradients, and over directions alone, as of jacrev and jacfwd.
+def _apart(judge: Judge, sample: Sample, batched: Vmap) -> tuple[Vmap, Vmap]:
+    """Of a vmap that over inputs alone, as of per-sample gradients, and over directions alone, as of jacrev and jacfwd.
 
     `jacobians` is asked of small inputs, and of one input and one output alone.
     """
     inputs = len(Problem(judge.op, sample.args).wrt)
     # Something must have a batch, so where no derivative is taken in any input the directions keep theirs.
     directions = frozenset(range(inputs, _MANY) if inputs else ())
-    return Vmap(2, directions, _at_the_end(sample)), Vmap(2, frozenset(range(inputs)))
+    return replace(batched, shared=directions), replace(batched, shared=frozenset(range(inputs)))
 
 
 def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:
