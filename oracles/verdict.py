@@ -199,6 +199,7 @@ class Signs:
     path: str = ""  # that showed it, without the numbers of the sample: "vjp (func)"
     output: str = ""  # "d_weight"
     kernel: str = ""  # the op of torch that does the work, where there is one
+    calls: tuple[str, ...] = ()  # the ops of torch that are called, with those of the path's innermost derivative
     error: str = ""  # of an exception: its type and its first line, without numbers
     samples: int = 0  # of the cell that showed it
     common: tuple[str, ...] = ()  # facts of arguments and regime that all samples share that showed it

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 
-# A shell starts what runs in the background with SIGINT ignored, and so do all processes that it starts. Tests send it,
-# to this process and to others, and would wait for ever for what it does.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts what runs in the background with SIGINT ignored, and nohup starts everything with SIGHUP ignored; so do
+# all processes that these start. Tests send both, to this process and to others, and would wait for ever for what they
+# do.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)

@@ -35,7 +35,7 @@ from ...oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
 from ...oracles.violation import Unsupported, Violation, error_of, kind_of, shape_of
 from .. import worlds
 from . import interlude, kinds, source_numbers
-from .failures import kernel_of
+from .failures import MOST_CALLS, calls_of, kernel_of
 from .plan import load_op
 from .profiles import PROFILES
 from .samples import Given, Opened, Picked, Samples, Settings, Tell, ask_watched, judge_one
@@ -249,6 +249,7 @@ def _told(opened: Opened, samples: Samples, sample: Sample, violation: Violation
         path=shape_of(violation.path)[:300],
         output="" if fault is None or worst is None else worst.where.partition("[")[0][:100],
         kernel=kernel_of(judge, sample),
+        calls=tuple(calls_of(judge, sample, violation.path)[:MOST_CALLS]),
         error=error_of(violation),
         samples=samples.failures.count(violation),
         common=tuple(" and ".join(facts) for facts in samples.contrast.telling(violation)[0]),

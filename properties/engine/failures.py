@@ -10,15 +10,18 @@ is told.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...oracles.judge import Judge
 from ...oracles.op import Sample
+from ...oracles.paths import Problem
 from ...oracles.state import interrupt
 from ...oracles.violation import Violation, kind_of
 from .limits import processor_seconds
@@ -27,35 +30,14 @@ from .limits import processor_seconds
 FURTHER = 0.3
 #: Kinds of failures that a cell tells.
 MOST = 6
-#: Ops of torch that move, copy or make tensors: they do none of the work.
+#: Ops that a failure tells to have been called: whatever is made of more is a program, and no op made of ops.
+MOST_CALLS = 16
+#: Ops of torch that move, copy or make tensors, or ask how they lie: they do none of the work.
 _MOVING = frozenset(
     {"_to_copy", "clone", "copy_", "detach", "alias", "view", "_unsafe_view", "as_strided", "expand", "permute"}
-    | {
-        "transpose",
-        "unsqueeze",
-        "squeeze",
-        "select",
-        "slice",
-        "t",
-        "empty",
-        "empty_like",
-        "zeros_like",
-        "zeros",
-        "full",
-    }
-    | {
-        "fill_",
-        "zero_",
-        "ones",
-        "lift_fresh",
-        "_reshape_alias",
-        "new_empty",
-        "new_zeros",
-        "contiguous",
-        "reshape",
-        "ones_like",
-        "scalar_tensor",
-    }
+    | {"transpose", "unsqueeze", "squeeze", "select", "slice", "t", "_reshape_alias", "contiguous", "reshape"}
+    | {"empty", "empty_like", "zeros", "zeros_like", "full", "ones", "ones_like", "new_empty", "new_zeros"}
+    | {"fill_", "zero_", "lift_fresh", "scalar_tensor", "is_same_size", "_has_same_storage_numel"}
 )
 
 
@@ -64,6 +46,10 @@ _SAME_KERNEL = {
     "_native_batch_norm_legit": "native_batch_norm",
     "batch_norm_backward": "native_batch_norm_backward",
 }
+
+
+#: A step of a path of derivatives.
+_STEP = re.compile(r"jvp|vjp")
 
 
 class Spent(BaseException):
@@ -149,16 +135,45 @@ _LISTENING: Callable[[], _Listening] = _Listening
 
 def kernel_of(judge: Judge, sample: Sample) -> str:
     """The op of torch that a call of the subject ends in, where there is one besides copies and views; else empty."""
+    working = calls_of(judge, sample)
+    return working[0] if len(working) == 1 else ""
+
+
+def calls_of(judge: Judge, sample: Sample, path: str = "") -> list[str]:
+    """The ops of torch, besides copies and views, that a call of the subject makes, and the first derivative of a path.
+
+    Args:
+        path: of derivatives, whose innermost step is written last: "jvp∘vjp"; without any, the call alone is looked at.
+    """
+    steps = _STEP.findall(path)
     # What is told what to compute, by a text that comes first, does none of its work in one op of torch.
     if judge.compiled or isinstance(sample.args[0], str):
-        return ""
+        return []
     listening = _LISTENING()
     listening.seen = {}
     try:
-        with torch.no_grad(), listening:
-            judge.subject(*(a.clone() if isinstance(a, torch.Tensor) else a for a in sample.args))
+        with listening:
+            _derive(judge, sample.args, steps[-1] if steps else "")
     except BaseException:
         # What the subject raised may come after the op was called; what was called until then still tells it.
         interrupt.reraise()
-    working = [name for name in listening.seen if name not in _MOVING]
-    return _SAME_KERNEL.get(working[0], working[0]) if len(working) == 1 else ""
+    return list(dict.fromkeys(_SAME_KERNEL.get(name, name) for name in listening.seen if name not in _MOVING))
+
+
+def _derive(judge: Judge, args: Sequence[Any], step: str) -> None:
+    """One call, and its derivative along ones: in every input that has one, of every output."""
+    given = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    if not step:
+        with torch.no_grad():
+            judge.subject(*given)
+        return
+    problem = Problem(judge.op, given)
+    function, inputs = problem.subject(judge.subject), [a.detach() for a in problem.inputs]
+    if step == "jvp":
+        with forward_ad.dual_level(), torch.no_grad():
+            function(*(forward_ad.make_dual(a, torch.ones_like(a)) for a in inputs))
+        return
+    inputs = [a.requires_grad_() for a in inputs]
+    with torch.enable_grad():
+        outputs = [y for y in function(*inputs) if isinstance(y, torch.Tensor) and y.requires_grad]
+    torch.autograd.grad(outputs, inputs, [torch.ones_like(y) for y in outputs], allow_unused=True)

@@ -8,14 +8,14 @@ raised, or where the same op of torch gives wrong values along a path of the sam
 the half types fail for the same reason in the same outputs. Where the half types alone lose some digits, the op or its
 derivative is made of ops that round each, which is one cause for all ops. A law that is broken, or a jvp and vjp that
 are no adjoints of each other, are what wrong values look like from another side. A derivative of what is wrong by
-itself says nothing new.
+itself says nothing new, nor does an op that calls another one which is wrong in the same way.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -68,6 +68,10 @@ class Seen:
 
 #: In place of the size of an error that is a NaN or an infinity where a number is right, or the reverse.
 _NOT_FINITE = "NaN or ∞"
+
+
+#: Whether a failure follows from those of another group.
+Follows = Callable[[Seen, Sequence[Seen]], bool]
 
 
 @dataclass(frozen=True)
@@ -229,12 +233,8 @@ def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
     for key in sorted(found, key=lambda key: "values" in key[3:4]):
         left: list[Seen] = []
         for one in found[key]:
-            followed = [other for other in _followed(key, one) if other in found and other != key]
-            # An op that does not fail there by itself has another cause, even where the same kernel does its work.
-            higher, law = (key[2], key[-1]) == ("higher derivatives", "full"), key[3:] == ("law",)
-            alike = _derived if higher else _of_kernel if law else _alike
-            home = next((found[other] for other in followed if alike(one, found[other])), left)
-            home.append(one)
+            homes = ((found.get(other, []), follows) for other, follows in _homes(key, one) if other != key)
+            next((home for home, follows in homes if follows(one, home)), left).append(one)
         found[key] = left
     named: dict[Key, list[Seen]] = {}
     for key, seen in found.items():
@@ -245,8 +245,17 @@ def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
     return named
 
 
+def _homes(key: Key, one: Seen) -> list[tuple[Key, Follows]]:
+    """The groups that a failure of a group may follow from, the likeliest first, and when it does."""
+    # An op that does not fail there by itself has another cause, even where the same kernel does its work.
+    higher, law = (key[2], key[-1]) == ("higher derivatives", "full"), key[3:] == ("law",)
+    follows = _derived if higher else _of_kernel if law else _alike
+    called: list[tuple[Key, Follows]] = [(other, _calls_wrong) for other in _called(key, one)]
+    return [(other, follows) for other in _followed(key, one)] + called
+
+
 def _followed(key: Key, one: Seen) -> list[Key]:
-    """The groups that a failure of a group may follow from, the likeliest first."""
+    """The groups of the same op, or of all ops, that a failure of a group may follow from, the likeliest first."""
     if key[3:] == ("law",):
         paths = ("forward", "vjp", "jvp")
         of_kernel: list[Key] = [(*key[:2], path, "values", of) for of in ("full", "half") for path in paths]
@@ -275,6 +284,25 @@ def _followed(key: Key, one: Seen) -> list[Key]:
     return found
 
 
+def _called(key: Key, one: Seen) -> list[Key]:
+    """The groups of ops that the failing one calls.
+
+    torch computes the derivative of an op by another op, as that of `log_sigmoid_forward` by `log_sigmoid_backward`. So
+    a derivative of the second order of the first is one of the first order of the second. An op that no single one does
+    the work of, as `cross_entropy`, is wrong along the same path as any that it is made of.
+    """
+    signs, steps = one.failure.signs, _STEP.findall(one.failure.signs.path)
+    if len(key) != 5 or key[4] not in ("full", "half"):
+        return []
+    ways = ("jvp", "vjp") if key[3] == "adjoint" else (path_shape(signs.path),)
+    found = [(op, way) for op in signs.calls for way in ways if not signs.kernel]
+    if len(steps) > 1:
+        # Of an order yet higher it follows from the innermost step that is left, as it would in the same op.
+        left = dict.fromkeys((path_shape("∘".join(steps[:-1])), steps[-2]))
+        found += [(op, way) for op in signs.calls if op != signs.kernel for way in left]
+    return [(key[0], op, path, "values", "full") for op, path in found]
+
+
 def _alike(one: Seen, seen: Sequence[Seen]) -> bool:
     """Whether a failure is of an op and of an output, as far as that is known, which fail in a group, too.
 
@@ -294,6 +322,14 @@ def _of_kernel(one: Seen, seen: Sequence[Seen]) -> bool:
     where, output = one.failure.signs.kernel or one.verdict.cell.op, _plain(one.failure)
     same = [_plain(s.failure) for s in seen if (s.failure.signs.kernel or s.verdict.cell.op) == where]
     return bool(same) and (not output or "" in same or output in same)
+
+
+def _calls_wrong(one: Seen, seen: Sequence[Seen]) -> bool:
+    """Whether an op that the failing one calls is wrong by itself in the same output, as gravely."""
+    output = _plain(one.failure)
+    same = [s for s in seen if (s.failure.signs.kernel or s.verdict.cell.op) in one.failure.signs.calls]
+    alike = [s for s in same if _plain(s.failure) in (output, output.removeprefix("t_"))]
+    return any(gravity(s.severity) <= gravity(one.severity) for s in alike)
 
 
 def _plain(failure: Failure) -> str:

@@ -81,6 +81,7 @@ class SignsData(Data, frozen=True, forbid_unknown_fields=True):
     path: Text = ""
     output: Text = ""
     kernel: Text = ""
+    calls: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
     error: Text = ""
     samples: Count = 0
     common: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
@@ -139,7 +140,7 @@ def verdict_of(data: VerdictData) -> Verdict:
 def _failure(data: FailureData) -> Failure:
     values: dict[str, Any] = msgspec.structs.asdict(data)
     signs: dict[str, Any] = msgspec.structs.asdict(data.signs)
-    signs.update(common=tuple(data.signs.common), share=_share(data.signs.share))
+    signs.update(calls=tuple(data.signs.calls), common=tuple(data.signs.common), share=_share(data.signs.share))
     return Failure(**values | {"signs": Signs(**signs)})
 
 

@@ -15,7 +15,7 @@ from opassay.oracles.contract import contract
 from opassay.oracles.judge import Judge
 from opassay.properties.declaring.modules import module_subjects
 from opassay.properties.engine.cells import judge_sample
-from opassay.properties.engine.failures import kernel_of
+from opassay.properties.engine.failures import calls_of, kernel_of
 from opassay.properties.engine.plan import Selection, load_op, plan
 from opassay.properties.picking.drafting import drafts
 
@@ -61,6 +61,16 @@ def test_the_op_that_does_the_work_of_a_module_is_known(op: str) -> None:
     judge = Judge(load_op(op), "module", contract("float32"))
     sample = next(iter(drafts(load_op(op), "float32", "ordinary", seed=0).first(1))).draft.sample(0)
     assert kernel_of(judge, sample) == f"native_{op}"
+    for path in ("vjp (func)", "jvp∘vjp (eager)"):
+        assert calls_of(judge, sample, path) == [f"native_{op}", f"native_{op}_backward"]
+    assert {f"native_{op}", "mul"} <= set(calls_of(judge, sample, "vjp∘jvp (func)"))
+
+
+def test_an_argument_without_a_derivative_hides_no_op_that_is_called() -> None:
+    judge = Judge(load_op("log_sigmoid_backward"), "torch", contract("float32"))
+    sample = next(iter(drafts(judge.op, "float32", "ordinary", seed=0).first(1))).draft.sample(0)
+    assert calls_of(judge, sample, "vjp (func)")[0] == "log_sigmoid_backward"
+    assert set(calls_of(judge, sample, "vjp (func)")) > {"log_sigmoid_backward", "sigmoid"}
 
 
 def test_compiled_code_that_builds_a_module_of_torch_is_asked_of_nobody() -> None:

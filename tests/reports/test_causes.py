@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,6 +171,42 @@ def test_a_broken_law_is_the_wrong_kernel_of_whichever_op() -> None:
     assert len(causes_of([law, seen("FWD", "float16", path="forward", output="out", op="softmax")])) == 2
 
 
+@pytest.mark.parametrize(
+    ("signs", "causes"),
+    [
+        ({}, 1),
+        # An op that is not called, one that is less wrong, and another output have nothing to do with it.
+        ({"kernel": "other"}, 2),
+        ({"share": 1e-3}, 2),
+        ({"output": "d_weight"}, 2),
+    ],
+)  # fmt: skip
+def test_a_derivative_of_the_second_order_is_one_of_the_op_that_the_first_calls(
+    signs: dict[str, Any], causes: int
+) -> None:
+    calls = ("log_sigmoid_forward", "log_sigmoid_backward")
+    second = seen("ORD2", op="log_sigmoid", path="vjp∘vjp (func)", kernel=calls[0], calls=calls)
+    first = seen("VJP", op="log_sigmoid_backward", path="vjp (func)", **{"kernel": calls[1], **signs})
+    assert len(causes_of([second, first])) == causes
+    third = seen("ORD3", op="log_sigmoid", path="vjp∘jvp∘vjp (func)", kernel=calls[0], calls=calls)
+    assert len(causes_of([third, first])) == 2
+    third = seen("ORD3", op="log_sigmoid", path="jvp∘vjp∘vjp (func)", kernel=calls[0], calls=calls)
+    assert len(causes_of([third, first])) == causes
+
+
+def test_an_op_that_is_made_of_a_wrong_one_is_no_cause_of_its_own() -> None:
+    kernel = seen("JVP", op="nll_loss", path="jvp (func)", output="t_out", kernel="nll_loss_forward")
+    for dtype in ("float32", "float16"):
+        made = seen("JVP", dtype, op="cross_entropy", path="jvp (func)", output="t_out")
+        assert len(causes_of([made, kernel])) == 2
+        assert made.failure is not None
+        signs = replace(made.failure.signs, calls=("_log_softmax", "nll_loss_forward"))
+        assert len(causes_of([replace(made, failure=replace(made.failure, signs=signs)), kernel])) == 1
+        # What one op does all the work of has its own cause.
+        alone = replace(signs, kernel="_log_softmax")
+        assert len(causes_of([replace(made, failure=replace(made.failure, signs=alone)), kernel])) == 2
+
+
 def test_a_half_type_that_is_wrong_is_where_the_op_loses_digits() -> None:
     few = seen("FWD", "bfloat16", path="forward", output="out", share=0.005)
     many = seen("WAYS", "bfloat16", path="forward", output="out", share=0.3)
@@ -251,7 +288,8 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_a_record_keeps_further_failures_and_what_was_refused() -> None:
-    other = Failure(Code.RAISED, "t", "m", "id-0002", "{}", "s", Signs("p", "o", "k", "e", 2, ("a", "b"), 0.25))
+    signs = Signs("p", "o", "k", ("c", "d"), "e", 2, ("a", "b"), 0.25)
+    other = Failure(Code.RAISED, "t", "m", "id-0002", "{}", "s", signs)
     refused = verdict("FWD", Outcome.REFUSED, Code.REFUSED)
     refused = replace(refused, measure=replace(refused.measure, refused=7))
     run = make_run(refused, seen(others=(other,)))
