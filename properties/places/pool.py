@@ -18,7 +18,7 @@ import os
 import selectors
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Any
 from ...oracles.verdict import Cell, Verdict
 from ..catalog import CATALOG
 from ..deaths import Deaths
+from ..waiting import Waiting
 from .lifeline import adopt_orphans, end_orphans
 from .process import AnswerError, Process
 
@@ -156,6 +157,7 @@ class _Worker:
     deadline: float
     number: int
     cell: Cell | None = None
+    op: str = ""  # of the last cell
     ready: bool = False
     heard: int = 0  # bytes that it had printed when its cell began
 
@@ -174,7 +176,7 @@ class Pool:
     terms: Terms
     accept: Callable[[Cell, Any], Verdict]
     stopped: Callable[[], bool] = lambda: False
-    _waiting: dict[str, deque[Cell]] = field(default_factory=dict)
+    _waiting: dict[str, Waiting[Cell]] = field(default_factory=dict)
     _workers: list[_Worker] = field(default_factory=list)
     _deaths: Deaths = field(default_factory=Deaths)
     _printed: Counter[str] = field(default_factory=Counter)
@@ -184,7 +186,8 @@ class Pool:
     def __post_init__(self) -> None:
         self._memory = self.terms.memory or fair_share(self.terms.workers)
         for cell in self.cells:
-            self._waiting.setdefault(owner_of(cell.op), deque()).append(cell)
+            owner = owner_of(cell.op)
+            self._waiting.setdefault(owner, Waiting((), lambda waiting: waiting.op)).put(cell)
         # An op may start processes of its own and then lose its worker. Unless this process adopts them, they become
         # children of the system's first process, and nobody here could find and end them.
         adopt_orphans(True)
@@ -228,7 +231,8 @@ class Pool:
             if worker.ready and worker.cell is None:
                 waiting = self._waiting.get(worker.owner)
                 if waiting:
-                    yield self._give(worker, waiting.popleft())
+                    others = {other.op for other in self._workers if other is not worker}
+                    yield self._give(worker, waiting.take(worker.op, others))
                 else:
                     yield from self._retire(worker)
         while len(self._workers) < max(self.terms.workers, 1) and (owner := self._neediest()) is not None:
@@ -255,7 +259,7 @@ class Pool:
                 self._selector.register(handle, selectors.EVENT_READ)
 
     def _give(self, worker: _Worker, cell: Cell) -> Event:
-        worker.cell, worker.deadline = cell, time.monotonic() + self.terms.timeout
+        worker.cell, worker.op, worker.deadline = cell, cell.op, time.monotonic() + self.terms.timeout
         # What it has printed so far belongs to the cells before this one, and must not be charged to the op of this
         # one.
         worker.heard = worker.process.printed
@@ -344,15 +348,10 @@ class Pool:
     def _judge_op(self, cell: Cell) -> Iterator[Event]:
         """Give up what has ended too many workers: one bad op must not take the run's time from the others."""
         self._deaths.note(cell.op, cell.subject, cell.property)
-        owner = owner_of(cell.op)
-        kept, dropped, why = deque[Cell](), deque[Cell](), ""
-        for each in self._waiting.get(owner, ()):
-            spent = self._deaths.why(each.op, each.subject, each.property)
-            (dropped if spent else kept).append(each)
-            why = why or spent
-        self._waiting[owner] = kept
+        waiting, why = self._waiting.get(owner_of(cell.op)), self._deaths.why
+        dropped = waiting.drop(lambda each: why(each.op, each.subject, each.property)) if waiting else []
         if dropped:
-            yield GivenUp(tuple(dropped), why)
+            yield GivenUp(tuple(dropped), why(dropped[0].op, dropped[0].subject, dropped[0].property))
 
     def _count_printed(self, worker: _Worker) -> Iterator[Event]:
         """Say, once an op, that it prints much."""
