@@ -27,6 +27,7 @@ def page(cause: Cause, run: Run) -> str:
         f" ops {_spans(cause.axis('op'))}; dtypes {_spans(cause.axis('dtype'))}",
         *([f"- outputs: {_spans(cause.outputs)}"] if cause.outputs else []),
         *([f"- only with: {_spans(cause.common)}"] if cause.common else []),
+        *([f"- calls: {_spans(list(failure.signs.calls))}"] if failure.signs.calls else []),
         f"- asked: {markdown(cause.example.verdict.title or cell.property)}",
         "",
         "## Expected and actual",

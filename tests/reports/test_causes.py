@@ -250,6 +250,13 @@ def test_the_gravest_comes_first_and_facts_are_those_of_all() -> None:
     assert causes_of([verdict()]) == []
 
 
+def test_a_page_tells_which_ops_were_called() -> None:
+    (cause,) = causes_of([seen(calls=("_log_softmax", "nll_loss_forward"))])
+    assert "- calls: `_log_softmax`, `nll_loss_forward`\n" in page(cause, make_run(seen()))
+    (cause,) = causes_of([seen()])
+    assert "- calls:" not in page(cause, make_run(seen()))
+
+
 @pytest.mark.parametrize(
     ("path", "shape"),
     [
