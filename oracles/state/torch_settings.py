@@ -82,7 +82,9 @@ def _dual_level() -> int:
 
 def _leave_dual_levels(level: int) -> None:
     while _dual_level() > level:
-        _context._exit_dual_level(level=_dual_level())
+        # An interrupt inside `exit_dual_level` may leave a level on the Python side that the core has left already.
+        with contextlib.suppress(RuntimeError):
+            _context._exit_dual_level(level=_dual_level())
         forward_ad._current_level = max(forward_ad._current_level - 1, -1)
 
 

@@ -118,6 +118,10 @@ CHANGES: dict[str, tuple[Callable[[], object], str]] = {
     "vmap level": (lambda: torch._C._functorch._vmap_increment_nesting(2, "error"), "functorch level: 0 -> 1"),
     "dual level": (forward_ad.enter_dual_level, "forward AD level: -1 -> 0"),
     "dual level of the core": (torch._C._enter_dual_level, "forward AD level: -1 -> 0"),
+    "dual level that the core has left": (
+        lambda: setattr(forward_ad, "_current_level", 0),
+        "forward AD level: -1 -> 0",
+    ),
     "forward AD": (lambda: torch._C._set_fwd_grad_enabled(False), "forward AD: on -> off"),
     "saved tensors": (lambda: _entered(torch.autograd.graph.save_on_cpu()), "hooks on saved tensors: changed"),
     "module hook": (
