@@ -10,6 +10,7 @@ import enum
 import hashlib
 import html
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -190,6 +191,11 @@ class Measure:
         known = [value for value in (self.scaled_max, worst.roundoffs) if value is not None and not math.isnan(value)]
         largest = max(known, default=math.nan)
         return replace(self, max_ulp=ulp, max_ratio=ratio, worst=worst, scaled_max=largest)
+
+
+def steps_of(path: str) -> list[str]:
+    """The derivatives of a path, "vjp" or "jvp", the innermost last: two of "jvp∘vjp (func)", none of "forward"."""
+    return re.findall(r"jvp|vjp", path)
 
 
 @dataclass(frozen=True, slots=True)

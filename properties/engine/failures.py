@@ -10,7 +10,6 @@ is told.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from ...oracles.judge import Judge
 from ...oracles.op import Sample
 from ...oracles.paths import Problem
 from ...oracles.state import interrupt
+from ...oracles.verdict import steps_of
 from ...oracles.violation import Violation, kind_of
 from .limits import processor_seconds
 
@@ -30,8 +30,8 @@ from .limits import processor_seconds
 FURTHER = 0.3
 #: Kinds of failures that a cell tells.
 MOST = 6
-#: Ops that a failure tells to have been called: whatever is made of more is a program, and no op made of ops.
-MOST_CALLS = 16
+#: Ops that a failure tells to have been called: as many as a record keeps.
+MOST_CALLS = 64
 #: Ops of torch that move, copy or make tensors, or ask how they lie: they do none of the work.
 _MOVING = frozenset(
     {"_to_copy", "clone", "copy_", "detach", "alias", "view", "_unsafe_view", "as_strided", "expand", "permute"}
@@ -46,10 +46,6 @@ _SAME_KERNEL = {
     "_native_batch_norm_legit": "native_batch_norm",
     "batch_norm_backward": "native_batch_norm_backward",
 }
-
-
-#: A step of a path of derivatives.
-_STEP = re.compile(r"jvp|vjp")
 
 
 class Spent(BaseException):
@@ -145,7 +141,7 @@ def calls_of(judge: Judge, sample: Sample, path: str = "") -> list[str]:
     Args:
         path: of derivatives, whose innermost step is written last: "jvp∘vjp"; without any, the call alone is looked at.
     """
-    steps = _STEP.findall(path)
+    steps = steps_of(path)
     # What is told what to compute, by a text that comes first, does none of its work in one op of torch.
     if judge.compiled or isinstance(sample.args[0], str):
         return []

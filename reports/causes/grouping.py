@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...oracles.verdict import FAILED, Code, Failure, Outcome, Verdict, counted
+from ...oracles.verdict import FAILED, Code, Failure, Outcome, Verdict, counted, steps_of
 from ..text import by_key, number, one_line
 from .severity import Severity, gravity, severity_of
 
@@ -34,7 +34,6 @@ _QUOTED = re.compile(r"'[\w ]{1,30}'")
 _ASSERTED = re.compile(r'INTERNAL ASSERT FAILED at "([^"]{1,200})"')
 #: Shapes in messages, whose numbers are signs already.
 _LISTS = re.compile(r"\[#?(, ?#)*\]")
-_STEP = re.compile(r"jvp|vjp")
 #: What is wrong with an output beside its values. Under vmap a wrong number of outputs is an error of its own.
 _ATTRIBUTE = re.compile(r"got (dtype|\d+ outputs|shape)|from eager")
 _OUTPUTS = "out_dims is not compatible with the structure of `outputs`"
@@ -60,6 +59,11 @@ class Seen:
         """The narrowest that had a part in it: that of the cell, or a half type in which the output was judged."""
         found, own = _FORMAT.search(self.failure.message), self.verdict.cell.dtype
         return own if found is None or own in _HALF or found[1] not in _HALF else found[1]
+
+    @property
+    def where(self) -> str:
+        """The op of torch that does the work, or the op itself."""
+        return self.failure.signs.kernel or self.verdict.cell.op
 
     @cached_property
     def severity(self) -> Severity:
@@ -169,14 +173,14 @@ def path_shape(path: str) -> str:
     if path.startswith("primal"):
         # Forward AD may compute the primal anew, by the ops of its formula.
         return "jvp" if "jvp" in path or "tangents" in path else "forward"
-    steps = _STEP.findall(path)
+    steps = steps_of(path)
     return "forward" if not steps else steps[0] if len(steps) == 1 else "higher derivatives"
 
 
 def _key(one: Seen) -> Key:
     """(subject, where, path, what else tells it apart)."""
     cell, failure = one.verdict.cell, one.failure
-    signs, where = failure.signs, failure.signs.kernel or cell.op
+    signs, where = failure.signs, one.where
     if failure.code is Code.CRASHED:
         # The same signal at the same kind of samples comes from the same line, whichever op leads there.
         return cell.subject, "", cell.property, "crash", signs.error
@@ -233,16 +237,24 @@ def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
     for key in sorted(found, key=lambda key: "values" in key[3:4]):
         left: list[Seen] = []
         for one in found[key]:
-            homes = ((found.get(other, []), follows) for other, follows in _homes(key, one) if other != key)
-            next((home for home, follows in homes if follows(one, home)), left).append(one)
+            home = _home(key, one, found)
+            (left if home is None else home).append(one)
         found[key] = left
     named: dict[Key, list[Seen]] = {}
     for key, seen in found.items():
-        ops = list(dict.fromkeys(one.failure.signs.kernel or one.verdict.cell.op for one in seen))
+        ops = list(dict.fromkeys(one.where for one in seen))
         if ops:
             where = key[1] or (ops[0] if len(ops) == 1 else f"{ops[0]} and {len(ops) - 1} more")
             named[key[0], where, key[2] or "raises", *key[3:]] = seen
     return named
+
+
+def _home(key: Key, one: Seen, groups: dict[Key, list[Seen]]) -> list[Seen] | None:
+    """The group that a failure of a group follows from; None where it stays in its own."""
+    for other, follows in _homes(key, one):
+        if other != key and other in groups and follows(one, groups[other]):
+            return groups[other]
+    return None
 
 
 def _homes(key: Key, one: Seen) -> list[tuple[Key, Follows]]:
@@ -263,7 +275,7 @@ def _followed(key: Key, one: Seen) -> list[Key]:
     if len(key) != 5 or key[4] not in ("full", "half"):
         return []
     subject, _, path, kind, half = key
-    where, steps = one.failure.signs.kernel or one.verdict.cell.op, _STEP.findall(one.failure.signs.path)
+    where, steps = one.where, steps_of(one.failure.signs.path)
     if kind == "adjoint":
         return [(subject, where, way, "values", "full") for way in ("jvp", "vjp")]
     if half == "full" and path == "higher derivatives":
@@ -291,11 +303,13 @@ def _called(key: Key, one: Seen) -> list[Key]:
     a derivative of the second order of the first is one of the first order of the second. An op that no single one does
     the work of, as `cross_entropy`, is wrong along the same path as any that it is made of.
     """
-    signs, steps = one.failure.signs, _STEP.findall(one.failure.signs.path)
+    signs, steps = one.failure.signs, steps_of(one.failure.signs.path)
     if len(key) != 5 or key[4] not in ("full", "half"):
         return []
-    ways = ("jvp", "vjp") if key[3] == "adjoint" else (path_shape(signs.path),)
-    found = [(op, way) for op in signs.calls for way in ways if not signs.kernel]
+    found: list[tuple[str, str]] = []
+    if not signs.kernel:
+        ways = ("jvp", "vjp") if key[3] == "adjoint" else (path_shape(signs.path),)
+        found += [(op, way) for op in signs.calls for way in ways]
     if len(steps) > 1:
         # Of an order yet higher it follows from the innermost step that is left, as it would in the same op.
         left = dict.fromkeys((path_shape("∘".join(steps[:-1])), steps[-2]))
@@ -319,17 +333,20 @@ def _of_kernel(one: Seen, seen: Sequence[Seen]) -> bool:
     A law is off by more than the bounds of both of its sides together, so one of them is wrong by itself, and an op
     that does not fail there was not asked at that sample.
     """
-    where, output = one.failure.signs.kernel or one.verdict.cell.op, _plain(one.failure)
-    same = [_plain(s.failure) for s in seen if (s.failure.signs.kernel or s.verdict.cell.op) == where]
+    output = _plain(one.failure)
+    same = [_plain(other.failure) for other in seen if other.where == one.where]
     return bool(same) and (not output or "" in same or output in same)
 
 
 def _calls_wrong(one: Seen, seen: Sequence[Seen]) -> bool:
     """Whether an op that the failing one calls is wrong by itself in the same output, as gravely."""
     output = _plain(one.failure)
-    same = [s for s in seen if (s.failure.signs.kernel or s.verdict.cell.op) in one.failure.signs.calls]
-    alike = [s for s in same if _plain(s.failure) in (output, output.removeprefix("t_"))]
-    return any(gravity(s.severity) <= gravity(one.severity) for s in alike)
+    return any(
+        other.where in one.failure.signs.calls
+        and _plain(other.failure) in (output, output.removeprefix("t_"))
+        and gravity(other.severity) <= gravity(one.severity)
+        for other in seen
+    )
 
 
 def _plain(failure: Failure) -> str:

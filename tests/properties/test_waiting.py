@@ -1,28 +1,39 @@
-"""Whoever does work stays with one op, as long as there is some, and nobody waits while there is any."""
+"""A worker stays with one op for as long as cells of it wait, and is given a cell whenever one waits."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Container, Sequence
 
 import pytest
 
+from opassay.oracles.verdict import Cell
 from opassay.properties.waiting import Waiting
 
 SEED = 0
-PIECES = [f"{op}{number}" for op in "abc" for number in range(3)]
+NAMES = [f"{op}{number}" for op in "abc" for number in range(3)]
 
 
-def _waiting() -> Waiting[str]:
-    return Waiting(PIECES, lambda piece: piece[0])
+def _waiting(names: Sequence[str] = NAMES) -> Waiting:
+    """Cells of an op and a property each: "a0"."""
+    waiting = Waiting()
+    for name in names:
+        waiting.put(Cell(name[0], name[1:], "float32", "cpu", "opassay"))
+    return waiting
+
+
+def _taken(waiting: Waiting, last: str = "", others: Container[str] = ()) -> str:
+    cell = waiting.take(last[:1], others)
+    return cell.op + cell.property
 
 
 def test_one_alone_does_all_in_order() -> None:
     waiting, done = _waiting(), [""]
     while waiting:
-        done.append(waiting.take(done[-1][:1]))
-    assert done[1:] == PIECES
+        done.append(_taken(waiting, done[-1]))
+    assert done[1:] == NAMES
     with pytest.raises(IndexError, match="nothing waits"):
-        waiting.take()
+        _taken(waiting)
 
 
 def test_two_are_busy_with_different_ops_while_there_are_several() -> None:
@@ -30,35 +41,33 @@ def test_two_are_busy_with_different_ops_while_there_are_several() -> None:
     first = second = ""
     taken = []
     while waiting:
-        first = waiting.take(first[:1], second[:1])
+        first = _taken(waiting, first, second[:1])
         taken.append(first)
         if waiting:
-            second = waiting.take(second[:1], first[:1])
+            second = _taken(waiting, second, first[:1])
             taken.append(second)
     assert taken == ["a0", "b0", "a1", "b1", "a2", "b2", "c0", "c1", "c2"]
 
 
 def test_ops_that_all_are_busy_with_are_shared_where_most_is_left() -> None:
-    waiting = Waiting(["a0", "b0", "b1"], lambda piece: piece[0])
-    assert waiting.take("c", {"a", "b"}) == "b0"
-    assert waiting.take("c", {"a"}) == "b1"
+    waiting = _waiting(["a0", "b0", "b1"])
+    assert _taken(waiting, "c", {"a", "b"}) == "b0"
+    assert _taken(waiting, "c", {"a"}) == "b1"
 
 
 def test_what_is_dropped_is_not_given() -> None:
     waiting = _waiting()
-    assert waiting.drop(lambda piece: piece.endswith("1")) == ["a1", "b1", "c1"]
+    assert [cell.op for cell in waiting.drop(lambda cell: cell.property == "1")] == ["a", "b", "c"]
     assert len(waiting) == 6
-    assert waiting.take("a") == "a0"
-    assert waiting.take("a") == "a2"
-    waiting.put("a9")
-    assert waiting.take("a") == "a9"
+    assert _taken(waiting, "a") == "a0"
+    assert _taken(waiting, "a") == "a2"
 
 
-def test_every_piece_is_given_once_whoever_asks() -> None:
+def test_every_cell_is_given_once_whoever_asks() -> None:
     draw = random.Random(SEED)
     print(f"seed {SEED}")
     for _ in range(50):
         waiting, taken = _waiting(), []
         while waiting:
-            taken.append(waiting.take(draw.choice("abcd"), set(draw.sample("abcd", 2))))
-        assert sorted(taken) == PIECES
+            taken.append(_taken(waiting, draw.choice("abcd"), set(draw.sample("abcd", 2))))
+        assert sorted(taken) == NAMES
