@@ -1,7 +1,9 @@
 """Sums, products, quotients and squares of balls, and the rounding that every operation ends with.
 
 Radii are arrays as large as the centres, and an operation is as fast as it walks through them seldom: so new arrays are
-written in place, and what belongs to an operand of few elements, a scale of a row, is computed of that one alone.
+written in place, and what belongs to an operand of few elements, a scale of a row, is computed of that one alone. Where
+that leaves radii of the form share · |c| + part, with few numbers, they are not computed at all (`scaled`). Balls
+also carry a bound on all of their elements (`most`), which says without a walk that no result overflows.
 """
 
 from __future__ import annotations
@@ -12,55 +14,68 @@ from typing import Any
 import numpy as np
 
 from ..contract import Contract
-from .ball import RULES, Ball
+from .ball import RULES, Ball, magnitude_of, scaled
 from .spread import SLACK
 
-
-def magnitude_of(centre: Any) -> Any:
-    """|c| as a new array for a radius: float64, for `SLACK` covers what a wider centre loses by it."""
-    size = np.abs(centre)
-    return size if size.dtype == np.float64 else size.astype(np.float64)
+#: One result has so many elements at least for each of an operand that is called few.
+_FEW = 8
+#: A bound on magnitudes is computed in floating point; this relative excess covers the roundings of one operation.
+_EXCESS = 1.0 + 2.0**-40
+#: A reciprocal of less than this might overflow.
+_TINY = 2.0**-1000
 
 
 def rounded(
-    contract: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True, nonnegative: bool = False
+    contract: Contract,
+    centre: Any,
+    radius: Any,
+    times: float = 1.0,
+    eta: bool = True,
+    nonnegative: bool = False,
+    most: float = math.inf,
+    owned: bool = True,
 ) -> Ball:
     """The ball after `times` roundings of the evaluation and one of the centre.
 
     Args:
-        radius: before those roundings; it is overwritten.
+        radius: before those roundings; it is overwritten if it is `owned`.
         eta: whether a rounding may underflow. A sum never does, unless subnormal results are flushed.
         nonnegative: whether no centre is negative.
+        most: a bound on |c| + r before those roundings, where one is known.
     """
     u, limit, relative = contract.roundoff * times, contract.limit, _relative(contract, times)
+    growth, lost = 1.0 + u + SLACK, contract.underflow if eta or contract.flush else 0.0
+    known = most <= limit
+    if known:
+        most = most * (growth + relative) * _EXCESS + lost
+        if radius is None and relative <= 1.0:
+            return scaled(centre, relative, lost, contract, most)
     if nonnegative and centre.dtype == np.float64:
         out = centre * relative
     else:
         out = magnitude_of(centre)
         out *= relative
     if radius is not None:
-        radius *= 1.0 + u + SLACK
+        radius = np.multiply(radius, growth, out=radius if owned and np.ndim(radius) else None)
         out += radius
-    if eta or contract.flush:
-        out += contract.underflow
+    if lost:
+        out += lost
     found = Ball(centre, out, contract)
+    if known:
+        found.bounded, found.most = True, most
+        return found
     # Every radius is at least `relative` times its centre: where all radii are so small, so are all centres.
-    found.bounded = bool(out.max(initial=0.0) <= 0.5 * relative * limit)
-    if not found.bounded:
-        given = 0.0 if radius is None else radius / (1.0 + u + SLACK)
+    largest = float(out.max(initial=0.0))
+    if largest <= 0.5 * relative * limit:
+        found.bounded, found.most = True, largest * (1.0 + 1.0 / relative) * _EXCESS
+    else:
+        given = 0.0 if radius is None else radius / growth
         found.radius = np.where(magnitude_of(centre) + given <= limit, out, np.inf)
     return found
 
 
 def _is_power_of_two(x: Ball) -> bool:
-    return x.centre.ndim == 0 and x.radius is None and abs(math.frexp(float(x.centre))[0]) == 0.5
-
-
-def _total(a: Any, b: Any) -> Any:
-    """Sum of two radii, None meaning zero; always a new array."""
-    if a is None:
-        return None if b is None else np.array(b)
-    return np.array(a) if b is None else a + b
+    return x.centre.ndim == 0 and x.exact and abs(math.frexp(float(x.centre))[0]) == 0.5
 
 
 def _plus(part: Any, other: Any) -> Any:
@@ -74,23 +89,46 @@ def _plus(part: Any, other: Any) -> Any:
 
 
 def _add(contract: Contract, a: Ball, b: Ball) -> Ball:
-    return rounded(contract, a.centre + b.centre, _total(a.radius, b.radius), eta=False)
+    return _summed(contract, a.centre + b.centre, a, b)
 
 
 def _subtract(contract: Contract, a: Ball, b: Ball) -> Ball:
-    return rounded(contract, a.centre - b.centre, _total(a.radius, b.radius), eta=False)
+    return _summed(contract, a.centre - b.centre, a, b)
+
+
+def _summed(contract: Contract, centre: Any, a: Ball, b: Ball) -> Ball:
+    """A sum or difference: radii add up, and nothing underflows."""
+    most = (_most_of(a, b) + _most_of(b, a)) * _EXCESS
+    if b.exact:
+        a, b = b, a
+    if not a.exact:
+        return rounded(contract, centre, a.radius + b.radius, eta=False, most=most)
+    if b.exact:
+        return rounded(contract, centre, None, eta=False, most=most)
+    if most <= contract.limit and b.centre.size * _FEW <= centre.size:
+        # The terms of many elements have no errors, so that of the few and the rounding are all there is.
+        relative, growth = _relative(contract, 1.0), 1.0 + contract.roundoff + SLACK
+        part = b.radius * growth + (contract.underflow if contract.flush else 0.0)
+        return _held(contract, centre, relative, part, most * (growth + relative))
+    return rounded(contract, centre, b.radius, eta=False, most=most, owned=False)
 
 
 def _times_power_of_two(x: Ball, factor: Any) -> Ball:
     """Times a power of two: exact but for underflow and overflow."""
-    radius = None if x.radius is None else x.radius * abs(factor)
-    centre = x.centre * factor
-    contract = x.contract
+    centre, contract, lost = x.centre * factor, x.contract, 0.0
     if factor < 1.0 and not np.min(np.abs(centre), initial=np.inf) >= contract.accumulate.smallest_normal:  # or a NaN
-        radius = contract.underflow if radius is None else radius + contract.underflow
-    if not np.max(np.abs(centre), initial=0.0) <= contract.limit:
+        lost = contract.underflow
+    most = x.most * abs(float(factor)) * _EXCESS + lost
+    if x.parts is not None and most <= contract.limit:
+        return scaled(centre, x.parts[0], x.parts[1] * abs(factor) + lost, contract, most)
+    radius = None if x.radius is None else x.radius * abs(factor)
+    if lost:
+        radius = lost if radius is None else radius + lost
+    if not (most <= contract.limit or np.max(np.abs(centre), initial=0.0) <= contract.limit):
         radius = np.where(np.abs(centre) <= contract.limit, 0.0 if radius is None else radius, np.inf)
-    return Ball(centre, radius, contract)
+    found = Ball(centre, radius, contract)
+    found.most = most if most <= contract.limit else math.inf
+    return found
 
 
 def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
@@ -101,22 +139,54 @@ def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
     if _is_few(a, b):
         a, b = b, a
     # For all points of the balls, |a b - c_a c_b| <= |c_a| r_b + r_a (|c_b| + r_b).
-    centre, reach = a.centre * b.centre, magnitude_of(b.centre)
-    if _is_few(b, a):
-        relative, growth = _relative(contract, 1.0), 1.0 + contract.roundoff + SLACK
-        by = reach * relative if b.radius is None else reach * relative + b.radius * growth
-        whole = reach if b.radius is None else reach + b.radius
-        part = None if a.radius is None else a.radius * (whole * growth)
-        found = _of_few(contract, centre, magnitude_of(a.centre), by, part, relative)
-        if found.bounded:
+    centre, most = a.centre * b.centre, _most_of(a, b) * _most_of(b, a) * _EXCESS
+    if _is_few(b, a) and most <= contract.limit:
+        found = _times_few(contract, centre, a, b, most)
+        if found is not None:
             return found
+    reach = magnitude_of(b.centre)
     radius = None
-    if b.radius is not None:
+    if not b.exact:
         radius = magnitude_of(a.centre) * b.radius
-    if a.radius is not None:
-        reach = reach + b.radius if b.radius is not None else reach
+    if not a.exact:
+        reach = reach if b.exact else reach + b.radius
         radius = _plus(a.radius * reach, radius)
-    return rounded(contract, centre, radius)
+    return rounded(contract, centre, radius, most=most)
+
+
+def _times_few(contract: Contract, centre: Any, a: Ball, b: Ball, most: float) -> Ball | None:
+    """A product with a factor of few elements; None where one of them may be zero.
+
+    With |c_a| = |c| / |c_b|, the radius |c_a| r_b + r_a (|c_b| + r_b) is a share of |c| and what r_a adds.
+    """
+    relative, growth = _relative(contract, 1.0), 1.0 + contract.roundoff + 4.0 * SLACK
+    size = whole = magnitude_of(b.centre)
+    off: Any = 0.0  # r_b relative to the factor
+    if not b.exact:
+        if not np.min(size - b.radius, initial=1.0) > 0:
+            return None
+        off, whole = b.radius / size, size + b.radius
+    if a.exact:
+        share, part = relative + off * growth, contract.underflow
+    elif a.parts is None:
+        share, part = relative + off * growth, a.radius * (whole * growth)
+        part += contract.underflow
+    else:
+        share, part = relative + (off + a.parts[0] * (1.0 + off)) * growth, a.parts[1] * (whole * growth)
+        part += contract.underflow
+    return _held(contract, centre, share, part, most * (growth + relative) + contract.underflow)
+
+
+def _held(contract: Contract, centre: Any, share: Any, part: Any, most: float) -> Ball:
+    """The ball with the radii share · |c| + part, which are computed at once if those have many elements."""
+    if max(np.size(share), np.size(part)) * _FEW <= centre.size and np.max(share, initial=0.0) <= 1.0:
+        return scaled(centre, share, part, contract, most * _EXCESS)
+    radius = magnitude_of(centre)
+    radius *= share
+    radius += part
+    found = Ball(centre, radius, contract)
+    found.bounded, found.most = True, most * _EXCESS
+    return found
 
 
 def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
@@ -125,30 +195,53 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     quotient = a.centre / b.centre
     # Dividing may be done by multiplying with the rounded reciprocal: two roundings, of which that of a constant is the
     # same in every sample. The reciprocal itself, and a power of two times it, is rounded once.
-    constant = b.radius is None and b.centre.ndim == 0
+    constant = b.exact and b.centre.ndim == 0
     # A fast quotient is off by more than a rounding, whatever is divided.
     alone = _is_power_of_two(a) and contract.division <= 2.0
     times = 1.0 if alone or (constant and not contract.systematic) else contract.division
-    if b.radius is None:
-        radius = None if a.radius is None else a.radius / magnitude_of(b.centre)
-        return rounded(contract, quotient, radius, times)
     # With q = c_a / c_b, |a / b - q| = |(a - c_a) - q (b - c_b)| / |b|; a divisor that may be zero leaves no bound.
-    reach = magnitude_of(b.centre) - b.radius
-    apart = np.min(reach, initial=1.0) > 0
-    if apart and _is_few(b, a):
-        relative, growth = _relative(contract, times), 1.0 + contract.roundoff * times + SLACK
-        over = (growth * (1.0 + 2.0 * SLACK)) / reach
-        part = None if a.radius is None else a.radius * over
-        found = _of_few(contract, quotient, magnitude_of(quotient), relative + b.radius * over, part, relative)
-        if found.bounded:
-            return found
+    reach = magnitude_of(b.centre) if b.exact else magnitude_of(b.centre) - b.radius
+    nearest = float(np.min(reach, initial=math.inf))
+    most = _most_of(a, b) / nearest * _EXCESS if nearest > _TINY else math.inf
+    if most <= contract.limit and _is_few(b, a):
+        return _over_few(contract, quotient, a, b, reach, times, most)
+    if b.exact:
+        radius = None if a.exact else a.radius / reach
+        return rounded(contract, quotient, radius, times, most=most)
     distance = magnitude_of(quotient) * b.radius
-    if a.radius is not None:
+    if not a.exact:
         distance = _plus(distance, a.radius)
-    if apart:
+    if nearest > 0:
         distance *= (1.0 + 2.0 * SLACK) / reach
-        return rounded(contract, quotient, distance, times)
+        return rounded(contract, quotient, distance, times, most=most)
     return rounded(contract, quotient, np.where(reach > 0, distance / reach, np.inf), times)
+
+
+def _over_few(contract: Contract, quotient: Any, a: Ball, b: Ball, reach: Any, times: float, most: float) -> Ball:
+    """A quotient by a divisor of few elements: the radius (r_a + |q| r_b) / (|c_b| - r_b), with |c_a| = |q| |c_b|.
+
+    Args:
+        reach: |c_b| - r_b. times: roundings. most: a bound on |c| + r before those.
+    """
+    relative, growth = _relative(contract, times), 1.0 + contract.roundoff * times + 4.0 * SLACK
+    over = growth / reach
+    share = relative if b.exact else relative + b.radius * over
+    if a.exact:
+        part = contract.underflow
+    else:
+        if a.parts is not None:
+            share = share + a.parts[0] * (magnitude_of(b.centre) * over)
+        part = (a.radius if a.parts is None else a.parts[1]) * over
+        part += contract.underflow
+    return _held(contract, quotient, share, part, most * (growth + relative) + contract.underflow)
+
+
+def _most_of(x: Ball, beside: Ball) -> float:
+    """A bound on |c| + r of an operand; infinite where it would have to be looked for among many elements."""
+    if x.most == math.inf and (x.centre.ndim == 0 or x.centre.size * _FEW <= beside.centre.size):
+        largest = float(np.max(magnitude_of(x.centre) + x.radii(), initial=0.0))
+        x.most = largest if largest < math.inf else math.inf
+    return x.most
 
 
 def _is_few(a: Ball, b: Ball) -> bool:
@@ -156,7 +249,7 @@ def _is_few(a: Ball, b: Ball) -> bool:
 
     The result must have the shape of the other: of a column and a row it is larger than both, and may be empty.
     """
-    if a.centre.size * 8 > b.centre.size or a.centre.dtype != np.float64:
+    if a.centre.size * _FEW > b.centre.size or a.centre.dtype != np.float64:
         return False
     return bool(np.broadcast_shapes(a.centre.shape, b.centre.shape) == b.centre.shape)
 
@@ -166,29 +259,32 @@ def _relative(contract: Contract, times: float) -> float:
     return (contract.roundoff * times + contract.centre_roundoff) * (1.0 + SLACK)
 
 
-def _of_few(contract: Contract, centre: Any, sizes: Any, by: Any, part: Any, relative: float) -> Ball:
-    """The ball with the radius `sizes` · `by` + `part`, which counts if all its centres turn out to be bounded.
-
-    Args:
-        sizes: magnitudes of many elements; they are overwritten. by: of few elements.
-        part: of the radius, None for zero. relative: of roundings, as `rounded` has it.
-    """
-    sizes *= by
-    sizes = sizes if part is None else _plus(sizes, part)
-    sizes += contract.underflow
-    found = Ball(centre, sizes, contract)
-    found.bounded = bool(sizes.max(initial=0.0) <= 0.5 * relative * contract.limit)
-    return found
-
-
 def _square(contract: Contract, a: Ball) -> Ball:
+    centre, most = np.square(a.centre), a.most * a.most * _EXCESS
+    if a.parts is not None and most <= contract.limit:
+        return _square_of_scaled(contract, centre, a, most)
     radius = None
-    if a.radius is not None:
+    if not a.exact:
         radius = magnitude_of(a.centre)
         radius *= 2.0
         radius = _plus(radius, a.radius)
         radius *= a.radius
-    return rounded(contract, np.square(a.centre), radius, nonnegative=True)
+    return rounded(contract, centre, radius, nonnegative=True, most=most)
+
+
+def _square_of_scaled(contract: Contract, centre: Any, a: Ball, most: float) -> Ball:
+    """A square where r = s |c| + p: then (2 |c| + r) r is a polynomial in |c|."""
+    assert a.parts is not None
+    share, part = a.parts
+    relative, growth = _relative(contract, 1.0), 1.0 + contract.roundoff + 8.0 * SLACK
+    size = magnitude_of(a.centre)
+    radius = size * (growth * share * (2.0 + share) + relative)
+    radius += growth * 2.0 * (1.0 + share) * part
+    radius *= size
+    radius += growth * np.square(part) + contract.underflow
+    found = Ball(centre, radius, contract)
+    found.bounded, found.most = True, most * (growth + relative) * _EXCESS + contract.underflow
+    return found
 
 
 RULES.update({"add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _divide, "square": _square})

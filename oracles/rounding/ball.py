@@ -34,6 +34,8 @@ class Ball(Array):
     """Centres, radii (None: exactly zero), and the contract.
 
     Attributes:
+        radius: of every element; None where all are zero. `scaled` says what it is computed of.
+        most: a bound on |c| + r of all elements; infinite where none is known.
         special: whether some element, or one that it came from, is not finite.
         bounded: whether all centres are known to be finite.
         nonnegative: whether no evaluation gives a negative element, however far below zero the radius reaches: squares,
@@ -46,15 +48,17 @@ class Ball(Array):
     """
 
     __slots__ = (
-        "bounded", "centre", "common", "contract", "inserted", "nonnegative", "origin", "radius", "special", "stray",
-        "systematic",
+        "_radius", "bounded", "centre", "common", "contract", "inserted", "most", "nonnegative", "origin", "parts",
+        "special", "stray", "systematic",
     )  # fmt: skip
 
     def __init__(
         self, centre: Any, radius: Any, contract: Contract, special: bool = False, nonnegative: bool = False
     ) -> None:
         self.centre = centre
-        self.radius = radius
+        self._radius = radius
+        self.parts: tuple[Any, Any] | None = None
+        self.most = math.inf
         self.contract = contract
         self.special = special
         self.bounded = False
@@ -68,6 +72,29 @@ class Ball(Array):
     @property
     def shape(self) -> tuple[int, ...]:
         return self.centre.shape  # type: ignore[no-any-return]
+
+    @property
+    def radius(self) -> Any:
+        if self._radius is None and self.parts is not None:
+            self._radius = magnitude_of(self.centre)
+            self._radius *= self.parts[0]
+            self._radius += self.parts[1]
+        return self._radius
+
+    @radius.setter
+    def radius(self, radius: Any) -> None:
+        self._radius, self.parts, self.most = radius, None, math.inf
+
+    @property
+    def exact(self) -> bool:
+        """Whether every radius is zero."""
+        return self._radius is None and self.parts is None
+
+    def around(self, centre: Any) -> Ball:
+        """The same radii around centres of the same magnitudes."""
+        found = Ball(centre, self._radius, self.contract)
+        found.parts, found.bounded, found.most = self.parts, self.bounded, self.most
+        return found
 
     def base(self) -> Array:
         return self
@@ -158,6 +185,28 @@ class Ball(Array):
         return width
 
 
+def scaled(centre: Any, share: Any, part: Any, contract: Contract, most: float) -> Ball:
+    """A ball with the radii `share` · |c| + `part`, all of whose elements are finite.
+
+    Many results have such radii, where share and part are numbers, or one number for each row: an operand without
+    errors less the mean of its row, and that times a scale of its row. A rule that reads the two numbers need not walk
+    through the radii at all, so they are computed only when somebody asks for them.
+
+    Args:
+        centre: of the elements. share, part: arrays that broadcast to its shape. contract: of the ball.
+        most: a bound on |c| + r.
+    """
+    found = Ball(centre, None, contract)
+    found.parts, found.bounded, found.most = (share, part), True, most
+    return found
+
+
+def magnitude_of(centre: Any) -> Any:
+    """|c| as a new array for a radius: float64, for `SLACK` covers what a wider centre loses by it."""
+    size = np.abs(centre)
+    return size if size.dtype == np.float64 else size.astype(np.float64)
+
+
 def _rows_of_blocks(shape: tuple[int, ...]) -> int:
     """How many elements along axis 0 make a block."""
     return max(_BLOCK * shape[0] // max(math.prod(shape), 1), 1) if shape else 1
@@ -167,8 +216,11 @@ def ball(values: Any, contract: Contract) -> Ball:
     """float64 inputs, held exactly by the dtype under test."""
     centre = np.asarray(values, dtype=contract.centre_type)
     lost = _flushed(centre, contract) if contract.flush else 0.0
-    if np.max(np.abs(centre), initial=0.0) <= contract.limit:
-        return Ball(centre, lost if np.any(lost) else None, contract)
+    most = float(max(np.max(centre, initial=0.0), -np.min(centre, initial=0.0)))
+    if most <= contract.limit:
+        found = Ball(centre, lost if np.any(lost) else None, contract)
+        found.bounded, found.most = True, 2.0 * most if contract.flush else most  # No more than the element is flushed.
+        return found
     finite = np.isfinite(centre)
     beyond = finite & (np.abs(centre) > contract.limit)  # An evaluation may scale its inputs, too.
     return Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())

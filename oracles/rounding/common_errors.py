@@ -78,7 +78,7 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     Args:
         primitive, operands, params: the operation. out: its result, with the radius of the rule.
     """
-    if out.radius is None:
+    if out.exact:
         return
     if primitive == "broadcast":
         (x,) = operands
@@ -156,7 +156,7 @@ def _as_factor(x: Ball, out: Ball) -> Sequence[Common]:
 
     One of length 1 along some axis may become that when the product is repeated.
     """
-    if x.radius is None or x.centre.ndim == 0:
+    if x.exact or x.centre.ndim == 0:
         return ()
     if x.origin is not None:
         return (Common(x.origin, x.radii),)

@@ -15,8 +15,8 @@ import numpy as np
 
 from ...reference.array import LOG_2, LOG_10
 from ..contract import EXP2, Contract
-from .arithmetic import magnitude_of, rounded
-from .ball import RULES, Ball
+from .arithmetic import rounded
+from .ball import RULES, Ball, magnitude_of
 from .spread import SLACK, Spread, nearest, of_exp, of_log
 
 #: How many terms give the digits of an 80-bit float wherever the series and the continued fraction are used.

@@ -11,8 +11,7 @@ import numpy as np
 from ...reference.algorithms import Inapplicable, algorithms
 from ..contract import Contract
 from . import rows
-from .arithmetic import magnitude_of
-from .ball import Ball, ball
+from .ball import Ball, ball, magnitude_of
 from .rules import joined
 
 

@@ -14,8 +14,8 @@ from ...reference.condition import Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
 from ..contract import EXP2, Contract
 from . import lengths, spread
-from .arithmetic import magnitude_of, rounded
-from .ball import RULES, Ball
+from .arithmetic import rounded
+from .ball import RULES, Ball, magnitude_of, scaled
 from .spread import SLACK
 
 #: Elements of a window, up to which the largest is found element by element for all windows at once.
@@ -133,7 +133,7 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     growth = (summands - 1) * unit
     sizes = a.centre if a.nonnegative and a.centre.dtype == np.float64 else magnitude_of(a.centre)
     size = centre if sizes is a.centre else np.sum(sizes, axis=axes, keepdims=True)
-    given = None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True)
+    given = None if a.exact else _sum_of_radii(a, axes, size, summands)
     radius = size * growth
     # Beyond first derivatives no proof says what sums a closed form has, so there the whole bound stays.
     if sizes is not a.centre and contract.roundings == 1.0 and growth < 0.5:
@@ -149,6 +149,21 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     if not np.max(size, initial=0.0) <= contract.limit:
         radius = np.where(size <= contract.limit, radius, np.inf)
     return Ball(centre, radius, contract)
+
+
+def _sum_of_radii(a: Ball, axes: tuple[int, ...], size: Any, summands: int) -> Any:
+    """Σ r along axes; of radii s |c| + p it is s Σ |c| + n p where s and p are the same for all that is added up.
+
+    Args:
+        size: Σ |c|. summands: n.
+    """
+    if a.parts is not None and all(
+        not np.ndim(x) or (np.ndim(x) == a.centre.ndim and all(np.shape(x)[axis] == 1 for axis in axes))
+        for x in a.parts
+    ):
+        share, part = a.parts
+        return size * share + summands * part
+    return np.sum(a.radii(), axis=axes, keepdims=True)
 
 
 def _of_partial_sums(size: Any, centre: Any, given: Any, growth: float) -> Any:
@@ -243,8 +258,12 @@ def _moved(move: Callable[..., Any]) -> Callable[..., Ball]:
     """A structural primitive: centres and radii move alike, exactly."""
 
     def rule(contract: Contract, a: Ball, **params: Any) -> Ball:
-        radius = None if a.radius is None else move(a.radii(), **params)
-        return Ball(move(a.centre, **params), radius, contract)
+        centre = move(a.centre, **params)
+        if a.parts is not None and not any(map(np.ndim, a.parts)):
+            return scaled(centre, *a.parts, contract, a.most)
+        found = Ball(centre, None if a.radius is None else move(a.radii(), **params), contract)
+        found.bounded, found.most = a.bounded, a.most
+        return found
 
     return rule
 
@@ -289,8 +308,8 @@ def _scatter_add(
 
 
 _TABLE: dict[str, Callable[..., Ball]] = {
-    "negative": lambda contract, a: Ball(-a.centre, a.radius, contract),
-    "absolute": lambda contract, a: Ball(np.abs(a.centre), a.radius, contract),
+    "negative": lambda contract, a: a.around(-a.centre),
+    "absolute": lambda contract, a: a.around(np.abs(a.centre)),
     "sqrt": _sqrt,
     "exp": _exp,
     "expm1": _function("expm1", np.expm1, spread.of_expm1),
