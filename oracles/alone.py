@@ -14,7 +14,7 @@ from mpmath import libmp
 
 from ..reference.exact import Exact
 from ..reference.formats import FORMATS, Format
-from . import accept
+from . import accept, scale
 from .op import Tensor, dtype_name, to_array
 from .paths import Expected
 from .rounding import Ball
@@ -78,7 +78,7 @@ def worst_of(tensor: Tensor, found: accept.Elements, exact: Exact | None, name: 
 def ulps_of(fmt: Format, found: accept.Elements, at: tuple[int, ...]) -> float:
     """The error of an element in ulp; NaN where its exact value is near zero, because an ulp of it says nothing."""
     bound, value = float(found.bound[at]), float(found.value[at])
-    return math.nan if accept.near_zero(fmt, bound, value) else float(found.ulp[at])
+    return math.nan if scale.near_zero(fmt, bound, value) else float(found.ulp[at])
 
 
 def in_ulps(worst: Worst) -> str:

@@ -23,7 +23,7 @@ import torch
 from ..reference.algorithms import names_of
 from ..reference.exact import Exact, evaluate
 from ..reference.formats import FORMATS
-from . import accept, state
+from . import accept, scale, state
 from .alone import worst_alone, worst_of
 from .contract import EXP2, Contract, contract
 from .op import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
@@ -328,7 +328,7 @@ class Judge:
                 raise outside(self, expected, index, tensor, found, exact, one)
         worst = functools.partial(worst_of, tensor, found, exact, name, expected.path)
         told = expected.operands if self.tally.bins is not None else ()
-        scaled = accept.scaled(fmt, found, self.contract_of(expected.order).roundoff, told)
+        scaled = scale.scaled(fmt, found, self.contract_of(expected.order).roundoff, told)
         self.tally.output(found, name, expected.path, worst, ball.systematic, scaled)
 
     def require_outputs(

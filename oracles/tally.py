@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .accept import Elements, Scaled
+from .accept import Elements
 from .op import Sample
+from .scale import Scaled
 from .verdict import Bin, Measure, Worst
 
 #: Parts of a cell's samples: those that were planned, large ones, and more of regimes of which nothing could be judged.

@@ -12,7 +12,7 @@ from mpmath import libmp
 
 from ...reference.exact import Exact
 from ...reference.formats import FORMATS
-from .. import accept
+from .. import accept, scale
 from ..alone import Alone, in_ulps, ulps_of, worst_of
 from ..op import Tensor, dtype_name, to_array
 from ..paths import Expected, Path
@@ -68,7 +68,7 @@ def outside(
         value = libmp.to_str(alone.exact.values[()], 25)
         worst = replace(worst, exact=value, ulp=ulps_of(fmt, alone.found, ()), ratio=float(alone.found.ratio))
     allowed = judge.contract_of(expected.order)
-    share = accept.share(to_array(tensor), fmt, found, allowed.roundoff, expected.operands)
+    share = scale.share(to_array(tensor), fmt, found, allowed.roundoff, expected.operands)
     worst = replace(worst, share=share, roundoffs=share / fmt.unit_roundoff)
     code = Code.SPECIAL if found.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
     lines = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -102,6 +103,34 @@ def test_large_outputs_are_judged_by_blocks_as_small_ones_are(monkeypatch: pytes
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
     assert not parts.accepted.all()
     assert parts.accepted.any()
+
+
+@pytest.mark.parametrize(
+    ("computed", "centre", "radius"),
+    [
+        (1.0, 1.0, 2.0**-23),
+        (1.0 + 2.0**-23, 1.0, 2.0**-23),
+        (1.0 + 2.0**-22, 1.0, 2.0**-23),
+        (1.0, math.nan, 0.0),
+        (math.nan, 1.0, 2.0**-23),
+        (math.inf, math.inf, 0.0),
+        (math.inf, math.inf, math.inf),
+        (1.0, 1.0, math.inf),
+        (1.0, 1.0, math.nan),
+        (BINARY32.max, 2.0 * BINARY32.max, 2.0 * BINARY32.max),
+    ],
+)
+def test_a_block_of_results_near_their_centres_is_judged_as_each_of_them_is(
+    computed: float, centre: float, radius: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs, centres, radii = np.full(24, 0.5), np.full(24, 0.5), np.full(24, 1e-7)
+    outputs[13], centres[13], radii[13] = computed, centre, radius
+    ball = Ball(centres, radii, contract("float32"))
+    whole = accept.judge(outputs, BINARY32, ball, None)
+    monkeypatch.setattr(accept, "BLOCK", 8)
+    parts = accept.judge(outputs, BINARY32, ball, None)
+    for name in ("accepted", "judged", "special", "ulp", "ratio", "width", "bound", "value"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
 
 
 @pytest.mark.parametrize(
