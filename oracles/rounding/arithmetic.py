@@ -38,7 +38,7 @@ def rounded(
     """The ball after `times` roundings of the evaluation and one of the centre.
 
     Args:
-        radius: before those roundings; it is overwritten if it is `owned`.
+        radius: before those roundings. owned: whether nothing else reads that array, so that it may be overwritten.
         eta: whether a rounding may underflow. A sum never does, unless subnormal results are flushed.
         nonnegative: whether no centre is negative.
         most: a bound on |c| + r before those roundings, where one is known.

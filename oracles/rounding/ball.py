@@ -34,7 +34,7 @@ class Ball(Array):
     """Centres, radii (None: exactly zero), and the contract.
 
     Attributes:
-        radius: of every element; None where all are zero. `scaled` says what it is computed of.
+        radius: of every element; None where all are zero. parts: of radii that `scaled` computes, what from; else None.
         most: a bound on |c| + r of all elements; infinite where none is known.
         special: whether some element, or one that it came from, is not finite.
         bounded: whether all centres are known to be finite.

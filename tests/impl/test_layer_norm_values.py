@@ -149,6 +149,20 @@ def test_strides(view: str) -> None:
     assert all(torch.equal(t, old) for t, old in zip(operands, before, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, *HALF], ids=str)
+@pytest.mark.parametrize("length", [1, 3])
+def test_gradients_of_a_transposed_input_have_the_strides_of_the_shape_rule(dtype: torch.dtype, length: int) -> None:
+    x, g = (torch.randn(length, 4, 3).to(dtype).transpose(0, 2) for _ in range(2))
+    w, b = torch.randn(2, length).to(dtype)
+    _, mean, rstd = native_layer_norm(x, (length,), w, b, 1e-5)
+    given = (g, x, (length,), mean, rstd, w, b, [True, True, True])
+    with FakeTensorMode() as mode:
+        fake = [mode.from_tensor(t) if isinstance(t, Tensor) else t for t in given]
+        need = native_layer_norm_backward(*fake)
+    got = native_layer_norm_backward(*given)
+    assert [t.stride() for t in got] == [t.stride() for t in need]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_bits_do_not_depend_on_threads(dtype: torch.dtype) -> None:
     """Under use_deterministic_algorithms: parameter gradients for 1 thread and for more."""

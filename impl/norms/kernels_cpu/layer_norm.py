@@ -186,7 +186,9 @@ def _gradients_of_single(given: GivenRows, weight: Tensor | None) -> MaskedOutpu
     d_input = None
     if given.mask[0]:
         normalized = (given.x - given.mean).mul_(given.rstd)
-        g = given.grad_out if weight is None else given.grad_out * weight
+        # A difference has the strides of its operands, and the shape rule promises a contiguous result of any of them.
+        g = given.grad_out.contiguous()
+        g = g if weight is None else g * weight
         # In r (g - bar(g) - xh bar(g xh)), taken over one element, bar(g) is g and bar(g xh) is g xh. The
         # term g - g is written out because it is NaN where g is not finite, and 0 elsewhere.
         d_input = (g - g).sub_(normalized * g * normalized).mul_(given.rstd)
