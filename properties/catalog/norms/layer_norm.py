@@ -151,6 +151,7 @@ OPS: tuple[Op, ...] = (
         differentiable=("grad_out", "input", "weight"),
         dtypes=_backward_dtypes,
         invariant=_backward_rows,
+        contiguous=True,
         documented=torch_documents.aten(torch_documents.ROWS_BACKWARD),
         order=1,
         refusals=(*REFUSALS, *refusals.STATISTICS),
