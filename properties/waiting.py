@@ -1,4 +1,4 @@
-"""Cells that wait to be judged, handed out so that a worker stays with one op.
+"""What waits to be asked, handed out so that a worker stays with one topic: the op of a cell, the module of a mutant.
 
 What a process learns of an op (which samples cover what it declares, what is compiled for it) it learns once, and its
 next cell of the same op is judged sooner. So two workers are given different ops for as long as there are several, and
@@ -9,46 +9,53 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container
+from typing import Generic, TypeVar
 
-from ..oracles.verdict import Cell
+T = TypeVar("T")
 
 
-class Waiting:
-    """Cells by op; each op's in the order in which they came."""
+class Waiting(Generic[T]):
+    """What waits, by its topic; that of each topic in the order in which it came.
 
-    def __init__(self) -> None:
-        self._by_op: dict[str, deque[Cell]] = {}
+    Args:
+        topic_of: the topic of what waits.
+    """
+
+    def __init__(self, topic_of: Callable[[T], str]) -> None:
+        self._topic_of = topic_of
+        self._by_topic: dict[str, deque[T]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_op.values()))
+        return sum(map(len, self._by_topic.values()))
 
-    def put(self, cell: Cell) -> None:
-        """One more cell waits."""
-        self._by_op.setdefault(cell.op, deque()).append(cell)
+    def put(self, one: T) -> None:
+        """One more waits."""
+        self._by_topic.setdefault(self._topic_of(one), deque()).append(one)
 
-    def take(self, last: str, others: Container[str]) -> Cell:
-        """The cell that a worker judges next; it waits no more.
+    def take(self, last: str, others: Container[str]) -> T:
+        """What a worker is asked next; it waits no more.
 
         Args:
-            last: the op of the worker's last cell; empty for none. others: the ops of what other workers judge.
+            last: the topic of what the worker was asked last; empty for none. others: the topics of other workers.
 
         Returns:
-            A cell of the same op; where there is none, of the first op that no other worker judges; where there is none
-            either, of the op of which most is left.
+            Of the same topic; where there is none, of the first that no other worker is at; where there is none either,
+            of that of which most is left.
 
         Raises:
             IndexError: nothing waits.
         """
-        ops = [op for op, left in self._by_op.items() if left]
-        if not ops:
+        topics = [topic for topic, left in self._by_topic.items() if left]
+        if not topics:
             raise IndexError("nothing waits")
-        alone = [last] if last in ops else [op for op in ops if op not in others]
-        op = alone[0] if alone else max(ops, key=lambda op: len(self._by_op[op]))
-        return self._by_op[op].popleft()
+        alone = [last] if last in topics else [topic for topic in topics if topic not in others]
+        topic = alone[0] if alone else max(topics, key=lambda topic: len(self._by_topic[topic]))
+        return self._by_topic[topic].popleft()
 
-    def drop(self, unwanted: Callable[[Cell], object]) -> list[Cell]:
-        """The cells that are not wanted any more; they wait no more."""
-        dropped = [cell for left in self._by_op.values() for cell in left if unwanted(cell)]
-        gone = set(dropped)
-        self._by_op = {op: deque(cell for cell in left if cell not in gone) for op, left in self._by_op.items()}
+    def drop(self, unwanted: Callable[[T], object]) -> list[T]:
+        """What is not wanted any more; it waits no more."""
+        dropped = [one for left in self._by_topic.values() for one in left if unwanted(one)]
+        gone = set(map(id, dropped))
+        for topic, left in self._by_topic.items():
+            self._by_topic[topic] = deque(one for one in left if id(one) not in gone)
         return dropped

@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ class Pool:
     terms: Terms
     accept: Callable[[Cell, Any], Verdict]
     stopped: Callable[[], bool] = lambda: False
-    _waiting: dict[str, Waiting] = field(default_factory=dict)
+    _waiting: dict[str, Waiting[Cell]] = field(default_factory=dict)
     _workers: list[_Worker] = field(default_factory=list)
     _deaths: Deaths = field(default_factory=Deaths)
     _printed: Counter[str] = field(default_factory=Counter)
@@ -186,7 +187,7 @@ class Pool:
     def __post_init__(self) -> None:
         self._memory = self.terms.memory or fair_share(self.terms.workers)
         for cell in self.cells:
-            self._waiting.setdefault(owner_of(cell.op), Waiting()).put(cell)
+            self._waiting.setdefault(owner_of(cell.op), Waiting(attrgetter("op"))).put(cell)
         # An op may start processes of its own and then lose its worker. Unless this process adopts them, they become
         # children of the system's first process, and nobody here could find and end them.
         adopt_orphans(True)

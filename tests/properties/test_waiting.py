@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Container, Sequence
+from operator import attrgetter
 
 import pytest
 
@@ -14,15 +15,15 @@ SEED = 0
 NAMES = [f"{op}{number}" for op in "abc" for number in range(3)]
 
 
-def _waiting(names: Sequence[str] = NAMES) -> Waiting:
+def _waiting(names: Sequence[str] = NAMES) -> Waiting[Cell]:
     """Cells of an op and a property each: "a0"."""
-    waiting = Waiting()
+    waiting = Waiting[Cell](attrgetter("op"))
     for name in names:
         waiting.put(Cell(name[0], name[1:], "float32", "cpu", "opassay"))
     return waiting
 
 
-def _taken(waiting: Waiting, last: str = "", others: Container[str] = ()) -> str:
+def _taken(waiting: Waiting[Cell], last: str = "", others: Container[str] = ()) -> str:
     cell = waiting.take(last[:1], others)
     return cell.op + cell.property
 

@@ -109,9 +109,8 @@ class CellWork:
     def _plan(self, cell: Cell, draw: int, seed: int, request: Request) -> None:
         settings = {"profile": request.profile, "seed": seed, "max_examples": request.max_examples}
         question = {"cell": [cell.op, cell.property, cell.dtype, cell.device, cell.subject], "settings": settings}
-        item = Item(
-            "cell", f"{cell.key} seed {seed}", (cell.op, cell.subject, cell.property), owner_of(cell.op), question
-        )
+        group, topic = (cell.op, cell.subject, cell.property), f"{cell.op} {draw}"
+        item = Item("cell", f"{cell.key} seed {seed}", group, owner_of(cell.op), question, topic)
         self._items.append(item)
         self._cells[item.name] = (cell, draw)
 

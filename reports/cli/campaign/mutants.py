@@ -50,7 +50,9 @@ class MutantWork(OneByOne):
             for share, what in shares:
                 name, question = f"{share} of {group}", {"kind": "mutants", "item": {**asked, **what}}
                 # The process of an item keeps what it has prepared, so items of one module have an owner of their own.
-                self._items.append(Item("mutants", name, (group, "mutants", name), f"mutants of {group}", question))
+                self._items.append(
+                    Item("mutants", name, (group, "mutants", name), f"mutants of {group}", question, group)
+                )
         self._asked = Counter[str]()
         self.lines: list[str] = []
 
