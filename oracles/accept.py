@@ -62,6 +62,7 @@ class Elements:
             with the error's sign, zero where there is none.
         width: half-width of the accept set in ulp, the smallest fault that this element can show.
         bound: what |out − y| is measured against. value: the exact value, nearest float64.
+        of: the measures of some elements, by their numbers in the flat output, or by a slice of these.
         edges: the least and the largest accepted number of the element at an index.
     """
 
@@ -69,16 +70,30 @@ class Elements:
     judged: Any
     special: Any
     value: Any
-    measures: Callable[[], Measures]
+    of: Callable[[Any], Measures]
     edges: Callable[[tuple[int, ...]], Edges]
 
-    def worst(self) -> tuple[Any, ...]:
-        """The index of the worst of the elements that are not accepted."""
-        return np.unravel_index(int(np.argmax(np.where(self.accepted, -1.0, self.ratio))), self.ratio.shape)
+    def worst(self, accepted: Any = None) -> tuple[Any, ...]:
+        """The index of the worst of the elements that are not accepted; of those that a mask says, if one is given."""
+        inside = np.reshape(self.accepted if accepted is None else accepted, -1)
+        worst, at = -1.0, 0
+        for part in _blocks(inside.size):
+            if inside[part].all():
+                continue
+            ratio = np.where(inside[part], -1.0, self.of(part).ratio)
+            largest = int(np.argmax(ratio))
+            if ratio[largest] > worst:
+                worst, at = float(ratio[largest]), part.start + largest
+        return np.unravel_index(at, np.shape(self.accepted))
 
     @functools.cached_property
     def _measured(self) -> Measures:
-        return self.measures()
+        shape = np.shape(self.accepted)
+        arrays = np.empty((5, math.prod(shape)))
+        for part in _blocks(arrays.shape[1]):
+            for array, own in zip(arrays, self.of(part), strict=True):
+                array[part] = own
+        return Measures(*(array.reshape(shape) for array in arrays))
 
     @property
     def ulp(self) -> Any:
@@ -122,6 +137,10 @@ class _Decided(NamedTuple):
     delta: Any
 
 
+def _blocks(size: int) -> list[slice]:
+    return [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
+
+
 def judge(
     computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool = True, order: int = 0
 ) -> Elements:
@@ -141,34 +160,32 @@ def judge(
     Raises:
         ReadingError: an exact value outside its ball.
     """
+    flat = np.ascontiguousarray(computed).reshape(-1)
     if exact is not None or computed.size <= BLOCK:
         found = _decided(computed, fmt, ball, exact, finite_inputs, order)
-        measures = functools.partial(_measured, computed, fmt, found)
+
+        def measured(some: Any) -> Measures:
+            return _measured(flat[some], fmt, _Decided(*(np.reshape(array, -1)[some] for array in found)))
+
         edges = functools.partial(_edges, fmt, found, exact, order)
-        return Elements(found.accepted, found.judged, found.special, found.high, measures, edges)
-    flat = np.ascontiguousarray(computed).reshape(-1)
+        return Elements(found.accepted, found.judged, found.special, found.high, measured, edges)
     centre = ball.centre.reshape(-1)
     radius = None if ball.radius is None else ball.radii().reshape(-1)
 
-    def decided(part: slice) -> _Decided:
+    def decided(part: Any) -> _Decided:
         block = Ball(centre[part], None if radius is None else radius[part], ball.contract, ball.special)
         return _decided(flat[part], fmt, block, None, finite_inputs, order)
 
-    parts = [slice(start, start + BLOCK) for start in range(0, computed.size, BLOCK)]
     answers = np.empty((3, computed.size), dtype=bool)
-    for part in parts:
+    for part in _blocks(computed.size):
         if _all_near(flat[part], fmt, centre[part], 0.0 if radius is None else radius[part]):
             answers[:2, part], answers[2, part] = True, False
             continue
         for answer, own in zip(answers, decided(part), strict=False):
             answer[part] = own
 
-    def measured() -> Measures:
-        arrays = np.empty((5, computed.size))
-        for part in parts:
-            for array, own in zip(arrays, _measured(flat[part], fmt, decided(part)), strict=True):
-                array[part] = own
-        return Measures(*(array.reshape(computed.shape) for array in arrays))
+    def measured_of(some: Any) -> Measures:
+        return _measured(flat[some], fmt, decided(some))
 
     value = ball.centre.astype(np.float64, copy=False)
     accepted, judged, special = (answer.reshape(computed.shape) for answer in answers)
@@ -178,7 +195,7 @@ def judge(
         start = number - number % BLOCK
         return _edges(fmt, decided(slice(start, start + BLOCK)), None, order, (number - start,))
 
-    return Elements(accepted, judged, special, value, measured, edges_at)
+    return Elements(accepted, judged, special, value, measured_of, edges_at)
 
 
 def _all_near(computed: Any, fmt: Format, centre: Any, radius: Any) -> bool:

@@ -129,11 +129,15 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
     return Held(Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines), values.size, 0)
 
 
+def _some_of(size: int) -> Any:
+    """Numbers of elements that are looked at where a median is asked for: of many some, evenly."""
+    return np.arange(0, size, max(size // _LOOKED_AT, 1))
+
+
 def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
     if not np.any(judged):
         return False
-    # Of many elements some are looked at, because a median is asked for.
-    some = np.arange(0, judged.size, max(judged.size // _LOOKED_AT, 1))
+    some = _some_of(judged.size)
     some = some[judged.reshape(-1)[some]]
     picked = Ball(ball.centre.reshape(-1)[some], ball.radii().reshape(-1)[some], ball.contract)
     with np.errstate(all="ignore"):
@@ -147,18 +151,20 @@ def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
 def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ball: Ball, terms: Terms) -> Wrong:
     """What is wrong with the worst of the elements outside their accept sets."""
     outside, values = ~accepted, to_array(computed)
-    at = np.unravel_index(int(np.argmax(np.where(outside, found.ratio, -1.0))), outside.shape)
+    at = found.worst(accepted)
     where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
     value, exact = float(values[at]), float(found.value[at])
     special = bool(found.special[at]) or not np.isfinite(value)
-    ratio, error = float(found.ratio[at]), abs(value - exact)
+    measures = found.of([int(np.ravel_multi_index(at, outside.shape)) if at else 0])
+    ratio, error = float(measures.ratio[0]), abs(value - exact)
     inside = np.abs(found.value[np.isfinite(found.value)])
     largest = float(inside.max(initial=0.0))
     with np.errstate(invalid="ignore"):
         errors = np.abs(values - found.value)[outside]
     most = float(errors[np.isfinite(errors)].max(initial=0.0))
-    widths = found.width[np.isfinite(found.width)]
-    ulp, limit, here = (float(array[at]) for array in (found.ulp, found.bound, found.width))
+    widths = found.of(_some_of(outside.size)).width
+    widths = widths[np.isfinite(widths)]
+    ulp, limit, here = (float(array[0]) for array in (measures.ulp, measures.bound, measures.width))
     lines = [
         f"computed   {value!r} ({value.hex()})",
         f"exact      {exact!r}",

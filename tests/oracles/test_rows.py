@@ -103,6 +103,13 @@ def test_large_outputs_are_judged_by_blocks_as_small_ones_are(monkeypatch: pytes
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
     assert not parts.accepted.all()
     assert parts.accepted.any()
+    assert parts.worst() == whole.worst() == np.unravel_index(np.argmax(whole.ratio), (7, 9))
+    beside = np.array(whole.accepted)
+    beside[parts.worst()] = True  # The worst of the others is another one.
+    assert parts.worst(beside) == np.unravel_index(np.argmax(np.where(beside, -1.0, whole.ratio)), (7, 9))
+    some = [3, 40, 17]
+    for one, of_all in zip(parts.of(some), whole._measured, strict=True):
+        np.testing.assert_array_equal(one, of_all.reshape(-1)[some])
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_a_sample_with_the_seed_of_another_one_is_no_more_evidence_of_a_bias() -
     def biased(seeds: Any) -> dict[str, float]:
         one = np.ones(3)
         yes = np.ones(3, bool)
-        found = Elements(yes, yes, ~yes, one, lambda: Measures(one, one, one, one, one), lambda at: Edges(1.0, 1.0))
+        found = Elements(yes, yes, ~yes, one, lambda some: Measures(*(one[some],) * 5), lambda at: Edges(1.0, 1.0))
         tally = Tally()
         for seed in seeds:
             with tally.sample(Sample((), seed)):
