@@ -168,8 +168,11 @@ class Ball(Array):
         self.inserted = zeros
 
     def radii(self) -> Any:
-        """The radius of every element."""
-        return np.zeros(self.shape) if self.radius is None else np.broadcast_to(self.radius, self.shape)
+        """The radius of every element; not to be written."""
+        radius, shape = self.radius, self.shape
+        if radius is None:
+            return np.zeros(shape)
+        return radius if isinstance(radius, np.ndarray) and radius.shape == shape else np.broadcast_to(radius, shape)
 
     def half_widths(self, fmt: Format) -> Any:
         """Half-width of the accept set of every element, as float64, for outputs in a format."""
