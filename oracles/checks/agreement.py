@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..bits import same_bits
+from ..bits import same_results
 from ..judge import Judge
 from ..op import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
 from ..paths import Path
@@ -118,7 +118,7 @@ def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[A
                 found = judge.broken(Code.ATTRIBUTE, wrong, where=what)
                 expression = f"str(tuple(outputs[{i}].shape))" if kind == "shape" else f"str(outputs[{i}].dtype)[6:]"
                 raise found.showing(attribute(path, expression, str(plain)) if path.around else None)
-    if all(map(same_bits, got, need)):
+    if all(map(same_results, got, need)):
         judge.tally.count(sum(int(a.numel()) for a in got))
         return
     try:

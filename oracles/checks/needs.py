@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch.autograd import forward_ad
 
-from ..bits import same_bits
+from ..bits import same_results
 from ..judge import Judge, gradients
 from ..op import Sample, Stream, Tensor
 from ..paths import Path, Problem
@@ -323,7 +323,7 @@ class _Asked:
                     self._zero(path, i, None if got is None else got.detach(), rest, wanted, what)
             elif got.dtype is not must.dtype:
                 raise self._broken(wanted, f"{path.names()[i]} got dtype={got.dtype}, need {must.dtype}", what)
-            elif not same_bits(got.detach(), must.detach()):
+            elif not same_results(got.detach(), must.detach()):
                 self._judged(path, i, got.detach(), wanted, what)
 
     def _zero(

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 
 from .. import state
-from ..bits import require_same, same_bits
+from ..bits import require_same, same_bits, same_results
 from ..judge import Judge, gradients
 from ..op import Sample, Stream, Tensor, flat_outputs
 from ..paths import Problem
@@ -232,7 +232,7 @@ def _same_primal(judge: Judge, sample: Sample, got: Sequence[Tensor], plain: Seq
     """Violation unless a primal has the bits of the plain call; its dtypes and bound, where no bits are promised."""
     values = [t.detach() for t in got]
     other = [t.dtype for t in values] != [t.dtype for t in plain]
-    if judge.op.documented_by(judge.subject_name).bits or other or all(map(same_bits, values, plain)):
+    if judge.op.documented_by(judge.subject_name).bits or other or all(map(same_results, values, plain)):
         try:
             require_same(judge, values, plain, what)
         except Violation as violation:

@@ -15,7 +15,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
-from ..bits import same_bits
+from ..bits import same_results
 from ..judge import Judge
 from ..op import Sample, Tensor, dtype_name
 from ..paths import Problem
@@ -98,7 +98,7 @@ def _write_between(
         judge.tally.count(1)
         return
     for a, b in zip(got, need, strict=True):
-        if (a is None) != (b is None) or (a is not None and not same_bits(a, b)):
+        if (a is None) != (b is None) or (a is not None and not same_results(a, b)):
             when = f"when {name} is written between forward and backward"
             raise judge.broken(Code.MUTATED, f"gradients change without an error {when}", path="vjp")
     judge.tally.count(1)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ...bits import require_same, same_bits
+from ...bits import require_same, same_results
 from ...judge import Judge
 from ...op import Sample, Tensor, flat_outputs
 from ...transforms import Vmap
@@ -222,7 +222,7 @@ def _many(judge: Judge, truth: Truth) -> None:
         with torch.no_grad():
             for number in range(count):
                 outputs = flat_outputs(judge.subject(*given))
-                if not all(map(same_bits, outputs, truth.outputs)):
+                if not all(map(same_results, outputs, truth.outputs)):
                     truth.forward(judge, given, f"at call {number + 1} in a row")
                     raise judge.broken(Code.BITS, "differs at one call and not at the next", where=f"call {number + 1}")
 

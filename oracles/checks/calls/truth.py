@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...bits import require_same, same_bits
+from ...bits import require_same, same_results
 from ...judge import Judge, gradients
 from ...op import Sample, Tensor, flat_outputs
 from ...paths import Problem
@@ -98,7 +98,7 @@ class Truth:
 
 
 def _equal(got: Sequence[Tensor], need: Sequence[Tensor]) -> bool:
-    return len(got) == len(need) and all(map(same_bits, got, need))
+    return len(got) == len(need) and all(map(same_results, got, need))
 
 
 def held(judge: Judge, sample: Sample) -> Truth:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from ....reference.formats import FORMATS, ulp_array
-from ...bits import same_bits
+from ...bits import same_results
 from ...judge import Judge
 from ...op import OWN, Sample, Stream, Tensor, dtype_name, to_array
 from ...paths import Problem
@@ -156,7 +156,7 @@ def _held_together(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str,
         return parts[kind]
     if kind == CUT:
         return torch.cat(list(parts))
-    if not all(same_bits(t, parts[0]) for t in parts):
+    if not all(same_results(t, parts[0]) for t in parts):
         raise judge.broken(Code.BITS, f"{name} differs between ranks", where=path)
     return parts[0]
 

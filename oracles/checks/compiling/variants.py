@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...bits import same_bits
+from ...bits import same_results
 from ...judge import Judge
 from ...op import Sample, Tensor
 from ...violation import Violation
@@ -193,7 +193,7 @@ def _all_seen(judge: Judge, args: Args, changes: Sequence[Change]) -> bool:
 
 
 def _same(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool:
-    return len(before) == len(after) and all(map(same_bits, before, after))
+    return len(before) == len(after) and all(map(same_results, before, after))
 
 
 def _candidates(value: Any) -> Iterator[Any]:

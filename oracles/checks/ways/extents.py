@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...bits import same_bits
+from ...bits import same_results
 from ...judge import Judge
 from ...op import Sample, Tensor
 from ...paths import in_arguments
@@ -69,7 +69,7 @@ def _slices_equal(judge: Judge, sample: Sample, outputs: list[Tensor], need: lis
         need: of every output, one tensor for each slice. what: the call in messages.
     """
     whole = [torch.stack(column) for column in need]
-    if len(outputs) == len(whole) and all(map(same_bits, outputs, whole)):
+    if len(outputs) == len(whole) and all(map(same_results, outputs, whole)):
         judge.tally.count(sum(int(y.numel()) for y in outputs))
         return
     parts = [sample, *(sample.with_args(_tensors_of(sample, args)) for args in sample.slices)]

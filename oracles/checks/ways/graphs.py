@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from ...bits import same_bits
+from ...bits import same_results
 from ...judge import Judge
 from ...op import Sample, Tensor, is_float
 from ...paths import Path
@@ -88,7 +88,7 @@ def _after_it_was_freed(judge: Judge, sample: Sample, need: Sequence[Tensor]) ->
             raise
         judge.tally.count(1)
         return
-    if freed and not all(map(same_bits, again, need)):
+    if freed and not all(map(same_results, again, need)):
         wrong = "gives other gradients, need torch's error that it was freed"
         raise judge.broken(Code.NOT_RAISED, wrong, where=what)
     require_equal(judge, graph.path, again, need, what)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...bits import same_bits
+from ...bits import same_results
 from ...judge import Judge
 from ...op import Sample, Tensor
 from ...verdict import Code
@@ -109,7 +109,7 @@ def _round_trip(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
     if lost:
         raise judge.broken(Code.ATTRIBUTE, f"{lost[0]} is not in it", where=what)
     first, second = (_call(judge, one, built.operands, "eval") for one in (module, other))
-    if not same_bits(first, second):
+    if not same_results(first, second):
         raise judge.broken(Code.BITS, "the module that read it gives other bits", where=what)
     judge.tally.count(int(first.numel()))
 

@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from ....oracles import state
-from ....oracles.bits import same_bits
+from ....oracles.bits import same_results
 from ....oracles.state import interrupt
 from ....oracles.violation import error_name, said
 from ..arguments import Arguments, Tensor, tensors_of
@@ -111,7 +111,7 @@ class Host:
         """Which of so many calls in a row has other bits than the first, and what it returned; 0 for none."""
         for number in range(2, times + 1):
             found = [y.detach() for y in tensors_of(self._function(*arguments.args))]
-            if len(found) != len(first) or not all(map(same_bits, found, first)):
+            if len(found) != len(first) or not all(map(same_results, found, first)):
                 return number, [y.clone() for y in found]
         return 0, []
 
