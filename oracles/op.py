@@ -222,7 +222,8 @@ class Promises:
         pieces: the extent of an axis, one of `strategies.SIZE_BANDS`, at which operands of a half type are worked on in
             pieces (SIZE goes there, in short profiles, too); 0 where they never are.
         steady: whether gradients of gradients, too, have the same bits on any number of threads while deterministic
-            algorithms are on, where all axes but one have one element (DET): there torch shares single sums.
+            algorithms are on, where all axes of an operand but one have one element (DET): there torch shares single
+            sums.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]

@@ -21,10 +21,10 @@ def mean(t: Tensor, dims: Sequence[int], *, keepdim: bool = False, dtype: torch.
 
 
 def spread(t: Tensor, shape: Sequence[int]) -> Tensor:
-    """t, to broadcast to `shape`. The derivative of broadcasting is a sum, which must be steady as the others are."""
-    if not torch.are_deterministic_algorithms_enabled():
+    """t, to broadcast to `shape`. The derivative of broadcasting is a sum, and a single one must be steady, too."""
+    if not torch.are_deterministic_algorithms_enabled() or any(size != 1 for size in t.shape):
         return t
-    t = t.reshape((1,) * (len(shape) - t.dim()) + t.shape)
+    t = t.reshape((1,) * len(shape))
     return torch.stack((t, t)).expand(2, *shape)[0]  # for the reason given below, the sum has an equal one beside it
 
 
@@ -45,11 +45,20 @@ def _steady(
         keepdim: whether a reduced dim stays, with length 1.
         dtype: of the result, and of the sums; None for that of t.
     """
-    steady = torch.are_deterministic_algorithms_enabled()
-    if steady:
-        # ATen shares a sum that has a single result among its threads, so the last bits of the result depend on their
-        # number. Of several sums it gives each thread whole ones. A second, equal sum beside the first makes them
-        # several; its result is dropped.
-        t, dims = t.expand(2, *t.shape), [dim + 1 if dim >= 0 else dim for dim in dims]
-    found = reduce(t, tuple(dims), keepdim=keepdim, dtype=dtype)
-    return found[0] if steady else found
+    if not torch.are_deterministic_algorithms_enabled():
+        return reduce(t, tuple(dims), keepdim=keepdim, dtype=dtype)
+    shape, reduced = t.shape, sorted({dim % t.dim() for dim in dims})
+    kept = [size for dim, size in enumerate(t.shape) if dim not in reduced]
+    last, first = tuple(range(-len(reduced), 0)), tuple(range(len(reduced)))
+    # ATen gives each thread some of the results. Sums of neighbours it adds one by one, each in the same order. Of sums
+    # side by side it adds some vectors at a time, and the last few in another order; a thread's share ends with a whole
+    # vector where all results are neighbours. Operands of other memory are copied.
+    if t.movedim(reduced, first).is_contiguous() and not t.movedim(reduced, last).is_contiguous():
+        t, over = t.movedim(reduced, first), first
+    else:
+        t, over = t.movedim(reduced, last).contiguous(), last
+    # A sum that has a single result ATen shares among its threads. Of several sums it gives each thread whole ones, so
+    # a second, equal sum beside the first makes them several; its result is dropped.
+    single = all(size == 1 for size in kept)
+    found = reduce(t.expand(2, *t.shape), last, dtype=dtype)[0] if single else reduce(t, over, dtype=dtype)
+    return found.reshape([1 if dim in reduced else size for dim, size in enumerate(shape)]) if keepdim else found

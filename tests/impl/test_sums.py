@@ -60,6 +60,46 @@ def test_one_result_on_any_number_of_threads(reduce: Callable[..., Tensor]) -> N
     assert not differ(on_threads(lambda: (reduce(t, (0, 1)), reduce(t, (0,), keepdim=True), reduce(t[:, 0], [-1]))))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduce", [sums.total, sums.mean])
+def test_many_results_on_any_number_of_threads(reduce: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    """Sums over axes that lie in memory in every way."""
+    cases = []
+    for shape in ((401, 2, 5, 9), (64, 17, 63), (13, 401, 27), (3, 40_001), (40_001, 3)):
+        for t in (torch.randn(shape), torch.randn(shape).to(memory_format=_last(shape)), _backwards(shape)):
+            cases += [(t.to(dtype), dim) for dim in range(len(shape))]
+    images = torch.randn(401, 2, 5, 9).to(memory_format=torch.channels_last)
+    assert differ(on_threads(lambda: (images.sum(0),))), (
+        "torch's own sums of images no longer depend on threads: see opassay.impl.operator.sums"
+    )
+    torch.use_deterministic_algorithms(True)
+    assert not differ(on_threads(lambda: tuple(reduce(t, (dim,)) for t, dim in cases)))
+    assert not differ(on_threads(lambda: tuple(reduce(t, (dim, dim - 1), keepdim=True) for t, dim in cases)))
+
+
+def _last(shape: tuple[int, ...]) -> torch.memory_format:
+    return torch.channels_last if len(shape) == 4 else torch.contiguous_format
+
+
+def _backwards(shape: tuple[int, ...]) -> Tensor:
+    """A tensor of a shape whose first axis is the innermost in memory."""
+    return torch.randn(shape[::-1]).permute(*range(len(shape) - 1, -1, -1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_of_a_weight_of_images_on_any_number_of_threads(dtype: torch.dtype) -> None:
+    shape = (401, 2, 5, 9)
+    x, g = torch.randn(shape).to(dtype, memory_format=torch.channels_last), torch.randn(shape).to(dtype)
+    weight = torch.randn(shape[1:]).to(dtype)
+
+    def run() -> tuple[Tensor, ...]:
+        leaves = [t.clone().requires_grad_() for t in (x, weight, weight)]
+        return torch.autograd.grad(impl.layer_norm(leaves[0], shape[1:], *leaves[1:]), leaves, g)
+
+    torch.use_deterministic_algorithms(True)
+    assert not differ(on_threads(run))
+
+
 def test_a_norm_of_one_channel_on_any_number_of_threads() -> None:
     x, cotangent = torch.randn(MANY, 1, 1), torch.randn(MANY, 1, 1)
     # Torch's own mean depends on the threads, so the statistics, which the op is given, are computed once.
