@@ -10,7 +10,7 @@ the small channels behind a large one.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,9 @@ from ..operator.precision import compute_dtype
 
 _CHUNK = 1 << 16
 """Elements per thread that are worked on at a time on the CPU: the intermediates of that many stay in cache."""
+
+_SHARED = 1 << 15
+"""Elements from which on ATen shares them among threads."""
 
 Shape = tuple[int, ...]  # (images, channels, positions)
 
@@ -131,7 +134,7 @@ def cross_map_lrn2d_backward(args: ImagesBackward) -> Tensor:
             if beta > 0:
                 torch.mul(scaled, a, out=mirrored.middle).div_(s)
             else:  # not by way of s^(-beta), for s may be 0
-                torch.mul(g, a, out=mirrored.middle).mul_(s.pow(-beta - 1))
+                torch.mul(g, a, out=mirrored.middle).mul_(_power(s, -beta - 1, torch.empty_like(s)))
             # The result is rounded to x's dtype as it is written to `out`, and nowhere before.
             torch.addcmul(scaled, a, mirrored.sum(), value=-2 * alpha * beta / size, out=out)
 
@@ -186,7 +189,9 @@ def _by_columns(plan: Callable[[Shape], Callable[..., None]], *tensors: Tensor) 
 def _piece(view: Tensor) -> tuple[int, int]:
     """How many images, and positions of each, are worked on at a time."""
     images, channels, positions = view.shape
-    most = _CHUNK * torch.get_num_threads()
+    # Which elements are the last of a piece decides their bits (see `_power`).
+    threads = 1 if torch.are_deterministic_algorithms_enabled() else torch.get_num_threads()
+    most = _CHUNK * threads
     # On CUDA there is no cache to keep to, and every piece would be more launches.
     if not view.is_cpu or view.numel() <= most:
         return images, positions
@@ -269,7 +274,7 @@ def _divide(a: Tensor, s: Tensor, beta: float, root: Tensor, out: Tensor) -> Non
         root, out: memory for the two results; `root` may be that of s.
     """
     if beta < 0:
-        torch.mul(a, torch.pow(s, -beta, out=root), out=out)
+        torch.mul(a, _power(s, -beta, root), out=out)
     else:
         torch.div(a, _raise(s, beta, root), out=out)
 
@@ -281,4 +286,29 @@ def _raise(s: Tensor, beta: float, out: Tensor) -> Tensor:
         return torch.sqrt(s, out=out).mul_(out.sqrt())
     if beta == 0.5:
         return torch.sqrt(s, out=out)
-    return out.copy_(s) if beta == 1 else torch.pow(s, beta, out=out)
+    return out.copy_(s) if beta == 1 else _power(s, beta, out)
+
+
+def _power(s: Tensor, exponent: float, out: Tensor) -> Tensor:
+    """s^exponent; with deterministic algorithms, the same bits on any number of threads.
+
+    Args:
+        s, exponent: see above. out: memory for the result, which may be that of s.
+    """
+    # On the CPU, ATen computes the last few elements of each thread's share by the power of the C library, and all
+    # others by one of vectors, whose last bits are others. What it does not share has the same last elements always.
+    steady = s.is_cpu and torch.are_deterministic_algorithms_enabled()
+    for part, result in _unshared(s, out) if steady else [(s, out)]:
+        torch.pow(part, exponent, out=result)
+    return out
+
+
+def _unshared(s: Tensor, out: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Views that cover two tensors of one shape, of fewer elements than ATen shares among threads."""
+    if s.numel() < _SHARED:
+        yield s, out
+        return
+    longest = max(range(s.dim()), key=lambda dim: s.shape[dim])
+    half = -(-s.shape[longest] // 2)
+    for part, result in zip(s.split(half, longest), out.split(half, longest), strict=True):
+        yield from _unshared(part, result)

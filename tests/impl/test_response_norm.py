@@ -103,3 +103,28 @@ def test_sizes_may_be_dynamic_under_compile() -> None:
     for shape in ((2, 3, 4, 5), (3, 5, 2, 7)):
         x = torch.randn(shape)
         assert torch.equal(compiled(x), cross_map_lrn2d(x, 3))
+
+
+@pytest.mark.parametrize("beta", [0.3, -0.7])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(1, 32_769, 1, 1), (3, 7, 61, 67), (1, 3, 1, 99_999)], ids=str)
+def test_powers_do_not_depend_on_threads(shape: tuple[int, ...], dtype: torch.dtype, beta: float) -> None:
+    """Where a thread's share ends, ATen takes the power of the C library, whose bits are not those of its vectors."""
+    generator = torch.Generator().manual_seed(4)
+    x, g = (torch.randn(shape, generator=generator).to(dtype) for _ in range(2))
+    threads, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    found = []
+    try:
+        torch.use_deterministic_algorithms(True)
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            leaf = x.clone().requires_grad_()
+            out = cross_map_lrn2d(leaf, 3, 1.0, beta, 1.0)
+            out.backward(g)
+            assert leaf.grad is not None
+            found.append((out.detach(), leaf.grad))
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(asked)
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
