@@ -105,10 +105,8 @@ def _layer_norm_slopes(args: Record) -> norms.Gradients:
     wanted = tuple(args.output_mask)
     layout = Rows(len(args.normalized_shape))
     # The op is given rstd and no eps, so the expression finds the eps that belongs to it.
-    mean, rstd = raised(args.mean), raised(args.rstd)
-    return norms.gradients(
-        layout, args.grad_out, args.input, args.weight, eps=None, mean=mean, rstd=rstd, wanted=wanted
-    )
+    rstd = raised(args.rstd)
+    return norms.gradients(layout, args.grad_out, args.input, args.weight, eps=None, rstd=rstd, wanted=wanted)
 
 
 def _batch_norm_slopes(args: Record) -> norms.Gradients:
@@ -122,8 +120,8 @@ def _batch_norm_slopes(args: Record) -> norms.Gradients:
     # With statistics of the batch the input acts through them as well; constant ones only scale it. The ops of cudnn
     # and miopen are for training alone and have no argument that says so.
     if getattr(args, "train", True):
-        mean, rstd = (layout.view_statistics(raised(t)) for t in (args.save_mean, args.save_invstd))
-        slopes = norms.gradients(layout, g, rows, weight, eps=None, mean=mean, rstd=rstd)
+        rstd = layout.view_statistics(raised(args.save_invstd))
+        slopes = norms.gradients(layout, g, rows, weight, eps=None, rstd=rstd)
     else:
         mean, var = args.running_mean, args.running_var
         slopes = norms.gradients_by_constants(layout, g, rows, weight, mean=mean, var=var, eps=args.eps)

@@ -14,7 +14,8 @@ which is differentiating the definition of Ba, Kiros, Hinton, Layer Normalizatio
 
 Half-precision operands are taken to float32 on entry and each result is rounded once, by the caller, so no two
 half-precision contributions are ever added. The statistics are recomputed from x: a saved one does not carry its
-dependence on x to the next order. A mean that is given has its own value, and the dependence of the recomputed one.
+dependence on x to the next order. A saved rstd, which implies an eps, keeps its value; a saved mean was rounded, and is
+found again with a second term.
 """
 
 from __future__ import annotations
@@ -75,9 +76,7 @@ class Row(NamedTuple):
         return -self.r * self.r * self.bar(self.centre(t) * self.xh)
 
 
-def row_statistics(
-    x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Tensor | None, given_mean: Tensor | None = None
-) -> Row:
+def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Tensor | None) -> Row:
     """Statistics of x over `dims` as differentiable functions of x.
 
     Args:
@@ -85,10 +84,13 @@ def row_statistics(
         dims: of x, those of a row.
         eps: None when only `rstd` is known; then eps = 1/rstd^2 - var, a constant per row.
         rstd: may be None where eps is known.
-        given_mean: the value of the mean; None where it is computed from x.
     """
     mean = sums.mean(x, dims, keepdim=True)
     centred = x - sums.spread(mean, x.shape)
+    # A mean is rounded to digits of x, of which a row far from zero may have few, and then the rows of xh would not sum
+    # to zero. The derivatives of second order rely on that: each of their sums of t xh would take in a share of the
+    # mean of t. The mean of what is left is the mean's second term, a correction of its value alone.
+    centred = centred - sums.spread(sums.mean(centred.detach(), dims, keepdim=True), x.shape)
     var = sums.mean(centred * centred, dims, keepdim=True)
     # sqrt and reciprocal, not rsqrt: torch differentiates rsqrt by way of r^3, which underflows long before r does.
     if eps is not None:
@@ -100,8 +102,6 @@ def row_statistics(
         given = rstd.detach()
         implied = (given.pow(-2) + (var - var.detach())).sqrt().reciprocal()
         r = given + (implied - implied.detach())
-    if given_mean is not None:
-        centred = x - sums.spread(given_mean.detach() + (mean - mean.detach()), x.shape)
     n = 1
     for dim in dims:
         n *= x.shape[dim]
@@ -177,7 +177,6 @@ def gradients(
     weight: Tensor | None,
     *,
     eps: float | None,
-    mean: Tensor,
     rstd: Tensor,
     grad_mean: Tensor | None = None,
     grad_rstd: Tensor | None = None,
@@ -191,7 +190,7 @@ def gradients(
         x: the input.
         weight: the weight, or None for ones.
         eps: added to the variance; None where only `rstd` is known.
-        mean, rstd: the given statistics, viewed to broadcast against x. `eps` is found from rstd if need be.
+        rstd: the given one, viewed to broadcast against x; `eps` is found from it if need be.
         grad_mean, grad_rstd: the cotangents of mean and rstd, viewed likewise; None for zero.
         wanted: which of the three to compute.
 
@@ -202,7 +201,7 @@ def gradients(
     d_input = d_weight = None
     # d_bias = sum(dy) reads neither x nor its statistics.
     if wanted[0] or wanted[1]:
-        row = row_statistics(raised(x), layout.dims(ndim), eps, rstd, raised(mean))
+        row = row_statistics(raised(x), layout.dims(ndim), eps, rstd)
         if wanted[0]:
             d_input = row.normalize(dy if weight is None else dy * row.along(layout.spread(raised(weight), ndim)))
             # This is the term r ds / N in the bracket of d_x. It stands apart because there is mostly no

@@ -168,7 +168,6 @@ class Backward:
             layout.view(args.input),
             args.weight,
             eps=args.eps,
-            mean=layout.view_statistics(args.mean),
             rstd=layout.view_statistics(args.rstd),
             grad_mean=grad_mean,
             grad_rstd=grad_rstd,

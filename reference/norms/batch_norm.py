@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import Inapplicable, also
-from ..array import constant, order_of
+from ..array import constant
 from .moments import (
     FOLDED,
     OTHER,
@@ -28,6 +28,7 @@ from .moments import (
     folded_by_one_scale,
     in_other_ways,
     input_gradient,
+    is_derived,
     saved_statistics,
     shifted_moments,
     those_wanted,
@@ -257,12 +258,13 @@ def native_batch_norm_backward(
         output_mask: which of the three are those_wanted.
         rstd_last: whether sums of g (x − μ) are multiplied by 1/√(σ² + ε) at the end; of values alone.
     """
-    axes = _axes(input)
+    axes, derived = _axes(input), is_derived(grad_out, input, weight)
     g = grad_out if weight is None else grad_out * _spread(weight, grad_out)
     # In training the statistics depend on every input, which subtracts the means of g and of g x̂; running statistics
     # are constants.
     if train:
-        normalized, r = saved_statistics(input, _spread(save_mean, input), _spread(save_invstd, input), axes)
+        mean, rstd = _spread(save_mean, input), _spread(save_invstd, input)
+        normalized, r = saved_statistics(input, mean, rstd, axes, not derived)
         d_input = input_gradient(g, normalized, r, axes)
     else:
         assert running_var is not None
@@ -271,7 +273,7 @@ def native_batch_norm_backward(
         d_input = g * r
     d_weight = np.sum(grad_out * normalized, axis=axes)
     if rstd_last:
-        if any(map(order_of, (grad_out, input, weight))):
+        if derived:
             raise Inapplicable  # Its derivatives are those of the usual way.
         centred = input - _spread(save_mean if train else running_mean, input)
         d_weight = np.sum(grad_out * centred, axis=axes) * np.reshape(r, (-1,))

@@ -18,6 +18,7 @@ from .moments import (
     folded_by_one_scale,
     gradient_of_sums,
     input_gradient,
+    is_derived,
     moments_of,
     saved_statistics,
     those_wanted,
@@ -98,7 +99,7 @@ def native_group_norm_backward(
     """
     x, dy = (np.reshape(t, (N, group, C // group, HxW)) for t in (input, grad_out))
     mean, rstd = (np.reshape(t, (N, group, 1, 1)) for t in (mean, rstd))
-    normalized, r = saved_statistics(x, mean, rstd, (2, 3))
+    normalized, r = saved_statistics(x, mean, rstd, (2, 3), not is_derived(grad_out, input, weight))
     g = dy if weight is None else dy * np.reshape(weight, (1, group, C // group, 1))
     if line:
         d_input = gradient_of_sums(g, x, mean, r, (2, 3))

@@ -25,6 +25,7 @@ from .moments import (
     gradient_of_sums,
     in_other_ways,
     input_gradient,
+    is_derived,
     moments_of,
     on_line,
     on_line_by_one_scale,
@@ -99,12 +100,13 @@ def native_layer_norm_backward(
         line: whether x̂ and d_input are evaluated as lines in x, of which values alone are for rows of several elements.
     """
     axes = _row_axes(normalized_shape)
-    normalized, r = saved_statistics(input, mean, rstd, axes)
+    kept = not is_derived(grad_out, input, weight)
+    normalized, r = saved_statistics(input, mean, rstd, axes, kept)
     g = grad_out if weight is None else grad_out * weight
     if line and math.prod(normalized_shape) != 1:
         normalized, d_input = on_line_by_one_scale(input, mean) * r, gradient_of_sums(g, input, mean, r, axes)
     elif line:
-        mu = given_statistic(mean, np.mean(input, axis=axes, keepdims=True))
+        mu = given_statistic(mean, np.mean(input, axis=axes, keepdims=True), kept)
         normalized, d_input = input * r - mu * r, gradient_as_line(g, input, mu, r)
     else:
         d_input = input_gradient(g, normalized, r, axes, rstd_first)

@@ -110,28 +110,39 @@ def those_wanted(grads: Sequence[Array | None], output_mask: Sequence[bool]) -> 
     return d_input, d_weight, d_bias
 
 
-def saved_statistics(x: Array, mean: Array, rstd: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+def saved_statistics(x: Array, mean: Array, rstd: Array, axes: tuple[int, ...], kept: bool) -> tuple[Array, Array]:
     """(x̂, 1/√(σ² + ε)) of saved statistics: their values, with the derivatives of the statistics of x along the axes.
 
     Args:
         x: the input. mean, rstd: its saved statistics, of length 1 along the axes. axes: those that share statistics.
+        kept: see `given_statistic`.
     """
     mu = np.mean(x, axis=axes, keepdims=True)
     variance = np.mean(np.square(x - mu), axis=axes, keepdims=True)
     # The op is not told ε, but what was saved implies it. Held constant, it makes the slope of r that of 1/√(σ² + ε) at
     # the very r that is given.
     eps = constant(1.0 / np.square(rstd) - variance)
-    r = given_statistic(rstd, 1.0 / np.sqrt(variance + eps))
-    return (x - given_statistic(mean, mu)) * r, r
+    r = given_statistic(rstd, 1.0 / np.sqrt(variance + eps), kept)
+    return (x - given_statistic(mean, mu, kept)) * r, r
 
 
-def given_statistic(statistic: Array, slope: Array) -> Array:
+def given_statistic(statistic: Array, slope: Array, kept: bool) -> Array:
     """A saved statistic with the derivatives of the expression that it was the value of.
 
     The op itself is evaluated from the statistic that it was given, so that one has no error. An evaluation of its
-    derivatives needs the statistic as a function of x, and may compute it again.
+    derivatives needs the statistic as a function of x, and may compute it again, whatever it is a derivative in: a mean
+    that is rounded makes rows of x̂ whose sums are not zero, which costs derivatives digits that a mean found again
+    with the sum of x − μ does not.
+
+    Args:
+        statistic, slope: see above. kept: whether what is evaluated is the op itself, see `is_derived`.
     """
-    return attach(statistic, slope, kept=order_of(slope) == 0)
+    return attach(statistic, slope, kept=kept)
+
+
+def is_derived(*operands: Array | None) -> bool:
+    """Whether a derivative in any of the operands of a formula is being read, or one in several, of any order."""
+    return any(map(order_of, operands))
 
 
 def input_gradient(g: Array, normalized: Array, r: Array, axes: tuple[int, ...], rstd_first: bool = False) -> Array:
