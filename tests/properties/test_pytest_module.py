@@ -58,7 +58,7 @@ def test_failures_are_cards_in_a_users_session(tmp_path: Path) -> None:
     assert "1 failed, 2 passed, 1 skipped" in done.stdout
     assert "test_theirs.py::test_wrong[FWD-float32] FAILED" in done.stdout
     assert "wrong offers no jvp" in done.stdout
-    report = done.stdout.partition("= FAILURES =")[2].partition("= short test summary")[0]
+    report = done.stdout.partition("= FAILURES =")[2].partition("= warnings summary")[0].partition("= short test")[0]
     assert "AssertionError: 1 of 1 questions failed: FWD-float32" in report
     assert "wrong::FWD[float32-cpu-opassay]: fail, OA101" in report
     assert "worst     out[" in report
