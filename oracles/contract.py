@@ -83,6 +83,7 @@ class Contract:
             (`oracles.rounding.lattice`). An evaluation that folds constants does not keep to it.
         flush: whether subnormal operands and results may become zero.
         algorithms: names of further algorithms of elementary functions that an evaluation may use: EXP2.
+        others: whether a formula's other algorithms count, or its own text alone, whose balls are narrower.
         systematic: whether errors count that may be the same in every sample: the roundings of constants and of their
             reciprocals, the side of a comparison that rounding leaves open, the slope at a kink. A reading without them
             tells what of a bound is no evidence of a bias.
@@ -105,6 +106,7 @@ class Contract:
     lattice: bool = False
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
+    others: bool = True
     systematic: bool = True
     scaling: float = 2.0**12
     roundings: float = 1.0

@@ -58,6 +58,7 @@ class Terms:
         library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
         flush: whether subnormal numbers may become zero.
         algorithms: names of further algorithms that may be used (`Promises.algorithms`).
+        others: see `Contract`; users' terms always have them.
     """
 
     name: str = "strict"
@@ -70,6 +71,7 @@ class Terms:
     library: str = ""
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
+    others: bool = True
 
     def __post_init__(self) -> None:
         for field in ("accumulate", "inputs", "partials"):
@@ -107,6 +109,7 @@ class Terms:
         fast = self.approximate and accumulate == FORMATS["float32"]
         return replace(
             base,
+            others=self.others,
             accumulate=accumulate,
             intermediates=self.intermediates,
             factors=factors,
@@ -114,6 +117,11 @@ class Terms:
             functions=APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions),
             division=_FULL_DIVISION if fast else base.division,
         )
+
+    @property
+    def of_text_alone(self) -> Terms:
+        """The same without any other algorithm than the formula's own text."""
+        return replace(self, algorithms=frozenset(), others=False)
 
     def format_of_inputs(self, dtype: str) -> Format | None:
         """The format that inputs of a dtype may be rounded to; None where that rounds nothing."""

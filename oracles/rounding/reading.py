@@ -18,7 +18,7 @@ from .rules import joined
 def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     """The rounding reading of a formula, its other algorithms included, at float64 inputs: a ball per element."""
     first = _of_one_algorithm(function, values, contract)
-    for other in algorithms(function):
+    for other in algorithms(function) if contract.others else ():
         try:
             read = _of_one_algorithm(other, values, contract)
         except Inapplicable:

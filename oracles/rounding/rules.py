@@ -238,7 +238,7 @@ def joined(a: Ball, b: Ball) -> Ball:
 
 def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
     """The first way, and those of the others that a contract allows."""
-    names = {"", *contract.algorithms, *([STORED] if contract.intermediates else [])}
+    names = {"", *contract.algorithms, *([STORED] if contract.intermediates else [])} if contract.others else set()
     return [ways[0], *(way for way in ways[1:] if way.name in names)]
 
 

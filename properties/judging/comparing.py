@@ -224,18 +224,17 @@ def hold_in_turn(
     order: int = 0,
     plain: bool = True,
 ) -> list[Held]:
-    """Hold every output against its reading without further algorithms, and with them if it is not accepted there.
+    """Hold every output against the reading of the spec's own text, and then, if need be, with all algorithms.
 
-    Further algorithms of a spec only widen a ball, and each of them costs as much as the spec itself. So what is
-    accepted without them is accepted.
+    Other algorithms of a spec only widen a ball, and each of them costs as much as the spec itself. So what is accepted
+    without them is accepted.
 
     Args:
         names, computed, terms, native, finite, order: as for `hold_all`. read: the readings under some terms.
         plain: whether it is likely to be accepted without them; else it is held with them at once.
     """
-    if terms.algorithms and plain:
-        without = replace(terms, algorithms=frozenset())
-        found = hold_all(names, computed, read(without), terms, native, finite, order, told=False)
+    if plain:
+        found = hold_all(names, computed, read(terms.of_text_alone), terms, native, finite, order, told=False)
         if not any(each.wrong for each in found):
             return found
     return hold_all(names, computed, read(terms), terms, native, finite, order)

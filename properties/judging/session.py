@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -183,6 +184,7 @@ class Session:
         *,
         sharp: bool = False,
         refusable: bool = False,
+        alone: bool = False,
     ) -> Finding:
         """Ask for the outputs at some arguments, and hold them.
 
@@ -190,18 +192,40 @@ class Session:
             question: its code. arguments, state, manner: see `call`.
             sharp: whether what is exact in every order must be exact.
             refusable: whether an exception is no fault of the candidate.
+            alone: whether rows of a large problem will do for the call, where the candidate takes them alone.
         """
         held = dict(self.spec.state) if state is None else dict(state)
+        told = ""
         if self.part is not None and self.part.fits(arguments, self.given):
-            answer = self.call(arguments, held, manner, fetched=True)
-            if answer.raised:
-                return raised(question, answer.raised, refusable)
-            return self.held_in_part(question, arguments, held, answer, self.rows_for(question, arguments), sharp)
+            rows = self.rows_for(question, arguments)
+            if not (alone and self.rows_alone):
+                answer = self.call(arguments, held, manner, fetched=True)
+                if answer.raised:
+                    return raised(question, answer.raised, refusable)
+                return self.held_in_part(question, arguments, held, answer, rows, sharp)
+            arguments, told = self.few(arguments, rows), self.part.told(rows)
         run = self.spec.run(arguments, held)
         answer = self.call(arguments, held, manner, buffers=list(run.written))
         if answer.raised:
             return raised(question, answer.raised, refusable)
-        return self.held(question, arguments, held, run, answer, sharp)
+        return replace(self.held(question, arguments, held, run, answer, sharp), sampled=told)
+
+    @functools.cached_property
+    def rows_alone(self) -> bool:
+        """Whether the candidate takes rows of a large problem alone, without the others, and is right there.
+
+        A call that need not have the given size is made with those rows alone then, for it takes a share of the time.
+        """
+        assert self.part is not None
+        few = self.few(self.given, self.rows_for("GIVEN", self.given))
+        answer = self.call(few)
+        if answer.raised or self.strayed:
+            return not answer.raised
+        found = self.held("AGAIN", few, self.spec.state, self.native(), answer)  # as AGAIN, at inputs that were had
+        if found.wrong is not None:
+            # Other questions are asked at the given size, so that they do not tell of this fault again.
+            self.packed["SIZES"] = replace(found, question="SIZES")
+        return found.wrong is None
 
     def held(
         self, question: str, arguments: Arguments, state: State, run: Run, answer: Answer, sharp: bool = False

@@ -26,7 +26,10 @@ def gradients(session: Session) -> Finding:
     spec, whole, part = session.spec, session.given, session.part
     rng = session.generator("GRAD")
     rows = [] if part is None else part.rows(rng)
+    told = "" if part is None else part.told(rows)
     arguments = whole if part is None else part.of(whole, rows)
+    if part is not None and session.rows_alone:
+        whole, part, rows = arguments, None, []
     run = spec.run(arguments, spec.state)
     outputs = floating(run.outputs)
     if run.written or run.changed:
@@ -50,7 +53,7 @@ def gradients(session: Session) -> Finding:
     if not answer.offered:
         return not_asked("GRAD", "the candidate's outputs require no gradient")
     found = _held_gradients(session, arguments, names, cotangents, answer.gradients)
-    return found if part is None else replace(found, sampled=part.told(rows))
+    return replace(found, sampled=told)
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:

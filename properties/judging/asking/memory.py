@@ -10,7 +10,9 @@ from ..session import Asking, Finding, Session
 
 def placed(code: str, manner: Manner, refusable: bool, session: Session) -> Finding:
     """The given values, otherwise placed. A candidate may refuse strides, but must not compute something else."""
-    return session.values(code, session.given, manner=manner, refusable=refusable)
+    # Memory that is not written may be the tail of the given size, so POISON asks for all of a large problem.
+    alone = manner is not Manner.POISONED
+    return session.values(code, session.given, manner=manner, refusable=refusable, alone=alone)
 
 
 ASKING: dict[str, Asking] = {

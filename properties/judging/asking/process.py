@@ -31,15 +31,16 @@ def autocast(session: Session) -> Finding:
     spec, arguments = session.spec, session.given
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
-    part = session.part
+    part, told = session.part, ""
+    rows = [] if part is None else part.rows(session.generator("AUTOCAST"))
+    if part is not None and session.rows_alone:
+        arguments, part, told = part.of(arguments, rows), None, part.told(rows)
     answer = session.call(arguments, manner=Manner.AUTOCAST, fetched=part is not None)
     if answer.raised:
         return raised("AUTOCAST", answer.raised, True)
-    told = ""
     if part is not None:
         if tuple(answer.shapes) != part.shapes:
             return wrong("AUTOCAST", Code.ATTRIBUTE, f"the outputs have shapes {answer.shapes}, need {part.shapes}")
-        rows = part.rows(session.generator("AUTOCAST"))
         arguments, answer, told = part.of(arguments, rows), session.candidate.fetch(rows), part.told(rows)
     under = replace(spec, autocast=True)
     terms = replace(session.terms, intermediates=True)

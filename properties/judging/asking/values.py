@@ -81,7 +81,8 @@ def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0
     state = session.spec.state if session.controlled else {}
     fill = filled_tensor if session.part is None else drawn
     for arguments, other in of_twelve_bits(session.given, state, session.generator("BITS"), fill, after):
-        yield session.values("BITS", arguments, {**session.spec.state, **other}, manner, sharp=True)
+        # The first operand is asked for at the given size.
+        yield session.values("BITS", arguments, {**session.spec.state, **other}, manner, sharp=True, alone=after > 0)
 
 
 def params(session: Session) -> Finding:
@@ -91,7 +92,8 @@ def params(session: Session) -> Finding:
     if not session.controlled:
         lacking = [name for name in session.spec.state if name not in session.shared]
         return not_asked("PARAMS", f"the candidate has no {', '.join(lacking[:3])} of the spec's shape")
-    return session.values("PARAMS", session.given, altered(session.spec.state, session.generator("PARAMS")))
+    state = altered(session.spec.state, session.generator("PARAMS"))
+    return session.values("PARAMS", session.given, state, alone=True)
 
 
 ASKING: dict[str, Asking] = {

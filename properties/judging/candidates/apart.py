@@ -94,15 +94,12 @@ class CandidateApart:
 
     def ask(self, call: Call) -> Answer:
         """See `calls.Answering`."""
-        asked = self._path(f"call-{self._number}")
+        asked = self._path("call")
         if call.stored and self._stores:
             call = msgspec.structs.replace(call, leaves=[])
         self._stores = self._stores or call.stored
         write(asked, call)
-        try:
-            return self._answered({"call": str(asked)})
-        finally:
-            asked.unlink(missing_ok=True)
+        return self._answered({"call": str(asked)})
 
     def fetch(self, rows: Sequence[int]) -> Answer:
         """See `calls.Answering`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -145,9 +146,11 @@ class GoneError(RuntimeError):
 
 
 def write(path: Path, said: Call | Answer) -> None:
-    """Write a call or an answer to a file."""
-    with path.open("wb") as file:
+    """Write a call or an answer to a file; what it had before is overwritten in place."""
+    # A large file that is made anew takes other memory of the system's, every page of which has to be cleared first.
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
         file.writelines(wire.pieces(said))
+        file.truncate()
 
 
 def read(path: Path, kind: type[_Said]) -> _Said:

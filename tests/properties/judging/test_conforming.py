@@ -9,6 +9,10 @@ import pytest
 import torch
 
 import opassay
+from opassay.oracles.terms import Terms, terms
+from opassay.properties.judging.arguments import Arguments
+from opassay.properties.judging.comparing import hold_in_turn
+from opassay.properties.judging.specification import specification
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -131,3 +135,24 @@ def test_exact_data_is_exact_only_where_every_algorithm_of_a_formula_is() -> Non
     algorithm_of(total)(lambda x: np.sum(x / 3.0, axis=-1) * 3.0)
     (both,) = spec.read(arguments, {}, PRESETS["strict"], sharp=True)
     assert both.radii().min() >= plain.radii().min()
+
+
+@pytest.mark.parametrize(("factor", "asked"), [(0.9, [False]), (1.5, [False, True]), (2.1, [False, True])])
+def test_other_algorithms_are_read_where_the_own_text_does_not_accept(factor: float, asked: list[bool]) -> None:
+    """The ball of all algorithms is made twice as wide here, so that a result at 1.5 times the narrow one needs it."""
+    x, allowed = _normal(64), terms("torch")
+    spec = specification(torch.exp)
+    read_with: list[bool] = []
+
+    def read(found: Terms) -> list[Any]:
+        read_with.append(found.others)
+        (ball,) = spec.read(Arguments.of([x]), {}, found)
+        ball.radius = ball.radii() * (2.0 if found.others else 1.0)
+        return [ball]
+
+    (narrow,) = read(allowed.of_text_alone)
+    read_with.clear()
+    computed = torch.from_numpy(narrow.centre + factor * narrow.radii()).double()
+    (held,) = hold_in_turn(["out"], [computed], read, allowed, None, True)
+    assert read_with == asked
+    assert (held.wrong is None) is (factor < 2.0)

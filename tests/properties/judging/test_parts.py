@@ -173,6 +173,75 @@ def test_rows_of_a_wrong_candidate_show_it(name: str) -> None:
     assert question in [each.question for each in found.causes], str(found)
 
 
+class _Sized:
+    """Notes how many rows each call has; subclasses say what it does with other numbers of rows than 40."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def __call__(self, x: Tensor, w: Tensor) -> Tensor:
+        self.rows.append(len(x))
+        return spec(x, w) if len(x) == 40 else self.otherwise(x, w)
+
+    def otherwise(self, x: Tensor, w: Tensor) -> Tensor:
+        return spec(x, w)
+
+
+class _Picky(_Sized):
+    def otherwise(self, x: Tensor, w: Tensor) -> Tensor:
+        raise ValueError(f"x: got {len(x)} rows, need 40")
+
+
+class _ForForty(_Sized):
+    def otherwise(self, x: Tensor, w: Tensor) -> Tensor:
+        return spec(x, w) * (40 / len(x))
+
+
+class _Dense(_Sized):
+    """Takes every memory for a contiguous one."""
+
+    def otherwise(self, x: Tensor, w: Tensor) -> Tensor:
+        return spec(torch.as_strided(x, x.shape, (x.shape[1], 1)), w)
+
+
+def _with_tail_of_forty(x: Tensor, w: Tensor) -> Tensor:
+    return spec(x, w) * (1.001 if len(x) == 40 else 1.0)
+
+
+OF_ROWS_ALONE = ("GIVEN", "STRIDES", "ALIGN", "POISON", "GRAD", "AUTOCAST")
+
+
+@pytest.mark.parametrize(("make", "whole"), [(_Sized, False), (_Picky, True)])
+def test_calls_that_need_not_have_the_given_size_are_of_rows_alone(make: type[_Sized], whole: bool) -> None:
+    candidate = make()
+    found = judge(candidate, spec, _inputs(), questions=OF_ROWS_ALONE)
+    assert {each.standing for each in found.findings} == {Standing.HELD}, str(found)
+    taken = candidate.rows[1]
+    assert 0 < taken < 40
+    if whole:
+        assert candidate.rows == [40, taken, 40, 40, 40, 40, 40]
+    else:  # GIVEN and POISON are of the given size; the second call is that which asks whether rows do.
+        assert candidate.rows == [40, taken, taken, taken, 40, taken, taken]
+    assert all("of 40 rows" in each.sampled for each in found.findings)
+
+
+def test_rows_alone_that_are_wrong_are_a_matter_of_other_sizes() -> None:
+    candidate = _ForForty()
+    found = judge(candidate, spec, _inputs(), questions=(*OF_ROWS_ALONE, "SIZES"))
+    assert [each.question for each in found.causes] == ["SIZES"], str(found)
+    assert sum(rows != 40 for rows in candidate.rows) == 1
+
+
+def test_rows_alone_show_what_the_whole_would() -> None:
+    found = judge(_Dense(), spec, _inputs(), questions=OF_ROWS_ALONE)
+    assert [each.question for each in found.causes] == ["STRIDES"], str(found)
+
+
+def test_a_wrong_candidate_is_asked_for_rows_alone_where_it_takes_them() -> None:
+    found = judge(_with_tail_of_forty, spec, _inputs(), questions=OF_ROWS_ALONE)
+    assert [each.question for each in found.causes] == ["GIVEN", "POISON"], str(found)
+
+
 def test_a_spec_that_mixes_rows_is_asked_as_a_whole() -> None:
     found = judge(
         lambda x: torch.softmax(x, 0), lambda x: torch.softmax(x, 0), (torch.randn(40, 6),), questions=["GIVEN"]
