@@ -4,7 +4,8 @@
 
 Each problem is a file in KernelBench's form, with one candidate that is right and one that is wrong. A judgement is the
 command as a user types it: its seconds are those of the processor in all its processes together (user and system), and
-those of the clock beside them, which hang on what else the machine has to do.
+beside them those of the system alone, which clears memory that a process touches first, and those of the clock, which
+hang on what else the machine has to do.
 """
 
 from __future__ import annotations
@@ -117,11 +118,12 @@ PROBLEMS = {
 
 
 class Judged(NamedTuple):
-    """What came of one command: the verdict of its JSON, and seconds of the processor and of the clock."""
+    """What came of one command: the verdict of its JSON; seconds of processor, of system alone, of clock."""
 
     verdict: str
     causes: list[str]
     processor: float
+    system: float
     clock: float
 
 
@@ -136,12 +138,13 @@ def judged(folder: Path, reference: str, candidate: str) -> Judged:
         command, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
     )
     clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    system = after.ru_stime - before.ru_stime
+    spent = after.ru_utime - before.ru_utime + system
     try:
         said = json.loads(found.stdout.splitlines()[-1])
     except (IndexError, ValueError) as err:
         raise RuntimeError(f"exit code {found.returncode}: {found.stderr[-2000:]}") from err
-    return Judged(said["verdict"], [str(cause) for cause in said["causes"]], spent, clock)
+    return Judged(said["verdict"], [str(cause["question"]) for cause in said["causes"]], spent, system, clock)
 
 
 def main() -> int:
@@ -160,7 +163,8 @@ def main() -> int:
                 found = judged(Path(folder), problem.reference(), problem.candidate(body))
             row = at_most("judge", f"{name}, {kind}: {found.verdict}", found.processor, "CPU s", TARGET)
             missed += not row.met or found.verdict not in need
-            print(f"{line(row)} ({found.clock:.1f} s by the clock) {'; '.join(found.causes)[:120]}", flush=True)
+            beside = f"({found.system:.1f} s of the system, {found.clock:.1f} s by the clock)"
+            print(f"{line(row)} {beside} {', '.join(found.causes)}", flush=True)
     return 1 if missed else 0
 
 

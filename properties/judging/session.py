@@ -109,6 +109,8 @@ class Session:
             at tensors of the shapes of those given.
         strayed: whether an output was wrong so far. Then it is likely to be wrong again, where several questions in
             one call would not tell which one it is.
+        erring: whether one was wrong when outputs were held last.
+        share: what of a large problem is asked for, in words, where rows of it are the problem now.
     """
 
     spec: Specification
@@ -128,6 +130,8 @@ class Session:
     packed: dict[str, Finding] = field(default_factory=dict)
     asked_alike: bool = False
     strayed: bool = False
+    erring: bool = False
+    share: str = ""
     _first: Answer | None = None
     _watched: int = 0
     _native: Run | None = None
@@ -161,7 +165,7 @@ class Session:
         held = self.spec.state if state is None else state
         # What a first call replaces, a second may find replaced.
         self._watched += 1
-        asked = {"watched": self._watched <= _WATCHED, "stored": arguments is self.given, **asked}
+        asked = {"watched": self._watched <= _WATCHED, "stored": arguments is self.given and not self.share, **asked}
         answer = self.candidate.ask(Call.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked))
         self.changed += [line for line in answer.changed if line not in self.changed]
         self.asked_alike = not answer.raised and [t.shape for t in arguments.tensors] == [
@@ -195,7 +199,7 @@ class Session:
             alone: whether rows of a large problem will do for the call, where the candidate takes them alone.
         """
         held = dict(self.spec.state) if state is None else dict(state)
-        told = ""
+        told = self.share
         if self.part is not None and self.part.fits(arguments, self.given):
             rows = self.rows_for(question, arguments)
             if not (alone and self.rows_alone):
@@ -210,9 +214,17 @@ class Session:
             return raised(question, answer.raised, refusable)
         return replace(self.held(question, arguments, held, run, answer, sharp), sampled=told)
 
+    def reduced(self) -> None:
+        """Go on with rows of a large problem alone, where the candidate takes them: it was wrong at the given size."""
+        if self.part is None or not self.rows_alone:
+            return
+        rows = self.rows_for("GIVEN", self.given)
+        self.share, self.given, self.draw = self.part.told(rows), self.few(self.given, rows), None
+        self.part = self._first = None
+
     @functools.cached_property
     def rows_alone(self) -> bool:
-        """Whether the candidate takes rows of a large problem alone, without the others, and is right there.
+        """Whether the candidate takes rows of a large problem alone, and is right there if it was at the given size.
 
         A call that need not have the given size is made with those rows alone then, for it takes a share of the time.
         """
@@ -246,8 +258,9 @@ class Session:
             return self._read(arguments, state, sharp, terms)[:expected]
 
         names, finite = run.names[:expected], arguments.finite
-        found = hold_in_turn(names, computed, read, self.terms, native, finite, plain=not self.strayed)
-        self.strayed |= any(each.wrong is not None for each in found)
+        found = hold_in_turn(names, computed, read, self.terms, native, finite, plain=not self.erring)
+        self.erring = any(each.wrong is not None for each in found)
+        self.strayed |= self.erring
         if finite:
             self._remember(question, names, found)
             if question in OF_ARITHMETIC + OF_LIKELY:

@@ -26,7 +26,7 @@ def gradients(session: Session) -> Finding:
     spec, whole, part = session.spec, session.given, session.part
     rng = session.generator("GRAD")
     rows = [] if part is None else part.rows(rng)
-    told = "" if part is None else part.told(rows)
+    told = session.share if part is None else part.told(rows)
     arguments = whole if part is None else part.of(whole, rows)
     if part is not None and session.rows_alone:
         whole, part, rows = arguments, None, []

@@ -107,7 +107,7 @@ def kept(session: Session) -> Finding:
     for i, (was, now) in enumerate(zip(first.outputs, later.earlier, strict=False)):
         if not same_bits(was, now):
             return wrong("KEPT", Code.ALIASED, f"out[{i}] of an earlier call was changed by a later one")
-    return held("KEPT")
+    return replace(held("KEPT"), sampled=session.share)
 
 
 def _kept_in_part(session: Session, part: Part) -> Finding:
@@ -147,7 +147,7 @@ def again(session: Session) -> Finding:
         found = session.held("AGAIN", session.given, state, session.native(), Answer(list(outputs)))
         if found.wrong is not None:
             return found
-    return held("AGAIN", sum(t.numel() for t in answer.outputs))
+    return replace(held("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
 
 
 def _again_in_part(session: Session, answer: Answer, times: int) -> Finding:

@@ -31,7 +31,7 @@ def autocast(session: Session) -> Finding:
     spec, arguments = session.spec, session.given
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
-    part, told = session.part, ""
+    part, told = session.part, session.share
     rows = [] if part is None else part.rows(session.generator("AUTOCAST"))
     if part is not None and session.rows_alone:
         arguments, part, told = part.of(arguments, rows), None, part.told(rows)

@@ -21,7 +21,10 @@ def given(session: Session) -> Finding:
     if answer.raised:
         return raised("GIVEN", answer.raised)
     rows = session.rows_for("GIVEN", session.given)
-    return session.held_in_part("GIVEN", session.given, session.spec.state, answer, rows, True)
+    found = session.held_in_part("GIVEN", session.given, session.spec.state, answer, rows, True)
+    if found.standing is Standing.WRONG:
+        session.reduced()
+    return found
 
 
 def of_a_way(code: str, session: Session) -> Finding:

@@ -237,9 +237,20 @@ def test_rows_alone_show_what_the_whole_would() -> None:
     assert [each.question for each in found.causes] == ["STRIDES"], str(found)
 
 
-def test_a_wrong_candidate_is_asked_for_rows_alone_where_it_takes_them() -> None:
-    found = judge(_with_tail_of_forty, spec, _inputs(), questions=OF_ROWS_ALONE)
-    assert [each.question for each in found.causes] == ["GIVEN", "POISON"], str(found)
+class _WithTail(_Sized):
+    def __call__(self, x: Tensor, w: Tensor) -> Tensor:
+        return super().__call__(x, w) * (1.001 if len(x) == 40 else 1.0)
+
+
+def test_what_is_wrong_at_the_given_size_is_asked_of_rows_alone_from_there_on() -> None:
+    candidate = _WithTail()
+    found = judge(candidate, spec, _inputs(), seed=1)
+    assert [each.question for each in found.causes] == ["GIVEN"], str(found)
+    assert candidate.rows.count(40) == 1
+    of_values = {*WAYS, "SAME", "REBORN", "AGAIN", "STRIDES", "ALIGN", "POISON", "GRAD", "AUTOCAST"}
+    asked = {each.question: each for each in found.findings}
+    assert {asked[code].standing for code in of_values} <= {Standing.HELD, Standing.VACUOUS}, str(found)
+    assert all("of 40 rows" in asked[code].sampled for code in {*of_values, "KEPT"}), str(found)
 
 
 def test_a_spec_that_mixes_rows_is_asked_as_a_whole() -> None:
