@@ -92,7 +92,7 @@ class _Nobody:
     def ask(self, call: Any) -> Any:
         raise AssertionError("asked before it was loaded")
 
-    def fetch(self, rows: Sequence[int]) -> Any:
+    def fetch(self, rows: Sequence[int], earlier: bool = False) -> Any:
         raise AssertionError("asked before it was loaded")
 
 

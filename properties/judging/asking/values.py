@@ -62,7 +62,7 @@ def of_packed_ways(
         own = part.rows(session.generator(code), rows[code])
         sharp = code in ("INTEGERS", "ZEROS")
         session.packed[code] = session.held_in_part(code, arguments, state, answer, own, sharp)
-    return answer if answer.raised or not kept else Answer(earlier=session.candidate.fetch(kept).earlier)
+    return answer if answer.raised or not kept else session.candidate.fetch(kept, earlier=True)
 
 
 def bits(session: Session) -> Finding:

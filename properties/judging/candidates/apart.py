@@ -101,9 +101,9 @@ class CandidateApart:
         write(asked, call)
         return self._answered({"call": str(asked)})
 
-    def fetch(self, rows: Sequence[int]) -> Answer:
+    def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
-        return self._answered({"fetch": list(rows)})
+        return self._answered({"fetch": list(rows), "earlier": earlier})
 
     def _answered(self, question: dict[str, Any]) -> Answer:
         self._number += 1

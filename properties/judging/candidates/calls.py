@@ -123,8 +123,8 @@ class Answering(Protocol):
             GoneError: the candidate's process has ended or is out of time.
         """
 
-    def fetch(self, rows: Sequence[int]) -> Answer:
-        """These rows of the outputs of the last call, and of those of the call before as they are now.
+    def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
+        """These rows of the outputs of the last call; or, as `Answer.earlier`, of the call before as they are now.
 
         The candidate is not told which rows they are before it has answered.
 

@@ -71,11 +71,11 @@ class Host:
         found = [line for line in changed if _counts(line)]
         return answer if not found else _with(answer, changed=found)
 
-    def fetch(self, rows: Sequence[int]) -> Answer:
+    def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
-        before = [y for y in self._before if y.ndim and len(y) > max(rows, default=0)]
-        latest, earlier = ([y.detach()[list(rows)].clone() for y in kept] for kept in (self._latest, before))
-        return Answer(latest, earlier=earlier)
+        kept = [y for y in self._before if y.ndim and len(y) > max(rows, default=0)] if earlier else self._latest
+        found = [y.detach()[list(rows)] for y in kept]  # an index copies
+        return Answer(earlier=found) if earlier else Answer(found)
 
     def _answer(self, call: Call, arguments: Arguments) -> Answer:
         parameters = [self._state[name] for name in call.wanted]

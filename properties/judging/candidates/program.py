@@ -3,8 +3,8 @@
 The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted}`. Then comes
 `{"load": address, "made": path, "seed": number}`, answered by
 `{"loaded": name, "shapes": {...}, "changed": [...]}` or `{"refused": why}`; then any number of `{"call": path,
-"answer": path}` and `{"fetch": rows, "answer": path}`, answered by `{"done": true}`. Tensors go through these files
-(`calls.py`).
+"answer": path}` and `{"fetch": rows, "earlier": false, "answer": path}`, answered by `{"done": true}`. Tensors go
+through these files (`calls.py`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     from .calls import Call, read, write
 
     (host,), pid = _HOSTS, os.getpid()
-    fetched = question.get("fetch")
-    answer = host.ask(read(Path(question["call"]), Call)) if fetched is None else host.fetch(fetched)
+    if "fetch" in question:
+        answer = host.fetch(question["fetch"], question["earlier"])
+    else:
+        answer = host.ask(read(Path(question["call"]), Call))
     if os.getpid() != pid:
         os._exit(1)  # a copy of this process that the candidate made
     write(Path(question["answer"]), answer)
