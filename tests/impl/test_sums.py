@@ -93,8 +93,8 @@ def test_gradients_of_a_weight_of_images_on_any_number_of_threads(dtype: torch.d
     weight = torch.randn(shape[1:]).to(dtype)
 
     def run() -> tuple[Tensor, ...]:
-        leaves = [t.clone().requires_grad_() for t in (x, weight, weight)]
-        return torch.autograd.grad(impl.layer_norm(leaves[0], shape[1:], *leaves[1:]), leaves, g)
+        leaves = input, scale, bias = [t.clone().requires_grad_() for t in (x, weight, weight)]
+        return torch.autograd.grad(impl.layer_norm(input, shape[1:], scale, bias), leaves, g)
 
     torch.use_deterministic_algorithms(True)
     assert not differ(on_threads(run))

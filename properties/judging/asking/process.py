@@ -34,7 +34,8 @@ def autocast(session: Session) -> Finding:
     part, told = session.part, session.share
     rows = [] if part is None else part.rows(session.generator("AUTOCAST"))
     if part is not None and session.rows_alone:
-        arguments, part, told = part.of(arguments, rows), None, part.told(rows)
+        arguments, told = part.of(arguments, rows), part.told(rows)
+        part = None
     answer = session.call(arguments, manner=Manner.AUTOCAST, fetched=part is not None)
     if answer.raised:
         return raised("AUTOCAST", answer.raised, True)
