@@ -7,6 +7,8 @@ the wider format finds the worst arguments, and MPFR decides them.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,23 +66,45 @@ def _to_the_power(exponent: float) -> Function:
     return Function(computed, lambda base: np.power(base, base.dtype.type(exponent)), exact, "power")
 
 
-def _erf(arguments: Wide) -> Wide:
-    """NumPy has no error function, so MPFR's is rounded to the wider format; microseconds for an argument."""
-    in_parts: Any = np.frompyfunc(_erf_in_parts, 1, 3)
-    high, low, exponents = in_parts(arguments.astype(np.float64))
-    wide = arguments.dtype.type
-    # Both parts lie near one, where nothing is subnormal, until the power of two is put back.
-    return np.asarray(np.ldexp(high.astype(wide) + low.astype(wide), exponents.astype(np.int64)))
+def _of_mpfr(exactly: Callable[[Any], Any], of_c: Callable[[float], float]) -> Callable[[Wide], Wide]:
+    """A function that NumPy does not have, in a wider format: C's in float64, and MPFR's, which takes microseconds.
+
+    Args:
+        exactly: for a number of MPFR. of_c: for a float, within a few ulps.
+    """
+    in_float64 = np.vectorize(of_c, otypes=[np.float64])
+    in_parts: Any = np.frompyfunc(functools.partial(_in_parts, exactly), 1, 3)
+
+    def centre(arguments: Wide) -> Wide:
+        if arguments.dtype == np.float64:
+            return np.asarray(in_float64(arguments))
+        high, low, exponents = in_parts(arguments.astype(np.float64))
+        wide = arguments.dtype.type
+        # Both parts lie near one, where nothing is subnormal, until the power of two is put back.
+        return np.asarray(np.ldexp(high.astype(wide) + low.astype(wide), exponents.astype(np.int64)))
+
+    return centre
 
 
-def _erf_in_parts(argument: float) -> tuple[float, float, int]:
-    """The error function as (high + low) x 2^exponent, to twice float64's precision."""
+def _in_parts(exactly: Callable[[Any], Any], argument: float) -> tuple[float, float, int]:
+    """A function's value as (high + low) x 2^exponent, to twice float64's precision."""
     with gmpy2.context(precision=120):
-        value = gmpy2.erf(gmpy2.mpfr(argument))
+        value = exactly(gmpy2.mpfr(argument))
         if not gmpy2.is_finite(value) or not value:
             return float(value), 0.0, 0
         exponent, mantissa = gmpy2.frexp(value)
         return float(mantissa), float(mantissa - float(mantissa)), int(exponent)
+
+
+def _of_numpy(name: str) -> Function:
+    """A function that torch does not have, as NumPy computes it."""
+
+    def computed(arguments: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        return torch.from_numpy(getattr(np, name)(arguments.cpu().numpy())).to(arguments.device)
+
+    return Function(computed, getattr(np, name), getattr(gmpy2, name), name)
 
 
 def _sigmoid_exactly(number: Any) -> Any:
@@ -95,6 +119,23 @@ FUNCTIONS: dict[str, Function] = {
     "rsqrt": _function_of_torch("rsqrt", lambda numbers: 1 / np.sqrt(numbers), lambda number: 1 / gmpy2.sqrt(number)),
     "reciprocal": _function_of_torch("reciprocal", lambda numbers: 1 / numbers, lambda number: 1 / number),
     "sigmoid": _function_of_torch("sigmoid", lambda numbers: 1 / (1 + np.exp(-numbers)), _sigmoid_exactly),
-    "erf": _function_of_torch("erf", _erf),
+    "erf": _function_of_torch("erf", _of_mpfr(gmpy2.erf, math.erf)),
+    "erfc": _function_of_torch("erfc", _of_mpfr(gmpy2.erfc, math.erfc)),
+    **{
+        name: _function_of_torch(name, exact=exactly)
+        for name, exactly in (
+            ("tan", gmpy2.tan),
+            ("sinh", gmpy2.sinh),
+            ("cosh", gmpy2.cosh),
+            ("log10", gmpy2.log10),
+            ("arcsin", gmpy2.asin),
+            ("arccos", gmpy2.acos),
+            ("arctan", gmpy2.atan),
+            ("arcsinh", gmpy2.asinh),
+            ("arccosh", gmpy2.acosh),
+            ("arctanh", gmpy2.atanh),
+        )
+    },
+    "cbrt": _of_numpy("cbrt"),
     **{f"power:{exponent}": _to_the_power(exponent) for exponent in EXPONENTS},
 }

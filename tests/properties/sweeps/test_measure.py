@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from opassay.properties.sweeps import inputs, measure
+from opassay.oracles.contract import CPU_FUNCTIONS
+from opassay.properties.sweeps import inputs, measure, sampling
 from opassay.properties.sweeps.functions import FUNCTIONS
 from opassay.properties.sweeps.measure import error_of
+from opassay.properties.sweeps.tables import promised
 from opassay.reference.formats import FORMATS
 
 Change = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -97,6 +99,29 @@ def test_the_error_is_that_of_mpmath() -> None:
                 ulp = mpmath.mpf(2) ** (mpmath.frexp(value)[1] - 24)
                 exact = float(abs(mpmath.mpf(result) - value) / ulp)
                 assert error_of(FUNCTIONS[name], FORMATS["float32"], float(argument), result) == exact
+
+
+def test_every_function_of_one_argument_can_be_swept() -> None:
+    of_two = {"arctan2", "hypot"}
+    assert {each.contract for each in FUNCTIONS.values()} >= set(CPU_FUNCTIONS) - of_two
+
+
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) & set(sampling.SAMPLED)))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_wider_format_is_that_function(name: str, dtype: str) -> None:
+    """What NumPy has by a name, what torch computes and what MPFR says are one function, at arguments of every kind."""
+    function, fmt = FUNCTIONS[name], FORMATS[dtype]
+    special = [0.0, -0.0, 0.5, -0.75, 1.0, 3.0, 60.0, -200.0, 1e-30, math.inf, -math.inf, math.nan]
+    given = np.array(special, dtype=np.float64).astype(dtype)
+    computed = function.computed(torch.from_numpy(given)).double().numpy()
+    wide = given.astype(np.longdouble if dtype == "float64" else np.float64)
+    with np.errstate(all="ignore"):
+        value = function.centre(wide)
+    allowed = promised(name, dtype, CPU_FUNCTIONS)
+    assert allowed is not None
+    for argument, result, true in zip(given, computed, value, strict=True):
+        assert error_of(function, fmt, float(argument), float(result)) <= allowed, argument
+        assert error_of(function, fmt, float(argument), float(true)) <= 0.5 + measure._UNSURE[fmt.bits], argument
 
 
 def test_the_shards_of_a_format_are_all_its_arguments() -> None:
