@@ -26,7 +26,7 @@ from .keeping import keeps_rows
 from .specification import Specification
 
 #: From so many elements of arguments and outputs on a problem is large; of so many of them one question is read.
-LARGE, READ = 2**22, 2**19
+LARGE, READ = 2**21, 2**19
 #: Elements that are drawn for one operand, which are then repeated; a prime, so that rows do not begin alike.
 DRAWN = 2**20 + 7
 
@@ -47,13 +47,15 @@ class Part:
     shapes: tuple[tuple[int, ...], ...]
 
     def rows(self, rng: Any, among: Sequence[int] = ()) -> list[int]:
-        """Rows for one question: one of every stretch of all rows, or of those to choose among.
+        """Rows for one question: one of every stretch, of all or of those to choose among, and the ends.
 
         They are as many as the spec is known to keep apart, so of few to choose among some come again.
         """
         pool = among or range(self.count)
         edges = np.linspace(0, len(pool), min(self.taken, len(pool)) + 1).astype(int)
         found = [pool[int(rng.integers(low, high))] for low, high in itertools.pairwise(edges)]
+        if len(found) > 2:  # A kernel that is wrong in the tail of its tiles may be wrong in the last row alone.
+            found[0], found[-1] = pool[0], pool[-1]
         return [found[i % len(found)] for i in range(self.taken)]
 
     def of(self, arguments: Arguments, rows: Sequence[int]) -> Arguments:

@@ -253,6 +253,17 @@ def test_what_is_wrong_at_the_given_size_is_asked_of_rows_alone_from_there_on() 
     assert all("of 40 rows" in asked[code].sampled for code in {*of_values, "KEPT"}), str(found)
 
 
+@pytest.mark.parametrize("at", [0, 39])
+def test_the_first_row_and_the_last_are_always_among_those_that_are_held(at: int) -> None:
+    def wrong(x: Tensor, w: Tensor) -> Tensor:
+        found = spec(x, w)
+        found[at % len(found)] *= 1.001
+        return found
+
+    for seed in range(8):
+        assert judge(wrong, spec, _inputs(), questions=["GIVEN"], seed=seed).verdict is Ruling.REJECTED
+
+
 def test_a_spec_that_mixes_rows_is_asked_as_a_whole() -> None:
     found = judge(
         lambda x: torch.softmax(x, 0), lambda x: torch.softmax(x, 0), (torch.randn(40, 6),), questions=["GIVEN"]
