@@ -165,6 +165,7 @@ class Session:
         held = self.spec.state if state is None else state
         # What a first call replaces, a second may find replaced.
         self._watched += 1
+        # The candidate's process keeps the arguments of the first such call, which rows of them are not.
         asked = {"watched": self._watched <= _WATCHED, "stored": arguments is self.given and not self.share, **asked}
         answer = self.candidate.ask(Call.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked))
         self.changed += [line for line in answer.changed if line not in self.changed]

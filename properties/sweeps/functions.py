@@ -8,7 +8,6 @@ the wider format finds the worst arguments, and MPFR decides them.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import gmpy2
 import numpy as np
 import numpy.typing as npt
+
+from ...oracles.rounding.functions import erf_centre, erfc_centre
 
 if TYPE_CHECKING:
     import torch
@@ -66,13 +67,12 @@ def _to_the_power(exponent: float) -> Function:
     return Function(computed, lambda base: np.power(base, base.dtype.type(exponent)), exact, "power")
 
 
-def _of_mpfr(exactly: Callable[[Any], Any], of_c: Callable[[float], float]) -> Callable[[Wide], Wide]:
-    """A function that NumPy does not have, in a wider format: C's in float64, and MPFR's, which takes microseconds.
+def _of_mpfr(exactly: Callable[[Any], Any], in_float64: Callable[[Wide], Wide]) -> Callable[[Wide], Wide]:
+    """A function that NumPy does not have, in a wider format: in float64 as given, else MPFR's, in microseconds.
 
     Args:
-        exactly: for a number of MPFR. of_c: for a float, within a few ulps.
+        exactly: for a number of MPFR. in_float64: for an array of float64, within a few ulps.
     """
-    in_float64 = np.vectorize(of_c, otypes=[np.float64])
     in_parts: Any = np.frompyfunc(functools.partial(_in_parts, exactly), 1, 3)
 
     def centre(arguments: Wide) -> Wide:
@@ -119,8 +119,8 @@ FUNCTIONS: dict[str, Function] = {
     "rsqrt": _function_of_torch("rsqrt", lambda numbers: 1 / np.sqrt(numbers), lambda number: 1 / gmpy2.sqrt(number)),
     "reciprocal": _function_of_torch("reciprocal", lambda numbers: 1 / numbers, lambda number: 1 / number),
     "sigmoid": _function_of_torch("sigmoid", lambda numbers: 1 / (1 + np.exp(-numbers)), _sigmoid_exactly),
-    "erf": _function_of_torch("erf", _of_mpfr(gmpy2.erf, math.erf)),
-    "erfc": _function_of_torch("erfc", _of_mpfr(gmpy2.erfc, math.erfc)),
+    "erf": _function_of_torch("erf", _of_mpfr(gmpy2.erf, erf_centre)),
+    "erfc": _function_of_torch("erfc", _of_mpfr(gmpy2.erfc, erfc_centre)),
     **{
         name: _function_of_torch(name, exact=exactly)
         for name, exactly in (

@@ -13,7 +13,7 @@ import torch
 
 from opassay.oracles.contract import CPU_FUNCTIONS
 from opassay.properties.sweeps import inputs, measure, sampling
-from opassay.properties.sweeps.functions import FUNCTIONS
+from opassay.properties.sweeps.functions import FUNCTIONS, Wide
 from opassay.properties.sweeps.measure import error_of
 from opassay.properties.sweeps.tables import promised
 from opassay.reference.formats import FORMATS
@@ -114,7 +114,7 @@ def test_the_wider_format_is_that_function(name: str, dtype: str) -> None:
     special = [0.0, -0.0, 0.5, -0.75, 1.0, 3.0, 60.0, -200.0, 1e-30, math.inf, -math.inf, math.nan]
     given = np.array(special, dtype=np.float64).astype(dtype)
     computed = function.computed(torch.from_numpy(given)).double().numpy()
-    wide = given.astype(np.longdouble if dtype == "float64" else np.float64)
+    wide: Wide = given.astype(np.longdouble) if dtype == "float64" else given.astype(np.float64)
     with np.errstate(all="ignore"):
         value = function.centre(wide)
     allowed = promised(name, dtype, CPU_FUNCTIONS)
