@@ -15,8 +15,8 @@ Bits = npt.NDArray[np.unsignedinteger[Any]]
 DTYPES = tuple(FORMATS)
 #: Shards of a whole sweep, by the number of bits of the format.
 SHARDS = {16: 1, 32: 256, 64: 64}
-#: Arguments that are measured at once; they and their results fill some 200 MB.
-_AT_ONCE = 2**21
+#: Arguments that are measured at once: their arrays stay in the processor's cache, and in memory that is used again.
+_AT_ONCE = 2**16
 #: Of a format that is too large to be swept: mantissas for each exponent and sign, in one shard.
 _MANTISSAS = 32
 #: Exponents where elementary functions do neither overflow nor equal their first Taylor term.

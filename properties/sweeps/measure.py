@@ -8,6 +8,7 @@ flushes them to zero is off by millions of ulps there and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import gmpy2
 import numpy as np
 import numpy.typing as npt
 
-from ...reference.formats import FORMATS, Format
+from ...reference.formats import FORMATS, Format, ulp_array
 from .functions import FUNCTIONS, Function, Wide
 from .inputs import Bits, arguments, is_exhaustive, neighbours
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 #: Bits of MPFR's results: their own rounding error is 2^-147 ulp of the widest format.
 _PRECISION = 200
-#: The worst arguments by the wider format that MPFR decides, and those of each part that check the wider format.
-_DECIDED, _CHECKED = 32, 64
+#: How many of the worst arguments by the wider format MPFR decides, in each part; every so many arguments, one checks
+#: the wider format.
+_DECIDED, _CHECKED_EVERY = 32, 2**12
 #: How far the wider format's error may be off, in ulps of the measured format. Its functions are within 8 of its own
 #: ulps, and it has 29 bits more than binary32, 11 more than binary64.
 _UNSURE = {16: 2.0**-30, 32: 2.0**-25, 64: 2.0**-7}
@@ -46,6 +48,23 @@ class Worst:
     ulps: float = -1.0
     bits: str = ""
     layout: str = ""
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """What the wider format says of the arguments of one part; an array of that format each.
+
+    Attributes:
+        given: the arguments.
+        values: the function's; infinite ones, and those beyond the largest number, as the power of two that follows it.
+        ulps: those of the values, in the measured format.
+        normal: which values are in the normal range; NaN counts as one of them.
+    """
+
+    given: Wide
+    values: Wide
+    ulps: Wide
+    normal: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -71,10 +90,9 @@ def measure(name: str, dtype: str, shard: int, device: str = "cpu") -> dict[str,
         ArithmeticError: the wider format is less accurate than this measurement needs.
     """
     function, fmt = FUNCTIONS[name], FORMATS[dtype]
-    found: Measured | None = None
+    found = Measured(0, 0, Worst(), Worst())
     for bits in arguments(dtype, shard):
-        found = _of_both(found, _part(function, fmt, bits, device))
-    assert found is not None, "a shard has one part at least"
+        found = _with_part(found, function, fmt, bits, device)
     if not is_exhaustive(dtype):
         found = _climbed(function, fmt, found, device, np.random.default_rng([shard, 1]))
     return {"function": name, "dtype": dtype, "device": device, "shard": shard, **asdict(found)}
@@ -93,29 +111,25 @@ def error_of(function: Function, fmt: Format, argument: float, result: float) ->
         return float(abs(given - value) / gmpy2.mpfr(2) ** (exponent - fmt.precision + 1))
 
 
-def _part(function: Function, fmt: Format, bits: Bits, device: str) -> Measured:
-    found: Measured | None = None
-    for layout in _LAYOUTS:
-        given, results = _computed(function, fmt, bits, device, layout)
-        errors, normal = _errors(function, fmt, given, results)
-        _check(function, fmt, given, results, errors)
-        worst = [
-            _worst(function, fmt, bits, given, results, np.where(chosen, errors, -1.0), layout)
-            for chosen in (normal, ~normal)
-        ]
-        found = _of_both(found, Measured(len(bits), int((errors > 0.5).sum()), *worst))
-    assert found is not None
-    return Measured(len(bits), found.misrounded, found.normal, found.subnormal)
-
-
-def _computed(function: Function, fmt: Format, bits: Bits, device: str, layout: str) -> tuple[Wide, Wide]:
-    """Arguments and results, as values of the wider format."""
+def _with_part(known: Measured, function: Function, fmt: Format, bits: Bits, device: str) -> Measured:
+    """What is known of a shard, and what one more part of it shows."""
     import torch
 
-    tensor = torch.from_numpy(bits.view(f"i{fmt.bits // 8}")).view(getattr(torch, fmt.name)).to(device)
-    if layout == "strided":
-        tensor = torch.stack([tensor, tensor], 1)[:, 0]
-    return _wide(fmt, tensor), _wide(fmt, function.computed(tensor))
+    contiguous = torch.from_numpy(bits.view(f"i{fmt.bits // 8}")).view(getattr(torch, fmt.name)).to(device)
+    truth = _truth(function, fmt, _wide(fmt, contiguous))
+    misrounded, worst = known.misrounded, [known.normal, known.subnormal]
+    for layout in _LAYOUTS:
+        tensor = contiguous if layout == "contiguous" else torch.stack([contiguous, contiguous], 1)[:, 0]
+        results = _wide(fmt, function.computed(tensor))
+        errors = _errors(fmt, truth, results)
+        _check(function, fmt, truth.given, results, errors)
+        misrounded += int(np.count_nonzero(errors > 0.5))
+        for kind, chosen in enumerate((truth.normal, ~truth.normal)):
+            for place in _near_the_worst(fmt, errors, chosen, worst[kind].ulps):
+                exact = error_of(function, fmt, _argument(truth.given, place), _argument(results, place))
+                if exact > worst[kind].ulps:
+                    worst[kind] = Worst(exact, f"{int(bits[place]):0{fmt.bits // 4}x}", layout)
+    return Measured(known.inputs + len(bits), misrounded, *worst)
 
 
 def _wide(fmt: Format, tensor: torch.Tensor) -> Wide:
@@ -123,23 +137,33 @@ def _wide(fmt: Format, tensor: torch.Tensor) -> Wide:
     return values.astype(np.longdouble) if fmt.bits == 64 else values
 
 
-def _errors(function: Function, fmt: Format, given: Wide, results: Wide) -> tuple[Wide, npt.NDArray[np.bool_]]:
-    """The errors by the wider format, and which results should be in the normal range."""
+def _truth(function: Function, fmt: Format, given: Wide) -> _Truth:
+    """The function's values of these arguments by the wider format."""
     with np.errstate(all="ignore"):
         values = function.centre(given)
         largest = values.dtype.type(2) ** (fmt.exponent_max + 1)
-        nan = np.isnan(values), np.isnan(results)
-        value, result = np.clip(values, -largest, largest), np.clip(results, -largest, largest)
-        exponents = np.frexp(value)[1] - 1
-        exponents = np.clip(np.where(value == 0, fmt.exponent_min, exponents), fmt.exponent_min, fmt.exponent_max)
-        errors = np.abs(result - value) * np.ldexp(value.dtype.type(1), fmt.precision - 1 - exponents)
-    errors = np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, errors))
-    return errors, np.abs(np.where(nan[0], largest, value)) >= 2.0**fmt.exponent_min
+        values = np.clip(values, -largest, largest)
+        size = np.abs(values)
+        # A long double that the cast to float64 rounds up to a power of two would have twice its ulp.
+        narrow = size.astype(np.float64)
+        narrow = np.where(narrow > size, np.nextafter(narrow, 0.0), narrow) if narrow.dtype != size.dtype else narrow
+        return _Truth(given, values, ulp_array(fmt, narrow), ~(size < fmt.smallest_normal))
+
+
+def _errors(fmt: Format, truth: _Truth, results: Wide) -> Wide:
+    """The errors by the wider format, in ulps; infinite where one of result and value is NaN."""
+    with np.errstate(all="ignore"):
+        largest = truth.values.dtype.type(2) ** (fmt.exponent_max + 1)
+        errors = np.abs(np.clip(results, -largest, largest) - truth.values) / truth.ulps
+    if np.isnan(errors).any():
+        alike = np.isnan(truth.values) == np.isnan(results)
+        errors = np.where(np.isnan(errors), np.where(alike, 0.0, np.inf), errors)
+    return errors
 
 
 def _check(function: Function, fmt: Format, given: Wide, results: Wide, errors: Wide) -> None:
     """That the wider format's errors are MPFR's, for some arguments of the part, evenly spread."""
-    for index in range(0, len(given), max(1, len(given) // _CHECKED)):
+    for index in range(0, len(given), _CHECKED_EVERY):
         exact = error_of(function, fmt, _argument(given, index), _argument(results, index))
         if not (exact == errors[index] or abs(exact - errors[index]) <= _unsure(fmt, exact)):
             raise ArithmeticError(
@@ -148,22 +172,14 @@ def _check(function: Function, fmt: Format, given: Wide, results: Wide, errors: 
             )
 
 
-def _worst(function: Function, fmt: Format, bits: Bits, given: Wide, results: Wide, errors: Wide, layout: str) -> Worst:
-    """The largest of these errors, decided by MPFR.
-
-    Args:
-        function, fmt: what was computed, and in which format.
-        bits, given, results: the arguments' patterns and values, and what came of them.
-        errors: by the wider format; negative for those that are not asked for.
-        layout: that of the tensor.
-    """
-    largest = float(errors.max(initial=-1.0))
-    if largest < 0.0:
-        return Worst()
-    near = np.flatnonzero(errors >= largest - 2 * _unsure(fmt, largest))[:_DECIDED]
-    exact = [error_of(function, fmt, _argument(given, index), _argument(results, index)) for index in near]
-    best = int(np.argmax(exact))
-    return Worst(exact[best], f"{int(bits[near[best]]):0{fmt.bits // 4}x}", layout)
+def _near_the_worst(fmt: Format, errors: Wide, chosen: npt.NDArray[np.bool_], known: float) -> Sequence[int]:
+    """Where MPFR must decide which of the chosen errors is the largest; nowhere, if all are below the largest known."""
+    largest = float(errors.max(initial=-1.0, where=chosen))
+    if largest < 0.0 or largest + _unsure(fmt, largest) <= known:
+        return []
+    near = chosen & (errors >= largest - 2 * _unsure(fmt, largest))
+    places: list[int] = np.flatnonzero(near)[:_DECIDED].tolist()
+    return places
 
 
 def _unsure(fmt: Format, error: float) -> float:
@@ -175,22 +191,11 @@ def _argument(values: Wide, index: int) -> float:
     return float(values[index])
 
 
-def _of_both(one: Measured | None, other: Measured) -> Measured:
-    if one is None:
-        return other
-    return Measured(
-        one.inputs + other.inputs,
-        one.misrounded + other.misrounded,
-        max(one.normal, other.normal, key=lambda worst: worst.ulps),
-        max(one.subnormal, other.subnormal, key=lambda worst: worst.ulps),
-    )
-
-
 def _climbed(function: Function, fmt: Format, found: Measured, device: str, random: np.random.Generator) -> Measured:
     """A search from the worst argument that is known: neighbours at every distance, and again from a worse one."""
     for _ in range(_ROUNDS):
         starts = [np.uint64(int(worst.bits, 16)) for worst in (found.normal, found.subnormal) if worst.bits]
         if not starts:
             return found
-        found = _of_both(found, _part(function, fmt, neighbours(np.array(starts), fmt, random, _NEAR), device))
+        found = _with_part(found, function, fmt, neighbours(np.array(starts), fmt, random, _NEAR), device)
     return found

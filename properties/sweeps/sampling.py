@@ -1,8 +1,8 @@
 """`python -m opassay.properties.sweeps.sampling`: torch's functions on a sample of arguments, as a table.
 
-What this is for: the contract needs a figure for every function, and a sweep of all float32 numbers takes an hour for
-each. A sample says how far a function is off at least, which is enough to see a contract that is too tight, and no
-proof that it holds. The truth is NumPy's, in the next wider format.
+What this is for: the contract needs a figure for every function, and a sweep of all float32 numbers takes minutes for
+each, which is too long for a test. A sample says how far a function is off at least, which is enough to see a contract
+that is too tight, and no proof that it holds. The truth is NumPy's, in the next wider format.
 """
 
 from __future__ import annotations
