@@ -14,9 +14,10 @@ from .arguments import Arguments
 from .candidates.apart import CandidateApart, CandidateError
 from .candidates.copying import process_copied
 from .candidates.files import GivenError, problem_of
+from .finding import wrong
 from .judgement import Judgement, Ruling
 from .judging import Progress, judged, undecided
-from .session import Session, wrong
+from .session import Session
 from .specification import SpecError, specification
 
 #: Seconds that the loading of a candidate, and each call of it, may take; and GiB of memory.

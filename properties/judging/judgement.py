@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdict import clean
+from .finding import Finding
 from .questions import QUESTIONS, Standing
-from .session import Finding
 
 
 class Ruling(enum.StrEnum):

@@ -17,10 +17,11 @@ from .asking import ASKING
 from .candidates.calls import GoneError
 from .candidates.host import Host
 from .conforming import DEFAULT
+from .finding import Finding, not_asked, wrong
 from .judgement import Judgement, Ruling, ruling
 from .precision import arithmetic
 from .questions import QUESTIONS, Standing
-from .session import Finding, Session, not_asked, wrong
+from .session import Session
 from .specification import SpecError, Specification, specification
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.

@@ -15,38 +15,14 @@ from ...oracles.terms import Terms
 from ...oracles.verdict import Code
 from .arguments import Arguments, State, Tensor
 from .candidates.calls import Answer, Answering, Call, Manner
-from .comparing import Held, Wrong, hold_in_turn
+from .comparing import Held, hold_in_turn
+from .finding import Finding, raised, summed, wrong
 from .parts import Part, part_of
-from .questions import OF_ARITHMETIC, OF_ITSELF, OF_LIKELY, Standing
+from .questions import OF_ARITHMETIC, OF_ITSELF, OF_LIKELY
 from .specification import Reading, Run, SpecError, Specification
 
 #: Before and after so many calls the process is compared, which takes a while.
 _WATCHED = 2
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What came of one question.
-
-    Attributes:
-        question: its code. standing: see `Standing`.
-        wrong: what is wrong, or why it was refused or not asked. judged: elements that were held against a bound.
-        sampled: which share of the question was asked of a large problem, in words; empty for all of it.
-    """
-
-    question: str
-    standing: Standing
-    wrong: Wrong | None = None
-    judged: int = 0
-    sampled: str = ""
-
-    @property
-    def text(self) -> str:
-        """One line."""
-        share = f" of {self.sampled}" if self.sampled and self.wrong is None else ""
-        if self.wrong is not None:
-            return self.wrong.title
-        return f"{self.judged} elements{share}" if self.judged else share.strip()
 
 
 @dataclass(frozen=True)
@@ -90,6 +66,22 @@ class Gradients:
     computed: tuple[Tensor, ...]
     held: tuple[Held, ...]
     drawn: Callable[[np.random.Generator], Iterator[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What of a problem one question asks for, and holds.
+
+    Attributes:
+        called: the arguments of the call. held: those at whose rows the spec is computed, the same where all is held.
+        rows: which of the outputs are held; None where the call has no others.
+        told: in words, which share of a large problem that is; empty for all of it.
+    """
+
+    called: Arguments
+    held: Arguments
+    rows: list[int] | None
+    told: str
 
 
 @dataclass
@@ -166,13 +158,32 @@ class Session:
         # What a first call replaces, a second may find replaced.
         self._watched += 1
         # The candidate's process keeps the arguments of the first such call, which rows of them are not.
-        asked = {"watched": self._watched <= _WATCHED, "stored": arguments is self.given and not self.share, **asked}
+        stored = arguments is self.given and not self.is_reduced
+        asked = {"watched": self._watched <= _WATCHED, "stored": stored, **asked}
         answer = self.candidate.ask(Call.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked))
         self.changed += [line for line in answer.changed if line not in self.changed]
         self.asked_alike = not answer.raised and [t.shape for t in arguments.tensors] == [
             t.shape for t in self.given.tensors
         ]
         return answer
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether rows of a large problem are the problem now."""
+        return bool(self.share)
+
+    def cut_for(self, question: str, arguments: Arguments, *, alone: bool = True) -> Cut:
+        """What a question asks for at some arguments: all, or rows of a large problem.
+
+        Args:
+            question: its code. arguments: the given ones, or others for the same call.
+            alone: whether a call with those rows and no others will do, where the candidate takes them.
+        """
+        if self.part is None or not self.part.fits(arguments, self.given):
+            return Cut(arguments, arguments, None, self.share)
+        rows = self.rows_for(question, arguments)
+        few, told = self.few(arguments, rows), self.part.told(rows)
+        return Cut(few, few, None, told) if alone and self.rows_alone else Cut(arguments, few, rows, told)
 
     def first(self) -> Answer:
         """The answer to a plain call at the given arguments, the same whenever it is asked for."""
@@ -200,20 +211,17 @@ class Session:
             alone: whether rows of a large problem will do for the call, where the candidate takes them alone.
         """
         held = dict(self.spec.state) if state is None else dict(state)
-        told = self.share
-        if self.part is not None and self.part.fits(arguments, self.given):
-            rows = self.rows_for(question, arguments)
-            if not (alone and self.rows_alone):
-                answer = self.call(arguments, held, manner, fetched=True)
-                if answer.raised:
-                    return raised(question, answer.raised, refusable)
-                return self.held_in_part(question, arguments, held, answer, rows, sharp)
-            arguments, told = self.few(arguments, rows), self.part.told(rows)
-        run = self.spec.run(arguments, held)
-        answer = self.call(arguments, held, manner, buffers=list(run.written))
+        cut = self.cut_for(question, arguments, alone=alone)
+        if cut.rows is not None:
+            answer = self.call(cut.called, held, manner, fetched=True)
+            if answer.raised:
+                return raised(question, answer.raised, refusable)
+            return self.held_in_part(question, arguments, held, answer, cut.rows, sharp)
+        run = self.spec.run(cut.held, held)
+        answer = self.call(cut.called, held, manner, buffers=list(run.written))
         if answer.raised:
             return raised(question, answer.raised, refusable)
-        return replace(self.held(question, arguments, held, run, answer, sharp), sampled=told)
+        return replace(self.held(question, cut.held, held, run, answer, sharp), sampled=cut.told)
 
     def reduced(self) -> None:
         """Go on with rows of a large problem alone, where the candidate takes them: it was wrong at the given size."""
@@ -346,32 +354,3 @@ def _meet(first: Ball | None, other: Ball | None) -> bool | None:
 
 #: What asks one question of a session.
 Asking = Callable[[Session], Finding]
-
-
-def summed(question: str, found: Sequence[Held]) -> Finding:
-    """The finding of several outputs: the first that is wrong decides."""
-    judged = sum(each.judged for each in found)
-    wrong = next((each.wrong for each in found if each.wrong is not None), None)
-    if wrong is not None:
-        return Finding(question, Standing.WRONG, wrong, judged)
-    vacuous = any(each.vacuous for each in found)
-    return Finding(question, Standing.VACUOUS if vacuous else Standing.HELD, None, judged)
-
-
-def raised(question: str, text: str, refusable: bool = False) -> Finding:
-    """The finding of an exception."""
-    first, *more = text.splitlines() or [""]
-    standing = Standing.REFUSED if refusable else Standing.WRONG
-    return Finding(question, standing, Wrong(Code.RAISED, f"raised {first}", tuple(more)))
-
-
-def not_asked(question: str, why: str) -> Finding:
-    return Finding(question, Standing.NOT_ASKED, Wrong(Code.NOT_APPLICABLE, why))
-
-
-def wrong(question: str, code: Code, title: str, *lines: str) -> Finding:
-    return Finding(question, Standing.WRONG, Wrong(code, title, lines))
-
-
-def held(question: str, judged: int = 0) -> Finding:
-    return Finding(question, Standing.HELD, None, judged)

@@ -12,8 +12,9 @@ from ....oracles.terms import Terms
 from ..arguments import Arguments, Tensor
 from ..candidates.calls import floating
 from ..comparing import hold_in_turn
+from ..finding import Finding, not_asked, raised, summed
 from ..parts import Part
-from ..session import Asking, Finding, Gradients, Session, not_asked, raised, summed
+from ..session import Asking, Gradients, Session
 from ..specification import Reading
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
@@ -23,13 +24,9 @@ _NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "de
 
 def gradients(session: Session) -> Finding:
     """GRAD: reverse mode, with cotangents that are drawn; the gradients of the spec come from its own text."""
-    spec, whole, part = session.spec, session.given, session.part
-    rng = session.generator("GRAD")
-    rows = [] if part is None else part.rows(rng)
-    told = session.share if part is None else part.told(rows)
-    arguments = whole if part is None else part.of(whole, rows)
-    if part is not None and session.rows_alone:
-        whole, part, rows = arguments, None, []
+    spec, rng = session.spec, session.generator("GRAD")
+    cut = session.cut_for("GRAD", session.given)
+    part, arguments = None if cut.rows is None else session.part, cut.held
     run = spec.run(arguments, spec.state)
     outputs = floating(run.outputs)
     if run.written or run.changed:
@@ -43,17 +40,18 @@ def gradients(session: Session) -> Finding:
         dtypes = [y.dtype for y in session.first().outputs]
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
     # Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
+    rows = cut.rows or []
     given = cotangents if part is None else [_among_zeros(g, part, rows) for g in cotangents]
     having = [] if part is None else list(part.having)
     answer = session.call(
-        whole, gradients=True, wanted=names, cotangents=given, rows=rows, having=having, fetched=part is not None
+        cut.called, gradients=True, wanted=names, cotangents=given, rows=rows, having=having, fetched=part is not None
     )
     if answer.raised:
         return raised("GRAD", answer.raised, any(words in answer.raised for words in _NOT_OFFERED))
     if not answer.offered:
         return not_asked("GRAD", "the candidate's outputs require no gradient")
     found = _held_gradients(session, arguments, names, cotangents, answer.gradients)
-    return replace(found, sampled=told)
+    return replace(found, sampled=cut.told)
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:

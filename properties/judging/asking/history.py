@@ -9,10 +9,11 @@ from ....oracles.bits import same_bits
 from ....oracles.verdict import Code
 from ..arguments import Arguments, Tensor
 from ..candidates.calls import Answer, Manner
+from ..finding import Finding, held, raised, wrong
 from ..inputs import WAYS, filled
 from ..parts import Part, drawn
 from ..questions import Standing
-from ..session import Asking, Finding, Session, held, raised, wrong
+from ..session import Asking, Session
 from .values import bits_in_turn, of_packed_ways
 
 #: Calls in a row: as many as take this many seconds, but so many at least and at most.

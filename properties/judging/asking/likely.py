@@ -13,8 +13,9 @@ from ....oracles.rounding.chance import RISK, RUNS, Likeness, likeness, spreads
 from ....oracles.verdict import Code
 from ....reference.formats import FORMATS
 from ..comparing import Wrong
+from ..finding import Finding, held, not_asked
 from ..questions import OF_LIKELY, Standing
-from ..session import Asking, Finding, Gradients, Session, held, not_asked
+from ..session import Asking, Gradients, Session
 
 #: One evaluation may take so many seconds of the processor; of a larger one the worst case has to do. No further set of
 #: outputs is looked at once all evaluations together took so many.

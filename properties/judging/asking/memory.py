@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 from ..candidates.calls import Manner
-from ..session import Asking, Finding, Session
+from ..finding import Finding
+from ..session import Asking, Session
 
 
 def placed(code: str, manner: Manner, refusable: bool, session: Session) -> Finding:

@@ -9,7 +9,8 @@ import torch
 from ....oracles.verdict import Code
 from ..candidates.calls import Manner
 from ..comparing import hold_all
-from ..session import Asking, Finding, Session, held, not_asked, raised, summed, wrong
+from ..finding import Finding, held, not_asked, raised, summed, wrong
+from ..session import Asking, Session
 from ..specification import SpecError
 
 
@@ -31,18 +32,17 @@ def autocast(session: Session) -> Finding:
     spec, arguments = session.spec, session.given
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
-    part, told = session.part, session.share
-    rows = [] if part is None else part.rows(session.generator("AUTOCAST"))
-    if part is not None and session.rows_alone:
-        arguments, told = part.of(arguments, rows), part.told(rows)
-        part = None
-    answer = session.call(arguments, manner=Manner.AUTOCAST, fetched=part is not None)
+    cut = session.cut_for("AUTOCAST", arguments)
+    answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None)
     if answer.raised:
         return raised("AUTOCAST", answer.raised, True)
-    if part is not None:
-        if tuple(answer.shapes) != part.shapes:
-            return wrong("AUTOCAST", Code.ATTRIBUTE, f"the outputs have shapes {answer.shapes}, need {part.shapes}")
-        arguments, answer, told = part.of(arguments, rows), session.candidate.fetch(rows), part.told(rows)
+    if cut.rows is not None:
+        assert session.part is not None
+        if tuple(answer.shapes) != session.part.shapes:
+            need = session.part.shapes
+            return wrong("AUTOCAST", Code.ATTRIBUTE, f"the outputs have shapes {answer.shapes}, need {need}")
+        answer = session.candidate.fetch(cut.rows)
+    arguments = cut.held
     under = replace(spec, autocast=True)
     terms = replace(session.terms, intermediates=True)
     first: Finding | None = None
@@ -55,7 +55,7 @@ def autocast(session: Session) -> Finding:
         found = summed(
             "AUTOCAST", hold_all(run.names[: len(read)], answer.outputs, read, terms, None, arguments.finite)
         )
-        found = replace(found, sampled=told)
+        found = replace(found, sampled=cut.told)
         if found.wrong is None:
             return found
         first = first or found

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..arguments import Arguments
+from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, filled
 from ..questions import Standing
-from ..session import Asking, Finding, Session, held, not_asked
+from ..session import Asking, Session
 from ..specification import SpecError
 
 #: Sizes that take the place of one that the arguments have: more than common blocks, and then one and an odd one.

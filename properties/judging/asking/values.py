@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from ..arguments import Arguments
 from ..candidates.calls import Answer, Manner
+from ..finding import Finding, not_asked, raised
 from ..inputs import WAYS, altered, filled, filled_tensor, of_twelve_bits
 from ..parts import Part, drawn, packed
 from ..questions import Standing
-from ..session import Asking, Finding, Session, not_asked, raised
+from ..session import Asking, Session
 
 
 def given(session: Session) -> Finding:

@@ -1,0 +1,64 @@
+"""What came of one question, and how a question says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...oracles.verdict import Code
+from .comparing import Held, Wrong
+from .questions import Standing
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of one question.
+
+    Attributes:
+        question: its code. standing: see `Standing`.
+        wrong: what is wrong, or why it was refused or not asked. judged: elements that were held against a bound.
+        sampled: which share of the question was asked of a large problem, in words; empty for all of it.
+    """
+
+    question: str
+    standing: Standing
+    wrong: Wrong | None = None
+    judged: int = 0
+    sampled: str = ""
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        share = f" of {self.sampled}" if self.sampled and self.wrong is None else ""
+        if self.wrong is not None:
+            return self.wrong.title
+        return f"{self.judged} elements{share}" if self.judged else share.strip()
+
+
+def summed(question: str, found: Sequence[Held]) -> Finding:
+    """The finding of several outputs: the first that is wrong decides."""
+    judged = sum(each.judged for each in found)
+    wrong = next((each.wrong for each in found if each.wrong is not None), None)
+    if wrong is not None:
+        return Finding(question, Standing.WRONG, wrong, judged)
+    vacuous = any(each.vacuous for each in found)
+    return Finding(question, Standing.VACUOUS if vacuous else Standing.HELD, None, judged)
+
+
+def raised(question: str, text: str, refusable: bool = False) -> Finding:
+    """The finding of an exception."""
+    first, *more = text.splitlines() or [""]
+    standing = Standing.REFUSED if refusable else Standing.WRONG
+    return Finding(question, standing, Wrong(Code.RAISED, f"raised {first}", tuple(more)))
+
+
+def not_asked(question: str, why: str) -> Finding:
+    return Finding(question, Standing.NOT_ASKED, Wrong(Code.NOT_APPLICABLE, why))
+
+
+def wrong(question: str, code: Code, title: str, *lines: str) -> Finding:
+    return Finding(question, Standing.WRONG, Wrong(code, title, lines))
+
+
+def held(question: str, judged: int = 0) -> Finding:
+    return Finding(question, Standing.HELD, None, judged)
