@@ -84,13 +84,9 @@ def _right_in_this_mode(judge: Judge, sample: Sample, got: list[Tensor], plain: 
 
 
 def _second(judge: Judge, sample: Sample) -> list[Tensor]:
-    """The gradients of gradients, where the op promises their bits: of operands along one axis, so long that torch
-    shares a sum over it.
-    """
-    # Of a sum over an axis whose elements are not neighbours ATen gives each thread some results, of which it adds the
-    # last few in another order. So gradients of gradients of several axes hang on the number of threads.
-    lengths = [a.numel() for a in sample.args if isinstance(a, Tensor) and a.numel() == max(a.shape, default=1)]
-    if not (max(lengths, default=0) >= SINGLE_SUM and judge.subject_name == OWN and judge.op.promises.steady):
+    """The gradients of gradients, where the op promises their bits: of sums that torch shares among threads."""
+    largest = max((a.numel() for a in sample.args if isinstance(a, Tensor)), default=0)
+    if not (largest >= SINGLE_SUM and judge.subject_name == OWN and judge.op.promises.steady):
         return []
     with torch.no_grad():
         primal = judge.primal(sample)

@@ -4,9 +4,10 @@ Every private name of Triton's interpreter stands here. What is hard here: Trito
 call of every device function, which is most of what an interpreted program costs. Here the language is patched once,
 for good, so this belongs into a process that does nothing else.
 
-Two things are made as the hardware has them. float32 becomes bfloat16 by rounding to the nearest even number, where the
-interpreter truncates, and bfloat16 becomes float32 exactly, where the interpreter loses subnormal numbers. And a load
-without `other` gives NaN in the lanes that are masked out, where hardware gives anything.
+Three things are made as the hardware has them, whatever the version of Triton. float32 becomes bfloat16 by rounding to
+the nearest even number, where the interpreter truncates, and bfloat16 becomes float32 exactly, where the interpreter
+loses subnormal numbers. A fused product and sum is rounded once, where the interpreter of older versions rounds twice.
+And a load without `other` gives NaN in the lanes that are masked out, where hardware gives anything.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..op import Tensor
 from ..verdict import Code
 from ..violation import Violation
 from . import types
+from .fused import fma
 from .memory import Book, Memory
 
 #: The order of a launch's programs comes from this and from the number of the launch.
@@ -185,6 +187,11 @@ class _Rounding:
             return self.cast_impl(src, dst_type)
         return self._plain.create_fp_to_fp(self, src, dst_type, rounding_mode)
 
+    def create_fma(self, x: Any, y: Any, z: Any) -> Any:
+        if z.data.dtype not in (np.float32, np.float64):
+            return self._plain.create_fma(self, x, y, z)
+        return self.interpreter.TensorHandle(fma(x.data, y.data, z.data), z.dtype.scalar)
+
     @property
     def _plain(self) -> Any:
         """The interpreter's own class, whose methods these stand before."""
@@ -200,19 +207,20 @@ class _Judged(_Rounding):
 
     machine: Machine
 
-    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, cache_policy: Any, is_volatile: Any) -> Any:
+    # How an access treats the caches is one argument or two, by the version of Triton; it is handed on as it came.
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *caching: Any) -> Any:
         element = ptrs.get_element_ty()
         dtype = self.interpreter._get_np_dtype(element)
         mask, taken = self._truth(mask, ptrs)
         self.machine.memory.load(ptrs.data[taken], dtype.itemsize)
         if other is None:
             other = self.interpreter.TensorHandle(_unknown(ptrs.data.shape, dtype, element), element)
-        return self._plain.create_masked_load(self, ptrs, mask, other, cache_policy, is_volatile)
+        return self._plain.create_masked_load(self, ptrs, mask, other, *caching)
 
-    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_policy: Any) -> Any:
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *caching: Any) -> Any:
         mask, taken = self._truth(mask, ptrs)
         self.machine.memory.store(ptrs.data[taken], value.data.dtype.itemsize)
-        return self._plain.create_masked_store(self, ptrs, value, mask, cache_policy)
+        return self._plain.create_masked_store(self, ptrs, value, mask, *caching)
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         if np.issubdtype(val.data.dtype, np.floating):

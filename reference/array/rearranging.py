@@ -172,6 +172,7 @@ WORDS.update(
         np.append: lambda arr, values, axis=None: np.concatenate(
             [arr, values] if axis is not None else [np.ravel(arr), np.ravel(values)], axis=axis or 0
         ),
-        np.unstack: lambda x, axis=0: tuple(_along(x, axis, i) for i in range(x.shape[axis])),
     }
 )
+if hasattr(np, "unstack"):  # from NumPy 2.1 on
+    WORDS[np.unstack] = lambda x, axis=0: tuple(_along(x, axis, i) for i in range(x.shape[axis]))
