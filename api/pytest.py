@@ -6,7 +6,9 @@ Import the functions where they are used. The fixture `opassay_settings` is ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -64,9 +66,10 @@ def assert_verified(
     if isinstance(judged, Op | str):
         asked = settings or Settings("brief")
         op: Op = load_op(judged) if isinstance(judged, str) else judged
-        found = verify(op, "opassay", properties, dtypes, settings=asked) if question is None else (
-            [run_cell(question, asked, op)]
-        )  # fmt: skip
+        with _quiet():
+            found = verify(op, "opassay", properties, dtypes, settings=asked) if question is None else (
+                [run_cell(question, asked, op)]
+            )  # fmt: skip
     else:
         found = [judged] if isinstance(judged, Verdict) else list(judged)
     if found and all(verdict.outcome == Outcome.UNSUPPORTED for verdict in found):
@@ -74,6 +77,17 @@ def assert_verified(
     if not ok(found):
         raise AssertionError(f"{_headline(found)}\n\n{cards(found) or table(found)}")
     return found
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's own log of its compilers, which pytest would show below a card, hundreds of lines of it."""
+    log = logging.getLogger("torch.__trace")
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was
 
 
 def _headline(verdicts: Sequence[Verdict]) -> str:

@@ -209,7 +209,7 @@ def _failure(verdict: Verdict) -> str:
     failure = verdict.failure
     if failure is None:
         return f"{verdict.outcome}: {verdict.reason}"
-    again = f"; opassay replay {failure.case_id}" if failure.case_id else ""
+    again = f"; {verdict.cell.replay(failure.case_id)}" if failure.case_id else ""
     return f"{verdict.outcome}: {failure.title}{again}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..oracles.verdict import CHECKED, HELD, Measure, Outcome, Verdict
+from ..oracles.verdict import CHECKED, HELD, Measure, Outcome, Verdict, counted
 from ..oracles.verdict import clean as clean
 from ..oracles.verdict import failure_text as failure_text
 from .exit_codes import is_incomplete
@@ -123,7 +123,9 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> Standing:
     undecided = sum(verdict.outcome is Outcome.ERROR or is_incomplete(verdict) for verdict in verdicts)
     tone, told = "good", HELD
     if wrong:
-        tone, told, said = "poor", frozenset[Outcome](), f"{wrong} finding{'s' if wrong > 1 else ''}"
+        # The number of failures is told once; a group of one outcome alone has it already.
+        told = frozenset({Outcome.FAIL}) if Outcome.UNSTABLE not in found else frozenset[Outcome]()
+        tone, said = "poor", f"{wrong} of {counted(len(verdicts), 'cell')} failed"
     elif undecided:
         tone, told, said = "open", frozenset[Outcome](), f"{undecided} of {len(verdicts)} not decided"
     elif not verified + weak:

@@ -133,6 +133,8 @@ class Machine:
         for named in ({"tl": interpreter.tl}, {"core": interpreter.tl.core}):
             interpreter._patch_lang(SimpleNamespace(__globals__=named))
         interpreter._patch_lang = lambda _: _Unpatched()
+        # Triton 3.6 converts an array of one element, which NumPy 2.4 refuses; so no loop would know its bound.
+        interpreter.tl.tensor.__index__ = lambda number: int(number.handle.data.item())
 
     def _operand(self, value: object) -> object:
         interpreter = self._interpreter

@@ -58,9 +58,9 @@ def program(op: Op, cell: Cell, script: Script, title: str, case_id: str) -> str
     return whole
 
 
-def without(reason: str, case_id: str) -> str:
+def without(reason: str, replay: str) -> str:
     """What stands in place of a program: why there is none, and the command that repeats the failure."""
-    return f"# No program: {_one_line(reason)}\n# opassay replay {case_id}"
+    return f"# No program: {_one_line(reason)}\n# {replay}"
 
 
 def _one_line(text: str) -> str:

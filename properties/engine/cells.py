@@ -284,7 +284,7 @@ def _program(opened: Opened, violation: Violation, name: str) -> str:
             raise NoProgram(f"What {opened.cell.property} compared here is more than a few lines can say.")
         return program(opened.judge.op, opened.cell, violation.script(), violation.title, name)
     except NoProgram as reason:
-        return without(str(reason), name)
+        return without(str(reason), opened.cell.replay(name))
     except Exception as err:
         # A program is a courtesy; what hinders it must not cost the verdict.
-        return without(f"Writing it raised {type(err).__name__}: {err}", name)
+        return without(f"Writing it raised {type(err).__name__}: {err}", opened.cell.replay(name))

@@ -129,7 +129,9 @@ class Contrast:
         if not telling:
             return ""
         said = "; ".join(" and ".join(facts) for facts in telling)
-        return f"in common all {failed} failing kinds of samples: {said}; none of the {len(passed)} passing ones"
+        failing = "the one failing kind" if failed == 1 else f"all {failed} failing kinds"
+        passing = "not the one passing one" if len(passed) == 1 else f"none of the {len(passed)} passing ones"
+        return f"in common {failing} of samples: {said}; {passing}"
 
     def telling(self, first: Violation) -> tuple[list[tuple[str, ...]], int]:
         """Facts, or pairs of them, of all samples that failed as one did and of none that passed; and how many kinds.

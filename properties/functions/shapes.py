@@ -59,8 +59,12 @@ class Shapes:
                 a symbol, all others being allowed for the others.
 
         Raises:
+            TypeError: the shapes have no names.
             ValueError: there is no tensor, an extent is of another kind, or `sizes` has another symbol or no numbers.
         """
+        if not isinstance(shapes, Mapping):
+            need = 'need a dict from the name of every tensor to its extents, as {"x": ("N", "n")}'
+            raise TypeError(f"shapes: got {type(shapes).__name__}, {need}")
         if not shapes:
             raise ValueError("shapes: got none, need those of one tensor at least")
         found = cls(

@@ -168,14 +168,20 @@ def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ba
     lines = [
         f"computed   {value!r} ({value.hex()})",
         f"exact      {exact!r}",
-        f"error      {error:.3g}: {ulp:.4g} ulp, {ratio:.4g} times the bound {limit:.3g}",
-        f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g};"
-        f" {_share_of(most, largest)} where the error is largest",
+        *(
+            (
+                f"error      {error:.3g}: {ulp:.4g} ulp, {ratio:.4g} times the bound {limit:.3g}",
+                f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g};"
+                f" {_share_of(most, largest)} where the error is largest",
+            )
+            if np.isfinite(error)
+            else (f"severity   no share can be told; the largest exact element is {largest:.3g}",)
+        ),
         f"outside    {np.count_nonzero(outside)} of {outside.size} elements"
         f" ({outside.size - np.count_nonzero(found.judged)} not judged)",
         f"allowed    {terms}",
         f"format     {dtype_name(computed.dtype)}, sums in {ball.contract.accumulate.name}",
-        f"seen       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median), {here:.3g} here",
+        f"sees       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median), {here:.3g} here",
     ]
     title = _outside(where)
     if special:

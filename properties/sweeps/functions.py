@@ -97,12 +97,15 @@ def _in_parts(exactly: Callable[[Any], Any], argument: float) -> tuple[float, fl
 
 
 def _of_numpy(name: str) -> Function:
-    """A function that torch does not have, as NumPy computes it."""
+    """A function that torch does not have, as NumPy computes it: of half types, of which it has one, in float32."""
 
     def computed(arguments: torch.Tensor) -> torch.Tensor:
         import torch
 
-        return torch.from_numpy(getattr(np, name)(arguments.cpu().numpy())).to(arguments.device)
+        wide = arguments.float() if arguments.element_size() == 2 else arguments
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            result = getattr(np, name)(wide.cpu().numpy())
+        return torch.from_numpy(result).to(arguments.device, arguments.dtype)
 
     return Function(computed, getattr(np, name), getattr(gmpy2, name), name)
 

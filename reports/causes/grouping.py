@@ -130,8 +130,10 @@ class Cause:
 
     @property
     def common(self) -> list[str]:
-        """Facts that hold of every failing sample, where a cell could tell, and of no passing one."""
-        told = [set(one.failure.signs.common) for one in self.seen if one.failure.signs.common]
+        """Facts that hold of every failing sample and of no passing one, in each cell where several failed."""
+        # One failing sample has too little in common with others to tell anything, unless its cell did find something.
+        signs = [one.failure.signs for one in self.seen]
+        told = [set(each.common) for each in signs if each.common or each.samples > 1]
         return sorted(set.intersection(*told)) if told else []
 
     @property
@@ -152,7 +154,9 @@ class Cause:
     @property
     def line(self) -> str:
         """The cause in one line: how severe, what, where it was seen, what failing samples share."""
-        size = self.size and f" ({self.size}{'' if self.size == _NOT_FINITE else ' of the largest number'})"
+        # The title tells of the example, which is another failure than the worst where that is harder to read.
+        most = "" if self.worst is self.example else "up to "
+        size = self.size and f" ({most}{self.size}{'' if self.size == _NOT_FINITE else ' of the largest number'})"
         facts = f"; with {', '.join(self.common)}" if self.common else ""
         dtypes = ", ".join(self.axis("dtype"))
         seen = f"{counted(len(self.cells), 'cell')}, {counted(self.samples, 'sample')}"

@@ -90,7 +90,7 @@ def _program(cause: Cause) -> list[str]:
         return ["There is none: the failure did not repeat."]
     if not failure.program and failure.snippet:
         return _block(failure.snippet, "sh")
-    return _block(f"opassay replay {failure.case_id}", "sh")
+    return _block(cause.example.verdict.cell.replay(failure.case_id), "sh")
 
 
 def _inputs(case: str) -> list[str]:

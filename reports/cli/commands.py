@@ -90,4 +90,5 @@ def _take(settings: Settings, ctx: click.Context, name: str) -> None:
     if command is None:
         return
     ctx.default_map = {name: defaults(settings, name, command, ctx)}
-    click.echo(f"settings of {name} from {settings.path}: {', '.join(settings.tables[name]) or 'none'}", err=True)
+    told = ", ".join(settings.tables[name]) or "none"
+    click.echo(f"settings of {name} from {settings.path}, unless an option says otherwise: {told}", err=True)

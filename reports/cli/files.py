@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ...oracles.verdict import AXES, Cell
+from ...oracles.verdict import AXES, Cell, counted
 from ...properties.engine.plan import Selection, in_shard, plan
 from ...properties.names import PluginError, SelectionError
 from .. import exit_codes
@@ -120,7 +120,7 @@ def list_command(ops: tuple[str, ...], as_json: bool, keyword: str, shard: str |
             click.echo(f"{cell.id}  {one_line(cell.key, 600)}")
         # Devices and subjects have defaults, so cells of others are not what a filter of the user removed.
         removed = len(planned(Selection(devices=selection.devices, subjects=selection.subjects))) - len(cells)
-        click.echo(f"{len(cells)} cells; the filters removed {removed}", err=True)
+        click.echo(f"{counted(len(cells), 'cell')}; the filters removed {removed}", err=True)
     return exit_codes.OK if cells else exit_codes.NOTHING
 
 

@@ -112,7 +112,7 @@ def update_command(record: Path, budget: Path, allow_raise: tuple[str, ...], rea
     with as_usage(ValueError):
         after, changes = baseline.update(run, before, allow_raise=allow_raise, reason=reason)
         write_atomically(budget, baseline.dump_budget(after))
-    return _said(changes, f"{len(changes)} changes in {budget}")
+    return _said(changes, f"{counted(len(changes), 'change')} in {budget}")
 
 
 @baseline_command.command("accept")
@@ -144,7 +144,7 @@ def accept_command(
     with as_usage(ValueError):
         after, changes = accept(run, before, cells, reason=reason, issue=issue, owner=owner, expires=expires.date())
         write_atomically(known, baseline.dump_known(after))
-    return _said(changes, f"{len(changes)} changes in {known}")
+    return _said(changes, f"{counted(len(changes), 'change')} in {known}")
 
 
 @baseline_command.command("prune")

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ...oracles.verdict import Cell
+from ...oracles.verdict import Cell, counted
 from ...properties.engine import environment as surroundings
 from ...properties.engine.plan import Selection
 from ...properties.engine.profiles import PROFILES, default_seed
@@ -97,7 +97,7 @@ def _run(
     """
     console = make_console(output())
     mine = [cell for cell in cells if cell.key not in left_out]
-    console.print(first_line(request, f"{len(mine)} cells"), soft_wrap=True)
+    console.print(first_line(request, counted(len(mine), "cell")), soft_wrap=True)
     for earlier in folder.unrecorded()[-3:]:
         said = f"an earlier run in this folder ended without its record: opassay recover {folder.path} --run {earlier}"
         console.print(one_line(said, 400), soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -38,6 +39,8 @@ _STYLES = {
     Outcome.ERROR: "yellow",
 }
 _TONES = {"good": "bold green", "poor": "bold red", "open": "bold yellow"}
+#: The folder in which `opassay replay` looks for cases by itself.
+USUAL = Path("opassay-report")
 _ROWS = 10  # failures listed in a summary; all are in the report
 
 
@@ -47,12 +50,11 @@ def print_summary(console: Console, run: Run) -> None:
     console.print(_counts_by_op(run))
     causes = causes_of(run.verdicts)
     for cause in causes[:_ROWS]:
-        key = cause.example.verdict.cell.key
-        again = f"; opassay replay {cause.example.failure.case_id}" if cause.example.failure.case_id else ""
+        cell, case_id = cause.example.verdict.cell, cause.example.failure.case_id
+        again = f"; {cell.replay(case_id)}" if case_id else ""
         outcome = cause.example.verdict.outcome
-        line = (
-            f"{GLYPHS[outcome]} {cause.line}; {outcome} {cause.example.failure.code}, {one_line(key)}{one_line(again)}"
-        )
+        seen = f"{outcome} {cause.example.failure.code}, {one_line(cell.key)}{one_line(again)}"
+        line = f"{GLYPHS[outcome]} {cause.line}; {seen}"
         _print_wrapped(console, line, _STYLES[outcome])
     if len(causes) > _ROWS:
         _print_wrapped(console, f"… and {len(causes) - _ROWS} causes more in the report")
@@ -77,6 +79,8 @@ def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None
     """
     if unwritten is None:
         console.print(f"report  {folder / 'report.html'}", soft_wrap=True)
+        if folder != USUAL and any(v.failure is not None for v in run.verdicts):
+            console.print(f"replay  with --report-dir {shlex.quote(str(folder))}", soft_wrap=True)
     code = run.exit_code if unwritten is None else unwritten[0]
     reasons = (*run.exit_reasons, *(() if unwritten is None else unwritten[1:]))
     if reasons:
@@ -93,7 +97,7 @@ def _complaint_line(group: list[Verdict]) -> str:
     first = group[0]
     what = one_line(first.failure.title if first.failure else first.reason, 200)
     more = f" and {', '.join(one_line(v.cell.dtype, 20) for v in group[1:])}" if len(group) > 1 else ""
-    again = f"; opassay replay {first.failure.case_id}" if first.failure and first.failure.case_id else ""
+    again = f"; {first.cell.replay(first.failure.case_id)}" if first.failure and first.failure.case_id else ""
     key = one_line(first.cell.key)
     return f"{GLYPHS[first.outcome]} {key}{more}: {first.outcome} {first.code}, {what}{one_line(again)}"
 
@@ -136,7 +140,7 @@ def step_summary(run: Run) -> str:
 def _markdown_row(verdict: Verdict) -> str:
     failure = verdict.failure
     what = failure.title if failure else verdict.reason
-    again = f"opassay replay {failure.case_id}" if failure and failure.case_id else ""
+    again = verdict.cell.replay(failure.case_id) if failure and failure.case_id else ""
     cells = (str(verdict.outcome), verdict.cell.key, what, again)
     return "| " + " | ".join(markdown(cell) for cell in cells) + " |"
 
@@ -157,7 +161,7 @@ def _counts_by_op(run: Run) -> Table:
     for (op, subject), mine in rows.items():
         found = counts(mine)
         shown = [str(found[outcome]) if outcome in found else "" for outcome in present]
-        ratios = [v.measure.max_ratio for v in mine if v.measure.judged]
+        ratios = [v.measure.max_ratio for v in mine if v.measure.measured]
         worst = number(max(ratios)) if ratios else ""
         names = (clean(op), clean(subject)) if several else (clean(op),)
         table.add_row(*names, *shown, worst, duration(sum(v.seconds for v in mine)))

@@ -160,8 +160,8 @@ ASKED: dict[str, Asked] = {
 
 #: What each profile is for; the number of samples is that of the table of profiles.
 PROFILES_TOLD: dict[str, str] = {
-    "brief": "For a first look, and for every commit where there are many ops. The whole catalog of opassay takes about"
-    " four minutes on two cores. The same commit is asked the same questions every time.",
+    "brief": "For a first look, and for every commit where there are many ops. The whole catalog of opassay takes"
+    " five to ten minutes on two cores. The same commit is asked the same questions every time.",
     "dev": "For work on an op. Every run draws other inputs, and steers them to where the largest error was.",
     "commit": "For a gate in CI, and the default: four times as many samples as brief. The same commit is asked the"
     " same questions every time, so a failure repeats and budgets can be compared.",
@@ -180,4 +180,17 @@ SUBJECTS_TOLD: dict[str, str] = {
     " show, such as timing, is not seen.",
     "module": "The module of torch.nn, built of each call's arguments; WAYS asks about its state, too.",
     "own_module": "The production module that takes its place.",
+}
+
+#: What each severity says of an error, on the scale of the tensor that it is in.
+SEVERITIES_TOLD: dict[str, str] = {
+    "crash": "The process died.",
+    "wrong": "No digit is right, on the scale of the tensor; or a NaN or an infinity stands where a number is right, or"
+    " a number where one of them is; or an output has another dtype or shape.",
+    "raises": "An exception on valid input. Nothing wrong was computed.",
+    "inaccurate": "Half of the digits of the format or more are lost, on the scale of the tensor.",
+    "promise": "A promise that is not about values was broken: the same bits, memory, an error that was expected.",
+    "not finite": "A NaN stands in place of an infinity, or the reverse.",
+    "last digits": "Fewer than half of the digits are lost, on the scale of the tensor.",
+    "negligible": "The error is less than one rounding of the largest number of the tensor and of what is summed.",
 }

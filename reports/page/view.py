@@ -206,7 +206,7 @@ def _op_part(
     """
     verdicts = [square.verdict for square in squares]
     # A cell that judged nothing has the ratio 0 of a perfect one, so it must not be shown as the worst.
-    measured = [verdict for verdict in verdicts if verdict.measure.judged]
+    measured = [verdict for verdict in verdicts if verdict.measure.measured]
     worst = max(measured, key=lambda verdict: verdict.measure.max_ratio, default=None)
     cell = worst.cell if worst else None
     return OpPart(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay import Cell, Code, Outcome, Settings, Verdict, run_cell
+from opassay import Cell, Code, Outcome, Settings, Verdict, declare, run_cell, strategies
 from opassay.oracles.checks.ways.modules import Built, ModuleSubject
 from opassay.oracles.contract import contract
 from opassay.oracles.judge import Judge
@@ -64,6 +64,19 @@ def test_the_op_that_does_the_work_of_a_module_is_known(op: str) -> None:
     for path in ("vjp (func)", "jvp∘vjp (eager)"):
         assert calls_of(judge, sample, path) == [f"native_{op}", f"native_{op}_backward"]
     assert {f"native_{op}", "mul"} <= set(calls_of(judge, sample, "vjp∘jvp (func)"))
+
+
+def test_an_implementation_that_ships_is_not_said_to_be_the_op_that_it_calls() -> None:
+    def square(x: torch.Tensor) -> torch.Tensor:
+        return torch.mul(x, x)
+
+    op = declare(
+        lambda x: x * x, {"opassay": square, "torch": square}, name="square", samples=strategies.same_shape(1),
+        differentiable=("x",), dtypes=lambda x: (x.dtype,),
+    )  # fmt: skip
+    sample = next(iter(drafts(op, "float32", "ordinary", seed=0).first(1))).draft.sample(0)
+    told = [kernel_of(Judge(op, subject, contract("float32")), sample) for subject in ("opassay", "torch")]
+    assert told == ["", "mul"]
 
 
 def test_an_argument_without_a_derivative_hides_no_op_that_is_called() -> None:

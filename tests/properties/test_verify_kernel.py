@@ -194,6 +194,7 @@ def test_bands_are_met_and_shapes_agree() -> None:
     [
         ({"kernel": 3}, TypeError, "kernel: got int, need a callable"),
         ({"shapes": {}}, ValueError, "shapes: got none"),
+        ({"shapes": [(8, 32)]}, TypeError, "shapes: got list, need a dict from the name of every tensor"),
         ({"shapes": {"x": ("N", -1), "w": ("n",)}}, ValueError, r"shapes: got -1 in x=\('N', -1\)"),
         ({"shapes": {"y": ("N",)}}, ValueError, "reference: does not take shapes y"),
         ({"sizes": {"m": (2,)}}, ValueError, "sizes: got symbol 'm', need one of n, N"),

@@ -247,6 +247,11 @@ def test_the_gravest_comes_first_and_facts_are_those_of_all() -> None:
     assert second.common == ["weight=None"]
     assert "with weight=None" in second.line
     assert "2 cells, 6 samples" in second.line
+    # A cell where several samples failed and had nothing in common has seen the fault without those facts.
+    (both,) = causes_of([small, seen("SIZE", path="forward", output="out", share=1e-13, samples=2)])
+    assert both.common == []
+    (both,) = causes_of([small, seen("SIZE", path="forward", output="out", share=1e-13, samples=1)])
+    assert both.common == ["row > 1", "weight=None"]
     assert causes_of([verdict()]) == []
 
 

@@ -53,6 +53,7 @@ def test_the_words_agree_with_the_table_of_profiles() -> None:
         ("Torch", ["torch, a subject", "opassay run OP --subject torch"]),
         ("special", ["OA102 SPECIAL", "SPECIAL, a property"]),  # a code and a property have this name
         ("refused", ["OA305 REFUSED", "refused, an outcome"]),
+        ("wrong", ["wrong, a severity of a failure", "No digit is right", "crash, wrong, raises, inaccurate"]),
     ],
 )
 def test_a_name_is_explained(name: str, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def test_settings_are_defaults_and_the_command_line_wins(
     cells, said = _listed(capsys, "list")
     assert cells == ["softmax::FWD[float32-cpu-opassay]", "trace::FWD[float32-cpu-opassay]"]
     assert "settings of list from" in said
-    assert "pyproject.toml: op, property, dtype" in said
+    assert "pyproject.toml, unless an option says otherwise: op, property, dtype" in said
     for words in (("list", "trace"), ("list", "--op=trace")):
         assert _listed(capsys, *words)[0] == ["trace::FWD[float32-cpu-opassay]"]
     assert _listed(capsys, "list", "trace", "--dtype=float16")[0] == ["trace::FWD[float16-cpu-opassay]"]

@@ -75,11 +75,27 @@ def test_a_verdict_is_one_line() -> None:
     assert "\n" not in text.verdict_line(hostile)
 
 
+def test_the_command_that_replays_names_an_op_of_a_module() -> None:
+    theirs = failed()
+    theirs = replace(theirs, cell=replace(theirs.cell, op="my module:OP"))
+    case = theirs.failure.case_id if theirs.failure else ""
+    assert f"opassay replay {case} --op 'my module:OP'" in text.failure_text(theirs)
+    assert "--op" not in text.failure_text(failed())
+
+
+def test_an_op_whose_first_sample_failed_has_its_error_in_the_summary() -> None:
+    worst = replace(failed(), measure=replace(failed().measure, judged=0, max_ratio=4.5e12))
+    assert worst.measure.worst is not None
+    stream = io.StringIO()
+    print_summary(make_console(stream), replace(make_run(verdict(), worst), exit_code=1))
+    assert "4.5e12" in stream.getvalue()
+
+
 def test_each_subject_has_its_own_line() -> None:
     skipped = verdict("ORD3", Outcome.UNSUPPORTED, Code.DTYPE_OUTSIDE, judged=0)
     theirs = [replace(item, cell=replace(item.cell, subject="torch")) for item in (failed(), failed("JVP"), verdict())]
     lines = [found.line for found in text.standings([verdict(), skipped, *theirs])]
-    assert lines == ["opassay: all 1 verified; 1 unsupported", "torch: 2 findings; 1 verified, 2 fail"]
+    assert lines == ["opassay: all 1 verified; 1 unsupported", "torch: 2 of 3 cells failed; 1 verified"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +103,7 @@ def test_each_subject_has_its_own_line() -> None:
     [
         ((Outcome.VERIFIED, Outcome.VERIFIED), "opassay: all 2 verified", "good"),
         ((Outcome.VERIFIED, Outcome.WEAK), "opassay: all 2 held, 1 of them weakly", "good"),
-        ((Outcome.VERIFIED, Outcome.UNSTABLE), "opassay: 1 finding; 1 verified, 1 unstable", "poor"),
+        ((Outcome.VERIFIED, Outcome.UNSTABLE), "opassay: 1 of 2 cells failed; 1 verified, 1 unstable", "poor"),
         ((Outcome.VERIFIED, Outcome.CRASH), "opassay: 1 of 2 not decided; 1 verified, 1 crash", "open"),
         ((Outcome.VERIFIED, Outcome.ERROR), "opassay: 1 of 2 not decided; 1 verified, 1 error", "open"),
         ((Outcome.VERIFIED, Outcome.NOT_RUN), "opassay: 1 of 2 not decided; 1 verified, 1 not run", "open"),
@@ -125,9 +141,9 @@ def test_a_summary_lists_ten_failures() -> None:
     shown = stream.getvalue().splitlines()
     assert sum(line.startswith("✕ inaccurate: op") for line in shown) == 10
     assert "… and 3 causes more in the report" in shown
-    assert "opassay: 13 findings; 1 verified, 13 fail" in shown
+    assert "opassay: 13 of 14 cells failed; 1 verified" in shown
     assert all(len(line) <= 120 for line in shown)
-    assert "opassay: 13 findings" in step_summary(make_run(verdict(), *items)).replace("\\", "")
+    assert "opassay: 13 of 14 cells failed" in step_summary(make_run(verdict(), *items)).replace("\\", "")
 
 
 def test_github_commands_cannot_be_injected() -> None:

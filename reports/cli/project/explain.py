@@ -1,4 +1,4 @@
-"""`opassay explain`: what a reason code, a property, a profile, an outcome or a subject means."""
+"""`opassay explain`: what a reason code, a property, a profile, an outcome, a subject or a severity means."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ....oracles.verdict import Code, Outcome
 from ....properties.engine.profiles import PROFILES
 from ....properties.names import SUBJECTS
 from ... import exit_codes
+from ...causes.severity import Severity
 from ...explain import OUTCOMES, explain
-from ...explaining.topics import ASKED, PROFILES_TOLD, SUBJECTS_TOLD
+from ...explaining.topics import ASKED, PROFILES_TOLD, SEVERITIES_TOLD, SUBJECTS_TOLD
 from ...text import GLYPHS
 from ..host import Stop
 from .hints import did_you_mean
@@ -32,7 +33,7 @@ _CODES = {
 @click.command("explain")
 @click.argument("words", nargs=-1, metavar="[NAME]")
 def explain_command(words: tuple[str, ...]) -> int:
-    """Say what NAME means: a reason code (OA101), a property (VJP), a profile, an outcome or a subject.
+    """Say what NAME means: a reason code (OA101), a property (VJP), a profile, an outcome, a subject or a severity.
 
     Without NAME, list all.
     \f
@@ -54,9 +55,9 @@ def explain_command(words: tuple[str, ...]) -> int:
         known = list(dict.fromkeys(known for known, _ in topics))
         hint = did_you_mean(name, known)
         text = (
-            f"unknown name: got {name[:100]!r}{hint}, need a code such as OA100, a property, a profile, an outcome or"
+            f"unknown name: got {name[:100]!r}{hint}, need a code such as OA100, a property, a profile, an outcome, a"
         )
-        raise Stop(exit_codes.USAGE, f"{text} a subject; `opassay explain` lists them")
+        raise Stop(exit_codes.USAGE, f"{text} subject or a severity; `opassay explain` lists them")
     click.echo("\n\n".join(found))
     return exit_codes.OK
 
@@ -71,6 +72,7 @@ def _topics() -> list[tuple[str, Callable[[], str]]]:
         *((name, partial(profile_told, name)) for name in PROFILES),
         *((str(outcome), partial(outcome_told, outcome)) for outcome in Outcome),
         *((name, partial(subject_told, name)) for name in SUBJECTS),
+        *((str(severity), partial(severity_told, severity)) for severity in Severity),
     ]
 
 
@@ -112,6 +114,12 @@ def subject_told(name: str) -> str:
     return _paragraphs(f"{name}, a subject", SUBJECTS_TOLD[name], text, f"opassay run OP --subject {name}")
 
 
+def severity_told(severity: Severity) -> str:
+    """A severity as lines for a terminal."""
+    order = "From the gravest to the least: " + ", ".join(Severity) + "."
+    return _paragraphs(f"{severity}, a severity of a failure", SEVERITIES_TOLD[severity], order)
+
+
 def _list_all() -> None:
     for code in Code:
         click.echo(f"{code}  {explain(code).splitlines()[0].partition(': ')[2]}")
@@ -120,6 +128,7 @@ def _list_all() -> None:
         "profiles": {name: _first_sentence(PROFILES_TOLD[name]) for name in PROFILES},
         "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
         "subjects": {name: _first_sentence(SUBJECTS_TOLD[name]) for name in SUBJECTS},
+        "severities": {str(severity): _first_sentence(SEVERITIES_TOLD[severity]) for severity in Severity},
     }
     for title, rows in tables.items():
         click.echo(f"\n{title}")

@@ -48,6 +48,8 @@ def init_command(folder: Path, module: str, ci: bool) -> int:
         click.echo(clean(f"{word:<6}  {path!s:<{width}}  {about}"))
     place = "" if folder == Path() else f"cd {clean(str(folder))} && "
     click.echo(f"next    {place}opassay run    # judges the example; the report is opassay-report/report.html")
+    if ci:
+        click.echo("then    say in the workflow, under OPASSAY, where pip finds opassay")
     return exit_codes.OK
 
 

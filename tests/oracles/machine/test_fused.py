@@ -44,9 +44,7 @@ def test_it_is_the_exact_value_rounded_once(dtype: str) -> None:
     finite = np.isfinite(operands[2])
     exact = [_exactly(dtype, *map(float, each)) for each in np.stack(operands, 1)[finite]]
     assert found[finite].astype(np.float64).tolist() == exact
-    assert int((twice[finite] != found[finite]).sum()) > 100, (
-        "no sum here would tell two roundings from one"
-    )
+    assert int((twice[finite] != found[finite]).sum()) > 100, "no sum here would tell two roundings from one"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -64,4 +62,5 @@ def test_what_is_not_finite_and_what_is_subnormal(dtype: str) -> None:
 
 
 def test_operands_broadcast() -> None:
-    assert fma(np.float32([2.0]), np.float32(3.0), np.zeros((2, 3), np.float32)).shape == (2, 3)
+    row, column = (np.ones(shape, np.float32) for shape in ((3,), (2, 1)))
+    assert fma(row, column, np.zeros((2, 3), np.float32)).shape == (2, 3)

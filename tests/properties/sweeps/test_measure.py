@@ -124,6 +124,12 @@ def test_the_wider_format_is_that_function(name: str, dtype: str) -> None:
         assert error_of(function, fmt, float(argument), float(true)) <= 0.5 + measure._UNSURE[fmt.bits], argument
 
 
+def test_a_function_of_numpy_is_swept_in_formats_that_numpy_does_not_have() -> None:
+    found = measure.measure("cbrt", "bfloat16", 0)
+    assert found["inputs"] == 2**16
+    assert 0.4 < found["normal"]["ulps"] < 0.501
+
+
 def test_the_shards_of_a_format_are_all_its_arguments() -> None:
     (whole,) = inputs.arguments("float16", 0)
     assert sorted(whole.tolist()) == list(range(2**16))
