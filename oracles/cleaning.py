@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 # C0 and C1 controls but tab and newline, bidirectional overrides, lone surrogates, terminal escapes
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
@@ -24,6 +25,11 @@ TOLD_CHARACTERS = 4000
 def counted(count: int, noun: str) -> str:
     """`1 sample`, `3 samples`."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def replaying(op: str, case_id: str) -> str:
+    """The command that judges a case again; an op of a module has to be named there, too."""
+    return f"opassay replay {case_id[:100]}{f' --op {shlex.quote(op[:400])}' if ':' in op else ''}"
 
 
 def told(text: str, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> list[str]:

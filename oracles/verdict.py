@@ -11,7 +11,6 @@ import hashlib
 import html
 import math
 import re
-import shlex
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +20,7 @@ from .cleaning import TOLD_CHARACTERS as TOLD_CHARACTERS
 from .cleaning import TOLD_LINES as TOLD_LINES
 from .cleaning import clean as clean
 from .cleaning import counted as counted
+from .cleaning import replaying as replaying
 from .cleaning import told as told
 
 
@@ -106,11 +106,6 @@ class Cell:
         """First 8 hex digits of the SHA-256 of the key: stable across edits of the code."""
         return hashlib.sha256(self.key.encode("utf-8", "replace")).hexdigest()[:8]
 
-    def replay(self, case_id: str) -> str:
-        """The command that judges a case of this cell again; an op of a module has to be named there, too."""
-        named = f" --op {shlex.quote(self.op[:400])}" if ":" in self.op else ""
-        return f"opassay replay {case_id[:100]}{named}"
-
 
 @dataclass(frozen=True, slots=True)
 class Worst:
@@ -188,11 +183,6 @@ class Measure:
     scaled_p99: float = math.nan
     scaled_max: float = math.nan
     bins: tuple[str, ...] = ()  # `Bin.text` of how errors go with magnitudes and lengths, where that is kept
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is an error to tell: an element was judged, or one is known that failed."""
-        return self.judged > 0 or self.worst is not None
 
     def reaching(self, worst: Worst | None) -> Measure:
         """The measure of a cell that failed at that element; the same measure where it is not known."""
@@ -364,14 +354,12 @@ def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int =
     said = verdict.reason if failure is None else failure.text()
     body = told(said, lines, characters)
     if measure.samples:
-        body.append(
-            f"judged    {counted(measure.judged, 'element')} in {counted(measure.samples, 'sample')}"
-            f" ({measure.not_judged} not judged)"
-        )
+        judged = f"{counted(measure.judged, 'element')} in {counted(measure.samples, 'sample')}"
+        body.append(f"judged    {judged} ({measure.not_judged} not judged)")
     if failure is not None and failure.case_id:
-        body.append(f"replay    {verdict.cell.replay(failure.case_id)}")
+        body.append(f"replay    {replaying(verdict.cell.op, failure.case_id)}")
     for other in verdict.others:
-        again = f"; {verdict.cell.replay(other.case_id)}" if other.case_id else ""
+        again = f"; {replaying(verdict.cell.op, other.case_id)}" if other.case_id else ""
         body.append(f"also      {told(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
     return clean("\n".join([head, *(f"  {line}" for line in body if line.strip())]))
 

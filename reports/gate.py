@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-from ..oracles.verdict import CHECKED, FAILED, HELD, Code, Outcome, Verdict
+from ..oracles.verdict import CHECKED, FAILED, HELD, Code, Outcome, Verdict, replaying
 from . import exit_codes
 from .baseline import Budget, BudgetEntry, Known, device_class, measured, unaccepted
 from .merge import shard_of
@@ -209,7 +209,7 @@ def _failure(verdict: Verdict) -> str:
     failure = verdict.failure
     if failure is None:
         return f"{verdict.outcome}: {verdict.reason}"
-    again = f"; {verdict.cell.replay(failure.case_id)}" if failure.case_id else ""
+    again = f"; {replaying(verdict.cell.op, failure.case_id)}" if failure.case_id else ""
     return f"{verdict.outcome}: {failure.title}{again}"
 
 

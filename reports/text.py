@@ -108,6 +108,11 @@ class Standing:
         return f"{self.subject}: {self.said}" + (f"; {self.rest}" if self.rest else "")
 
 
+def is_measured(verdict: Verdict) -> bool:
+    """Whether there is an error to tell: an element was judged, or one is known that failed."""
+    return verdict.measure.judged > 0 or verdict.measure.worst is not None
+
+
 def standings(verdicts: Sequence[Verdict]) -> tuple[Standing, ...]:
     """One per subject, in the order of the plan, so that a reader sees at once which is not right."""
     subjects = dict.fromkeys(verdict.cell.subject for verdict in verdicts)

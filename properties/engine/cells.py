@@ -31,7 +31,7 @@ from ...oracles.state import interrupt
 from ...oracles.subjects.asking import promised, require_asked
 from ...oracles.tally import LARGE, PLANNED
 from ...oracles.transforms import OFFERS
-from ...oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
+from ...oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict, replaying
 from ...oracles.violation import Unsupported, Violation, error_of, kind_of, shape_of
 from .. import worlds
 from . import interlude, kinds, source_numbers
@@ -284,7 +284,7 @@ def _program(opened: Opened, violation: Violation, name: str) -> str:
             raise NoProgram(f"What {opened.cell.property} compared here is more than a few lines can say.")
         return program(opened.judge.op, opened.cell, violation.script(), violation.title, name)
     except NoProgram as reason:
-        return without(str(reason), opened.cell.replay(name))
+        return without(str(reason), replaying(opened.cell.op, name))
     except Exception as err:
         # A program is a courtesy; what hinders it must not cost the verdict.
-        return without(f"Writing it raised {type(err).__name__}: {err}", opened.cell.replay(name))
+        return without(f"Writing it raised {type(err).__name__}: {err}", replaying(opened.cell.op, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ...oracles.verdict import Code, clean, counted, told
+from ...oracles.verdict import Code, clean, counted, replaying, told
 from ..record import Run
 from ..text import code_span, markdown, number
 from .grouping import Cause
@@ -90,7 +90,7 @@ def _program(cause: Cause) -> list[str]:
         return ["There is none: the failure did not repeat."]
     if not failure.program and failure.snippet:
         return _block(failure.snippet, "sh")
-    return _block(cause.example.verdict.cell.replay(failure.case_id), "sh")
+    return _block(replaying(cause.example.verdict.cell.op, failure.case_id), "sh")
 
 
 def _inputs(case: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ...oracles.verdict import FAILED, Outcome, Verdict, counted
+from ...oracles.verdict import FAILED, Outcome, Verdict, counted, replaying
 from ..causes.grouping import causes_of
 from ..exit_codes import Reason
 from ..record import Run
@@ -22,6 +22,7 @@ from ..text import (
     counts,
     duration,
     headline,
+    is_measured,
     markdown,
     number,
     one_line,
@@ -51,7 +52,7 @@ def print_summary(console: Console, run: Run) -> None:
     causes = causes_of(run.verdicts)
     for cause in causes[:_ROWS]:
         cell, case_id = cause.example.verdict.cell, cause.example.failure.case_id
-        again = f"; {cell.replay(case_id)}" if case_id else ""
+        again = f"; {replaying(cell.op, case_id)}" if case_id else ""
         outcome = cause.example.verdict.outcome
         seen = f"{outcome} {cause.example.failure.code}, {one_line(cell.key)}{one_line(again)}"
         line = f"{GLYPHS[outcome]} {cause.line}; {seen}"
@@ -97,7 +98,7 @@ def _complaint_line(group: list[Verdict]) -> str:
     first = group[0]
     what = one_line(first.failure.title if first.failure else first.reason, 200)
     more = f" and {', '.join(one_line(v.cell.dtype, 20) for v in group[1:])}" if len(group) > 1 else ""
-    again = f"; {first.cell.replay(first.failure.case_id)}" if first.failure and first.failure.case_id else ""
+    again = f"; {replaying(first.cell.op, first.failure.case_id)}" if first.failure and first.failure.case_id else ""
     key = one_line(first.cell.key)
     return f"{GLYPHS[first.outcome]} {key}{more}: {first.outcome} {first.code}, {what}{one_line(again)}"
 
@@ -140,7 +141,7 @@ def step_summary(run: Run) -> str:
 def _markdown_row(verdict: Verdict) -> str:
     failure = verdict.failure
     what = failure.title if failure else verdict.reason
-    again = verdict.cell.replay(failure.case_id) if failure and failure.case_id else ""
+    again = replaying(verdict.cell.op, failure.case_id) if failure and failure.case_id else ""
     cells = (str(verdict.outcome), verdict.cell.key, what, again)
     return "| " + " | ".join(markdown(cell) for cell in cells) + " |"
 
@@ -161,7 +162,7 @@ def _counts_by_op(run: Run) -> Table:
     for (op, subject), mine in rows.items():
         found = counts(mine)
         shown = [str(found[outcome]) if outcome in found else "" for outcome in present]
-        ratios = [v.measure.max_ratio for v in mine if v.measure.measured]
+        ratios = [v.measure.max_ratio for v in mine if is_measured(v)]
         worst = number(max(ratios)) if ratios else ""
         names = (clean(op), clean(subject)) if several else (clean(op),)
         table.add_row(*names, *shown, worst, duration(sum(v.seconds for v in mine)))

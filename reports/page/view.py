@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict
+from ...oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict, replaying
 from ..accuracy import Line, accuracy
 from ..causes.grouping import Cause, causes_of
 from ..causes.page import page as issue_text
 from ..explain import EXPLANATIONS, Explanation
 from ..record import Run
-from ..text import Standing, by_key, clean, complaints, counts, duration, number, one_line, standings
+from ..text import Standing, by_key, clean, complaints, counts, duration, is_measured, number, one_line, standings
 from .chart import Plot, accuracy_plot, series_name, short_dtype
 from .curves import Figures, figures
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
@@ -48,7 +48,7 @@ class Card:
     failure: Failure | None
     explanation: Explanation
     details: str
-    again: str  # the command that runs this cell alone
+    again: str  # the command that judges the case again, or, where there is none, the cell
     case: str
     case_cut: bool
     program: str  # shows the failure without opassay; empty where there is none
@@ -206,7 +206,7 @@ def _op_part(
     """
     verdicts = [square.verdict for square in squares]
     # A cell that judged nothing has the ratio 0 of a perfect one, so it must not be shown as the worst.
-    measured = [verdict for verdict in verdicts if verdict.measure.measured]
+    measured = [verdict for verdict in verdicts if is_measured(verdict)]
     worst = max(measured, key=lambda verdict: verdict.measure.max_ratio, default=None)
     cell = worst.cell if worst else None
     return OpPart(
@@ -262,7 +262,9 @@ def _program(snippet: str) -> str:
 
 
 def _again(square: Square) -> str:
-    cell = square.verdict.cell
+    cell, failure = square.verdict.cell, square.verdict.failure
+    if failure is not None and failure.case_id:
+        return clean(replaying(cell.op, failure.case_id))
     axes = ("property", "dtype", "device", "subject")
     # With `=` between them, a value that begins with a dash is not taken for another option.
     words = [f"--{axis}={getattr(cell, axis)}" for axis in axes]
