@@ -73,6 +73,14 @@ def cli(ctx: click.Context, settings: Path | None, no_settings: bool) -> None:
 
     Exit codes: 0 verified, 1 a cell failed, 2 usage or configuration, 3 internal error,
     4 incomplete, 5 nothing selected, 130 interrupted.
+
+    \b
+    Examples:
+      opassay judge mine.py:kernel --spec mine.py:reference
+      opassay run softmax --profile brief
+      opassay run --op mypackage.assay:OP --profile brief
+      opassay gate opassay-report/run.json
+      opassay explain brief
     """
     names = tuple(COMMANDS)
     if settings is not None:

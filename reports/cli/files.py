@@ -12,9 +12,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from ...oracles.properties import DTYPES
 from ...oracles.verdict import AXES, Cell, counted
 from ...properties.engine.plan import Selection, in_shard, plan
-from ...properties.names import PluginError, SelectionError
+from ...properties.names import DEVICES, PluginError, SelectionError
 from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD
 from ..keyword import KeywordError, matcher
@@ -34,12 +35,20 @@ _REFUSED = frozenset(
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
+#: What the help of an option says besides, where its values are few or are listed elsewhere.
+_VALUES = {
+    "property": " `opassay explain` lists them.",
+    "dtype": f" One of {', '.join(DTYPES)}.",
+    "device": f" One of {', '.join(DEVICES)}.",
+    "subject": " `opassay explain` lists them.",
+}
+
+
 def selection_options(command: Any) -> Any:
     """Adds OPS and --op, --property, --dtype, --device, --subject to a command."""
     # Decorators are applied from the last to the first, so this gives the options in the order of AXES.
     for axis in reversed(AXES):
-        told = " `opassay explain` lists them." if axis in ("property", "subject") else ""
-        text = f"Only this {axis}; may be repeated.{told}"
+        text = f"Only this {axis}; may be repeated.{_VALUES.get(axis, '')}"
         command = click.option(f"--{axis}", multiple=True, metavar=axis.upper(), help=text)(command)
     return click.argument("ops", nargs=-1)(command)
 

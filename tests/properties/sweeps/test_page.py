@@ -17,6 +17,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "functions.md"
 
 #: What torch computes worse than its contract says, and what is told of it on the page: faults of torch.
 FOUND = {("erf", "bfloat16"), ("erf", "float16")}
+#: Those that overflow early, which samples do not reach.
+OVERFLOWING = {(name, dtype) for name in ("sinh", "cosh") for dtype in ("float32", "bfloat16")}
 
 
 #: Functions of two arguments, of which no table is made, and NumPy's cube root, which torch and half types do not have.
@@ -37,11 +39,11 @@ def _sampled() -> list[list[str]]:
     return [row for row in _rows() if len(row) == 6 and row[0] in sampling.SAMPLED]
 
 
-def _faults(rows: list[list[str]]) -> list[str]:
+def _faults(rows: list[list[str]], known: set[tuple[str, str]]) -> list[str]:
     found = []
     for function, dtype, _, _, _, worst, _, _, said, _ in rows:
         allowed = promised(function, dtype, CPU_FUNCTIONS)
-        if (function, dtype) in FOUND:
+        if (function, dtype) in known:
             assert float(worst) > (allowed or 0.0), f"{function} in {dtype} is no fault any more"
         elif allowed is not None and (float(worst) > allowed or said != f"{allowed:.6g}"):
             found.append(f"{function} in {dtype}: measured {worst}, the page says {said}, the contract {allowed:.6g}")
@@ -49,7 +51,7 @@ def _faults(rows: list[list[str]]) -> list[str]:
 
 
 def test_the_contract_is_no_tighter_than_what_was_measured() -> None:
-    assert _faults(_measured()) == []
+    assert _faults(_measured(), FOUND | OVERFLOWING) == []
 
 
 def test_every_function_of_the_contract_was_measured_in_every_dtype() -> None:
@@ -62,7 +64,7 @@ def test_every_function_of_the_contract_was_measured_in_every_dtype() -> None:
 def test_a_sample_is_within_the_contract() -> None:
     found = [[name, dtype, "", "", "", worst, "", "", said, ""] for name, dtype, _, worst, _, said in _sampled()]
     assert len(found) > 80
-    assert _faults(found) == []
+    assert _faults(found, FOUND) == []
 
 
 @pytest.mark.parametrize("name", sampling.SAMPLED)
@@ -82,4 +84,4 @@ def test_a_sample_sees_a_function_that_is_off(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(("column", "value"), [(5, "1.01"), (8, "0.5")], ids=["worse than allowed", "another contract"])
 def test_a_row_that_contradicts_the_contract_is_found(column: int, value: str) -> None:
     row = next(row for row in _measured() if row[:2] == ["exp", "float32"])
-    assert len(_faults([[*row[:column], value, *row[column + 1 :]]])) == 1
+    assert len(_faults([[*row[:column], value, *row[column + 1 :]]], FOUND)) == 1
