@@ -130,7 +130,7 @@ class Contrast:
             return ""
         said = "; ".join(" and ".join(facts) for facts in telling)
         failing = "the one failing kind" if failed == 1 else f"all {failed} failing kinds"
-        passing = "not the one passing one" if len(passed) == 1 else f"none of the {len(passed)} passing ones"
+        passing = "the passing one lacks it" if len(passed) == 1 else f"none of the {len(passed)} passing ones"
         return f"in common {failing} of samples: {said}; {passing}"
 
     def telling(self, first: Violation) -> tuple[list[tuple[str, ...]], int]:

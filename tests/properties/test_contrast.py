@@ -91,7 +91,7 @@ def test_another_failure_counts_for_neither_side() -> None:
     contrast.note(frozenset({"a", "b"}), VALUE)
     contrast.note(frozenset({"b"}), Violation(Code.RAISED, "raised", path="forward"))
     contrast.note(frozenset({"c"}), None)
-    assert contrast.told() == "in common all 1 failing kinds of samples: a; b; none of the 1 passing ones"
+    assert contrast.told() == "in common the one failing kind of samples: a; b; the passing one lacks it"
 
 
 def test_facts_name_arguments() -> None:
