@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -98,3 +99,18 @@ def test_public_names_alone_are_listed_and_others_can_be_had() -> None:
     assert {"layer_norm", "Function", "comm", "decompositions", "LayerNorm"} <= ops
     assert not ops & {"norms", "operator", "gpu", "losses", "types", "hooks", "function"}
     assert opassay.impl.norms.layer_norm.layer_norm is opassay.impl.layer_norm
+
+
+def test_torch_s_log_of_its_compilers_is_silent_while_an_op_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, silent = logging.getLogger("torch.__trace"), []
+    held = Verdict(Cell("trace", "FWD", "float32", "cpu", "opassay"), Outcome.VERIFIED, Code.HELD, "held")
+
+    def judged(*_args: object, **_named: object) -> list[Verdict]:
+        silent.append(log.disabled)
+        return [held]
+
+    monkeypatch.setattr("opassay.pytest.verify", judged)
+    before = log.disabled
+    assert assert_verified("trace") == [held]
+    assert silent == [True]
+    assert log.disabled == before
