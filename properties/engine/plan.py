@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from ...oracles.properties import DTYPES, PROPERTIES
+from ...oracles.properties import DTYPES as DTYPES
+from ...oracles.properties import PROPERTIES
 from ...oracles.verdict import AXES, Cell
 from ..catalog import CATALOG
 from ..names import DEVICES, ENTRY_POINT_GROUP, SUBJECTS, PluginError, SelectionError

@@ -12,9 +12,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ...oracles.properties import DTYPES
 from ...oracles.verdict import AXES, Cell, counted
-from ...properties.engine.plan import Selection, in_shard, plan
+from ...properties.engine.plan import DTYPES, Selection, in_shard, plan
 from ...properties.names import DEVICES, PluginError, SelectionError
 from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD
