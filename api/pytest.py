@@ -6,14 +6,13 @@ Import the functions where they are used. The fixture `opassay_settings` is ther
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from opassay.oracles.op import Op
+from opassay.oracles.state.logs import silent
 from opassay.oracles.verdict import Cell, Outcome, Verdict
 from opassay.properties.engine.plan import load_op
 from opassay.properties.functions.kernel import KERNEL_PROPERTIES
@@ -66,7 +65,8 @@ def assert_verified(
     if isinstance(judged, Op | str):
         asked = settings or Settings("brief")
         op: Op = load_op(judged) if isinstance(judged, str) else judged
-        with _quiet():
+        # Pytest would show that log below a card.
+        with silent("torch.__trace"):
             found = verify(op, "opassay", properties, dtypes, settings=asked) if question is None else (
                 [run_cell(question, asked, op)]
             )  # fmt: skip
@@ -77,17 +77,6 @@ def assert_verified(
     if not ok(found):
         raise AssertionError(f"{_headline(found)}\n\n{cards(found) or table(found)}")
     return found
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torch's own log of its compilers, which pytest would show below a card, hundreds of lines of it."""
-    log = logging.getLogger("torch.__trace")
-    was, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = was
 
 
 def _headline(verdicts: Sequence[Verdict]) -> str:

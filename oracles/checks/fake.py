@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,9 +16,13 @@ from ..op import OWN, Sample, Tensor, flat_outputs
 from ..paths import Problem, in_arguments
 from ..programs import particular as programs
 from ..programs.script import Telling
+from ..state.logs import silent
 from ..verdict import Code
 from ..violation import Violation
 from .layout import transposed
+
+#: The log of a call that fails on fake tensors, whose last line the verdict tells.
+_LOG = "torch._subclasses.fake_tensor"
 
 #: Of a batch; other than the sides of most small tensors, so that an axis in the place of another is seen.
 SLICES = 7
@@ -31,7 +33,7 @@ TORCHS = frozenset(("aten", "prim", "prims", "profiler", "c10d", "c10d_functiona
 def fakes(judge: Judge, sample: Sample) -> None:
     """FAKE: shape, dtype, stride and device of forward and reverse mode outputs; under vmap of all tensors as well."""
     eager = _described(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
-    with _quiet(), FakeTensorMode() as mode:
+    with silent(_LOG), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
         _compare(
             judge,
@@ -66,7 +68,7 @@ def _fakes_of_transposed(judge: Judge, sample: Sample) -> None:
     args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
     what = "fake tensors, transposed"
     eager = _described(_outputs_and_gradients(judge, args, "eager, transposed"), with_device=True)
-    with _quiet(), FakeTensorMode() as mode:
+    with silent(_LOG), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
         _compare(judge, _described(_outputs_and_gradients(judge, fake, what), with_device=True), eager, what)
 
@@ -83,7 +85,7 @@ class _Rules(TorchDispatchMode):
         if func.namespace not in TORCHS and outputs is not None:
             mode, plain = FakeTensorMode(), tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs or {}))
             given = tree_map_only(torch.Tensor, mode.from_tensor, plain)
-            with _quiet(), mode:
+            with silent(_LOG), mode:
                 promised = func(*given[0], **given[1])
             what = f"the shape rule of {func.namespace}::{func.__name__.partition('.')[0]}"
             _compare(self._judge, _rows(promised), _rows(outputs), what)
@@ -109,20 +111,9 @@ def _fakes_in_batches(judge: Judge, sample: Sample) -> None:
             return
         raise
     what = "fake tensors, vmap"
-    with _quiet(), FakeTensorMode() as mode:
+    with silent(_LOG), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
         _compare(judge, _described(_outputs_and_gradients(judge, fake, what, batched=True), True), eager, what)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torch's log of a call that fails on fake tensors: hundreds of lines, whose last the verdict tells."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
 
 
 def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str, batched: bool = False) -> list[Tensor]:

@@ -23,6 +23,9 @@ def fma(x: Array, y: Array, z: Array) -> Array:
 
     Args:
         x, y, z: arrays that broadcast, all of float32 or all of float64.
+
+    Returns:
+        An array of their common shape and dtype.
     """
     if z.dtype == np.float32:
         return _of_float32(x, y, z)

@@ -165,18 +165,15 @@ def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ba
     widths = found.of(_some_of(outside.size)).width
     widths = widths[np.isfinite(widths)]
     ulp, limit, here = (float(array[0]) for array in (measures.ulp, measures.bound, measures.width))
+    sizes = [
+        f"error      {error:.3g}: {ulp:.4g} ulp, {ratio:.4g} times the bound {limit:.3g}",
+        f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g};"
+        f" {_share_of(most, largest)} where the error is largest",
+    ]
     lines = [
         f"computed   {value!r} ({value.hex()})",
         f"exact      {exact!r}",
-        *(
-            (
-                f"error      {error:.3g}: {ulp:.4g} ulp, {ratio:.4g} times the bound {limit:.3g}",
-                f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g};"
-                f" {_share_of(most, largest)} where the error is largest",
-            )
-            if np.isfinite(error)
-            else (f"severity   no share can be told; the largest exact element is {largest:.3g}",)
-        ),
+        *(sizes if np.isfinite(error) else [f"severity   not finite; the largest exact element is {largest:.3g}"]),
         f"outside    {np.count_nonzero(outside)} of {outside.size} elements"
         f" ({outside.size - np.count_nonzero(found.judged)} not judged)",
         f"allowed    {terms}",
