@@ -15,6 +15,7 @@ import numpy as np
 
 from ..contract import Contract
 from .ball import RULES, Ball, magnitude_of, scaled
+from .beyond import mark
 from .spread import SLACK
 
 #: One result has so many elements at least for each of an operand that is called few.
@@ -70,7 +71,10 @@ def rounded(
         found.bounded, found.most = True, largest * (1.0 + 1.0 / relative) * _EXCESS
     else:
         given = 0.0 if radius is None else radius / growth
-        found.radius = np.where(magnitude_of(centre) + given <= limit, out, np.inf)
+        inside = magnitude_of(centre) + given <= limit
+        if not np.all(inside):
+            found.radius = np.where(inside, out, np.inf)
+            mark(found, np.abs(centre) * (1.0 - relative) - given * growth - lost)
     return found
 
 

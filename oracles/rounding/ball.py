@@ -26,6 +26,9 @@ RULES: dict[str, Callable[..., Ball]] = {}
 #: Of a primitive, by name: which elements of its result no evaluation rounds. It is filled by `lattice.py`.
 EXACT: dict[str, Callable[..., Any]] = {}
 
+#: Of a primitive, by name: what its result knows of operands without a bound. It is filled by `beyond.py`.
+HANDED_ON: dict[str, Callable[..., None]] = {}
+
 #: Of a primitive, by name: its result where operands have inserted zeros. It is filled by `insertions.py`.
 MARKED: dict[str, Callable[..., Ball]] = {}
 
@@ -45,11 +48,13 @@ class Ball(Array):
         systematic: of a result, how much of every radius may be the same error in every sample; None if nobody asked.
         inserted: which elements are zeros that an evaluation need not form; None where there is none.
         stray: which elements may as well be NaN, as a product of such a zero and an infinity is; None for none.
+        beyond: of elements with an infinite radius, a magnitude that every evaluation reaches or exceeds, with the sign
+            of the centre, and 0 where none is known (`beyond.py`); None where none is known of any.
     """
 
     __slots__ = (
-        "_radius", "bounded", "centre", "common", "contract", "inserted", "most", "nonnegative", "origin", "parts",
-        "special", "stray", "systematic",
+        "_radius", "beyond", "bounded", "centre", "common", "contract", "inserted", "most", "nonnegative", "origin",
+        "parts", "special", "stray", "systematic",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +73,7 @@ class Ball(Array):
         self.systematic: Any = None
         self.inserted: Any = None
         self.stray: Any = None
+        self.beyond: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,8 +115,9 @@ class Ball(Array):
         contract = self.contract
         balls = [x if isinstance(x, Ball) else _constant(x, contract) for x in operands]
         out = RULES[primitive](contract, *balls, **params)
-        special, nonnegative, marked = False, True, "inserted" in params
+        special, nonnegative, marked, beyond = False, True, "inserted" in params, False
         for x in balls:
+            beyond = beyond or x.beyond is not None
             special = special or x.special
             marked = marked or x.inserted is not None or x.stray is not None
             nonnegative = nonnegative and x.nonnegative
@@ -118,6 +125,8 @@ class Ball(Array):
             out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
             follow(primitive, out, balls, params)
+        if beyond and primitive in HANDED_ON:
+            HANDED_ON[primitive](primitive, out, balls, params)
         if marked:
             out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
         if contract.lattice:
@@ -139,6 +148,9 @@ class Ball(Array):
         # what they are, and so are infinities and NaNs that every evaluation gives.
         reach = self.radii() + other.radii()
         apart = np.abs(self.centre - other.centre) > reach * (1.0 + 2.0 * SLACK)
+        if self.beyond is not None or other.beyond is not None:
+            (low, high), (lower, higher) = self.ends(), other.ends()
+            apart = apart | (high < lower) | (higher < low)
         sure = [np.isnan(x.centre) & (x.radii() == 0) for x in (self, other)]
         open_ = ~(apart | (reach == 0) | sure[0] | sure[1])
         for mask in stray:  # With NaN a comparison finds something else.
@@ -153,11 +165,15 @@ class Ball(Array):
         low, high = self.centre - radius, self.centre + radius
         moved = radius > 0
         low = np.where(moved, np.nextafter(low, -np.inf), self.centre)
-        return low, np.where(moved, np.nextafter(high, np.inf), self.centre)
+        high = np.where(moved, np.nextafter(high, np.inf), self.centre)
+        if self.beyond is not None:
+            known, below = self.beyond > 0, np.asarray(self.centre) < 0
+            low, high = np.where(known & ~below, self.beyond, low), np.where(known & below, -self.beyond, high)
+        return low, high
 
     def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
         radius = self.radii()
-        low, high = self.centre - radius, self.centre + radius
+        low, high = self.ends()
         possibly = ~(high < np.max(low, axis=axes, keepdims=True))
         # One that no other reaches is the largest, and so are several that are equal without any error.
         alone = np.sum(possibly, axis=axes, keepdims=True) == 1
@@ -226,7 +242,9 @@ def ball(values: Any, contract: Contract) -> Ball:
         return found
     finite = np.isfinite(centre)
     beyond = finite & (np.abs(centre) > contract.limit)  # An evaluation may scale its inputs, too.
-    return Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())
+    found = Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())
+    found.beyond = np.where(beyond, np.abs(centre).astype(np.float64), 0.0) if beyond.any() else None
+    return found
 
 
 def _flushed(centre: Any, contract: Contract) -> Any:

@@ -15,6 +15,7 @@ from ...reference.formats import FORMATS, round_array
 from ..contract import EXP2, Contract
 from . import lengths, spread
 from .arithmetic import rounded
+from .beyond import mark, of_ends
 from .ball import RULES, Ball, magnitude_of, scaled
 from .spread import SLACK
 
@@ -51,7 +52,14 @@ def _exponent(contract: Contract, a: Ball) -> Ball:
     if EXP2 not in contract.algorithms:
         return a
     # 2^(x log2 e): the factor and the product are rounded, and so the exponent is off by 2u |x| before the power.
-    return rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
+    read = rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
+    if not read.bounded:
+        # The product with an infinity is that infinity; and where the product overflows, so that only its sign and a
+        # share of its size are known, the exponential has come to its limit long before.
+        size = magnitude_of(a.centre)
+        lost = np.isinf(read.radii()) & (a.radii() <= 0.25 * size)
+        read.radius = np.where(np.isinf(a.centre), a.radii(), np.where(lost, 0.5 * size, read.radii()))
+    return read
 
 
 def _sigmoid(contract: Contract, a: Ball) -> Ball:
@@ -89,9 +97,14 @@ def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
 
 
 def _extreme(choose: Any) -> Callable[..., Ball]:
+    """The larger, or the smaller, of two: between what `choose` says of their lower ends and of their upper ones."""
+
     def rule(contract: Contract, a: Ball, b: Ball) -> Ball:
-        exact = a.radius is None and b.radius is None
-        return Ball(choose(a.centre, b.centre), None if exact else np.maximum(_radius(a), _radius(b)), contract)
+        centre = choose(a.centre, b.centre)
+        if a.radius is None and b.radius is None:
+            return Ball(centre, None, contract)
+        low, high = (choose(*ends) for ends in zip(a.ends(), b.ends(), strict=True))
+        return of_ends(centre, low, high, contract)
 
     return rule
 
@@ -193,8 +206,12 @@ def _of_means(summands: int, unit: float) -> float:
 
 
 def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = False) -> Ball:
-    radius = None if a.radius is None else _largest_along(a.radii(), axes)
-    return Ball(_largest_along(a.centre, axes), radius, contract)
+    centre = _largest_along(a.centre, axes)
+    if a.radius is None:
+        return Ball(centre, None, contract)
+    radii = a.radii()
+    ends = (a.centre - radii, a.centre + radii) if a.beyond is None else a.ends()
+    return of_ends(centre, *(_largest_along(each, axes) for each in ends), contract)
 
 
 def _largest_along(values: Any, axes: tuple[int, ...]) -> Any:
@@ -216,9 +233,12 @@ def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> 
     size = magnitude_of(a.centre) + a.radii()
     held = (a.radii() == 0) & (round_array(fmt, a.centre.astype(np.float64)) == a.centre)
     added = np.where(held, 0.0, fmt.unit_roundoff * size + fmt.eta)
-    if dtype:  # What the narrower format does not hold becomes an infinity there.
-        added = np.where(size <= fmt.max, added, np.inf)
-    return Ball(a.centre, a.radii() + added, contract)
+    if not dtype:
+        return Ball(a.centre, a.radii() + added, contract)
+    # What the narrower format does not hold becomes an infinity there; an infinity is one already.
+    stored = Ball(a.centre, a.radii() + np.where((size <= fmt.max) | held, added, np.inf), contract)
+    mark(stored, np.maximum(magnitude_of(a.centre) - a.radii() - added, 0.0))
+    return stored
 
 
 def joined(a: Ball, b: Ball) -> Ball:
