@@ -15,6 +15,7 @@ from ...reference.condition import EITHER, Condition, condition
 from ...reference.formats import BINARY32, Format, ulp_array
 from ..contract import Contract
 from .common_errors import Common, follow
+from .kinds import COMPUTED, KEEP_SIGN, MOVED, NEVER_NEGATIVE, RUNNING
 from .spread import SLACK
 
 #: Elements of a block of a large array, of which a few arrays stay in the cache.
@@ -121,7 +122,7 @@ class Ball(Array):
             special = special or x.special
             marked = marked or x.inserted is not None or x.stray is not None
             nonnegative = nonnegative and x.nonnegative
-        if special or not (out.bounded or primitive in _MOVED or np.isfinite(out.centre).all()):
+        if special or not (out.bounded or primitive in MOVED or np.isfinite(out.centre).all()):
             out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
             follow(primitive, out, balls, params)
@@ -132,7 +133,7 @@ class Ball(Array):
         if contract.lattice:
             out = _credited(primitive, out, balls, params)
         # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
-        out.nonnegative = (nonnegative and primitive in _KEEP_SIGN) or primitive in _NEVER_NEGATIVE
+        out.nonnegative = (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
         if primitive == "multiply" and not nonnegative:
             out.nonnegative = balls[0] is balls[1]  # a square, written as a product
         return out
@@ -269,11 +270,11 @@ def _credited(primitive: str, out: Ball, operands: list[Ball], params: Params) -
 
 def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
     """The radii of a result, where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
-    if primitive in _RUNNING:
+    if primitive in RUNNING:
         return _settled_scan(out, operands, params["axis"])
     if primitive in BILINEAR:
         return settled_product(primitive, out, operands, params)
-    if primitive not in _COMPUTED:
+    if primitive not in COMPUTED:
         return out.radius
     axes = params.get("axes", ())
     sure, given = np.True_, np.False_  # `given`: whether an operand is not finite
@@ -376,32 +377,3 @@ def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
     centre = np.asarray(value, dtype=contract.centre_type)
     radius = contract.rounding_of(centre) if contract.systematic and centre.any() else None
     return Ball(centre, radius, contract, nonnegative=nonnegative)
-
-
-#: Primitives whose results are never negative; and those that give none from operands that are not.
-_NEVER_NEGATIVE = frozenset(
-    {"square", "absolute", "sqrt", "exp", "sigmoid", "exp2", "cosh", "arccosh", "arccos", "erfc", "hypot"}
-)
-_KEEP_SIGN = frozenset(
-    {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "prod", "max", "store"}
-    | {"cumsum", "cumprod", "sort", "windows", "overlap"}
-    | {"reshape", "transpose", "broadcast", "getitem", "scatter", "concatenate", *BILINEAR}
-    | {"sinh", "arctan", "arcsinh", "cbrt", "floor", "ceil", "rint", "trunc", "sign", "fmod", "float_power"}
-)
-
-#: Primitives that give elements of their operands: they are as finite as those.
-_MOVED = frozenset(
-    {"negative", "absolute", "maximum", "minimum", "where", "attach", "max", "sort", "windows", "store"}
-    | {"reshape", "transpose", "broadcast", "getitem", "concatenate"}
-)
-
-#: Primitives whose elements are computed of all elements before them.
-_RUNNING = frozenset({"cumsum", "cumprod"})
-
-#: Primitives that compute: the others move or choose elements, and the radii with them.
-_COMPUTED = frozenset(
-    {"add", "subtract", "multiply", "divide", "square", "sqrt", "exp", "expm1", "log", "log1p", "tanh", "sigmoid"}
-    | {"sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"}
-    | {"exp2", "log2", "log10", "cbrt", "erf", "erfc", "arctan2", "hypot", "logaddexp", "fmod", "float_power"}
-    | {"floor", "ceil", "rint", "trunc", "sign", "power", "sum", "prod"}
-)

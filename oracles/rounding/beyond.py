@@ -5,9 +5,9 @@ there, so such an element has no finite radius; yet every evaluation gives a num
 Its exponential is 0, and it is not the largest of its row. Without that knowledge a row with one masked element would
 have no bound at all.
 
-The rule. `Ball.beyond` has, for elements whose radius is infinite, a magnitude that every evaluation reaches or exceeds,
-with the sign of the centre; 0 where none is known. It begins where an operation leaves the range in which nothing
-overflows (`Contract.limit`), and is handed on by what follows here; any other operation forgets it.
+The rule. `Ball.beyond` has, for elements whose radius is infinite, a magnitude that every evaluation reaches or
+exceeds, with the sign of the centre; 0 where none is known. It begins where an operation leaves the range in which
+nothing overflows (`Contract.limit`), and is handed on by what follows here; any other operation forgets it.
 """
 
 from __future__ import annotations

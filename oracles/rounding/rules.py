@@ -15,8 +15,8 @@ from ...reference.formats import FORMATS, round_array
 from ..contract import EXP2, Contract
 from . import lengths, spread
 from .arithmetic import rounded
-from .beyond import mark, of_ends
 from .ball import RULES, Ball, magnitude_of, scaled
+from .beyond import mark, of_ends
 from .spread import SLACK
 
 #: Elements of a window, up to which the largest is found element by element for all windows at once.

@@ -102,8 +102,10 @@ def test_what_lies_beyond_keeps_its_sign_and_a_least_magnitude() -> None:
     read = _ball([-3e38, 3e38, 1.0])
     assert np.isinf(read.radii()[:2]).all()
     low, high = read.ends()
-    assert low[0] == -np.inf and -3e38 <= high[0] < -2e38
-    assert high[1] == np.inf and 2e38 < low[1] <= 3e38
+    assert low[0] == -np.inf
+    assert -3e38 <= high[0] < -2e38
+    assert high[1] == np.inf
+    assert 2e38 < low[1] <= 3e38
 
 
 def test_two_elements_beyond_of_one_sign_have_no_known_difference() -> None:
