@@ -38,6 +38,8 @@ def gradients(session: Session) -> Finding:
     cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y.device, y.dtype) for y in outputs]
     if spec.numpy:  # The dtypes of its outputs are the candidate's.
         dtypes = [y.dtype for y in session.first().outputs]
+        if len(dtypes) != len(cotangents):
+            return not_asked("GRAD", "the candidate's outputs are not as many as the spec's")
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
     # Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
     rows = cut.rows or []
@@ -48,7 +50,7 @@ def gradients(session: Session) -> Finding:
     )
     if answer.raised:
         return raised("GRAD", answer.raised, any(words in answer.raised for words in _NOT_OFFERED))
-    if not answer.offered:
+    if not answer.offered or not answer.gradients:
         return not_asked("GRAD", "the candidate's outputs require no gradient")
     found = _held_gradients(session, arguments, names, cotangents, answer.gradients)
     return replace(found, sampled=cut.told)

@@ -158,6 +158,8 @@ def _again_in_part(session: Session, answer: Answer, times: int) -> Finding:
     rows = session.rows_for("AGAIN", session.given)
     found = session.held_in_part("AGAIN", session.given, state, answer, rows)
     if found.wrong is None and answer.differs:
+        if tuple(tuple(y.shape) for y in answer.different) != part.shapes:
+            return wrong("AGAIN", Code.ATTRIBUTE, f"call {answer.differs} in a row has outputs of other shapes")
         few = session.few(session.given, rows)
         other = Answer([y[rows] for y in answer.different])
         found = session.held("AGAIN", few, state, session.spec.run(few, state), other)

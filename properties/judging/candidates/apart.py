@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,12 +23,16 @@ import msgspec
 from ...places.lifeline import began_with, children, end_all
 from ...places.process import AnswerError, EndedError, Process
 from ..arguments import Arguments
-from .calls import Answer, Call, GoneError, read, write
+from .calls import Answer, Call, GoneError, Making
+from .exchange import Exchange, Loaded, loaded
 from .files import GivenError
 
 COMMAND = (sys.executable, "-m", "opassay.properties.judging.candidates.program")
 #: Seconds that the start of the process may take, besides those that the candidate is given.
 _START = 60.0
+#: Seconds that a process takes for itself with every question, and bytes of arguments that it reads, copies and writes
+#: in a second: neither is the candidate's time.
+_OWN, _RATE = 5.0, 2**27
 #: Where the folders of this package are.
 _OURS = Path(__file__).resolve().parents[3]
 _FOLDERS = ("reference", "impl", "oracles", "properties", "reports")
@@ -61,30 +64,29 @@ class CandidateApart:
         interpret: bool = False, copied: Process | None = None,
     ) -> None:  # fmt: skip
         self._seconds = seconds
-        self._folder = tempfile.TemporaryDirectory(prefix="opassay-judge-")
+        self._exchange = Exchange()
         self._files = _stamps([*watched, *_sources()])
         self._copied = copied is not None
         self._process = copied or Process({"memory": memory, "interpret": interpret}, command=COMMAND)
-        self._number, self._stores = 0, False
+        self._stores = False
         try:
-            self._said(_START)
-            path = self._path("made")
-            write(path, Call.of(Arguments.of(made)))
-            self._process.ask({"load": address, "made": str(path), "seed": seed})
-            told = self._said(seconds)
+            said = self._load(address, Making(Call.of(Arguments.of(made))), seed)
         except GoneError as err:
             self.close()
             raise CandidateError(str(err)) from err
         except BaseException:
             self.close()
             raise
-        if "loaded" not in told:
+        if not said.loaded:
             self.close()
-            if "lacks" in told:
-                raise GivenError(told["lacks"])
-            raise CandidateError(str(told.get("refused", "gave no answer that could be read")))
-        self.name, self.changed = str(told["loaded"]), [str(line) for line in told["changed"]]
-        self.shapes = {str(name): tuple(shape) for name, shape in told["shapes"].items()}
+            raise GivenError(said.lacks) if said.lacks else CandidateError(said.refused)
+        self.name, self.changed, self.shapes = said.loaded, said.changed, said.shapes
+
+    def _load(self, address: str, making: Making, seed: int) -> Loaded:
+        """What the process says of the candidate; GoneError if nothing that can be read."""
+        self._said(_START)
+        self._process.ask({"load": address, "made": self._exchange.write(making), "seed": seed})
+        return loaded(self._said(self._seconds + _OWN))
 
     def __enter__(self) -> CandidateApart:
         return self
@@ -94,31 +96,25 @@ class CandidateApart:
 
     def ask(self, call: Call) -> Answer:
         """See `calls.Answering`."""
-        asked = self._path("call")
-        if call.stored and self._stores:
-            call = msgspec.structs.replace(call, leaves=[])
+        asked = msgspec.structs.replace(call, leaves=[]) if call.stored and self._stores else call
         self._stores = self._stores or call.stored
-        write(asked, call)
-        return self._answered({"call": str(asked)})
+        # A backward pass is a call of its own.
+        return self._answered({"call": self._exchange.write(asked)}, call, call.times + call.gradients)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
-        return self._answered({"fetch": list(rows), "earlier": earlier})
+        return self._answered({"fetch": list(rows), "earlier": earlier}, None, 0)
 
-    def _answered(self, question: dict[str, Any]) -> Answer:
-        self._number += 1
-        path = self._path(f"answer-{self._number}")
-        self._process.ask({**question, "answer": str(path)})
-        self._said(self._seconds)
-        try:
-            return read(path, Answer)
-        except (OSError, ValueError) as err:
-            raise GoneError(f"gave an answer that cannot be read: {err}") from err
-        finally:
-            path.unlink(missing_ok=True)
+    def _answered(self, question: dict[str, Any], call: Call | None, times: int) -> Answer:
+        """The answer to a question.
 
-    def _path(self, name: str) -> Path:
-        return Path(self._folder.name) / name
+        Args:
+            question: as the process reads it. call: that it is about; None for none. times: calls that it takes.
+        """
+        self._process.ask({**question, "answer": self._exchange.place()})
+        size = 0 if call is None else sum(t.nbytes for t in call.arguments.tensors)
+        self._said(times * self._seconds + _OWN + size / _RATE)
+        return self._exchange.answer(call)
 
     def _said(self, seconds: float) -> dict[str, Any]:
         """What the process says next.
@@ -131,7 +127,7 @@ class CandidateApart:
             return self._process.answer(until)
         except EndedError as err:
             late = not self._process.ended
-            raise GoneError(f"{f'after {seconds:g} s: ' if late else ''}{err}", late) from err
+            raise GoneError(f"{f'after {seconds:.3g} s: ' if late else ''}{err}", late) from err
         except AnswerError as err:
             raise GoneError(f"said {err}") from err
 
@@ -159,7 +155,7 @@ class CandidateApart:
         self._process.kill()
         end_all(self._started)
         self._process.close()
-        self._folder.cleanup()
+        self._exchange.close()
 
 
 def _sources() -> list[Path]:

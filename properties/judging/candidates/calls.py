@@ -6,7 +6,7 @@ import enum
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -103,7 +103,19 @@ class Answer(msgspec.Struct, frozen=True):
     shapes: list[tuple[int, ...]] = []
 
 
-_Said = TypeVar("_Said", Call, Answer)
+class Making(msgspec.Struct, frozen=True):
+    """What a candidate is made of.
+
+    Attributes:
+        call: its arguments are what a class of modules is made of.
+        files: the bytes of files that were read for it, by path; they are not read again.
+    """
+
+    call: Call
+    files: dict[str, bytes] = {}
+
+
+_Said = TypeVar("_Said", Call, Making)
 
 
 class Answering(Protocol):
@@ -145,21 +157,27 @@ class GoneError(RuntimeError):
         self.timed_out = timed_out
 
 
-def write(path: Path, said: Call | Answer) -> None:
-    """Write a call or an answer to a file; what it had before is overwritten in place."""
+def overwrite(file: BinaryIO, said: Call | Making | Answer) -> None:
+    """Write a message into a file; what it had before is overwritten in place."""
     # A large file that is made anew takes other memory of the system's, every page of which has to be cleared first.
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-        file.writelines(wire.pieces(said))
-        file.truncate()
+    file.seek(0)
+    file.writelines(wire.pieces(said))
+    file.truncate()
+    file.flush()
+
+
+def write(path: Path, said: Answer) -> None:
+    """Write an answer to a file that is not there."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        overwrite(file, said)
 
 
 def read(path: Path, kind: type[_Said]) -> _Said:
-    """The call or the answer that a file holds.
+    """What the judge has written to a file.
 
     Raises:
-        ValueError: it holds none. OSError: it cannot be read.
+        ValueError: it holds something else. OSError: it cannot be read.
     """
-    # The file is read and not mapped: whoever wrote it could cut it short later, and end the process that looks at it.
     return wire.decode(np.fromfile(path, dtype=np.uint8).data, kind)
 
 

@@ -55,15 +55,15 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
 
 def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     from ....oracles.violation import error_name, said
-    from .calls import Call, read
+    from .calls import Making, read
     from .files import GivenError, RaisedError, candidate_of
     from .host import Host, watched_making
 
     changed: list[str] = []
-    made = read(Path(question["made"]), Call).arguments.args
+    making = read(Path(question["made"]), Making)
     try:
         with watched_making(changed):
-            name, function = candidate_of(question["load"], made, question["seed"])
+            name, function = candidate_of(question["load"], making.call.arguments.args, question["seed"])
     except RaisedError as err:
         return {"refused": str(err)}
     except GivenError as err:

@@ -1,0 +1,195 @@
+"""What a judge and a candidate's process hand to each other: files in a folder, of which those of the candidate are a
+stranger's data.
+
+What is hard here: both processes may write the folder, so nothing in it need be what it was. The judge writes through a
+file that it opened before the candidate ran; it reads regular files alone, without following links, of a limited size,
+and looks at every field of an answer before anything is computed with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import resource
+import stat
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from ...places import wire
+from .calls import Answer, Call, GoneError, Making, floating, overwrite
+
+#: Bytes of an answer beyond which no more is read: so many, and so many times the memory that the judge itself has
+#: needed so far. The judge has had the arguments and the outputs of the spec, and an answer repeats no more than these.
+_FEW, _TIMES = 2**28, 4
+#: Characters of an exception and of what was changed, which the process has cut to a few lines.
+_MOST_TEXT = 2**18
+_DTYPES = frozenset(
+    {
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64),
+        *(torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.bool),
+        *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
+    }
+)
+
+
+class Exchange:
+    """The folder of a judge and a candidate's process."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="opassay-judge-", ignore_cleanup_errors=True)
+        # By this handle the folder is the same, whatever gets its name.
+        self._handle = os.open(self._folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._asked = open(os.open("asked", new, 0o600, dir_fd=self._handle), "wb")  # noqa: SIM115 (see `close`)
+        self._number = 0
+
+    def write(self, asked: Call | Making) -> str:
+        """The path of the file that has this now."""
+        overwrite(self._asked, asked)
+        return os.path.join(self._folder.name, "asked")
+
+    def place(self) -> str:
+        """The path of a file that is not there, for the next answer."""
+        self._number += 1
+        return os.path.join(self._folder.name, self._name)
+
+    @property
+    def _name(self) -> str:
+        return f"answer-{self._number}"
+
+    def answer(self, call: Call | None) -> Answer:
+        """What the process left at the last place.
+
+        Args:
+            call: that it answers; None for rows that were fetched.
+
+        Raises:
+            GoneError: it is no answer, whatever it is.
+        """
+        try:
+            answer = wire.decode(self._content(), Answer)
+            check(answer, call)
+            return answer
+        except Exception as err:  # whoever wrote it may have thought of something that raises anything
+            raise GoneError(f"gave an answer that cannot be read: {str(err) or type(err).__name__}") from err
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(self._name, dir_fd=self._handle)
+
+    def _content(self) -> memoryview:
+        """The bytes of the answer, in memory of their own."""
+        # What is no regular file may wait for ever when it is opened, or when it is read.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(self._name, flags, dir_fd=self._handle), "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError("it is no regular file")
+            most = _FEW + _TIMES * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            if status.st_size > most:
+                raise ValueError(f"it has {status.st_size} bytes, need at most {most}")
+            # The file is read and not mapped: whoever wrote it could cut it short later, and end the process that
+            # looks at it.
+            content = np.empty(status.st_size, np.uint8)
+            rest = content.data
+            while rest:
+                count = file.readinto(rest)
+                if not count:
+                    raise ValueError("it was cut short")
+                rest = rest[count:]
+        return content.data
+
+    def close(self) -> None:
+        """Remove the folder."""
+        with contextlib.suppress(OSError):
+            self._asked.close()
+        os.close(self._handle)
+        # A stranger may have nested folders deeper than they can be walked.
+        with contextlib.suppress(Exception):
+            self._folder.cleanup()
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What a process says of the candidate that it was asked to load; the attributes are those of `Answering`.
+
+    Attributes:
+        changed: what the making changed in the process. refused: why there is none, an exception of the candidate.
+        lacks: why there is none, where the file or the name is not there.
+    """
+
+    loaded: str = ""
+    changed: list[str] = []
+    shapes: dict[str, tuple[int, ...]] = {}
+    refused: str = ""
+    lacks: str = ""
+
+
+def loaded(line: dict[str, Any]) -> Loaded:
+    """What a line of the process says.
+
+    Raises:
+        GoneError: nothing of a candidate.
+    """
+    try:
+        said = msgspec.convert(line, Loaded)
+        _require_short(said.loaded, said.refused, said.lacks, *said.changed, *said.shapes)
+    except ValueError as err:
+        raise GoneError(f"gave an answer that cannot be read: {err}") from err
+    if not (said.loaded or said.refused or said.lacks):
+        raise GoneError("gave an answer that cannot be read: it names no candidate")
+    return said
+
+
+def check(answer: Answer, call: Call | None) -> None:
+    """Require of an answer what every answer of a host has.
+
+    Raises:
+        ValueError: a field has something else; the text names it.
+    """
+    for name in ("outputs", "buffers", "after", "earlier", "different", "gradients"):
+        for tensor in getattr(answer, name):
+            if tensor is not None or name != "gradients":
+                _require_tensor(name, tensor)
+    _require_short(answer.raised, *answer.changed)
+    if not (math.isfinite(answer.seconds) and answer.seconds >= 0):
+        raise ValueError(f"got seconds={answer.seconds}, need a number from 0 on")
+    if any(n < 0 for shape in answer.shapes for n in shape):
+        raise ValueError(f"got shapes={answer.shapes}, need extents from 0 on")
+    if call is not None and not answer.raised:
+        _require_of_call(answer, call)
+
+
+def _require_of_call(answer: Answer, call: Call) -> None:
+    """Require the counts that follow from what was asked."""
+    tensors = call.arguments.tensors
+    outputs = answer.shapes if call.fetched else answer.outputs
+    leaves = len(floating(tensors)) + len(call.wanted)
+    _require_count("shared", answer.shared, len(outputs))
+    _require_count("after", answer.after, len(tensors) if call.after else 0)
+    if answer.gradients:
+        _require_count("gradients", answer.gradients, leaves if call.gradients else 0)
+    if any(not -1 <= home < len(tensors) for home in answer.shared):
+        raise ValueError(f"got shared={answer.shared}, need numbers of {len(tensors)} arguments, or -1")
+    if not 0 <= answer.differs <= call.times:
+        raise ValueError(f"got differs={answer.differs}, need one of {call.times} calls, or 0")
+
+
+def _require_count(name: str, values: Sequence[Any], need: int) -> None:
+    if len(values) != need:
+        raise ValueError(f"got {len(values)} of {name}, need {need}")
+
+
+def _require_tensor(name: str, value: Any) -> None:
+    if not isinstance(value, torch.Tensor) or value.dtype not in _DTYPES:
+        raise ValueError(f"got {name} of a {getattr(value, 'dtype', type(value).__name__)}, need tensors of numbers")
+
+
+def _require_short(*texts: str) -> None:
+    if sum(map(len, texts)) > _MOST_TEXT:
+        raise ValueError(f"got texts of {sum(map(len, texts))} characters, need at most {_MOST_TEXT}")
