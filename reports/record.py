@@ -110,7 +110,7 @@ def decode(content: bytes) -> Run:
 
     Raises:
         RecordError: too large, not JSON, another schema, a field missing, unknown or out of range,
-            a cell twice, a digest of other cells, or a cell that held with an error that is not a number.
+            a cell twice, a digest of other cells, or a verdict that contradicts itself.
     """
     if len(content) > MAX_FILE:
         raise RecordError(f"run record: got {len(content)} bytes, need at most {MAX_FILE}")

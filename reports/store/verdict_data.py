@@ -6,11 +6,25 @@ Unknown fields, wrong types, oversized data and numbers that no verdict can have
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
 
-from ...oracles.verdict import HELD, MAX_CASE, MAX_TEXT, Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
+from ...oracles.verdict import (
+    FAILED,
+    MAX_CASE,
+    MAX_TEXT,
+    Bin,
+    Cell,
+    Code,
+    Failure,
+    Measure,
+    Outcome,
+    Signs,
+    Verdict,
+    Worst,
+)  # fmt: skip
 
 # Exactly what `float.hex` writes: `float.fromhex` by itself also takes blanks, other
 # spellings and numbers of any length.
@@ -113,21 +127,18 @@ class VerdictData(Data, frozen=True, forbid_unknown_fields=True):
 
 
 def verdict_of(data: VerdictData) -> Verdict:
-    """The verdict of its data on disk."""
+    """The verdict of its data on disk.
+
+    Raises:
+        RecordError: a number that no verdict has, or a verdict that contradicts itself.
+    """
     seconds = finite("seconds", data.seconds)
-    measure = _measure(data.measure)
-    # No comparison with NaN is true, so every later test for a ratio that is too large would pass this verdict.
-    if data.outcome in HELD and measure.judged and math.isnan(measure.max_ratio):
-        cell = Cell(**msgspec.structs.asdict(data.cell)).key
-        raise RecordError(
-            f"run record: {cell} is {data.outcome} with max_ratio=nan, need a number: nothing was compared"
-        )
-    return Verdict(
+    verdict = Verdict(
         cell=Cell(**msgspec.structs.asdict(data.cell)),
         outcome=data.outcome,
         code=data.code,
         reason=data.reason,
-        measure=measure,
+        measure=_measure(data.measure),
         failure=None if data.failure is None else _failure(data.failure),
         seconds=seconds,
         timing=tuple((name, finite(name, value)) for name, value in data.timing),
@@ -135,6 +146,45 @@ def verdict_of(data: VerdictData) -> Verdict:
         changed=tuple(data.changed),
         others=tuple(map(_failure, data.others)),
     )
+    for text in _contradictions(verdict):
+        raise RecordError(f"run record: {verdict.cell.key} is {verdict.outcome} {text}")
+    return verdict
+
+
+def _contradictions(verdict: Verdict) -> Iterator[str]:
+    """What a verdict says that its outcome, or another of its figures, cannot be true with."""
+    measure, held = verdict.measure, verdict.held
+    if held and measure.judged and math.isnan(measure.max_ratio):
+        # No comparison with NaN is true, so every later test for a ratio that is too large would pass this verdict.
+        yield "with max_ratio=nan, need a number: nothing was compared"
+    if held and measure.max_ratio > 1:
+        yield f"with max_ratio={measure.max_ratio:.4g}, need at most 1: an element lies outside its bound"
+    if held and verdict.causes + verdict.others:
+        yield "with a failure, need none"
+    if verdict.outcome is Outcome.VERIFIED:
+        if not measure.judged or not measure.samples:
+            yield f"with judged={measure.judged} and samples={measure.samples}, need some of both"
+        if verdict.code is not Code.HELD:
+            yield f"with code {verdict.code}, need {Code.HELD}"
+    if verdict.outcome in FAILED and verdict.code is Code.HELD:
+        yield f"with code {verdict.code}, need that of what was broken"
+    if verdict.outcome is Outcome.FAIL and verdict.failure is None:
+        yield "without a failure, need what was broken"
+    yield from _contradicting_parts(measure, held)
+
+
+def _contradicting_parts(measure: Measure, held: bool) -> Iterator[str]:
+    """What parts of a measure say that its totals cannot be true with."""
+    for name, judged, not_judged in measure.regimes:
+        if judged > measure.judged or not_judged > measure.not_judged:
+            yield f"with regime {name} of {judged} and {not_judged} elements, need at most those of the whole"
+    if not held:
+        return
+    if measure.worst is not None and not measure.worst.ratio <= measure.max_ratio:
+        yield f"with a worst element of ratio={measure.worst.ratio:.4g}, need at most max_ratio={measure.max_ratio:.4g}"
+    for text in measure.bins:
+        if not Bin.of(text).ratio <= 1:
+            yield f"with bin {text!r}, need a ratio of at most 1"
 
 
 def _failure(data: FailureData) -> Failure:

@@ -159,3 +159,62 @@ def test_a_failure_is_told_on_its_scale_and_not_in_ulps_of_nearly_nothing() -> N
     assert (measure.max_ulp, measure.max_ratio, measure.scaled_max) == (2.0, math.inf, 0.9)
     assert Measure().reaching(worst).scaled_max == 0.9
     assert math.isnan(Measure().reaching(replace(worst, roundoffs=None)).scaled_max)
+
+
+def _contradicting(**changes: Any) -> bytes:
+    item = verdict()
+    measure = {name: changes.pop(name) for name in list(changes) if hasattr(item.measure, name)}
+    return encode(make_run(replace(item, measure=replace(item.measure, **measure), **changes)))
+
+
+_BROKEN = Failure(Code.VALUE, "worse than its bound", "line")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"max_ratio": 1.6e12}, "is verified with max_ratio=1.6e\\+12, need at most 1"),
+        ({"max_ratio": math.inf}, "is verified with max_ratio=inf"),
+        (
+            {"max_ratio": 1 + 2**-52, "outcome": Outcome.WEAK, "code": Code.FEW_SAMPLES},
+            "is weak with max_ratio=1, need",
+        ),
+        ({"judged": 0}, "is verified with judged=0 and samples=8"),
+        ({"samples": 0}, "is verified with judged=100 and samples=0"),
+        ({"code": Code.VALUE}, "is verified with code OA101"),
+        ({"failure": _BROKEN}, "is verified with a failure"),
+        ({"others": (_BROKEN,)}, "is verified with a failure"),
+        ({"outcome": Outcome.FAIL, "code": Code.VALUE}, "is fail without a failure"),
+        ({"outcome": Outcome.UNSTABLE}, "is unstable with code OA100"),
+        ({"regimes": (("normal", 101, 0),)}, "regime normal of 101 and 0 elements"),
+        ({"regimes": (("normal", 1, 4),)}, "regime normal of 1 and 4 elements"),
+        ({"worst": Worst("out[0]", "vjp", "0x0p+0", "0", 0.0, 0.75)}, "worst element of ratio=0.75"),
+        ({"bins": ("magnitude 0 4 0x1.0000p-1 0x1.8000p+0",)}, "need a ratio of at most 1"),
+    ],
+)
+def test_a_verdict_that_contradicts_itself_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(RecordError, match=said) as caught:
+        decode(_contradicting(**changes))
+    assert verdict().cell.key in str(caught.value)
+
+
+def test_a_verdict_at_the_edge_of_what_is_consistent_is_read() -> None:
+    worst = Worst("out[0]", "vjp", "0x0p+0", "0", 0.0, 1.0)
+    edge = {
+        "max_ratio": 1.0,
+        "worst": worst,
+        "regimes": (("a", 100, 3), ("b", 100, 0)),
+        "bins": ("length 0 1 0x1p+9 0x1p+0",),
+    }
+    assert decode(_contradicting(**edge)).verdicts[0].measure.max_ratio == 1.0
+    nothing = {
+        "outcome": Outcome.WEAK,
+        "code": Code.FEW_SAMPLES,
+        "judged": 0,
+        "samples": 0,
+        "max_ratio": 0.0,
+        "worst": None,
+    }
+    assert decode(_contradicting(**nothing)).verdicts[0].outcome is Outcome.WEAK
+    broken = {"outcome": Outcome.FAIL, "code": Code.VALUE, "failure": _BROKEN, "max_ratio": math.inf, "judged": 0}
+    assert decode(_contradicting(**broken)).verdicts[0].outcome is Outcome.FAIL
