@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from ...reference.algorithms import Inapplicable
 from ...reference.array import Array, attach, constant, store
 from ...reference.choice import Choice
 from ...reference.condition import Condition
@@ -62,6 +63,11 @@ class Reader(torch.fx.Interpreter):
             read = self._by_rule(n, args, kwargs)
         except NoReadingError as err:
             raise UntraceableError(f"it uses {_named(n)}, which cannot be read there: {err}") from err
+        except (UntraceableError, Inapplicable, MemoryError):
+            raise
+        except Exception as err:  # of a rule that does not know such arguments
+            why = f"{type(err).__name__}: {err}"
+            raise UntraceableError(f"it uses {_named(n)}, which cannot be read there ({why})") from err
         if n.target is torch.ops.aten.where.self:
             self._leave_out(n, read, args)
         if is_constant(n):

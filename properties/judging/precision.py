@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...oracles.accept import ReadingError
 from ...oracles.op import dtype_name
 from ...oracles.terms import LADDER, Terms
 from .comparing import Held, hold_all
 from .questions import OF_ARITHMETIC
 from .session import Evidence, Session
+from .specification import SpecError
 
 UNKNOWN = "none that is known"
 
@@ -24,16 +28,26 @@ def arithmetic(session: Session) -> tuple[str, str]:
     if not dtypes:
         return "", "no output is floating"
     for terms, words in LADDER:
-        found: list[Held] = []
-        for each in evidence:
-            found += _held_again(session, each, terms)
-            if any(held.wrong is not None for held in found):
-                break
-        else:
+        found = _within(session, evidence, terms)
+        if found:
             said = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
             wide = sum(held.vacuous for held in found) > len(found) / 2
             return terms.name, f"not known: the bound of {said} is wider than the elements" if wide else said
     return "", UNKNOWN
+
+
+def _within(session: Session, evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
+    """Where all evidence stands under some terms; empty where some of it is outside, or cannot be read."""
+    found: list[Held] = []
+    for each in evidence:
+        try:
+            found += _held_again(session, each, terms)
+        except (SpecError, ReadingError):
+            # A wider ball may decide less, an index that is chosen by values, say. Nothing is known of such terms.
+            return []
+        if any(held.wrong is not None for held in found):
+            return []
+    return found
 
 
 def _out_of_range(each: Evidence) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...oracles.accept import ReadingError
 from ...oracles.bits import same_bits
 from ...oracles.contract import Contract
 from ...oracles.op import dtype_name, is_float, to_array
@@ -125,7 +126,8 @@ class Specification:
         Raises:
             SpecError: an operation has no reading.
         """
-        question = self._question(arguments, state, terms)
+        with _reading(self.name):
+            question = self._question(arguments, state, terms)
         return self._evaluated(question.function, question, terms, 0, sharp)
 
     def drawn(
@@ -146,7 +148,8 @@ class Specification:
             wanted: positions among the floating tensors of the state and then of the arguments.
             cotangents: one for each floating output.
         """
-        question = self._of_gradients(arguments, state, terms, wanted, cotangents)
+        with _reading(self.name):
+            question = self._of_gradients(arguments, state, terms, wanted, cotangents)
         return self._evaluated(question.function, question, terms, 1, False)
 
     def drawn_gradients(
@@ -177,13 +180,9 @@ class Specification:
         self, function: Callable[..., Any], question: Question, terms: Terms, order: int, sharp: bool
     ) -> tuple[Reading, ...]:
         contract = terms.contract(question.dtype, question.device, order)
-        try:
+        with _reading(self.name):
             found = balls(function, question.operands, contract)
             return tuple(map(_sharpest, found, _exact(function, question, contract))) if sharp else tuple(found)
-        except UntraceableError as err:
-            raise SpecError(f"{self.name}: {_first_line(err)}") from err
-        except NoReadingError as err:
-            raise SpecError(f"{self.name}: {_first_line(err)}") from err
 
     def dtype_of(self, arguments: Arguments, state: State) -> str:
         """The dtype whose arithmetic is judged: the narrowest of the floating operands."""
@@ -362,6 +361,19 @@ def _sharpest(plain: Reading, exact: Reading) -> Reading:
     if not isinstance(exact, Ball):
         return plain
     return exact if not np.any(exact.radii()) else plain
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Whatever a reading of a spec raises is a `SpecError` that says so in a sentence."""
+    try:
+        yield
+    except (SpecError, ReadingError, MemoryError):
+        raise
+    except (UntraceableError, NoReadingError) as err:
+        raise SpecError(f"{name}: {_first_line(err)}") from err
+    except Exception as err:
+        raise SpecError(f"{name} cannot be read: {type(err).__name__}: {_first_line(err)}") from err
 
 
 def _first_line(err: Exception) -> str:

@@ -124,12 +124,17 @@ def asked_of_files(run: Callable[[], _Found]) -> _Found:
 
 @contextlib.contextmanager
 def _telling_in_json(as_json: bool) -> Iterator[None]:
-    """A program that reads JSON gets a line for a wrong command line, too."""
+    """A program that reads JSON gets a line whatever ends the command: a wrong command line, a fault of the judge."""
     try:
         yield
-    except Stop as stop:
+    except (Exception, SystemExit) as err:
         if as_json:
-            click.echo(json.dumps({"verdict": "error", "causes": [], "arithmetic": "", "error": str(stop)}))
+            said = (
+                str(err)
+                if isinstance(err, Stop)
+                else f"internal error, {type(err).__name__}: {one_line(str(err), 500)}"
+            )
+            click.echo(json.dumps({"verdict": "error", "causes": [], "arithmetic": "", "error": said}))
         raise
 
 
