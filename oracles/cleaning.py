@@ -12,6 +12,21 @@ _CONTROL = re.compile(
 )
 
 
+#: Torch's request to be told of its error. Who reads it here has nothing to tell torch: the call was ours.
+_REQUEST = re.compile(
+    r"((?:,|;| -)? {0,2})(?:\(?Could this error message be improved\? {0,2})?(?:If [^.,?\n]{1,80}, )?"
+    r"\bplease (?:report|file|open|submit|create)\b"
+    r"(?=[^.\n]{0,120}\b(?:bug|issue|request)\b|[^.\n]{0,60}\bto (?:PyTorch|Triton)\b)"
+    r"(?:[^.\n]|\.(?!\s|\)|$))*\.?\)?",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def without_requests(text: str) -> str:
+    """A text, without the clauses in which torch asks for a report of its error: "please report a bug to PyTorch"."""
+    return _REQUEST.sub(lambda found: "." if found[1].strip() else "", text)
+
+
 def clean(text: str) -> str:
     """The text without what a terminal, an XML parser or a reader could be misled by."""
     return _CONTROL.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))

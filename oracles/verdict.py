@@ -22,6 +22,7 @@ from .cleaning import clean as clean
 from .cleaning import counted as counted
 from .cleaning import replaying as replaying
 from .cleaning import told as told
+from .cleaning import without_requests as without_requests
 
 
 class Outcome(enum.StrEnum):

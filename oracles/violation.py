@@ -11,7 +11,7 @@ from . import state
 from .accept import Edges
 from .op import Sample
 from .programs.script import Telling
-from .verdict import Code, Worst
+from .verdict import Code, Worst, without_requests
 
 #: The exceptions by which functions of torch and NumPy refuse arguments; NotImplementedError is a RuntimeError. Another
 #: one, of an assertion or of a missing attribute, is a fault of the function.
@@ -151,16 +151,22 @@ _INTERNAL = re.compile(r"INTERNAL ASSERT|please report a bug|out of memory", re.
 
 def clear(err: BaseException) -> bool:
     """Whether an error says something, and something else than that an assumption of the implementation is broken."""
-    text = " ".join(said(err))
-    return bool(text.strip()) and _INTERNAL.search(text) is None
+    text = _text(err).strip()
+    return bool(text) and _INTERNAL.search(text) is None
 
 
 def said(err: BaseException) -> list[str]:
-    """The first lines of an exception's text, of bounded length: it may be anything, and travels into every report."""
+    """The first lines of an exception's text, of bounded length: it may be anything, and travels into every report.
+
+    What torch asks its users to report is left out, as in `without_requests`.
+    """
+    lines = without_requests(_text(err)).strip().splitlines()
+    return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..." for line in lines[:MAX_LINES]]
+
+
+def _text(err: BaseException) -> str:
     try:
         # The exception's class may be the subject's, and so its `__str__` may raise as well.
-        text = str(err)
+        return str(err)[:MAX_TEXT]
     except Exception as failed:
-        return [f"its text raises {error_name(failed)}"]
-    lines = text[:MAX_TEXT].strip().splitlines()
-    return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..." for line in lines[:MAX_LINES]]
+        return f"its text raises {error_name(failed)}"

@@ -19,7 +19,7 @@ from ...oracles import state
 from ...oracles.accept import ReadingError
 from ...oracles.properties import PROPERTIES
 from ...oracles.state import interrupt
-from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict, changed_failure
+from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict, changed_failure, without_requests
 from ...oracles.violation import Unsupported, error_name, said
 from ...reference.exact import PrecisionError
 from . import kinds
@@ -63,6 +63,7 @@ def _verdict_of(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
         return Verdict(cell, Outcome.ERROR, Code.READING, str(err))
     except BaseException as err:
         interrupt.reraise()
-        text = "".join(line[:MAX_TRACE] for line in traceback.format_exception(err, limit=-6)[-12:])
+        lines = traceback.format_exception(err, limit=-6)[-12:]
+        text = without_requests("".join(line[:MAX_TRACE] for line in lines))
         reason = ": ".join([error_name(err), *said(err)[:1]])
         return Verdict(cell, Outcome.ERROR, Code.HARNESS, reason, failure=Failure(Code.HARNESS, reason, text))

@@ -28,6 +28,7 @@ from ...oracles.rounding.chance import evaluations
 from ...oracles.specs import Traced, UntraceableError, traced
 from ...oracles.terms import Terms
 from ...oracles.transforms import REFERENCE, along
+from ...oracles.violation import error_name, said
 from ...reference.algorithms import Inapplicable, algorithm_of, algorithms, declared
 from ...reference.array import Array, store
 from ...reference.formats import FORMATS
@@ -85,7 +86,8 @@ class Specification:
             with torch.no_grad():
                 found = tensors_of(self._called(held, given.args))
         except Exception as err:
-            raise SpecError(f"{self.name} raises {type(err).__name__}: {str(err).strip()[:500]}") from err
+            text = " ".join(said(err))[:500]
+            raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
         written = self._written(arguments, state)
         homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(given.tensors) if t.numel()}
         shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in found)
@@ -377,4 +379,4 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _first_line(err: Exception) -> str:
-    return str(err).strip().partition("\n")[0]
+    return next(iter(said(err)), "")

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from ...oracles.properties import PROPERTIES, Where
-from ...oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, as_data
+from ...oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, as_data, without_requests
+from ...oracles.violation import error_name, said
 from .. import worlds
 from ..engine.plan import load_op
 from ..names import PluginError, SelectionError
@@ -144,10 +145,11 @@ def _timed(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
         # not end a worker that other ops share.
         verdict = run()
     except Exception as err:
-        said = f"{type(err).__name__}: {err}"
-        trace = "".join(traceback.format_exception(err, limit=-12))
-        failure = Failure(Code.HARNESS, said.partition("\n")[0], trace)
-        verdict = Verdict(cell, Outcome.ERROR, Code.HARNESS, said, failure=failure)
+        trace = without_requests("".join(traceback.format_exception(err, limit=-12)))
+        lines = said(err) or [""]
+        text = f"{error_name(err)}: "
+        failure = Failure(Code.HARNESS, text + lines[0], trace)
+        verdict = Verdict(cell, Outcome.ERROR, Code.HARNESS, text + "\n".join(lines), failure=failure)
     if verdict.seconds == 0 and (verdict.outcome in CHECKED or verdict.outcome is Outcome.ERROR):
         return verdict.with_seconds(time.perf_counter() - start)
     return verdict

@@ -12,7 +12,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 
-from ...oracles.verdict import told
+from ...oracles.verdict import told, without_requests
 from .. import exit_codes
 from ..steady import steady_output
 from ..text import clean, one_line
@@ -115,7 +115,7 @@ def _internal(err: BaseException) -> int:
         trace = clean("".join(traceback.format_exception(err)))
     said = f"internal error, {type(err).__name__}"
     with contextlib.suppress(BaseException):
-        said += f": {one_line(str(err))}"
+        said += f": {one_line(without_requests(str(err)))}"
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="opassay-error-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"

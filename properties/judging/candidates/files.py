@@ -24,6 +24,8 @@ from typing import Any
 
 import torch
 
+from ....oracles.violation import error_name, said
+
 #: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
 _SPECS = ("Model", "ref_kernel", "reference", "spec")
 _CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
@@ -72,7 +74,8 @@ def _blamed(address: str) -> Iterator[None]:
     except GivenError:
         raise
     except Exception as err:
-        raise RaisedError(f"{address} raised {type(err).__name__}: {str(err).strip()[:500]}") from err
+        text = " ".join(said(err))[:500]
+        raise RaisedError(f"{address} raised {error_name(err)}: {text}") from err
 
 
 def _imported(address: str) -> tuple[ModuleType, str]:
