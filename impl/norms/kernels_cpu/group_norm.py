@@ -52,6 +52,10 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     """
     n, channels, *lengths = x.shape
     positions = math.prod(lengths)
+    if x.numel() == 0:  # the mean of nothing is NaN; what ATen says of it, and whether it takes it, has changed
+        up = compute_dtype(x.dtype)
+        mean, rstd = (torch.full((n, groups), torch.nan, dtype=up, device=x.device) for _ in range(2))
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device), mean, rstd
     if channels * positions == groups:
         return _single_element(x, weight, bias, groups, eps)
     x = _dense(x)
@@ -63,8 +67,6 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     weight = None if weight is None else weight.contiguous()
     bias = None if bias is None else bias.contiguous()
     out, mean, rstd = torch.native_group_norm(x, weight, bias, n, channels, positions, groups, eps)
-    if x.numel() == 0:
-        return out, mean.fill_(torch.nan), rstd  # the mean of nothing; ATen says 0
     # ATen's output is x scale + (bias - mean scale) with scale = rstd weight. Where that product leaves the range of
     # the dtype, as with an infinite weight, the output is computed again in the formula's order.
     if weight is not None and x.is_cpu:
