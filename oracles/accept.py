@@ -174,6 +174,7 @@ def judge(
 
     def decided(part: Any) -> _Decided:
         block = Ball(centre[part], None if radius is None else radius[part], ball.contract, ball.special)
+        block.stray = None if ball.stray is None else ball.stray.reshape(-1)[part]
         return _decided(flat[part], fmt, block, None, finite_inputs, order)
 
     answers = np.empty((3, computed.size), dtype=bool)
@@ -242,6 +243,8 @@ def _decided(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite
         if order:
             same = ~np.isfinite(computed)
         accepted = np.where(judged, np.where(finite, accepted, same), True)
+        if ball.stray is not None:
+            accepted |= ball.stray & np.isnan(computed)
         # A finite value that rounds to infinity has no ulp to measure its error in, so it counts as special, too.
         special = ~finite | np.isinf(round_array(fmt, np.where(finite, high, 0.0)))
         return _Decided(accepted, judged, special, high, low, delta)

@@ -32,6 +32,20 @@ class Algorithm(NamedTuple):
     name: str
 
 
+class Reverse:
+    """The formula of an algorithm that differs in reverse mode alone, which is written down and not taken of a text.
+
+    Attributes:
+        cotangents: of every argument: its cotangent as a function of all arguments and of the cotangent of the result.
+    """
+
+    def __init__(self, *cotangents: Formula) -> None:
+        self.cotangents = cotangents
+
+    def __call__(self, *args: Any) -> Any:
+        raise Inapplicable
+
+
 class Declared(NamedTuple):
     """The algorithms that were declared for a formula.
 

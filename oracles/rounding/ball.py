@@ -15,7 +15,7 @@ from ...reference.condition import EITHER, Condition, condition
 from ...reference.formats import BINARY32, Format, ulp_array
 from ..contract import Contract
 from .common_errors import Common, follow
-from .kinds import COMPUTED, KEEP_SIGN, MOVED, NEVER_NEGATIVE, RUNNING
+from .kinds import COMPUTED, KEEP_SIGN, LOGARITHMS, MOVED, NEVER_NEGATIVE, RUNNING
 from .spread import SLACK
 
 #: Elements of a block of a large array, of which a few arrays stay in the cache.
@@ -282,8 +282,12 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
         finite, radius = np.isfinite(x.centre), x.radii()
         sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
         given = given | np.any(~finite, axis=axes, keepdims=True)
+    if primitive == "logaddexp":  # Beside -inf it is the other operand, with the errors of that.
+        given = given & ~np.isfinite(out.centre)
     # 0 / 0 without errors is NaN in every evaluation: the mean of no elements. Else finite operands met a singularity.
     nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
+    if primitive in LOGARITHMS:
+        nothing = (operands[0].centre == 0) & (operands[0].radii() == 0)
     sure = sure & (given | np.isfinite(out.radii()) | nothing)
     if primitive == "prod":
         (x,) = operands

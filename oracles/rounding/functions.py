@@ -243,6 +243,7 @@ def _logaddexp(contract: Contract, a: Ball, b: Ball) -> Ball:
     # What is lost before the last sum: by the difference and the exponential, whose slope in the result is at most
     # decay, and by the logarithm. As a power of two the exponential has an exponent that is off by 2u of it more.
     exponent = gap * (3.0 if EXP2 in contract.algorithms else 1.0)
+    exponent = np.where(decay > 0, exponent, 0.0)  # From -inf on, nothing is added.
     lost = decay * (exponent + 2.0 * functions["exp"]) * u + np.log1p(decay) * (2.0 * functions["log1p"] * u)
     given = np.maximum(a.radii(), b.radii())
     # The centre is a sum as well, whose terms may be larger than it.

@@ -24,6 +24,9 @@ MOVED = frozenset(
 #: Primitives whose elements are computed of all elements before them.
 RUNNING = frozenset({"cumsum", "cumprod"})
 
+#: That of a zero without errors is -inf in every evaluation.
+LOGARITHMS = frozenset({"log", "log2", "log10"})
+
 #: Primitives that compute: the others move or choose elements, and the radii with them.
 COMPUTED = frozenset(
     {"add", "subtract", "multiply", "divide", "square", "sqrt", "exp", "expm1", "log", "log1p", "tanh", "sigmoid"}

@@ -285,6 +285,7 @@ class _Parts:
         self.centres = [np.empty(each.shape, dtype=terms.centre_type) for each in outputs]
         self.radii: list[Any] = [None for _ in outputs]
         self.flags = [(False, True) for _ in outputs]
+        self.stray: list[Any] = [None for _ in outputs]
 
     def put(self, rows: slice, blocks: Sequence[Ball]) -> None:
         for i, part in enumerate(blocks):
@@ -293,12 +294,19 @@ class _Parts:
                 if self.radii[i] is None:
                     self.radii[i] = np.zeros(self.centres[i].shape)
                 self.radii[i][rows] = part.radius
+            if part.stray is not None:
+                if self.stray[i] is None:
+                    self.stray[i] = np.zeros(self.centres[i].shape, dtype=bool)
+                self.stray[i][rows] = part.stray
             special, nonnegative = self.flags[i]
             self.flags[i] = special or part.special, nonnegative and part.nonnegative
 
     def balls(self) -> tuple[Ball, ...]:
         each = zip(self.centres, self.radii, self.flags, strict=True)
-        return tuple(Ball(centre, radius, self.terms, *flags) for centre, radius, flags in each)
+        found = tuple(Ball(centre, radius, self.terms, *flags) for centre, radius, flags in each)
+        for read, stray in zip(found, self.stray, strict=True):
+            read.stray = stray
+        return found
 
 
 def is_plain(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -242,7 +243,8 @@ def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> 
 
 
 def joined(a: Ball, b: Ball) -> Ball:
-    """A ball around a's centre that holds both."""
+    """A ball around a's centre that holds both; where b is NaN in every evaluation, that is right beside a's number."""
+    stray = [x for x in (a.stray, b.stray) if x is not None]
     with np.errstate(all="ignore"):
         if a.bounded and b.bounded:
             reach = magnitude_of(a.centre - b.centre)
@@ -250,9 +252,12 @@ def joined(a: Ball, b: Ball) -> Ball:
         else:
             same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
             reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
+            lost = np.isnan(b.centre) & (b.radii() == 0) & ~np.isnan(a.centre)
+            if lost.any():
+                reach, stray = np.where(lost, 0.0, reach), [*stray, lost]
         found = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
     found.bounded = a.bounded
-    found.stray = a.stray if b.stray is None else b.stray if a.stray is None else a.stray | b.stray
+    found.stray = functools.reduce(np.logical_or, stray) if stray else None
     return found
 
 

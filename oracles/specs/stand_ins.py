@@ -81,6 +81,19 @@ def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | Non
     return found if bias is None else found + bias
 
 
+def _bce_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
+) -> Any:  # fmt: skip
+    """The whole loss as one operation (`rules/losses.py`), with the dtypes that torch gives it under autocast."""
+    given = [input, target, weight, pos_weight]
+    if torch.is_autocast_enabled(input.device.type):
+        given = [t.float() if t is not None and t.dtype.itemsize == 2 else t for t in given]
+    if size_average is not None or reduce is not None or target.size() != input.size():  # torch has a word to say.
+        return F.binary_cross_entropy_with_logits(input, target, weight, size_average, reduce, reduction, pos_weight)
+    return torch.ops.opassay_specs.binary_cross_entropy_with_logits(*given, ["none", "mean", "sum"].index(reduction))
+
+
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
     """Without the test that no class is too large; the number of classes must be given."""
     if num_classes < 0:
@@ -115,6 +128,7 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
     F.affine_grid: _affine_grid,
     F.bilinear: _bilinear,
+    F.binary_cross_entropy_with_logits: _bce_with_logits,
     F.embedding: _embedding,
     F.one_hot: _one_hot,
     F.selu: _selu,

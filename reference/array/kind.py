@@ -15,14 +15,16 @@ what its derivatives and its roundings are.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, Inapplicable
 from ..missing import NoReadingError, instead_of
 from .methods import NARROW, Methods
 
@@ -187,6 +189,22 @@ def attach(value: Any, slope: Any, *, kept: bool = False) -> Any:
     """
     fixed = constant(value)
     return bind("attach", (fixed, slope), {"kept": kept}) if isinstance(slope, Array) else fixed
+
+
+def attach_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
+    """The value of `value` with first derivatives that are written down: Σ s dx of the pairs (x, s).
+
+    Args:
+        value: a result; no derivative of it is taken. slopes: an array x, and ∂value/∂x, which broadcast to the value.
+
+    Raises:
+        Inapplicable: it is not first derivatives that are asked for; what is written down says nothing of others.
+    """
+    if max(order_of(x) for x, _ in slopes) != 1:
+        raise Inapplicable
+    # x minus its own value is zero, with the derivatives of x.
+    still = [constant(s) * attach(np.zeros(np.shape(x)), x, kept=True) for x, s in slopes if isinstance(x, Array)]
+    return attach(value, functools.reduce(operator.add, still), kept=True)
 
 
 def store(x: Any, dtype: str = "", asked: bool = True) -> Any:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, Reverse
 from ..array import Array, Operands, Params, among, bind
 from .rules import DIAGONAL, moved_tangent, pulled
 
@@ -190,6 +190,8 @@ def _tangent_of(way: Function, count: int, moving: Sequence[int]) -> Function:
 
 def _cotangent_of(way: Function, position: int) -> Function:
     """The cotangent of one operand of a way, as a function of all operands and of the cotangent of its result."""
+    if isinstance(way, Reverse):
+        return way.cotangents[position]
 
     def cotangent(*given: Any) -> Any:
         *xs, g = given

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..algorithms import Algorithm
 from ..array import (
     ELEMENTWISE,
     LOG_2,
@@ -17,6 +18,7 @@ from ..array import (
     Array,
     Operands,
     Params,
+    among,
     bind,
     choose,
     constant,
@@ -82,6 +84,12 @@ def _power_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     return g * (exponent * np.power(xs[0], one_less(exponent)))
 
 
+def _expm1_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    """g exp(x), or g (y + 1) of the result that was saved, as torch has it; it loses what 1 takes of a small exp(x)."""
+    texts = [lambda g, y, x: g * np.exp(x), lambda g, y, x: g * (y + 1.0)]
+    return among([Algorithm(text, "") for text in texts], g, y, *xs)
+
+
 def _step_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     """Slope 0, at the steps too; not 0 times the tangent, which an infinite tangent would make NaN."""
     return np.zeros_like(g)
@@ -128,7 +136,7 @@ DIAGONAL: dict[str, tuple[Function, ...]] = {
     "square": (lambda g, y, xs, _: g * (2.0 * xs[0]),),
     "sqrt": (lambda g, y, xs, _: g / (2.0 * y),),
     "exp": (lambda g, y, xs, _: g * y,),
-    "expm1": (lambda g, y, xs, _: g * np.exp(xs[0]),),
+    "expm1": (_expm1_rule,),
     "log": (lambda g, y, xs, _: g / xs[0],),
     "log1p": (lambda g, y, xs, _: g / (1.0 + xs[0]),),
     "tanh": (lambda g, y, xs, _: g * (1.0 - np.square(y)),),

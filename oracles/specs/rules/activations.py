@@ -14,7 +14,7 @@ import torch
 
 from ....reference import activations
 from ....reference.algorithms import Algorithm
-from ....reference.array import TWO_OVER_ROOT_PI, among, erf, sigmoid, store
+from ....reference.array import TWO_OVER_ROOT_PI, among, attach_slopes, constant, erf, sigmoid, store
 from .table import RULES, enter
 
 aten = torch.ops.aten
@@ -51,7 +51,8 @@ def _gelu_backward(g: Any, x: Any, approximate: str = "none") -> Any:
     return g * (_normal_cdf(x) + x * density)
 
 
-def _softplus_of(scaled: Any) -> Any:
+def softplus(scaled: Any) -> Any:
+    """log(1 + exp(x)) that overflows nowhere."""
     decay = np.exp(np.where(scaled < 0, scaled, -scaled))
     return np.where(scaled < 0, 0.0, scaled) + np.log1p(decay)
 
@@ -64,8 +65,23 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     scaled = x if beta == 1 else x * beta
     # Beyond the threshold the logarithm is not used, and its exponential may overflow.
     inside = np.where(scaled > threshold, 0.0, scaled)
-    smooth = among([Algorithm(_softplus_of, ""), Algorithm(_softplus_as_it_reads, "")], inside)
+    smooth = among([Algorithm(softplus, ""), Algorithm(_softplus_as_it_reads, "")], inside)
     return np.where(scaled > threshold, x, smooth if beta == 1 else smooth / beta)
+
+
+def _mish(x: Any) -> Any:
+    return among([Algorithm(_mish_as_it_reads, ""), Algorithm(_mish_by_sigmoid, "")], x)
+
+
+def _mish_as_it_reads(x: Any) -> Any:
+    return x * np.tanh(_softplus(x))
+
+
+def _mish_by_sigmoid(x: Any) -> Any:
+    """With the slope tanh s + x σ(x) (1 − tanh² s), s = softplus(x), whose σ is 0 where exp(−x) overflows."""
+    value = constant(x)
+    bent = np.tanh(softplus(value))
+    return attach_slopes(value * bent, (x, bent + value * sigmoid(value) * (1.0 - np.square(bent))))
 
 
 def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
@@ -125,6 +141,7 @@ RULES.update(
         aten.gelu_backward.default: _gelu_backward,
         aten.silu.default: lambda x: x * sigmoid(x),
         aten.softplus.default: _softplus,
+        aten.mish.default: _mish,
         aten.elu.default: _elu,
         aten.leaky_relu.default: _leaky,
         aten.hardswish.default: _hardswish,

@@ -6,19 +6,19 @@ input are added up, as logarithms, from the first step to the last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from typing import Any
 
 import numpy as np
 import torch
 
-from ....reference.array import Array, attach
-from .table import DECOMPOSED, RULES
+from ....reference.algorithms import Algorithm, Reverse
+from ....reference.array import Array, among, attach
+from .table import DECOMPOSED, LIBRARY, RULES
 
 #: torch's own operation returns a table whose shape hangs on the lengths, so that it cannot be traced without them.
-_LIBRARY = torch.library.Library("opassay_specs", "FRAGMENT")
-_LIBRARY.define("ctc_loss(Tensor x, Tensor labels, Tensor steps, Tensor lengths, int blank) -> Tensor")
-_LIBRARY.impl("ctc_loss", lambda x, *rest: x.new_empty(x.shape[1] if x.dim() == 3 else ()), "Meta")
+LIBRARY.define("ctc_loss(Tensor x, Tensor labels, Tensor steps, Tensor lengths, int blank, bool zeroed) -> Tensor")
+LIBRARY.impl("ctc_loss", lambda x, *rest: x.new_empty(x.shape[1] if x.dim() == 3 else ()), "Meta")
 _OPERATION = torch.ops.opassay_specs.ctc_loss.default
 
 
@@ -26,7 +26,7 @@ def _traced(
     x: Any, labels: Any, steps: Any, lengths: Any, blank: int = 0, zero_infinity: bool = False
 ) -> tuple[Any, Any]:  # fmt: skip
     tensors = [t if isinstance(t, torch.Tensor) else torch.tensor(t) for t in (steps, lengths)]
-    return _OPERATION(x, labels, *tensors, blank), x.new_empty((0,))
+    return _OPERATION(x, labels, *tensors, blank, zero_infinity), x.new_empty((0,))
 
 
 def _either(a: Any, has_a: Any, b: Any, has_b: Any) -> tuple[Any, Any]:
@@ -41,40 +41,96 @@ def _behind(x: Any, has: Any, by: int) -> tuple[Any, Any]:
     return np.concatenate([np.zeros(by), x[:-by]]), np.concatenate([np.zeros(by, dtype=bool), has[:-by]])
 
 
-def _one(x: Any, labels: Sequence[int], blank: int) -> Any:
-    """The loss of one sequence: x (steps, classes) are logarithms, and labels have a blank before and after each."""
-    if not np.shape(x)[0]:
-        return np.float64(0.0 if not len(labels) else np.inf)
+def _states_of(labels: Any, blank: int) -> tuple[Any, Any]:
+    """The labels with a blank before, between and after them; and which may follow the label before without a blank."""
     states = np.full(2 * len(labels) + 1, blank)
     states[1::2] = labels
-    # From label to label a blank may be left out, but not between two that are equal.
+    # Not between two labels that are equal.
     skips = np.zeros(states.shape, dtype=bool)
     skips[3::2] = states[3::2] != states[1:-2:2]
+    return states, skips
+
+
+def _are_enough(steps: int, labels: Any) -> bool:
+    """Whether so many steps can have these labels in a row."""
+    return steps > 0 and steps >= len(labels) + int(np.count_nonzero(labels[1:] == labels[:-1]))
+
+
+def _tables(x: Any, labels: Any, blank: int) -> tuple[list[Any], list[Any]]:
+    """For every step and state the logarithm of all beginnings that end there, and whether there is one.
+
+    Args:
+        x: (steps, classes), at least one step.
+    """
+    states, skips = _states_of(labels, blank)
     rows = x[:, states]
-    total, has = rows[0], np.arange(len(states)) < 2
+    totals, there = [rows[0]], [np.arange(len(states)) < 2]
     for t in range(1, np.shape(x)[0]):
-        before, had = total, has
+        before, had = total, has = totals[-1], there[-1]
         if len(states) > 1:
             total, has = _either(total, has, *_behind(before, had, 1))
         if len(states) > 2:
-            skipped, there = _behind(before, had, 2)
-            total, has = _either(total, has, skipped, there & skips)
-        total = np.where(has, total + rows[t], 0.0)
-    ends = slice(-2, None) if len(states) > 1 else slice(-1, None)
-    last, there = total[ends], has[ends]
-    if not there.any():
-        return np.float64(np.inf)  # There are fewer steps than the labels need.
-    if there.all() and len(there) == 2:
-        return -np.logaddexp(last[0], last[1])
+            skipped, open_ = _behind(before, had, 2)
+            total, has = _either(total, has, skipped, open_ & skips)
+        totals.append(np.where(has, total + rows[t], 0.0))
+        there.append(has)
+    return totals, there
+
+
+def _loss_at(last: Any, there: Any) -> Any:
+    """The loss by the states at the last step."""
+    if len(there) > 1 and there[-2:].all():
+        return -np.logaddexp(last[-2], last[-1])
     return -last[int(np.flatnonzero(there)[-1])]
 
 
-def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int) -> Any:
+def _one(x: Any, labels: Any, blank: int) -> Any:
+    """The loss of one sequence: x (steps, classes) are logarithms."""
+    totals, there = _tables(x, labels, blank)
+    loss = _loss_at(totals[-1], there[-1])
+    # torch takes the derivative as it is in the logits of which x is the log-softmax; there both are the same.
+    return attach(loss, loss + np.sum(np.exp(x)), kept=True)
+
+
+def _cotangent_of_one(x: Any, g: Any, labels: Any, blank: int) -> Any:
+    """g (exp x − exp(log Σ αβ + loss − x)), where the sum is over the states of a class, as torch has it.
+
+    α are all beginnings that end in a state, and β all ends that begin there, both with x. These logarithms are as
+    large as the loss, and what they are rounded by is a share of the result.
+    """
+    totals, there = _tables(x, labels, blank)
+    ends, their = _tables(np.flip(x, 0), labels[::-1], blank)
+    loss = _loss_at(totals[-1], there[-1])
+    both = np.stack(totals) + np.flip(np.stack(ends), (0, 1))
+    open_ = np.stack(there) & np.flip(np.stack(their), (0, 1))
+    states, _ = _states_of(labels, blank)
+    classes = []
+    for number in range(np.shape(x)[1]):
+        found = np.exp(x[:, number])
+        own = np.flatnonzero(states == number)
+        if len(own):
+            total, has = both[:, own[0]], open_[:, own[0]]
+            for state in own[1:]:
+                total, has = _either(total, has, both[:, state], open_[:, state])
+            found = found - np.where(has, np.exp(np.where(has, total + loss - x[:, number], 0.0)), 0.0)
+        classes.append(found * g)
+    return np.stack(classes, 1)
+
+
+def _impossible(x: Any, zeroed: bool) -> Any:
+    """The loss of labels that are too many for the steps, and its gradient in torch: NaN, unless it is to be zero."""
+    if zeroed or not np.size(x):
+        return np.float64(np.inf)
+    return attach(np.full((), np.inf), np.sum(x) * np.nan, kept=True)
+
+
+def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroed: bool) -> Any:
     """ctc_loss of every sequence.
 
     Args:
         x: (steps, N, classes), or (steps, classes): logarithms of probabilities. blank: a class.
         labels: (N, length), or all one after another. steps, lengths: how many of both each sequence has.
+        zeroed: whether the caller makes zeros of infinite losses.
     """
     batch = x if np.ndim(x) == 3 else np.expand_dims(x, 1)
     steps, lengths = np.ravel(np.asarray(steps)), np.ravel(np.asarray(lengths))
@@ -87,11 +143,13 @@ def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int) -> An
     losses: list[Any] = []
     for i, (count, row) in enumerate(zip(steps, rows, strict=True)):
         part = batch[: int(count), i]
-        loss = _one(part, row, blank)
-        if isinstance(loss, Array):
-            # torch takes the derivative as it is in the logits of which x is the log-softmax; there both are the same.
-            loss = attach(loss, loss + np.sum(np.exp(part)), kept=True)
-        losses.append(loss)
+        if not _are_enough(int(count), row):
+            losses.append(_impossible(part, zeroed) if len(row) or count else np.float64(0.0))
+            continue
+        own = {"labels": row, "blank": blank}
+        ways = [Algorithm(functools.partial(_one, **own), "")]
+        ways.append(Algorithm(Reverse(functools.partial(_cotangent_of_one, **own)), ""))
+        losses.append(among(ways, part))
     lifted: list[Any] = [
         loss if isinstance(loss, Array) or not isinstance(batch, Array) else batch.lift(loss) for loss in losses
     ]

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import Array, constant, erf, erfc, sigmoid, store
+from ....reference.algorithms import Algorithm
+from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, sigmoid, store
 from ....reference.condition import Condition
 from .table import RULES, Rule, enter
 
@@ -71,6 +72,18 @@ def _fmin(a: Any, b: Any) -> Any:
 
 
 def _xlogy(x: Any, y: Any) -> Any:
+    return among([Algorithm(_xlogy_as_it_reads, ""), Algorithm(_xlogy_by_quotient, "")], x, y)
+
+
+def _xlogy_by_quotient(x: Any, y: Any) -> Any:
+    """With the slope x/y in y, which torch takes at x = y = 0, too, where it is NaN."""
+    p, q = constant(x), constant(y)
+    nothing = np.logical_and(np.equal(p, 0.0), np.less_equal(q, 0.0))
+    slope = np.where(nothing, 0.0, np.log(np.where(nothing, 1.0, q)))
+    return attach_slopes(_xlogy_as_it_reads(p, q), (x, slope), (y, p / q))
+
+
+def _xlogy_as_it_reads(x: Any, y: Any) -> Any:
     """x log y, which is 0 for x = 0 whatever y is, although it moves as log y where that is a number."""
     nothing = np.logical_and(np.equal(x, 0.0), np.less_equal(y, 0.0))
     return np.where(nothing, 0.0, x * np.log(np.where(nothing, 1.0, y)))

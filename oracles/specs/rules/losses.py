@@ -8,12 +8,18 @@ import numpy as np
 import torch
 
 from ....reference import losses
-from .table import RULES, Rule, enter
+from ....reference.activations import log_sigmoid
+from ....reference.algorithms import Algorithm
+from ....reference.array import among, attach_slopes, constant, sigmoid
+from .activations import softplus
+from .table import LIBRARY, RULES, Rule, enter
 
 aten = torch.ops.aten
 
 #: aten's numbers for how the losses of all elements become one.
 _NONE, _MEAN, _SUM = 0, 1, 2
+#: What torch holds x (1 − x) at in the slope of a binary cross entropy.
+_LEAST_DIVISOR = 1e-12
 
 
 def _reduced(loss: Any, reduction: int) -> Any:
@@ -30,11 +36,85 @@ def _of_targets(formula: Rule) -> Rule:
 
 
 def _binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = _MEAN) -> Any:
-    """−(t log x + (1 − t) log(1 − x)), whose logarithms torch holds at −100 from below."""
-    found, other = (np.log(x), np.log1p(-x))
-    found, other = (np.where(part < -100.0, -100.0, part) for part in (found, other))
-    loss = (target - 1.0) * other - target * found
+    ways = [Algorithm(_cross_entropy_of_two, ""), Algorithm(_cross_entropy_by_one_quotient, "")]
+    loss = among(ways, x, target)
     return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _cross_entropy_of_two(x: Any, target: Any) -> Any:
+    """−(t log x + (1 − t) log(1 − x)), whose logarithms torch holds at −100 from below."""
+    parts = (np.log(x), np.log1p(-x))
+    kept, other = (np.where(part < -100.0, -100.0, part) for part in parts)
+    return (target - 1.0) * other - target * kept
+
+
+def _cross_entropy_by_one_quotient(x: Any, target: Any) -> Any:
+    """With the slope (x − t) / (x (1 − x)), whose divisor torch holds at 10⁻¹² from below, and most kernels do."""
+    p, t = constant(x), constant(target)
+    slope = (p - t) / np.maximum((1.0 - p) * p, _LEAST_DIVISOR)
+    value = _cross_entropy_of_two(p, t)
+    return attach_slopes(value, (x, slope), (target, np.log1p(-p) - np.log(p)))
+
+
+def _binary_cross_entropy_with_logits(
+    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = _MEAN
+) -> Any:
+    """torch's text, (1 − t) x − v log σ(x) with v = (p − 1) t + 1, and what else everybody computes.
+
+    Differentiated as it reads, that text has the slope (1 − t) − v σ(−x), which does not cancel at t = 1; torch and
+    every kernel take σ(x) − t all the same.
+    """
+    texts = [_of_log_sigmoid, _of_largest, _of_softplus, _with_slope_of_sigmoid]
+    ways = [Algorithm(text, "") for text in texts]
+    loss = among(ways, *(each for each in (x, target, pos_weight) if each is not None))
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _weight_of_positives(t: Any, p: Any) -> Any:
+    return 1.0 if p is None else (p - 1.0) * t + 1.0
+
+
+def _of_log_sigmoid(x: Any, t: Any, p: Any = None) -> Any:
+    return (1.0 - t) * x - _weight_of_positives(t, p) * log_sigmoid(x)
+
+
+def _of_largest(x: Any, t: Any, p: Any = None) -> Any:
+    """max(x, 0) − t x + log(1 + exp(−|x|))."""
+    tail = np.log1p(np.exp(np.where(x < 0, x, -x)))
+    if p is None:
+        return np.where(x < 0, 0.0, x) - x * t + tail
+    return (1.0 - t) * x + _weight_of_positives(t, p) * (tail + np.where(x < 0, -x, 0.0))
+
+
+def _of_softplus(x: Any, t: Any, p: Any = None) -> Any:
+    """softplus(x) − t x; with a weight, (1 − t) softplus(x) + p t softplus(−x)."""
+    return softplus(x) - x * t if p is None else (1.0 - t) * softplus(x) + (p * t) * softplus(-x)
+
+
+def _with_slope_of_sigmoid(x: Any, t: Any, p: Any = None) -> Any:
+    """(p t + 1 − t) σ(x) − p t, which is σ(x) − t without a weight."""
+    logit, label, share = constant(x), constant(t), constant(p)
+    value, gate = _of_log_sigmoid(logit, label, share), sigmoid(logit)
+    if p is None:
+        return attach_slopes(value, (x, gate - label), (t, -logit))
+    positive, one = share * label, log_sigmoid(logit)
+    slopes = (positive + 1.0 - label) * gate - positive, log_sigmoid(-logit) - share * one, -label * one
+    return attach_slopes(value, *zip((x, t, p), slopes, strict=True))
+
+
+def _multi_margin(
+    x: Any, target: Any, p: Any = 1, margin: Any = 1.0, weight: Any = None, reduction: int = _MEAN
+) -> Any:
+    """Σ w_t max(0, m − x_t + x_j)^p / C over all j but t; its slope is 0 where the margin is just kept."""
+    rows, classes = np.reshape(x, (-1, np.shape(x)[-1])), np.shape(x)[-1]
+    index = np.reshape(np.asarray(target), (-1, 1))
+    gap = margin - np.take_along_axis(rows, index, 1) + rows
+    # The target itself is left out, whatever its own margin is.
+    wanted = np.where(np.arange(classes) == index, 0.0, np.where(gap <= 0, 0.0, gap))
+    each = wanted if p == 1 else np.square(wanted)
+    each = each if weight is None else each * np.reshape(weight[index], (-1, 1))
+    loss = np.sum(each, axis=1) / float(classes)
+    return np.reshape(loss, np.shape(target)) if reduction == _NONE else _reduced(loss, reduction)
 
 
 def _multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
@@ -53,7 +133,16 @@ def _multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
     return loss, np.reshape(is_target, np.shape(x)).astype(np.float64)
 
 
+# torch takes this loss apart before any table of decompositions is asked, so a stand-in calls this in its place.
+_NAME = "binary_cross_entropy_with_logits"
+LIBRARY.define(f"{_NAME}(Tensor x, Tensor target, Tensor? weight, Tensor? pos_weight, int reduction) -> Tensor")
+for _key in ("CPU", "Meta"):
+    LIBRARY.impl(_NAME, lambda *args: aten.binary_cross_entropy_with_logits.default(*args), _key)
+
 enter(_of_targets(losses.nll_loss_forward), aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 RULES[aten.binary_cross_entropy.default] = _binary_cross_entropy
+RULES[torch.ops.opassay_specs.binary_cross_entropy_with_logits.default] = _binary_cross_entropy_with_logits
+# torch's decomposition of it takes the slope of a clamp where the margin is just kept, and its own kernels take 0.
+RULES[aten.multi_margin_loss.default] = _multi_margin
 # torch's decomposition of it counts targets beyond the first −1, which the operation itself does not.
 RULES[aten.multilabel_margin_loss_forward.default] = _multilabel_margin

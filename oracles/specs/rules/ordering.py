@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from ....reference.array import constant, largest_at, scanned, sorting_order
+from ....reference.algorithms import Algorithm, Inapplicable, Reverse
+from ....reference.array import among, constant, largest_at, scanned, sorting_order, store
 from ....reference.choice import Choice
+from ....reference.condition import Condition
 from .table import MOVES, RULES, enter_move
 
 aten = torch.ops.aten
@@ -111,14 +114,44 @@ def _running_index(base: Any, dim: int) -> Choice:
 
 
 def _logcumsumexp(x: Any, dim: int) -> Any:
+    if np.ndim(x) == 0:
+        return x
+    along = functools.partial(_accumulated, dim=dim)
+    by_logarithms = functools.partial(_cotangent_by_logarithms, dim=dim)
+    return among([Algorithm(along, ""), Algorithm(Reverse(by_logarithms), "")], x)
+
+
+def _accumulated(x: Any, dim: int) -> Any:
     """One element after another: each is added to the sum so far by its logarithm."""
     rows = np.moveaxis(x, dim, 0)
     sums = [rows[0]]
     for i in range(1, np.shape(rows)[0]):
-        before, new = sums[-1], rows[i]
-        larger, apart = np.maximum(before, new), np.absolute(before - new)
-        sums.append(larger + np.log1p(np.exp(-apart)))
+        sums.append(np.logaddexp(sums[-1], rows[i]))
     return np.moveaxis(np.stack(sums, 0), 0, dim)
+
+
+def _cotangent_by_logarithms(x: Any, g: Any, dim: int) -> Any:
+    """Σ over k >= j of g_k exp(x_j − y_k), as torch has it: exp(log Σ exp(log |g_k| − y_k) + x_j) of both signs of g.
+
+    The logarithms are as large as x, and what they are rounded by is a share of the result.
+
+    Raises:
+        Inapplicable: rounding leaves the sign of a cotangent open.
+    """
+    y, parts = _kept(_accumulated(x, dim)), []
+    for part in (g, -g):
+        taken = np.greater(constant(part), 0.0)
+        if isinstance(taken, Condition):
+            raise Inapplicable
+        logs = np.where(taken, _kept(_kept(np.log(np.where(taken, part, 1.0))) - y), -np.inf)
+        total = _kept(np.flip(_accumulated(np.flip(logs, dim), dim), dim))
+        parts.append(_kept(np.exp(_kept(total + x))))
+    return parts[0] - parts[1]
+
+
+def _kept(x: Any) -> Any:
+    """What torch computes of half types by operations of their own, each of which stores its result."""
+    return store(x, asked=False)
 
 
 RULES.update(

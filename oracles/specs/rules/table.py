@@ -19,6 +19,9 @@ MOVES: set[Any] = set()
 #: Operations that are traced as others, in place of torch's decomposition or where it has none.
 DECOMPOSED: dict[Any, Rule] = {}
 
+#: Operations of our own that are traced where torch's cannot be.
+LIBRARY = torch.library.Library("opassay_specs", "FRAGMENT")
+
 
 def enter(rule: Rule, *operations: Any) -> None:
     """One rule for several operations."""

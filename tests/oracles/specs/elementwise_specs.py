@@ -88,5 +88,4 @@ FAULTS: dict[tuple[str, str, str], str] = {
     ("remainder", "traced gradient", "float16"): "the quotient is rounded to the half format before it is made whole",
     ("logsigmoid", "traced gradient", "float16"): "the exponential is rounded to the half format on the way",
     ("addcdiv", "gradient", "float32"): "the square of the divisor underflows",
-    ("expm1", "gradient", "float32"): "the slope is the rounded result plus 1, which cancels",
 }
