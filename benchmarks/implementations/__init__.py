@@ -1,0 +1,19 @@
+"""Specs that people write, with right and wrong implementations of each: `../judged_implementations.py`."""
+
+from . import activations as activations
+from . import attention as attention
+from . import losses as losses
+from . import moving as moving
+from . import norms as norms
+from . import products as products
+from . import scans as scans
+from .judging import Judged as Judged
+from .judging import differing as differing
+from .judging import judged as judged
+from .problem import DTYPES as DTYPES
+from .problem import HALF_TYPES as HALF_TYPES
+from .problem import Implementation as Implementation
+from .problem import Problem as Problem
+
+_MODULES = (attention, norms, activations, losses, products, scans, moving)
+PROBLEMS: dict[str, Problem] = {made.name: made for module in _MODULES for made in module.PROBLEMS}
