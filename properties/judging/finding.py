@@ -18,6 +18,7 @@ class Finding:
         question: its code. standing: see `Standing`.
         wrong: what is wrong, or why it was refused or not asked. judged: elements that were held against a bound.
         sampled: which share of the question was asked of a large problem, in words; empty for all of it.
+        left_out: what of the question could not be asked, in words; empty where all of it was.
     """
 
     question: str
@@ -25,6 +26,7 @@ class Finding:
     wrong: Wrong | None = None
     judged: int = 0
     sampled: str = ""
+    left_out: str = ""
 
     @property
     def text(self) -> str:
@@ -32,7 +34,8 @@ class Finding:
         share = f" of {self.sampled}" if self.sampled and self.wrong is None else ""
         if self.wrong is not None:
             return self.wrong.title
-        return f"{self.judged} elements{share}" if self.judged else share.strip()
+        said = f"{self.judged} elements{share}" if self.judged else share.strip()
+        return f"{said}; {self.left_out}" if self.left_out else said
 
 
 def summed(question: str, found: Sequence[Held]) -> Finding:

@@ -89,6 +89,7 @@ class Judgement:
             "asked": [found.question for found in self.findings if found.standing is not Standing.NOT_ASKED],
             "elements": sum(found.judged for found in self.findings),
             "sampled": {found.question: found.sampled for found in self.findings if found.sampled},
+            "left_out": {found.question: clean(found.left_out)[:2000] for found in self.findings if found.left_out},
             "seed": self.seed,
             "candidate": self.candidate,
             "spec": self.spec,

@@ -128,6 +128,7 @@ def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
             )
         if not rows:
             found.append(f"no element of {name} could be judged")
+    found += session.lost
     if not session.seen and not any(each.standing is Standing.WRONG for each in findings):
         found.append("no value was judged")
     return found

@@ -102,6 +102,7 @@ class Session:
         strayed: whether an output was wrong so far. Then it is likely to be wrong again, where several questions in
             one call would not tell which one it is.
         erring: whether one was wrong when outputs were held last.
+        lost: gradients that the candidate does not give, and may owe, a sentence each.
         share: what of a large problem is asked for, in words, where rows of it are the problem now.
     """
 
@@ -123,6 +124,7 @@ class Session:
     asked_alike: bool = False
     strayed: bool = False
     erring: bool = False
+    lost: list[str] = field(default_factory=list)
     share: str = ""
     _first: Answer | None = None
     _watched: int = 0

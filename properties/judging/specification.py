@@ -60,7 +60,7 @@ class Specification:
         name: for messages.
         function: of the arguments; of a module, the module itself.
         state: the parameters and buffers by name, as they were when the spec was given.
-        parameters: names of those of the state that gradients are taken in.
+        parameters: names of those of the state that gradients are taken in: no frozen ones.
         numpy: whether the function is a NumPy formula.
         autocast: whether it is called under autocast to bfloat16.
     """
@@ -84,7 +84,7 @@ class Specification:
         given, held = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
         try:
             with torch.no_grad():
-                found = tensors_of(self._called(held, given.args))
+                found = tensors_of(self.called(held, given.args))
         except Exception as err:
             text = " ".join(said(err))[:500]
             raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
@@ -103,7 +103,8 @@ class Specification:
         names = list(state)
         return tuple(names[i] for i in self.traced_at(arguments, state).written if i < len(names))
 
-    def _called(self, state: State, args: tuple[Any, ...]) -> Any:
+    def called(self, state: State, args: tuple[Any, ...]) -> Any:
+        """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
             arrays = [a.detach().cpu().double().numpy() if is_float(a) else _plain(a) for a in args]
             with np.errstate(all="ignore"):
@@ -248,7 +249,7 @@ class Specification:
 
         def flat(*tensors: Tensor) -> tuple[Any, ...]:
             held = dict(zip(names, tensors, strict=False))
-            return tensors_of(self._called(held, arguments.with_tensors(tensors[len(names) :]).args))
+            return tensors_of(self.called(held, arguments.with_tensors(tensors[len(names) :]).args))
 
         try:
             return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
@@ -310,7 +311,8 @@ def specification(spec: Any) -> Specification:
     if isinstance(spec, torch.nn.Module):
         state = {**dict(spec.named_parameters()), **dict(spec.named_buffers())}
         copies = {name: value.detach().clone() for name, value in state.items()}
-        return Specification(type(spec).__name__, spec, copies, frozenset(dict(spec.named_parameters())))
+        trained = frozenset(name for name, value in spec.named_parameters() if value.requires_grad)
+        return Specification(type(spec).__name__, spec, copies, trained)
     if callable(spec):
         return Specification(_name_of(spec), spec, numpy=_calls_numpy(spec))
     raise SpecError(f"spec: got a {type(spec).__name__}, need a function, a module, or the name of an op")

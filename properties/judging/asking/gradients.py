@@ -1,15 +1,21 @@
-"""Gradients of inputs and parameters, where the candidate offers any."""
+"""Gradients of inputs and parameters, where the candidate offers any.
+
+A candidate owes the gradients of what requires them: parameters that the spec trains, and the inputs that require a
+gradient. Where no input says so all floating ones are asked, and one that the candidate gives no gradient of may be
+data (the cosines of a rotation, a mask, a target) or a gradient that is lost: that is a weakness of the verdict.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from ....oracles.terms import Terms
 from ..arguments import Arguments, Tensor
+from ..backward import Backward, backward
 from ..candidates.calls import floating
 from ..comparing import hold_in_turn
 from ..finding import Finding, not_asked, raised, summed
@@ -22,6 +28,45 @@ from ..specification import Reading
 _NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "derivative for aten::")
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What gradients are asked of.
+
+    Attributes:
+        arguments: of the spec, where its gradients are computed. cotangents: of its floating outputs.
+        operands: as for `Backward.gradients`. own: what the spec's own backward gives.
+        marked: whether some inputs say that they require gradients.
+    """
+
+    arguments: Arguments
+    cotangents: list[Tensor]
+    operands: list[int | str]
+    own: Backward
+    marked: bool
+
+    @property
+    def inputs(self) -> list[int]:
+        return [operand for operand in self.operands if isinstance(operand, int)]
+
+    @property
+    def names(self) -> list[str]:
+        return [operand for operand in self.operands if isinstance(operand, str)]
+
+    def label(self, operand: int | str) -> str:
+        if isinstance(operand, str):
+            return operand
+        floats = [i for i, t in enumerate(self.arguments.tensors) if t.dtype.is_floating_point]
+        return self.arguments.label(floats[operand])
+
+    def owes(self, operand: int | str) -> bool:
+        """Whether a gradient that is not given stands for zeros."""
+        return self.marked or isinstance(operand, str)
+
+    def told(self) -> str:
+        """Which gradients torch gives none of."""
+        return "; ".join(f"none of {self.label(operand)}: {why}" for operand, why in self.own.refused.items())
+
+
 def gradients(session: Session) -> Finding:
     """GRAD: reverse mode, with cotangents that are drawn; the gradients of the spec come from its own text."""
     spec, rng = session.spec, session.generator("GRAD")
@@ -32,28 +77,37 @@ def gradients(session: Session) -> Finding:
     if run.written or run.changed:
         return not_asked("GRAD", "the spec writes buffers or arguments")
     inputs = floating(arguments.tensors)
-    names = [name for name in session.shared if name in spec.parameters]
-    if not outputs or not (inputs or names):
+    marked = any(t.requires_grad for t in inputs)
+    operands: list[int | str] = [i for i, t in enumerate(inputs) if t.requires_grad or not marked]
+    operands += [name for name in session.shared if name in spec.parameters]
+    if not outputs or not operands:
         return not_asked("GRAD", "no output, or no operand, is floating")
     cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y.device, y.dtype) for y in outputs]
     if spec.numpy:  # The dtypes of its outputs are the candidate's.
         dtypes = [y.dtype for y in session.first().outputs]
-        if len(dtypes) != len(cotangents):
-            return not_asked("GRAD", "the candidate's outputs are not as many as the spec's")
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
+        own = Backward({operand: torch.ones(()) for operand in operands})
+    else:
+        own = backward(spec, arguments, spec.state, operands, cotangents)
+    owed = [operand for operand in operands if operand not in own.refused]
+    asked = _Asked(arguments, cotangents, owed, own, marked)
+    if not owed:
+        return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refused.values()))}")
     # Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
     rows = cut.rows or []
     given = cotangents if part is None else [_among_zeros(g, part, rows) for g in cotangents]
-    having = [] if part is None else list(part.having)
+    having = [] if part is None else [part.having[i] for i in asked.inputs]
     answer = session.call(
-        cut.called, gradients=True, wanted=names, cotangents=given, rows=rows, having=having, fetched=part is not None
-    )
+        cut.called, gradients=True, moving=asked.inputs, wanted=asked.names, cotangents=given, rows=rows, having=having,
+        fetched=part is not None,
+    )  # fmt: skip
     if answer.raised:
         return raised("GRAD", answer.raised, any(words in answer.raised for words in _NOT_OFFERED))
-    if not answer.offered or not answer.gradients:
+    if not answer.offered:
+        if marked:
+            session.lost.append("inputs require gradients, and no output of the candidate does")
         return not_asked("GRAD", "the candidate's outputs require no gradient")
-    found = _held_gradients(session, arguments, names, cotangents, answer.gradients)
-    return replace(found, sampled=cut.told)
+    return replace(_held_gradients(session, asked, answer.gradients), sampled=cut.told, left_out=asked.told())
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
@@ -62,25 +116,42 @@ def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
     return found
 
 
-def _held_gradients(
-    session: Session, arguments: Arguments, names: list[str], cotangents: list[Tensor], got: list[Tensor | None]
-) -> Finding:
-    spec, inputs = session.spec, floating(arguments.tensors)
-    floats = [*(n for n, t in spec.state.items() if t.dtype.is_floating_point), *(f"#{i}" for i in range(len(inputs)))]
-    labels = [*(f"#{i}" for i in range(len(inputs))), *names]
-    # A gradient that was not computed stands for zeros.
-    leaves = [*inputs, *(spec.state[name] for name in names)]
-    computed = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(got, leaves, strict=True)]
-    wanted = [floats.index(label) for label in labels]
-    titles = [f"gradient of {arguments.label(int(n[1:])) if n.startswith('#') else n}" for n in labels]
+def _held_gradients(session: Session, asked: _Asked, got: list[Tensor | None]) -> Finding:
+    spec, arguments = session.spec, asked.arguments
+    inputs = floating(arguments.tensors)
+    names = [name for name, value in spec.state.items() if value.dtype.is_floating_point]
+    titles, computed, wanted = [], list[Tensor](), []
+    for operand, gradient in zip(asked.operands, got, strict=True):
+        if gradient is None and not _is_missed(session, asked, operand):
+            continue
+        # A gradient that was not computed stands for zeros.
+        leaf = spec.state[operand] if isinstance(operand, str) else inputs[operand]
+        titles.append(f"gradient of {asked.label(operand)}{' (none, so zeros)' if gradient is None else ''}")
+        computed.append(torch.zeros_like(leaf) if gradient is None else gradient)
+        wanted.append(names.index(operand) if isinstance(operand, str) else len(names) + operand)
+    if not wanted:
+        return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
 
     def read(terms: Terms) -> Sequence[Reading]:
-        return spec.gradients(arguments, spec.state, terms, wanted, cotangents)
+        return spec.gradients(arguments, spec.state, terms, wanted, asked.cotangents)
 
     found = hold_in_turn(titles, computed, read, session.terms, None, arguments.finite, order=1)
-    drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, cotangents)
+    drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, asked.cotangents)
     session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn))
     return summed("GRAD", found)
+
+
+def _is_missed(session: Session, asked: _Asked, operand: int | str) -> bool:
+    """Whether a gradient that the candidate does not give is wrong; a weakness is noted where that is not known."""
+    own = asked.own.gradients[operand]
+    if own is None or not bool(own.count_nonzero()):
+        return False
+    if not asked.owes(operand):
+        session.lost.append(
+            f"the candidate gives no gradient of {asked.label(operand)}; give the inputs requires_grad=True that need"
+            " one, and it is missed or not"
+        )
+    return asked.owes(operand)
 
 
 ASKING: dict[str, Asking] = {"GRAD": gradients}

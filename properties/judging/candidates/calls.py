@@ -36,13 +36,13 @@ class Call(msgspec.Struct, frozen=True):
         leaves, structure: of the arguments. state: parameters and buffers to be written first, by name.
         manner: see `Manner`. times: how often it is called in a row.
         buffers: names of the buffers whose values are asked for afterwards.
-        gradients: whether the floating arguments, and the parameters of these names, need gradients.
-        wanted: names of the parameters. cotangents: one for each floating output.
+        gradients: whether gradients are asked for. moving: of which floating arguments, by their positions among those.
+        wanted: of which parameters, by name. cotangents: one for each floating output.
         watched: whether the process is compared before and after, which takes a while.
         after: whether the arguments as they are after the call are asked for. earlier: whether the outputs of the call
             before are, as they are now.
         fetched: whether the outputs are left where they are, for `Answering.fetch`.
-        rows: which are asked for of the gradients of those floating arguments that `having` marks; empty for all.
+        rows: which are asked for of the gradients of those `moving` that `having` marks; empty for all.
         stored: whether the leaves are those of every other call that says so; they need to come once.
     """
 
@@ -53,6 +53,7 @@ class Call(msgspec.Struct, frozen=True):
     times: int = 1
     buffers: list[str] = []
     gradients: bool = False
+    moving: list[int] = []
     wanted: list[str] = []
     cotangents: list[Any] = []
     watched: bool = False
@@ -82,7 +83,7 @@ class Answer(msgspec.Struct, frozen=True):
             it shares; -1 for none.
         earlier: the outputs of the call before, as they are now.
         differs: which call in a row had other bits than the first; 0 for none. different: the outputs of that one.
-        offered: whether some output requires a gradient. gradients: of the floating arguments and then the parameters;
+        offered: whether some output requires a gradient. gradients: of the arguments and then the parameters;
             None for one without.
         changed: what the call changed in its process. raised: the type and text of an exception; empty for none.
         seconds: that one call took. shapes: of the outputs, where they were left for `Answering.fetch`.

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from ...places import wire
-from .calls import Answer, Call, GoneError, Making, floating, overwrite
+from .calls import Answer, Call, GoneError, Making, overwrite
 
 #: Bytes of an answer beyond which no more is read: so many, and so many times the memory that the judge itself has
 #: needed so far. The judge has had the arguments and the outputs of the spec, and an answer repeats no more than these.
@@ -169,7 +169,7 @@ def _require_of_call(answer: Answer, call: Call) -> None:
     """Require the counts that follow from what was asked."""
     tensors = call.arguments.tensors
     outputs = answer.shapes if call.fetched else answer.outputs
-    leaves = len(floating(tensors)) + len(call.wanted)
+    leaves = len(call.moving) + len(call.wanted)
     _require_count("shared", answer.shared, len(outputs))
     _require_count("after", answer.after, len(tensors) if call.after else 0)
     if answer.gradients:

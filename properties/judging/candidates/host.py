@@ -79,7 +79,8 @@ class Host:
 
     def _answer(self, call: Call, arguments: Arguments) -> Answer:
         parameters = [self._state[name] for name in call.wanted]
-        leaves = [*floating(arguments.tensors), *parameters]
+        inputs = floating(arguments.tensors)
+        leaves = [*(inputs[i] for i in call.moving), *parameters]
         with _surrounding(call.manner), torch.set_grad_enabled(call.gradients):
             for leaf in leaves if call.gradients else ():
                 leaf.requires_grad_(True)

@@ -18,7 +18,9 @@ from opassay.properties.judging.candidates.calls import Answer, Call, GoneError,
 from opassay.properties.judging.filed import judge_file
 from opassay.properties.judging.judgement import Ruling
 
-CALL = Call.of(Arguments.of((torch.ones(3), torch.ones(2), 5)), after=True, times=4, gradients=True, wanted=["w"])
+CALL = Call.of(
+    Arguments.of((torch.ones(3), torch.ones(2), 5)), after=True, times=4, gradients=True, moving=[0, 1], wanted=["w"]
+)
 RIGHT = Answer([torch.ones(3)], [], [torch.ones(3), torch.ones(2)], [-1], gradients=[torch.ones(3), None, None])
 
 
