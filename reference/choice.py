@@ -50,6 +50,10 @@ class Choice:
         """Where one index alone is possible."""
         return self._found()[1]
 
+    def judged(self) -> Any:
+        """Where an index may be wrong at all."""
+        return np.ones(self.shape, dtype=bool)
+
     def likely(self) -> Any:
         """The indices that the centres of the values give."""
         return self._found()[0]

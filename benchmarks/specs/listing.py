@@ -20,6 +20,11 @@ A spec must have one answer: what draws random numbers is put in evaluation. A n
 the values of tensors cannot be traced. Complex numbers, transforms of Fourier, decompositions of matrices (`torch.fft`,
 `torch.linalg` beside norms and products) and special functions beyond `erf` have no rule.
 
+A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
+that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised
+numbers beside their scale, numbers of four bits in one byte. A cast of what is NaN or beyond the range of the integers
+is undefined in C and in torch, and is not judged.
+
 `python benchmarks/functions_read.py > docs/specs.md` writes this page anew.
 """
 _TITLES = {

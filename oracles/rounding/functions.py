@@ -200,8 +200,13 @@ def _step(value: Callable[[Any], Any]) -> Callable[..., Ball]:
         reach = a.radii() * (1.0 + SLACK)
         reach = np.where(reach > 0, reach + magnitude_of(a.centre) * (2.0 * contract.centre_roundoff), 0.0)
         low, high = value(a.centre - reach), value(a.centre + reach)
-        radius = np.where(reach > 0, np.maximum(high - y, y - low), 0.0).astype(np.float64)
-        return Ball(y, _bounded(a, radius), contract)
+        # A step that may be taken or not is as near to either side.
+        open_ = (high > low) & (reach > 0) & np.isfinite(high - low)
+        middle = 0.5 * low + 0.5 * high
+        half = 0.5 * high - 0.5 * low
+        half = half + np.where(magnitude_of(middle) < 2.0**50, 0.0, magnitude_of(half + np.abs(middle)) * 2.0**-50)
+        radius = np.where(open_, half, np.where(reach > 0, np.maximum(high - y, y - low), 0.0)).astype(np.float64)
+        return Ball(np.where(open_, middle, y), _bounded(a, radius), contract)
 
     return rule
 

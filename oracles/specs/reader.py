@@ -13,13 +13,25 @@ from torch.utils import _pytree as pytree
 from ...reference.algorithms import Inapplicable
 from ...reference.array import Array, attach, constant, store
 from ...reference.choice import Choice
-from ...reference.condition import Condition
+from ...reference.condition import Condition, condition, possibly, surely
 from ...reference.missing import NoReadingError
+from ...reference.whole import Whole, integers, settled, truncated
+from .integers import is_placed, is_read_at, of_integers, read_at
 from .lines import is_constant, is_written, line_of
-from .rules import MOVES, RULES
+from .rules import MOVES, RULES, Rule, truth_of
 
 #: Arguments of aten operations that say nothing of values.
 _OF_MEMORY = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")
+
+_aten = torch.ops.aten
+#: Operations that cast, whose integers are what truncation leaves of a number.
+_CASTS = {_aten._to_copy.default, _aten.copy.default, _aten.copy_.default}
+#: Operations after which indices that were chosen are what they were.
+_KEEPING = {*MOVES, _aten._to_copy.default}
+#: Dtypes of integers, and what NumPy calls them.
+_INTEGERS = {
+    getattr(torch, f"{kind}{bits}"): np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)
+}
 
 
 class UntraceableError(Exception):
@@ -39,6 +51,8 @@ class Reader(torch.fx.Interpreter):
         self.reading: Any = None
         #: Nodes whose values hang on floating inputs.
         self.moving = _moving(graph)
+        #: Nodes whose elements are those of inputs, at other places perhaps.
+        self.handed_on = _handed_on(graph)
 
     def run(self, *arrays: Any, **kwargs: Any) -> Any:
         # Constants of the graph are lifted into the reading of the inputs, because they are rounded by an evaluation.
@@ -58,7 +72,7 @@ class Reader(torch.fx.Interpreter):
             picked = super().run_node(n)
             source = n.args[0]
             assert isinstance(source, torch.fx.Node)
-            return picked if source.target in MOVES else self._stored(picked, n)
+            return self._of_dtype(picked, n) if source.target in MOVES else self._stored(picked, n)
         try:
             read = self._by_rule(n, args, kwargs)
         except NoReadingError as err:
@@ -70,25 +84,52 @@ class Reader(torch.fx.Interpreter):
             raise UntraceableError(f"it uses {_named(n)}, which cannot be read there ({why})") from err
         if n.target is torch.ops.aten.where.self:
             self._leave_out(n, read, args)
+        if n.target is _aten.signbit.default and n.args[0] in self.handed_on:
+            read = _with_signs_of_zeros(read, args[0])
         if is_constant(n):
             read = _without_derivatives(n, read, args)
-        return read if n.target in MOVES or isinstance(read, Sequence) else self._stored(read, n)
+        if isinstance(read, Sequence):
+            return read
+        return self._of_dtype(read, n) if n.target in MOVES else self._stored(read, n)
 
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        leaves = pytree.tree_leaves((args, kwargs))
         rule = RULES.get(node.target)
+        if any(isinstance(leaf, Choice) for leaf in pytree.tree_leaves((args, kwargs))):
+            known, args, kwargs = self._of_open_integers(node, args, kwargs)
+            if known is not None:
+                return known
+        leaves = pytree.tree_leaves((args, kwargs))
         if not any(_is_floating(leaf) for leaf in leaves):
-            # Indices that were chosen are moved as they are; what is computed of them needs them to be the only ones.
-            chosen = any(isinstance(leaf, Choice) for leaf in leaves)
-            if rule is None or not (chosen or _gives_floating(node)):
+            if rule is None or not _gives_floating(node):
                 return self._by_torch(node, args, kwargs)
-            if not chosen:
-                # Integers that become floating numbers here are lifted first, so that the arithmetic counts as rounded.
-                args, kwargs = pytree.tree_map(self._lifted_integers, (args, dict(kwargs)))
+            # Integers that become floating numbers here are lifted first, so that the arithmetic counts as rounded.
+            args, kwargs = pytree.tree_map(self._lifted_integers, (args, dict(kwargs)))
         if rule is None:
             random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
             raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS if random else _NO_RULE}")
-        return rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
+        return _ruled(rule, args, kwargs)
+
+    def _of_open_integers(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """What a node is, if it can be said of integers that are open; else None, and its operands without such."""
+        leaves = pytree.tree_leaves((args, kwargs))
+        target: Any = node.target
+        chosen = [leaf for leaf in leaves if isinstance(leaf, Choice) and not isinstance(leaf, Whole)]
+        if chosen and target in _KEEPING and not any(is_placed(target, args, leaf) for leaf in chosen):
+            return _ruled(RULES[target], args, kwargs), args, kwargs
+        # What is computed of indices that were chosen needs them as numbers.
+        args, kwargs = pytree.tree_map(self._settled, (args, dict(kwargs)))
+        if is_read_at(target, args):
+            return read_at(target, args, lambda given: _ruled(RULES[target], given, kwargs)), args, kwargs
+        leaves = pytree.tree_leaves((args, kwargs))
+        whole = any(isinstance(leaf, Whole) for leaf in leaves) and not any(map(_is_floating, leaves))
+        if whole and _dtype_of(node) in _INTEGERS:
+            found = of_integers(target, args, kwargs, lambda xs, named: self._computed(node, xs, named))
+            if found is not None:
+                return found, args, kwargs
+        return None, *pytree.tree_map(lambda x: x.lifted() if isinstance(x, Whole) else x, (args, kwargs))
+
+    def _settled(self, value: Any) -> Any:
+        return settled(value, np.int64, self.reading) if isinstance(value, Choice) else value
 
     def _leave_out(self, node: torch.fx.Node, read: Any, args: Any) -> None:
         """Takes note of the zeros that a mask puts into a tensor, whatever the inputs are: a diagonal matrix, say."""
@@ -105,10 +146,15 @@ class Reader(torch.fx.Interpreter):
         """An operation of integers, truth values and constants alone: torch computes it."""
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS}")
+        return pytree.tree_map(self._of_tensor, self._computed(node, args, kwargs, as_tensors=True))
+
+    def _computed(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any], as_tensors: bool = False) -> Any:
+        """What torch computes of integers, truth values and constants, as arrays or as tensors."""
         given, named = pytree.tree_map(_tensor, (args, dict(kwargs)))
         if "device" in named:
             named["device"] = torch.device("cpu")
-        return pytree.tree_map(self._of_tensor, node.target(*given, **named))  # type: ignore[operator]
+        found = node.target(*given, **named)  # type: ignore[operator]
+        return found if as_tensors else pytree.tree_map(lambda t: t.numpy(force=True), found)
 
     def _of_tensor(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -125,8 +171,9 @@ class Reader(torch.fx.Interpreter):
 
     def _stored(self, read: Any, node: torch.fx.Node) -> Any:
         """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
-        value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+        read = self._of_dtype(read, node)
+        dtype = _dtype_of(node)
+        if dtype is None or not dtype.is_floating_point:
             return read
         read = (
             read if isinstance(read, Array) else self._lifted(read if isinstance(read, Condition) else np.asarray(read))
@@ -137,7 +184,20 @@ class Reader(torch.fx.Interpreter):
         # What the spec gives at last is rounded by whoever judges it; to round it here would count that twice.
         last = all(user.op == "output" for user in node.users)
         asked = node.target is torch.ops.aten._to_copy.default and not within and not last
-        return store(read, str(value.dtype).removeprefix("torch."), asked) if isinstance(read, Array) else read
+        return store(read, str(dtype).removeprefix("torch."), asked) if isinstance(read, Array) else read
+
+    def _of_dtype(self, read: Any, node: torch.fx.Node) -> Any:
+        """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""
+        dtype = _dtype_of(node)
+        if dtype in _INTEGERS and not isinstance(read, Choice):
+            if _is_floating(read):
+                change = truncated if node.target in _CASTS else integers
+                return change(read, _INTEGERS[dtype])
+            return np.asarray(read).astype(_INTEGERS[dtype])
+        if isinstance(read, Choice) and dtype not in _INTEGERS and dtype is not None:
+            read = self._settled(read)
+            read = read.lifted() if isinstance(read, Whole) else read
+        return truth_of(read) if dtype == torch.bool else read
 
 
 _NO_RULE = "has no rule; give a formula in NumPy"
@@ -164,6 +224,32 @@ def _moving(graph: torch.fx.GraphModule) -> set[Any]:
         if given or any(each in found for each in node.all_input_nodes):
             found.add(node)
     return found
+
+
+def _handed_on(graph: torch.fx.GraphModule) -> set[Any]:
+    found: set[Any] = set()
+    for node in graph.graph.nodes:
+        if node.op == "placeholder" or (node.target in MOVES and all(each in found for each in node.all_input_nodes)):
+            found.add(node)
+    return found
+
+
+def _with_signs_of_zeros(negative: Any, x: Any) -> Any:
+    """Whether signs are set, of numbers that nobody has computed with: their zeros have the signs they came with."""
+    values = constant(x).comparable() if isinstance(x, Array) else np.asarray(x)
+    if values.dtype == object:  # The exact reading has one zero.
+        return negative
+    signs = np.where(values == 0, np.signbit(values), False)
+    return condition(surely(negative) | signs, np.where(values == 0, signs, possibly(negative)), constant(x))
+
+
+def _dtype_of(node: torch.fx.Node) -> torch.dtype | None:
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def _ruled(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    return rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
 
 
 def _is_zero(value: Any) -> bool:

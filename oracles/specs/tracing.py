@@ -218,7 +218,7 @@ def formula_of(function: Callable[..., Any], like: Sequence[Any] = ()) -> Callab
     graphs: dict[Any, Traced] = {}
 
     def floating(outputs: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(y if isinstance(y, Array) or y.dtype.kind == "f" else None for y in outputs)
+        return tuple(y if isinstance(y, Array) or getattr(y, "dtype", None) == np.float64 else None for y in outputs)
 
     def formula(*args: Any) -> Any:
         shapes = [(np.shape(a), _dtype(a)) if _is_array(a) else a for a in args]

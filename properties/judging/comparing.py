@@ -113,8 +113,10 @@ def _unlike(name: str, what: str, got: object, need: object) -> Held:
 def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
     """Hold an output of integers or truth values; of what rounding leaves open, anything that it allows is right."""
     values = computed.detach().cpu().numpy()
-    if hasattr(need, "accepts"):  # indices that were chosen by values
+    left = 0
+    if hasattr(need, "accepts"):  # integers that hang on floating values
         right, shown = need.accepts(values), need.likely()
+        left = values.size - int(np.count_nonzero(need.judged()))
     elif isinstance(need, Condition):
         shown = np.asarray(possibly(need))
         right = (values == shown) | (shown & ~np.asarray(surely(need)))
@@ -123,10 +125,12 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
         right = values == shown
     right = np.asarray(right)
     if right.all():
-        return Held(None, values.size, 0)
+        return Held(None, values.size - left, left)
     at = tuple(int(i) for i in np.argwhere(~right)[0])
     lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
-    return Held(Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines), values.size, 0)
+    return Held(
+        Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines), values.size - left, left
+    )
 
 
 def _some_of(size: int) -> Any:

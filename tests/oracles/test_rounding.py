@@ -149,7 +149,7 @@ def test_steps_and_angles_near_their_edges_hold_both_sides() -> None:
     three, nothing = third * 9.0, third - third * 1.0
     one: Any = functools.partial(_one, terms=terms)
     with np.errstate(all="ignore"):
-        assert np.floor(three).radii() == 1.0
+        assert (np.floor(three).centre, np.floor(three).radii()) == (2.5, 0.5)
         assert np.floor(third).radii() == 0.0
         assert np.sign(nothing).radii() == 1.0
         assert np.arctan2(one(-0.0), one(-1.0)).radii() >= 2 * np.pi

@@ -13,6 +13,7 @@ from . import ordering as ordering
 from . import products as products
 from . import reductions as reductions
 from . import structure as structure
+from .elementwise import truth_of as truth_of
 from .table import DECOMPOSED as DECOMPOSED
 from .table import MOVES as MOVES
 from .table import RULES as RULES

@@ -9,7 +9,7 @@ import torch
 
 from ....reference.algorithms import Algorithm
 from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, sigmoid, store
-from ....reference.condition import Condition
+from ....reference.condition import Condition, condition, possibly, surely
 from .table import RULES, Rule, enter
 
 aten = torch.ops.aten
@@ -98,16 +98,43 @@ def _multiplied(a: Any, b: Any) -> Any:
     return np.logical_and(a, b) if _is_truth(a) and _is_truth(b) else np.multiply(a, b)
 
 
+def truth_of(x: Any) -> Any:
+    """A number as a truth value: whether it is not zero."""
+    return x if _is_truth(x) else np.not_equal(x, 0)
+
+
+def _of_truths(f: Rule) -> Rule:
+    return lambda *xs: f(*map(truth_of, xs))
+
+
 def _exclusive(a: Any, b: Any) -> Any:
     return np.logical_and(np.logical_or(a, b), np.logical_not(np.logical_and(a, b)))
+
+
+def _is_negative(x: Any) -> Any:
+    """Whether a sign is set; that of a zero and of a NaN hangs on how they came about, which no reading knows."""
+    below, not_above = np.less(x, 0.0), np.logical_not(np.greater(x, 0.0))
+    return condition(surely(below), possibly(not_above), constant(x))
+
+
+def _floor_divided(a: Any, b: Any) -> Any:
+    """The floor of a quotient; the floor of one that is too small for any format is -1 where it is below 0."""
+    # A step has slope 0 wherever it is, and torch does not ask how the quotient moves.
+    a, b = constant(a), constant(b)
+    found = np.floor(store(np.divide(a, b), asked=False))
+    beyond = np.logical_and(np.equal(np.absolute(b), np.inf), np.less(np.absolute(a), np.inf))
+    below = np.logical_or(*(np.logical_and(np.less(x, 0.0), np.greater(y, 0.0)) for x, y in ((a, b), (b, a))))
+    # Python, NumPy and torch take a remainder first, of which nothing is left where the dividend is infinite.
+    found = np.where(np.logical_and(beyond, below), -1.0, found)
+    return np.where(np.equal(np.absolute(a), np.inf), np.nan, found)
 
 
 def _divided(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return np.divide(a, b)
-    # A step has slope 0 wherever it is, and torch does not ask how the quotient moves.
-    quotient = store(np.divide(constant(a), constant(b)), asked=False)
-    return np.floor(quotient) if rounding_mode == "floor" else np.trunc(quotient)
+    if rounding_mode == "floor":
+        return _floor_divided(a, b)
+    return np.trunc(store(np.divide(constant(a), constant(b)), asked=False))
 
 
 def _times_power_of_two(x: Any, exponent: Any) -> Any:
@@ -135,12 +162,13 @@ enter(np.less, aten.lt.Scalar, aten.lt.Tensor)
 enter(np.less_equal, aten.le.Scalar, aten.le.Tensor)
 enter(np.equal, aten.eq.Scalar, aten.eq.Tensor)
 enter(np.not_equal, aten.ne.Scalar, aten.ne.Tensor)
-enter(np.logical_not, aten.logical_not.default, aten.bitwise_not.default)
-enter(np.logical_and, aten.logical_and.default, aten.bitwise_and.Tensor)
-enter(np.logical_or, aten.logical_or.default, aten.bitwise_or.Tensor)
+enter(_of_truths(np.logical_not), aten.logical_not.default, aten.bitwise_not.default)
+enter(_of_truths(np.logical_and), aten.logical_and.default, aten.bitwise_and.Tensor)
+enter(_of_truths(np.logical_or), aten.logical_or.default, aten.bitwise_or.Tensor)
+enter(_of_truths(_exclusive), aten.logical_xor.default, aten.bitwise_xor.Tensor)
 enter(np.fmod, aten.fmod.Tensor, aten.fmod.Scalar)
 enter(np.remainder, aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
-enter(np.floor_divide, aten.floor_divide.default, aten.floor_divide.Scalar)
+enter(_floor_divided, aten.floor_divide.default, aten.floor_divide.Scalar)
 enter(_xlogy, aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
 enter(np.arctan2, aten.atan2.default)
 enter(np.sign, aten.sign.default, aten.sgn.default)
@@ -164,12 +192,10 @@ RULES.update(
         aten.div.Scalar_mode: _divided,
         aten.ldexp.Tensor: _times_power_of_two,
         aten.round.decimals: _rounded,
-        aten.logical_xor.default: _exclusive,
-        aten.bitwise_xor.Tensor: _exclusive,
         aten.isnan.default: np.isnan,
         aten.isinf.default: np.isinf,
         aten.isfinite.default: np.isfinite,
-        aten.signbit.default: lambda x: x < 0.0,
+        aten.signbit.default: _is_negative,
         aten.copysign.Tensor: np.copysign,
         aten.hypot.default: np.hypot,
         aten.logaddexp.default: np.logaddexp,
