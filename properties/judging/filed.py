@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from ...oracles.machine.allocator import keep_freed_memory
 from ...oracles.terms import Terms, TermsError, terms
 from ...oracles.verdict import Code
+from ..places import wire
 from ..places.process import Process
 from .arguments import Arguments
 from .candidates.apart import CandidateApart, CandidateError
+from .candidates.calls import Call
 from .candidates.copying import process_copied
-from .candidates.files import GivenError, problem_of
+from .candidates.files import GivenError, file_of, problem_of
+from .candidates.sources import content_of, sources
+from .candidates.watching import Watch
 from .finding import wrong
 from .judgement import Judgement, Ruling
 from .judging import Progress, judged, undecided
@@ -64,24 +74,90 @@ def judge_file(
             copied = None if interpret else process_copied(limit)
             if copied is not None:
                 stack.callback(copied.close)
+            _keep_off_the_path(candidate, spec)
+        before = frozenset(sources().digests)
         problem = problem_of(spec, seed, given)
+        digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             read = specification(problem.spec)
             arguments = Arguments.of(problem.draw(seed))
+            _require_sendable(arguments, Arguments.of(problem.made))
             session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
             session.cut()
             # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
             few = arguments if session.part is None else session.part.of(arguments, [0])
             read.read(few, read.state, allowed)
         except SpecError as err:
-            return undecided(spec, str(allowed), seed, str(err), candidate)
+            return replace(undecided(spec, str(allowed), seed, str(err), candidate), sha256=digests)
+        contents = _candidate_contents(candidate)
+        digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
-            apart = CandidateApart(candidate, problem.made, seed, seconds, limit, [problem.path], interpret, copied)
+            watch = _watch(problem.path, before, contents)
+            apart = CandidateApart(candidate, problem.made, seed, seconds, limit, watch, contents, interpret, copied)
         except CandidateError as err:
-            return _unloaded(session, str(err))
+            return replace(_unloaded(session, str(err)), sha256=digests)
         stack.enter_context(apart)
         session.candidate, session.made, session.left = apart, apart.changed, apart.left_behind
-        return judged(session, questions, progress)
+        return replace(judged(session, questions, progress), sha256=digests)
+
+
+def _require_sendable(*sent: Arguments) -> None:
+    """Require of inputs that another process can be given them.
+
+    Raises:
+        SpecError: one of them is something else.
+    """
+    for arguments in sent:
+        for leaf in arguments.leaves:
+            try:
+                wire.encode([] if isinstance(leaf, torch.Tensor) else [leaf])
+            except Exception as err:
+                kind = type(leaf).__name__
+                text = f"an input is a {kind}; need tensors, numbers and texts, which another process can take"
+                raise SpecError(text) from err
+        try:
+            Call.of(Arguments((), arguments.structure))
+        except Exception as err:
+            raise SpecError(f"the inputs stand in a structure that cannot be sent: {err}") from err
+
+
+def _keep_off_the_path(*addresses: str) -> None:
+    """Take the folders of files that are judged off the path on which this process finds modules of others.
+
+    A candidate may write there. What the spec imports from its own folder is found in another way.
+    """
+    sys.dont_write_bytecode = True
+    folders = {Path.cwd(), *(Path(address.rpartition(":")[0] or address).resolve().parent for address in addresses)}
+    folders.discard(Path(torch.__file__).resolve().parents[1])
+    for entry in [entry for entry in sys.path if Path(entry or ".").resolve() in folders]:
+        sys.path.remove(entry)
+        sources().serve(str(Path(entry or ".").resolve()))
+
+
+def _candidate_contents(address: str) -> dict[str, bytes]:
+    """The bytes of a candidate's file, by its path; of none where its process has to find the module."""
+    try:
+        file = file_of(address)
+        return {} if file is None else {str(file): content_of(file)}
+    except OSError as err:
+        raise GivenError(f"{address}: {err}") from err
+
+
+def _watch(spec: Path, before: Set[str], contents: Mapping[str, bytes]) -> Watch:
+    """Watches the files that a candidate must not write.
+
+    Args:
+        spec: the spec's file. before: paths that were executed before it. contents: of the candidate's file, by path.
+    """
+    executed = [Path(path) for path in sources().digests if path not in before or Path(path).parent == spec.parent]
+    files = [*([spec] if spec.is_file() else []), *executed]
+    return Watch([*files, *map(Path, contents)], [path.parent for path in files])
+
+
+def _digest(file: Path) -> str:
+    """SHA-256 of a spec's file: of what was executed, or, of a module that was there before, of what the file has."""
+    executed = sources().digests.get(str(file))
+    return executed or (sha256(content_of(file)).hexdigest() if file.is_file() else "")
 
 
 class _Nobody:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...oracles.verdict import clean
 from .finding import Finding
@@ -42,6 +42,7 @@ class Judgement:
         weaknesses: why a verdict says little, a sentence each.
         arithmetic: the strictest precision that the candidate kept, in words; `kept` is the name of its terms.
         error: why there is no verdict on the candidate; empty where there is one.
+        sha256: of the files that were executed, where there are any: "candidate" and "spec".
     """
 
     verdict: Ruling
@@ -54,6 +55,7 @@ class Judgement:
     arithmetic: str = ""
     kept: str = ""
     error: str = ""
+    sha256: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def causes(self) -> tuple[Finding, ...]:
@@ -94,11 +96,13 @@ class Judgement:
             "candidate": self.candidate,
             "spec": self.spec,
             "error": self.error,
+            "sha256": dict(self.sha256),
         }
         return json.dumps(said, allow_nan=False)
 
     def __str__(self) -> str:
         lines = [f"{self.candidate} against {self.spec}, seed {self.seed}", f"allowed: {self.contract}"]
+        lines += [f"sha256 of the {name}: {digest}" for name, digest in self.sha256.items() if digest]
         lines += map(report_line, self.findings)
         for found in (*_distinct(self.causes), *self.suspicions):
             lines += ["", f"{found.question}: {found.wrong}"]

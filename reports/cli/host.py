@@ -37,11 +37,18 @@ class Stop(Exception):
         self.code = code
 
 
-@dataclass(frozen=True)
+@dataclass
 class Host:
-    """What surrounds a command: the program of the processes that judge."""
+    """What surrounds a command.
+
+    Attributes:
+        worker: the program of the processes that judge.
+        ends_at_once: whether the program ends without what others want to run when it does. These import modules, which
+            whoever was judged may have put where they are looked for.
+    """
 
     worker: tuple[str, ...] = ()
+    ends_at_once: bool = False
 
 
 def installed(module: str) -> bool:

@@ -30,9 +30,10 @@ def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> in
         worker: the program of a process that judges, and its arguments; by default opassay's own.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    host = Host(tuple(worker))
     with steady_output() as streams:
         try:
-            code = _run_click(arguments, Host(tuple(worker)))
+            code = _run_click(arguments, host)
         except BaseException as err:
             code = _ended(err)
         fault = streams.fault()
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> in
             _complain(f"the output could not be written: {fault.strerror}")
             # A code other than 0 stays: that a cell failed says more than that its line could not be written.
             code = code or exit_codes.INTERNAL
+    if argv is None and host.ends_at_once:
+        os._exit(code)
     return code
 
 

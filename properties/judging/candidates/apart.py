@@ -4,8 +4,7 @@ What this is for: a candidate may do anything. It runs in a process that never g
 time and memory, and is ended when it is late; whatever becomes of it is a verdict.
 
 What is hard here: what it does outside of its process. Processes that it started are found by a mark in their
-environment. Files of this package, of the spec and of the candidate are looked at before and after: the time of their
-last change of status cannot be set by a program.
+environment; files that it wrote by `watching`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from ..arguments import Arguments
 from .calls import Answer, Call, GoneError, Making
 from .exchange import Exchange, Loaded, loaded
 from .files import GivenError
+from .watching import Watch
 
 COMMAND = (sys.executable, "-m", "opassay.properties.judging.candidates.program")
 #: Seconds that the start of the process may take, besides those that the candidate is given.
@@ -33,9 +33,6 @@ _START = 60.0
 #: Seconds that a process takes for itself with every question, and bytes of arguments that it reads, copies and writes
 #: in a second: neither is the candidate's time.
 _OWN, _RATE = 5.0, 2**27
-#: Where the folders of this package are.
-_OURS = Path(__file__).resolve().parents[3]
-_FOLDERS = ("reference", "impl", "oracles", "properties", "reports")
 
 
 class CandidateError(RuntimeError):
@@ -48,7 +45,7 @@ class CandidateApart:
     Args:
         address: a file, or a pair `module:name`. made: what a class is made of. seed: of its random state.
         seconds: that its loading, and each call, may take. memory: bytes that it may take; 0 for no limit.
-        watched: further files that it must not write.
+        watch: files that it must not write. contents: bytes of its file, by path, which is not read again.
         interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
         copied: its process, where that is a copy of this one; by default it is a new one.
 
@@ -60,17 +57,17 @@ class CandidateApart:
     """
 
     def __init__(
-        self, address: str, made: Sequence[Any], seed: int, seconds: float, memory: int, watched: Sequence[Path] = (),
-        interpret: bool = False, copied: Process | None = None,
+        self, address: str, made: Sequence[Any], seed: int, seconds: float, memory: int, watch: Watch,
+        contents: Mapping[str, bytes] | None = None, interpret: bool = False, copied: Process | None = None,
     ) -> None:  # fmt: skip
         self._seconds = seconds
         self._exchange = Exchange()
-        self._files = _stamps([*watched, *_sources()])
+        self._watch = watch
         self._copied = copied is not None
         self._process = copied or Process({"memory": memory, "interpret": interpret}, command=COMMAND)
         self._stores = False
         try:
-            said = self._load(address, Making(Call.of(Arguments.of(made))), seed)
+            said = self._load(address, Making(Call.of(Arguments.of(made)), dict(contents or {})), seed)
         except GoneError as err:
             self.close()
             raise CandidateError(str(err)) from err
@@ -139,8 +136,7 @@ class CandidateApart:
         self._process.kill()
         found = [f"a process was left running: {_program_name(pid)}" for pid in self._started()]
         end_all(self._started)
-        now = _stamps(self._files)
-        return [*found, *(f"a file was written: {path}" for path, old in self._files.items() if now.get(path) != old)]
+        return [*found, *self._watch.changes()]
 
     def _started(self) -> list[int]:
         """The processes that it started and that are still running, now that it has ended."""
@@ -156,21 +152,6 @@ class CandidateApart:
         end_all(self._started)
         self._process.close()
         self._exchange.close()
-
-
-def _sources() -> list[Path]:
-    """The files of this package."""
-    return [path for folder in _FOLDERS for path in (_OURS / folder).rglob("*.py")]
-
-
-def _stamps(paths: Any) -> dict[Path, tuple[int, int, int]]:
-    """What a write would change of each file; one that is not there has none."""
-    found = {}
-    for path in paths:
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            found[path] = (status.st_ctime_ns, status.st_size, status.st_ino)
-    return found
 
 
 def _marked(mark: str) -> list[int]:

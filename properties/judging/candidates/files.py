@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import inspect
-import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +24,14 @@ from typing import Any
 import torch
 
 from ....oracles.violation import error_name, said
+from .sources import sources
 
 #: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
 _SPECS = ("Model", "ref_kernel", "reference", "spec")
 _CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
 _INPUTS = ("get_inputs", "generate_input", "inputs")
+#: Where frames of an exception are that say nothing of its cause, and how many of the others are told.
+_NOT_THEIRS, _FRAMES = (*(f"{Path(__file__).parents[3] / part}/" for part in ("properties", "oracles")), "<frozen "), 4
 
 
 class GivenError(ValueError):
@@ -56,56 +58,66 @@ class Problem:
     path: Path = field(default_factory=Path)
 
 
+def file_of(address: str) -> Path | None:
+    """The file of an address, which is not read yet; None for a module without one.
+
+    Raises:
+        GivenError: there is none of that name.
+    """
+    path, module, _ = _parts(address)
+    if path is None:
+        spec = sources().locate(module)
+        if spec is None:
+            raise GivenError(f"{address}: no module {module!r}")
+        return Path(spec.origin) if spec.has_location and spec.origin else None
+    if not path.is_file():
+        raise GivenError(f"{path}: {'no regular' if path.exists() else 'no such'} file")
+    return path.resolve()
+
+
 def module_of(address: str) -> tuple[ModuleType, str]:
     """The module of a file or of a pair `module:name`, and the name; empty for a file.
 
     Raises:
         GivenError: there is no such file or module. RaisedError: it raised.
     """
-    with _blamed(address):
-        return _imported(address)
+    path, module, name = _parts(address)
+    file = file_of(address)
+    with blamed(address):
+        if path is None or file is None:
+            return importlib.import_module(module), name
+        return sources().module_of_file(file), name
+
+
+def _parts(address: str) -> tuple[Path | None, str, str]:
+    """The file of an address, or the name of a module; and the name in it."""
+    file, within, of_file = address.partition(".py:")
+    path = Path(f"{file}.py" if within else address)
+    if path.suffix == ".py" or path.exists():
+        return path, "", of_file
+    module, colon, name = address.partition(":")
+    if not colon:
+        raise GivenError(f"{address}: no such file, and no pair module:name")
+    return None, module, name
 
 
 @contextlib.contextmanager
-def _blamed(address: str) -> Iterator[None]:
-    """Says of an exception whose it is."""
+def blamed(address: str) -> Iterator[None]:
+    """Says of an exception whose it is, and where it was raised."""
     try:
         yield
-    except GivenError:
-        raise
     except Exception as err:
-        text = " ".join(said(err))[:500]
-        raise RaisedError(f"{address} raised {error_name(err)}: {text}") from err
+        first, *more = [*said(err), ""]
+        lines = [f"{address} raised {error_name(err)}: {first}", *filter(None, more), *frames_of(err)]
+        raise RaisedError("\n".join(lines)) from err
 
 
-def _imported(address: str) -> tuple[ModuleType, str]:
-    file, within, of_file = address.partition(".py:")
-    path = Path(f"{file}.py" if within else address)
-    if path.suffix == ".py" or path.is_file():
-        if not path.is_file():
-            raise GivenError(f"{path}: no such file")
-        return _of_file(path.resolve()), of_file
-    name, colon, attribute = address.partition(":")
-    if not colon:
-        raise GivenError(f"{address}: no such file, and no pair module:name")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    if importlib.util.find_spec(name) is None:
-        raise GivenError(f"{address}: no module {name!r}")
-    return importlib.import_module(name), attribute
-
-
-def _of_file(path: Path) -> ModuleType:
-    """The file as a module. Files beside it can be imported, and so can the file itself by its own name."""
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise GivenError(f"{path}: no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+def frames_of(err: BaseException) -> list[str]:
+    """Where an exception was raised, outside of this package and of Python's importing, a line each."""
+    with contextlib.suppress(Exception):  # the exception may be of any kind
+        frames = [each for each in traceback.extract_tb(err.__traceback__) if not each.filename.startswith(_NOT_THEIRS)]
+        return [f"at {each.filename}:{each.lineno} in {each.name}: {each.line}"[:300] for each in frames[-_FRAMES:]]
+    return []
 
 
 def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) -> Problem:
@@ -120,11 +132,12 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
     """
     module, name = module_of(address)
     found = _first_of(module, address, (name,) if name else _SPECS)
+    _require_callable(found)
     draw = _first_of(module, address, _INPUTS)
     make = getattr(module, "get_init_inputs", None)
     path = Path(getattr(module, "__file__", None) or ".")
-    whole = draw.__name__ == "generate_input" if callable(draw) else False
-    with _blamed(address):
+    whole = getattr(draw, "__name__", "") == "generate_input"
+    with blamed(address):
         made = list(make()) if callable(make) else []
         spec = instance_of(found, made, seed)
     return Problem(spec, _drawing(draw, address, dict(given or {}), whole), made, path)
@@ -135,10 +148,13 @@ def instance_of(found: Any, made: Sequence[Any], seed: int) -> Callable[..., Any
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
         torch.manual_seed(seed)
         return found(*made)
-    if not callable(found):
-        raise GivenError(f"got a {type(found).__name__}, need a function or a class of modules")
     function: Callable[..., Any] = found
     return function
+
+
+def _require_callable(found: Any) -> None:
+    if not callable(found):
+        raise GivenError(f"got a {type(found).__name__}, need a function or a class of modules")
 
 
 def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Callable[..., Any]]:
@@ -149,16 +165,19 @@ def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Cal
     """
     module, name = module_of(address)
     found = _first_of(module, address, (name,) if name else _CANDIDATES)
-    with _blamed(address):
+    _require_callable(found)
+    with blamed(address):
         return str(getattr(found, "__name__", name)), instance_of(found, made, seed)
 
 
 def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
     for name in names:
         space, registered, op = name.partition("::")
-        home = getattr(torch.ops, space) if registered else module
-        if hasattr(home, op or name):
-            return getattr(home, op or name)
+        with blamed(address):
+            home = getattr(torch.ops, space) if registered else module
+            value = getattr(home, op or name, None)
+        if value is not None:
+            return value
     raise GivenError(f"{address}: has none of {', '.join(names)}")
 
 
@@ -166,15 +185,17 @@ def _drawing(draw: Any, address: str, given: dict[str, Any], whole: bool) -> Cal
     """(seed) -> arguments, from a function or from a sequence that is always the same."""
     if not callable(draw):
         return lambda seed: draw
-    parameters = inspect.signature(draw).parameters
+    with blamed(address):
+        parameters = inspect.signature(draw).parameters
     required = [n for n, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     lacking = [n for n in required if n not in given and n != "seed"]
     if lacking:
-        raise GivenError(f"{address}: {draw.__name__} needs {', '.join(lacking)}; give --input {lacking[0]}=VALUE")
+        name = getattr(draw, "__name__", "what gives inputs")
+        raise GivenError(f"{address}: {name} needs {', '.join(lacking)}; give --input {lacking[0]}=VALUE")
 
     def drawn(seed: int) -> Sequence[Any]:
         torch.manual_seed(seed)
-        with _blamed(address):
+        with blamed(address):
             found = draw(**({"seed": seed} if "seed" in parameters else {}) | given)
         return (found,) if whole or not isinstance(found, (tuple, list)) else found
 

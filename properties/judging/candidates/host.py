@@ -21,6 +21,7 @@ from ....oracles.state import interrupt
 from ....oracles.violation import error_name, said
 from ..arguments import Arguments, Tensor, tensors_of
 from .calls import Answer, Call, Manner, floating
+from .files import frames_of
 
 #: How many objects are made in search of one with the identity of an object that is gone.
 _REBIRTHS = 32
@@ -67,7 +68,8 @@ class Host:
                 answer = self._answer(call, arguments)
             except BaseException as err:
                 interrupt.reraise()
-                answer = Answer(raised=": ".join([error_name(err), *said(err)[:3]]))
+                text = ": ".join([error_name(err), *said(err)[:3]])
+                answer = Answer(raised="\n".join([text, *frames_of(err)]))
         found = [line for line in changed if _counts(line)]
         return answer if not found else _with(answer, changed=found)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ _HOSTS: list[Any] = []
 
 def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
     keep_freed_memory()
+    sys.dont_write_bytecode = True
     limit = int(hello["memory"])
     if limit:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -56,12 +58,16 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
 def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     from ....oracles.violation import error_name, said
     from .calls import Making, read
-    from .files import GivenError, RaisedError, candidate_of
+    from .files import GivenError, RaisedError, candidate_of, file_of
     from .host import Host, watched_making
+    from .sources import sources
 
     changed: list[str] = []
     making = read(Path(question["made"]), Making)
     try:
+        finder, file = sources(making.files), file_of(question["load"])
+        if file is not None:
+            finder.serve_everybody(str(file.parent))
         with watched_making(changed):
             name, function = candidate_of(question["load"], making.call.arguments.args, question["seed"])
     except RaisedError as err:

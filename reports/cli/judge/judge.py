@@ -14,7 +14,7 @@ import click
 
 from ... import exit_codes
 from ...text import one_line
-from ..host import Stop, require
+from ..host import Host, Stop, require
 
 _Found = TypeVar("_Found")
 #: verdict -> exit code. A weak verdict is incomplete: nothing is wrong, and little is known.
@@ -44,7 +44,20 @@ def parsed(words: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-@click.command("judge")
+class _Command(click.Command):
+    """A program that reads JSON gets a line for a wrong command line, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        as_json = "--json" in args
+        try:
+            return super().parse_args(ctx, args)
+        except click.ClickException as err:
+            if as_json:
+                click.echo(_no_verdict(err.format_message()))
+            raise
+
+
+@click.command("judge", cls=_Command)
 @click.argument("candidate")
 @click.option("--spec", required=True, metavar="FILE", help="What is right: a file, or MODULE:NAME.")
 @click.option("--contract", default="torch", show_default=True, metavar="NAME", help="What a candidate may do.")
@@ -54,7 +67,9 @@ def parsed(words: tuple[str, ...]) -> dict[str, Any]:
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.pass_obj
 def judge_command(
+    host: Host,
     candidate: str,
     spec: str,
     contract: str,
@@ -73,11 +88,13 @@ def judge_command(
     \f
 
     Args:
+        host: what surrounds the command.
         candidate, spec: files or pairs. contract: its name. seed: of everything drawn.
         seconds, memory: limits of the candidate. given: NAME=VALUE words. as_json: whether a program reads this.
         interpret: whether kernels of Triton are interpreted.
     """
-    require("torch", "mpmath", "msgspec", *(("triton",) if interpret else ()))
+    with _telling_in_json(as_json):
+        require("torch", "mpmath", "msgspec", *(("triton",) if interpret else ()))
     # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
     # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
     # NumPy reads this setting when it is imported.
@@ -87,6 +104,7 @@ def judge_command(
     # torch's threads sleep while they wait: threads that spin take the processor from the candidate.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
+    host.ends_at_once = alone
     from ....properties.judging import filed
 
     with _telling_in_json(as_json), _progress() as progress:
@@ -101,7 +119,8 @@ def judge_command(
             alone=alone,
         )
         found = asked_of_files(functools.partial(asked, given=parsed(given), interpret=interpret, progress=progress))
-    click.echo(found.as_json() if as_json else str(found))
+        text = found.as_json() if as_json else str(found)
+    click.echo(text)
     return CODES[str(found.verdict)]
 
 
@@ -124,18 +143,33 @@ def asked_of_files(run: Callable[[], _Found]) -> _Found:
 
 @contextlib.contextmanager
 def _telling_in_json(as_json: bool) -> Iterator[None]:
-    """A program that reads JSON gets a line whatever ends the command: a wrong command line, a fault of the judge."""
+    """A program that reads JSON gets a line whatever ends the command."""
     try:
         yield
-    except (Exception, SystemExit) as err:
+    except BaseException as err:
         if as_json:
-            said = (
-                str(err)
-                if isinstance(err, Stop)
-                else f"internal error, {type(err).__name__}: {one_line(str(err), 500)}"
-            )
-            click.echo(json.dumps({"verdict": "error", "causes": [], "arithmetic": "", "error": said}))
+            click.echo(_no_verdict(_said(err)))
         raise
+
+
+def _said(err: BaseException) -> str:
+    """Why there is no verdict."""
+    if isinstance(err, Stop):
+        return str(err)
+    if isinstance(err, KeyboardInterrupt):
+        return "interrupted"
+    text = ""
+    with contextlib.suppress(BaseException):  # the text of a foreign exception is made by foreign code
+        text = one_line(str(err))
+    fault = "imported code ended the program" if isinstance(err, SystemExit) else "internal error"
+    return f"{fault}, {type(err).__name__}: {text}"
+
+
+def _no_verdict(error: str) -> str:
+    """The line for a program of a command that came to no verdict."""
+    return json.dumps(
+        {"verdict": "error", "causes": [], "suspect": [], "weaknesses": [], "arithmetic": "", "error": error}
+    )
 
 
 @contextlib.contextmanager

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import threading
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from opassay.properties.judging.candidates import copying
+from opassay.reports.cli.main import main
 
 SPEC = """
 import torch
@@ -62,11 +66,17 @@ def judged(folder: Path, body: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the line of JSON for a candidate whose forward does something first."""
     (folder / "the_spec.py").write_text(SPEC)
     (folder / "candidate.py").write_text(CANDIDATE.format(body=body))
-    command = [sys.executable, "-m", "opassay", "judge", "--spec", "the_spec.py", "candidate.py", "--json"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    found = run(folder, "candidate.py")
     assert found.stdout, found.stderr
-    return found.returncode, json.loads(found.stdout.splitlines()[-1])
+    (line,) = found.stdout.splitlines()
+    return found.returncode, json.loads(line)
+
+
+def run(folder: Path, candidate: str) -> subprocess.CompletedProcess[str]:
+    """The command on a candidate beside the spec."""
+    command = [sys.executable, "-m", "opassay", "judge", "--spec", "the_spec.py", candidate, "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_candidate_finds_nothing_of_the_judge_in_its_process(tmp_path: Path) -> None:
@@ -87,6 +97,51 @@ def test_a_candidate_that_ends_its_process_is_rejected(tmp_path: Path) -> None:
     code, said = judged(tmp_path, "        os._exit(0)")
     assert (code, said["verdict"]) == (1, "rejected"), said
     assert "died (exit status 0)" in str(said)
+
+
+#: Writes what a later import may take for the spec, for a module that torch looks for when it ends, and for itself.
+PLANTS = """
+        folder = os.path.dirname(os.path.abspath(__file__))
+        if not os.path.exists(os.path.join(folder, "tabulate.py")):
+            import importlib.util, marshal, struct
+            open(os.path.join(folder, "tabulate.py"), "w").write("import os\\nos.write(1, b'accepted'); os._exit(0)")
+            open(os.path.abspath(__file__), "a").write("\\n# another kernel\\n")
+            path = os.path.join(folder, "the_spec.py")
+            text = open(path).read().replace("torch.relu(x)", "torch.relu(x) * 3")
+            found, status = importlib.util.cache_from_source(path), os.stat(path)
+            os.makedirs(os.path.dirname(found), exist_ok=True)
+            head = importlib.util.MAGIC_NUMBER + struct.pack("<III", 0, int(status.st_mtime), status.st_size)
+            open(found, "wb").write(head + marshal.dumps(compile(text, path, "exec")))
+"""
+
+
+def test_what_a_candidate_plants_beside_the_spec_is_told_and_changes_no_later_verdict(tmp_path: Path) -> None:
+    code, said = judged(tmp_path, PLANTS)
+    assert (code, said["verdict"]) == (1, "rejected"), said
+    (cause,) = said["causes"]
+    assert cause["question"] == "LEFT"
+    assert {"tabulate.py", "candidate.py", "the_spec.cpython"} == {
+        name for name in ("tabulate.py", "candidate.py", "the_spec.cpython", "other.py") if name in cause["text"]
+    }
+    (tmp_path / "wrong.py").write_text("import torch\ndef candidate(x): return torch.relu(x) * 3\n")
+    found = run(tmp_path, "wrong.py")
+    assert found.returncode == 1, found.stdout
+    (line,) = found.stdout.splitlines()
+    said = json.loads(line)
+    assert said["causes"][0]["question"] == "GIVEN"
+    files = {"candidate": tmp_path / "wrong.py", "spec": tmp_path / "the_spec.py"}
+    assert said["sha256"] == {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+
+def test_a_wrong_command_line_prints_a_line_of_json_too(tmp_path: Path) -> None:
+    for words in ([], ["--spec", "nowhere.py"], ["--spec"], ["--spec", "nowhere.py", "--seconds", "0"]):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.chdir(tmp_path)
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                assert main(["judge", "candidate.py", "--json", *words]) == 2
+        (line,) = out.getvalue().splitlines()
+        assert json.loads(line)["verdict"] == "error"
 
 
 def test_a_process_with_further_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,6 +157,10 @@ CHEATS = {
         "json.dumps = lambda said, **o: old({'loaded': 3} if 'loaded' in said else said, **o)\n" + ZEROS,
         "PROCESS", "cannot be read",
     ),
+    "lacking": (
+        "from opassay.properties.judging.candidates.files import GivenError\nraise GivenError('no such file')\n",
+        "PROCESS", "raised GivenError",
+    ),
     "silent": ("import os\nos.closerange(3, 100)\n" + ZEROS, "PROCESS", "died"),
 }  # fmt: skip
 

@@ -1,0 +1,124 @@
+"""Files that a candidate must not write, compared before and after: those of the judge, of the spec and its own.
+
+What is hard here: other programs may write beside a spec at the same time. So what is looked at is what could be taken
+for a part of a judgement, this one or a later one: the judged files and what they import, anything beside a spec that
+Python could import, and bytecode. Bytecode that is what its source compiles to may be anybody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+#: Where the folders of this package are, and which.
+_OURS = Path(__file__).resolve().parents[3]
+_FOLDERS = ("reference", "impl", "oracles", "properties", "reports")
+_IMPORTED = (".py", ".pyc", *EXTENSION_SUFFIXES)
+_CACHE = "__pycache__"
+#: How the name of a cache ends that this Python would read.
+_CACHED = tuple(f".{sys.implementation.cache_tag}{level}.pyc" for level in ("", ".opt-1", ".opt-2"))
+#: Says of pairs of a cache and its source, a line each, whether the one is what the other compiles to, or is read by
+#: nobody: Python passes over a cache without a source, and over one of another time or size of it.
+_COMPARING = """
+import marshal, os, sys
+for line in sys.stdin:
+    cache, source, level = line.rstrip("\\n").split("\\0")
+    fine = False
+    try:
+        with open(cache, "rb") as one:
+            content = one.read()
+        status = os.stat(source)
+        known = (int(status.st_mtime), status.st_size)
+        said = [int.from_bytes(content[at : at + 4], "little") for at in (4, 8, 12)]
+        fine = said[0] == 0 and said[1:] != [number & 0xFFFFFFFF for number in known]
+        if not fine:
+            with open(source, "rb") as other:
+                fine = marshal.loads(content[16:]) == compile(other.read(), source, "exec", optimize=int(level))
+    except FileNotFoundError:
+        fine = True
+    except Exception:
+        pass
+    print(int(fine), flush=True)
+"""
+
+#: What a write would change of a file: the time of its last change of status, which no program can set, and more.
+_Stamp = tuple[int, int, int]
+
+
+class Watch:
+    """Files as they are now, to be compared with what they become.
+
+    Args:
+        files: that must stay as they are. folders: in which nothing that Python imports may appear, change or go.
+    """
+
+    def __init__(self, files: Iterable[Path], folders: Iterable[Path]) -> None:
+        self._files = [*files, *(path for folder in _FOLDERS for path in (_OURS / folder).rglob("*.py"))]
+        within = {path.parent for path in self._files if path.is_relative_to(_OURS)}
+        self._folders = list(dict.fromkeys([*folders, *sorted(within)]))
+        self._before = self._now()
+
+    def changes(self) -> list[str]:
+        """A line for each file that has been written, has appeared or is gone."""
+        now = self._now()
+        changed = [path for path in {**self._before, **now} if now.get(path) != self._before.get(path)]
+        fine = set(_compiled([path for path in changed if path.parent.name == _CACHE and path in now]))
+        return [f"{self._what(path, now)}: {path}" for path in changed if path not in fine]
+
+    def _what(self, path: Path, now: dict[Path, _Stamp]) -> str:
+        if path not in now:
+            return "a file is gone"
+        return "a file was written" if path in self._before else "a file appeared"
+
+    def _now(self) -> dict[Path, _Stamp]:
+        listed = (path for folder in self._folders for path in _importable(folder))
+        stamps = {}
+        for path in dict.fromkeys([*self._files, *listed]):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                stamps[path] = (status.st_ctime_ns, status.st_size, status.st_ino)
+                if path.is_dir():  # of a package that appears or goes; what is in it changes the folder, too
+                    stamps[path] = (0, 0, status.st_ino)
+        return stamps
+
+
+def _importable(folder: Path) -> Iterator[Path]:
+    """What Python could import from a folder, and the caches of its sources."""
+    for path in _entries(folder):
+        if path.name != _CACHE and (path.name.endswith(_IMPORTED) or (path.name.isidentifier() and _is_package(path))):
+            yield path
+    yield from (path for path in _entries(folder / _CACHE) if path.name.endswith(_CACHED))
+
+
+def _is_package(path: Path) -> bool:
+    return path.is_dir() and any(entry.name.endswith(_IMPORTED) for entry in _entries(path))
+
+
+def _entries(folder: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return [Path(entry.path) for entry in os.scandir(folder)]
+    return []
+
+
+def _compiled(caches: Sequence[Path]) -> list[Path]:
+    """Those of some caches that say nothing else than their sources."""
+    asked = []
+    for path in caches:
+        with contextlib.suppress(ValueError):
+            level = path.name.partition(".opt-")[2].partition(".")[0]
+            asked.append((path, importlib.util.source_from_cache(str(path)), level or "0"))
+    if not asked:
+        return []
+    # In a process of its own, because what stands in a cache may end the process that reads it.
+    lines = "".join(f"{path}\0{source}\0{level}\n" for path, source, level in asked)
+    command = [sys.executable, "-I", "-S", "-c", _COMPARING]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        answers = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, check=False).stdout
+        return [path for (path, *_), answer in zip(asked, answers.splitlines(), strict=False) if answer == "1"]
+    return []
