@@ -1,6 +1,6 @@
 """Every private torch name this package uses, in one place.
 
-Supported torch: 2.11 to 2.13. The names below exist and behave alike there; they are private, so a
+The names below exist and behave alike in every torch that `opassay doctor` has for tested; they are private, so a
 later torch may move them. Importing this module then fails with an ImportError that says which
 name is missing, and `tests/impl/test_transforms.py` (the transform matrix) tells whether a name
 that still exists still means the same.
@@ -50,11 +50,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SUPPORTED_TORCH = "2.11 to 2.13"
-
 
 def _private(path: str) -> Any:
-    """The object at dotted `path`; ImportError naming the path and the supported torch range when it is not there."""
+    """The object at dotted `path`; ImportError naming the path and the version of torch when it is not there."""
     names = path.split(".")
     for split in range(len(names) - 1, 0, -1):
         try:
@@ -69,7 +67,7 @@ def _private(path: str) -> Any:
         return found
     raise ImportError(
         f"opassay.impl needs the private name {path}, which torch={torch.__version__} does not have;"
-        f" supported torch: {SUPPORTED_TORCH}."
+        " `opassay doctor` says which versions opassay was tested with."
     )
 
 

@@ -14,7 +14,7 @@ from ..sources import source_digest
 _PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pytest", "pytest-xdist", "triton")
 
 #: The first and the last minor version that opassay was tested with.
-TESTED = {"python": ("3.11", "3.13"), "torch": ("2.11", "2.13")}
+TESTED = {"python": ("3.11", "3.13"), "torch": ("2.11", "2.15"), "triton": ("3.6", "3.9")}
 
 
 def untested(found: Mapping[str, str]) -> list[str]:

@@ -220,13 +220,21 @@ def test_a_name_of_the_framework_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_versions_that_were_never_tested_are_named() -> None:
-    said = environment.untested({"python": "3.12.1", "torch": "2.14.0a0+cpu", "numpy": "9.0"})
-    assert said == ["torch 2.14.0a0+cpu: opassay was tested with torch 2.11 to 2.13 only"]
-    assert environment.untested({"torch": "2.13.1+cu130"}) == []
+    first, last = environment.TESTED["torch"]
+    said = environment.untested({"python": "3.12.1", "torch": "2.99.0a0+cpu", "numpy": "9.0"})
+    assert said == [f"torch 2.99.0a0+cpu: opassay was tested with torch {first} to {last} only"]
+    assert environment.untested({"torch": f"{last}.1+cu130"}) == []
     assert len(environment.untested({"python": "3.9", "torch": "unknown"})) == 2
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     for name, (first, last) in environment.TESTED.items():
-        assert f"{name} {first} to {last}" in readme.replace("Python", "python")
+        assert f"{name} {first} to {last}" in readme.replace("Python", "python").replace("Triton", "triton")
+
+
+def test_the_environment_of_the_newest_torch_has_the_last_versions_tested() -> None:
+    pinned = (Path(__file__).parents[2] / "constraints-newest.txt").read_text().splitlines()
+    versions = dict(line.split("==") for line in pinned)
+    for name in ("torch", "triton"):
+        assert versions[name].startswith(f"{environment.TESTED[name][1]}.")
 
 
 # ------------------------------------------------------------------------------------- declarations that misbehave
