@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # A process that compares bits alone has no use for what a ju
 def bits(tensor: Tensor) -> Tensor:
     """The bit pattern of every element, as integers."""
     # Integers are compared because of floats NaN does not equal itself, and +0 equals −0.
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.detach().resolve_conj())
     kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.detach().contiguous().view(kinds[tensor.element_size()])
 

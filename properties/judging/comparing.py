@@ -79,7 +79,7 @@ def hold(
         return _unlike(name, "dtype", dtype_name(computed.dtype), dtype_name(native.dtype))
     if not isinstance(ball, Ball):
         return _hold_whole(name, computed, ball)
-    if not is_float(computed):
+    if not is_float(computed) or dtype_name(computed.dtype) not in FORMATS:
         return _unlike(name, "dtype", dtype_name(computed.dtype), "a floating one")
     values, fmt = to_array(computed), FORMATS[dtype_name(computed.dtype)]
     found = accept.judge(values, fmt, ball, None, finite, order)
@@ -112,7 +112,8 @@ def _unlike(name: str, what: str, got: object, need: object) -> Held:
 
 def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
     """Hold an output of integers or truth values; of what rounding leaves open, anything that it allows is right."""
-    values = computed.detach().cpu().numpy()
+    # NumPy has not all of torch's floating dtypes; float64 has all of their values.
+    values = (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
     left = 0
     if hasattr(need, "accepts"):  # integers that hang on floating values
         right, shown = need.accepts(values), need.likely()

@@ -274,7 +274,9 @@ class Session:
         self.strayed |= self.erring
         if finite:
             self._remember(question, names, found)
-            if question in OF_ARITHMETIC + OF_LIKELY:
+            # Of an output of another shape or dtype nothing can be asked afterwards.
+            fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in found)
+            if fits and question in OF_ARITHMETIC + OF_LIKELY:
                 self.evidence.append(Evidence(question, arguments, state, run, computed, tuple(found)))
         return summed(question, found)
 

@@ -85,6 +85,8 @@ def gradients(session: Session) -> Finding:
     cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y.device, y.dtype) for y in outputs]
     if spec.numpy:  # The dtypes of its outputs are the candidate's.
         dtypes = [y.dtype for y in session.first().outputs]
+        if len(dtypes) != len(cotangents):
+            return not_asked("GRAD", "the candidate's outputs are not as many as the spec's")
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
         own = Backward({operand: torch.ones(()) for operand in operands})
     else:
@@ -103,7 +105,7 @@ def gradients(session: Session) -> Finding:
     )  # fmt: skip
     if answer.raised:
         return raised("GRAD", answer.raised, any(words in answer.raised for words in _NOT_OFFERED))
-    if not answer.offered:
+    if not answer.offered or not answer.gradients:
         if marked:
             session.lost.append("inputs require gradients, and no output of the candidate does")
         return not_asked("GRAD", "the candidate's outputs require no gradient")

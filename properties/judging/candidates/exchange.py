@@ -22,21 +22,13 @@ import numpy as np
 import torch
 
 from ...places import wire
-from .calls import Answer, Call, GoneError, Making, overwrite
+from .calls import DTYPES, Answer, Call, GoneError, Making, overwrite
 
 #: Bytes of an answer beyond which no more is read: so many, and so many times the memory that the judge itself has
 #: needed so far. The judge has had the arguments and the outputs of the spec, and an answer repeats no more than these.
 _FEW, _TIMES = 2**28, 4
 #: Characters of an exception and of what was changed, which the process has cut to a few lines.
 _MOST_TEXT = 2**18
-_DTYPES = frozenset(
-    {
-        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64),
-        *(torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
-        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.bool),
-        *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
-    }
-)
 
 
 class Exchange:
@@ -186,7 +178,7 @@ def _require_count(name: str, values: Sequence[Any], need: int) -> None:
 
 
 def _require_tensor(name: str, value: Any) -> None:
-    if not isinstance(value, torch.Tensor) or value.dtype not in _DTYPES:
+    if not isinstance(value, torch.Tensor) or value.dtype not in DTYPES:
         raise ValueError(f"got {name} of a {getattr(value, 'dtype', type(value).__name__)}, need tensors of numbers")
 
 

@@ -20,7 +20,7 @@ from ....oracles.bits import same_results
 from ....oracles.state import interrupt
 from ....oracles.violation import error_name, said
 from ..arguments import Arguments, Tensor, tensors_of
-from .calls import Answer, Call, Manner, floating
+from .calls import DTYPES, Answer, Call, Manner, floating
 from .files import frames_of
 
 #: How many objects are made in search of one with the identity of an object that is gone.
@@ -87,7 +87,7 @@ class Host:
             for leaf in leaves if call.gradients else ():
                 leaf.requires_grad_(True)
             start = time.perf_counter()
-            outputs = tensors_of(self._function(*arguments.args))
+            outputs = _plain(tensors_of(self._function(*arguments.args)))
             seconds = time.perf_counter() - start
             # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
             later = call.times > 1 or call.gradients or not call.fetched
@@ -115,7 +115,7 @@ class Host:
     def _again(self, arguments: Arguments, first: Sequence[Tensor], times: int) -> tuple[int, list[Tensor]]:
         """Which of so many calls in a row has other bits than the first, and what it returned; 0 for none."""
         for number in range(2, times + 1):
-            found = [y.detach() for y in tensors_of(self._function(*arguments.args))]
+            found = [y.detach() for y in _plain(tensors_of(self._function(*arguments.args)))]
             if len(found) != len(first) or not all(map(same_results, found, first)):
                 return number, [y.clone() for y in found]
         return 0, []
@@ -150,6 +150,19 @@ class Host:
                 continue
             found.append(earlier[i])
         return found
+
+
+def _plain(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The outputs of a call, which must be tensors of numbers in memory.
+
+    Raises:
+        TypeError: one is quantized, nested, sparse, on device meta, or of a dtype of bits.
+    """
+    for y in outputs:
+        if y.is_quantized or y.is_nested or y.layout is not torch.strided or y.is_meta or y.dtype not in DTYPES:
+            kind = f"dtype {y.dtype}, layout {y.layout}, device {y.device}{', nested' * y.is_nested}"
+            raise TypeError(f"the output has {kind}, need a tensor of numbers in memory")
+    return outputs
 
 
 def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...]) -> Tensor:
