@@ -25,6 +25,11 @@ that is, any is right that an evaluation may have, and so is what follows from i
 numbers beside their scale, numbers of four bits in one byte. A cast of what is NaN or beyond the range of the integers
 is undefined in C and in torch, and is not judged.
 
+A `torch.autograd.Function` is read as what its forward does, and its derivatives are those of that. `nn.Parameter(x)`
+is a tensor to which no derivative leads back. What `torch.compile` made is read as its original. What a module keeps
+from call to call stands in a buffer. Complex, sparse and nested tensors, and formats of eight bits and fewer, end with
+a sentence that names the operation and the line.
+
 `python benchmarks/functions_read.py > docs/specs.md` writes this page anew.
 """
 _TITLES = {

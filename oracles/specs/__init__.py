@@ -6,10 +6,13 @@ from .calls import PARAMETER as PARAMETER
 from .calls import RESULT as RESULT
 from .calls import Call as Call
 from .calls import Operand as Operand
-from .reader import UntraceableError as UntraceableError
+from .calls import UntraceableError as UntraceableError
+from .calls import attributes_kept as attributes_kept
 from .rules import RULES as RULES
+from .stand_ins import uncompiled as uncompiled
 from .tracing import SpecFormula as SpecFormula
 from .tracing import Traced as Traced
+from .tracing import check as check
 from .tracing import formula_of as formula_of
 from .tracing import trace as trace
 from .tracing import traced as traced

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 ARGUMENT, PARAMETER, BUFFER, RESULT = "argument", "parameter", "buffer", "result"
+
+
+class UntraceableError(Exception):
+    """A spec with an operation that has no rule, or that cannot be traced; the text says which, and where."""
 
 
 @dataclass(frozen=True)
@@ -88,3 +93,34 @@ def _argument(path: Any) -> str:
     if keyword:
         return f"{inner[0].key}{pytree.keystr(tuple(inner[1:]))}"
     return f"args{pytree.keystr(tuple(inner))}"
+
+
+@contextlib.contextmanager
+def attributes_kept(spec: Any) -> Iterator[None]:
+    """While it is on, a spec is traced; tensors that a module keeps in plain attributes are then what they were.
+
+    Raises:
+        UntraceableError: one of them was replaced, so that the next call has another.
+    """
+    modules = dict(spec.named_modules()) if isinstance(spec, torch.nn.Module) else {}
+    before = {path: dict(vars(module)) for path, module in modules.items()}
+    replaced: list[str] = []
+    try:
+        yield
+    finally:
+        for path, module in modules.items():
+            own = module.__dict__
+            for name, value in list(own.items()):
+                was = before[path].get(name)
+                if value is was or not isinstance(value, torch.Tensor):
+                    continue
+                if isinstance(was, torch.Tensor):
+                    replaced.append(f"self.{name}")
+                own[name] = was
+                if name not in before[path]:
+                    del own[name]
+    if replaced:
+        raise UntraceableError(
+            f"cannot be traced: it keeps what it computes in {replaced[0]}, a plain attribute, from call to call;"
+            " make that a buffer by register_buffer, and write it by copy_"
+        )

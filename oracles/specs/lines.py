@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .calls import Call
-from .stand_ins import STAND_INS
+from .stand_ins import STAND_INS, is_in_forward
 
 _LONGEST = 90  # characters of a line that are shown
 _TORCHS = str(Path(torch.__file__).parent)
@@ -46,7 +46,7 @@ class Lines(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = _line() or self.last
-        constant = not torch.is_grad_enabled()
+        constant = not (torch.is_grad_enabled() or is_in_forward())
         said = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.asked.enabled or _writes())}
         with torch.fx.traceback.annotate(said):
             return func(*args, **(kwargs or {}))

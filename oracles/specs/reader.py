@@ -14,8 +14,10 @@ from ...reference.algorithms import Inapplicable
 from ...reference.array import Array, attach, constant, store
 from ...reference.choice import Choice
 from ...reference.condition import Condition, condition, possibly, surely
+from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ...reference.whole import Whole, integers, settled, truncated
+from .calls import UntraceableError
 from .integers import is_placed, is_read_at, of_integers, read_at
 from .lines import is_constant, is_written, line_of
 from .rules import MOVES, RULES, Rule, truth_of
@@ -33,9 +35,13 @@ _INTEGERS = {
     getattr(torch, f"{kind}{bits}"): np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 }
 
-
-class UntraceableError(Exception):
-    """A spec with an operation that has no rule, or that cannot be traced; the text says which, and where."""
+#: Dtypes that are read.
+READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS)}
+#: Norms, whose first result is the norm.
+_NORMS = {
+    getattr(_aten, name).default
+    for name in ("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit")
+}
 
 
 class Reader(torch.fx.Interpreter):
@@ -64,24 +70,24 @@ class Reader(torch.fx.Interpreter):
         return self._of_tensor(super().get_attr(target, args, kwargs))
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        if n.op != "call_function":
-            return super().run_node(n)
+        try:
+            return self._read(n) if n.op == "call_function" else super().run_node(n)
+        except (UntraceableError, Inapplicable, MemoryError):
+            raise
+        except Exception as err:
+            raise UntraceableError(f"it uses {_named(n)}, which cannot be read there: {_reason(err)}") from err
+
+    def _read(self, n: torch.fx.Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         if n.target is operator.getitem:
             # One of several results. Those of an operation that only moves elements are stored already.
             picked = super().run_node(n)
             source = n.args[0]
             assert isinstance(source, torch.fx.Node)
+            # torch has no derivatives of the statistics that a norm gives beside its result.
+            picked = constant(picked) if source.target in _NORMS and n.args[1] else picked
             return self._of_dtype(picked, n) if source.target in MOVES else self._stored(picked, n)
-        try:
-            read = self._by_rule(n, args, kwargs)
-        except NoReadingError as err:
-            raise UntraceableError(f"it uses {_named(n)}, which cannot be read there: {err}") from err
-        except (UntraceableError, Inapplicable, MemoryError):
-            raise
-        except Exception as err:  # of a rule that does not know such arguments
-            why = f"{type(err).__name__}: {err}"
-            raise UntraceableError(f"it uses {_named(n)}, which cannot be read there ({why})") from err
+        read = self._by_rule(n, args, kwargs)
         if n.target is torch.ops.aten.where.self:
             self._leave_out(n, read, args)
         if n.target is _aten.signbit.default and n.args[0] in self.handed_on:
@@ -198,6 +204,21 @@ class Reader(torch.fx.Interpreter):
             read = self._settled(read)
             read = read.lifted() if isinstance(read, Whole) else read
         return truth_of(read) if dtype == torch.bool else read
+
+
+def _reason(err: Exception) -> str:
+    """Why a rule cannot be applied, in words that help an author of PyTorch."""
+    text = first_line(err)
+    if isinstance(err, NoReadingError) and "numpy" not in text.lower():
+        return text
+    if isinstance(err, NoReadingError):  # What it advises is for formulas in NumPy.
+        return "the rule for it needs numbers that are known, and these hang on rounded ones; write it in another way"
+    return f"its rule does not know such arguments ({type(err).__name__}: {text}); write it with other operations"
+
+
+def first_line(err: Exception) -> str:
+    """What an exception says, in one line."""
+    return str(err).strip().partition("\n")[0]
 
 
 _NO_RULE = "has no rule; give a formula in NumPy"

@@ -7,15 +7,17 @@ one with a result of its own. What stands here computes the same by operations t
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.modules._functions import CrossMapLRN2d
+from torch.autograd.function import _SingleLevelFunction
+from torch.utils import _pytree as pytree
 
 
 def _gaussian_nll_loss(
@@ -140,19 +142,110 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
 }
 
 
+@dataclasses.dataclass
+class _Forward:
+    """Whether the forward of a custom function is being traced."""
+
+    depth: int = 0
+
+
+_FORWARD = _Forward()
+
+
+def is_in_forward() -> bool:
+    """Whether a custom function's forward is being traced, in which no mode says what has derivatives."""
+    return _FORWARD.depth > 0
+
+
+class _Context:
+    """What the forward of a custom function may say to its backward, which is not traced."""
+
+    materialize_grads = True
+
+    def __init__(self, args: Sequence[Any]) -> None:
+        self.needs_input_grad = tuple(isinstance(x, Tensor) and x.is_floating_point() for x in args)
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.constant: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *saved: Any) -> None:
+        self.saved_tensors = saved
+
+    def mark_non_differentiable(self, *outputs: Any) -> None:
+        self.constant = outputs
+
+    def save_for_forward(self, *saved: Any) -> None:
+        pass
+
+    def mark_dirty(self, *written: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+
+def _applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """A custom function as what its forward does, of either style."""
+    context = _Context(args)
+    _FORWARD.depth += 1
+    try:
+        if cls.setup_context is _SingleLevelFunction.setup_context:
+            found = cls.forward(context, *args, **kwargs)
+        else:
+            found = cls.forward(*args, **kwargs)
+            cls.setup_context(context, args, found)
+    finally:
+        _FORWARD.depth -= 1
+    return pytree.tree_map(lambda y: y.detach() if any(y is each for each in context.constant) else y, found)
+
+
+def _parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+    """A parameter that a spec makes of a tensor: a tensor of its own, to which no derivative leads back."""
+    found = torch.empty(0) if data is None else data.detach()
+    found._is_param = True
+    return found
+
+
+class _Style:
+    """The answer to torch's question whether a function is in the new style: no, as long as it would bind arguments to
+    `forward`, which in the old style has a context before them; yes, when it would refuse the old style.
+    """
+
+    asked = False
+
+    def __bool__(self) -> bool:
+        before, self.asked = self.asked, True
+        return before
+
+
+def _style_of(setup_context: Any) -> Any:
+    return _Style()
+
+
 @contextlib.contextmanager
 def opened() -> Iterator[None]:
-    """While it is on, torch's one module with a custom function is traced as what that function does."""
-
-    def forward(*args: Any) -> Any:
-        return CrossMapLRN2d.forward(SimpleNamespace(save_for_backward=lambda *saved: None), *args)
-
-    own = CrossMapLRN2d.__dict__.get("apply")
-    CrossMapLRN2d.apply = staticmethod(forward)  # type: ignore[method-assign]
+    """While it is on, custom functions are traced as what they do, and parameters that a spec makes are tensors."""
+    # Not `apply` itself is replaced, of which a spec may have bound methods, but what it calls under a transform.
+    new = torch.nn.Parameter.__dict__["__new__"]
+    names: dict[str, Any] = {"_is_setup_context_defined": _style_of, "custom_function_call": _applied}
+    before = {name: getattr(torch.autograd.function, name) for name in names}
+    torch.nn.Parameter.__new__ = _parameter  # type: ignore[method-assign]
     try:
+        for name, value in names.items():
+            setattr(torch.autograd.function, name, value)
         yield
     finally:
-        if own is None:
-            del CrossMapLRN2d.apply
-        else:
-            CrossMapLRN2d.apply = own  # type: ignore[method-assign]
+        torch.nn.Parameter.__new__ = new  # type: ignore[method-assign]
+        for name, value in before.items():
+            setattr(torch.autograd.function, name, value)
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """While it is on, what torch.compile made is called, or traced, as its original."""
+    # Where nothing was compiled so far there is nothing to set, and the import of the compiler takes seconds.
+    compiler = sys.modules.get("torch._dynamo")
+    if compiler is None:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"), compiler.config.patch(error_on_nested_fx_trace=False):
+        yield

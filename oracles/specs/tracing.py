@@ -27,13 +27,15 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
 
 from ...reference.array import Array
-from .calls import RESULT, Call, Operand
-from .lines import Lines
-from .reader import Reader, UntraceableError
+from ...reference.formats import FORMATS
+from .calls import RESULT, Call, Operand, UntraceableError
+from .lines import Lines, line_of
+from .reader import READ, Reader, first_line
 from .rules import DECOMPOSED, RULES
-from .stand_ins import opened
+from .stand_ins import opened, uncompiled
 
 #: torch's decompositions of operations that have no rule of their own.
 _DECOMPOSITIONS = {op: rule for op, rule in {**core_aten_decompositions(), **DECOMPOSED}.items() if op not in RULES}
@@ -100,6 +102,8 @@ def trace(call: Call, of_values: bool = False) -> Traced:
     Raises:
         UntraceableError: as `traced` does.
     """
+    for operand, tensor in zip(call.operands, call.tensors, strict=True):
+        check(operand.name, tensor)
     places: list[str] = []
     lines = Lines()
 
@@ -118,7 +122,33 @@ def trace(call: Call, of_values: bool = False) -> Traced:
                 graph = _functional(torch.fx.Interpreter(graph).run, call.tensors, {}, of_values)
     except Exception as err:
         raise UntraceableError(f"cannot be traced{_at(lines)}: {_why(err)}") from err
+    for node in graph.graph.nodes:
+        for value in pytree.tree_leaves(node.meta.get("val")):
+            if isinstance(value, torch.Tensor):
+                check(f"what {node.target} gives{line_of(node)}", value)
     return _of_graph(graph, call, places)
+
+
+def check(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a tensor of which nothing can be said.
+
+    Raises:
+        UntraceableError: it is complex, sparse, without data, or of a format that has no arithmetic here.
+    """
+    if tensor.dtype.is_complex:
+        why = "complex; write its real and its imaginary part as two tensors"
+    elif tensor.is_nested or tensor.layout != torch.strided:
+        why = (
+            f"{'nested' if tensor.is_nested else str(tensor.layout).removeprefix('torch.')}; give it as a dense tensor"
+        )
+    elif tensor.dtype not in READ:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        why = f"of {dtype}; it can be read in {', '.join(FORMATS)}, in integers and in truth values"
+    elif tensor.is_meta:
+        why = "on the meta device, and has no values; give it on another"
+    else:
+        return
+    raise UntraceableError(f"cannot be read: {name} is {why}")
 
 
 def _functional(
@@ -159,7 +189,7 @@ def _tracing() -> Iterator[None]:
     try:
         # No tensor asks for gradients, so none are traced; but where the spec itself turns them off is seen.
         preserved = torch.fx.traceback.preserve_node_meta()
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), preserved, opened():
+        with uncompiled(), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), preserved, opened():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
@@ -176,7 +206,12 @@ def _why(err: Exception) -> str:
         return "a number or a branch is read off a tensor there, and a spec is read without values"
     if isinstance(err, DynamicOutputShapeException):
         return "the shape of the result hangs on values there, and a spec is read without values"
-    return f"{type(err).__name__}: {str(err).splitlines()[0] if str(err) else ''}"
+    if "INTERNAL ASSERT" in str(err):
+        return (
+            "it writes there into a tensor that is neither an argument nor computed in the call;"
+            " keep it by register_buffer, or make it an argument"
+        )
+    return f"{type(err).__name__}: {first_line(err)}"
 
 
 def _of_graph(graph: torch.fx.GraphModule, call: Call, places: Sequence[str]) -> Traced:
@@ -185,7 +220,8 @@ def _of_graph(graph: torch.fx.GraphModule, call: Call, places: Sequence[str]) ->
     written = tuple(i for i, node in enumerate(after) if not _is_copied_input(node))
     kept = [*results, *(after[i] for i in written)]
     output.args = (tuple(kept),)
-    graph.graph.eliminate_dead_code()
+    # Nothing is written in a functional graph; numbers that were drawn and are not used are no part of the answer.
+    graph.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
     graph.recompile()
     named = [(place, RESULT) for place in places] + [(call.operands[i].name, call.operands[i].role) for i in written]
     found = (_meta_of(node) for node in kept)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from ...oracles.contract import Contract
 from ...oracles.op import dtype_name, is_float, to_array
 from ...oracles.rounding import Ball, balls, joined
 from ...oracles.rounding.chance import evaluations
-from ...oracles.specs import Traced, UntraceableError, traced
+from ...oracles.specs import Traced, UntraceableError, attributes_kept, check, traced, uncompiled
 from ...oracles.terms import Terms
 from ...oracles.transforms import REFERENCE, along
 from ...oracles.violation import error_name, said
@@ -81,6 +81,7 @@ class Specification:
         Raises:
             SpecError: the spec raises.
         """
+        self._check({**state, **{f"args[{i}]": t for i, t in enumerate(arguments.tensors)}})
         given, held = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
         try:
             with torch.no_grad():
@@ -88,6 +89,7 @@ class Specification:
         except Exception as err:
             text = " ".join(said(err))[:500]
             raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
+        self._check({f"out[{i}]": t for i, t in enumerate(found)})
         written = self._written(arguments, state)
         homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(given.tensors) if t.numel()}
         shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in found)
@@ -95,6 +97,12 @@ class Specification:
         pairs = zip(given.tensors, arguments.tensors, strict=True)
         changed = tuple(i for i, (t, was) in enumerate(pairs) if t._version or not same_bits(t, was.detach()))
         return Run(found, tuple(held[name] for name in written), written, shared, changed)
+
+    def _check(self, named: Mapping[str, Tensor]) -> None:
+        """Refuse tensors of which nothing can be said: complex ones, sparse ones, formats that are not judged."""
+        with _reading(self.name):
+            for name, tensor in named.items():
+                check(name, tensor)
 
     def _written(self, arguments: Arguments, state: State) -> tuple[str, ...]:
         """The names of the buffers and parameters that the spec writes."""
@@ -112,7 +120,8 @@ class Specification:
             leaves = found if isinstance(found, (tuple, list)) else (found,)
             return tuple(torch.from_numpy(np.array(leaf)) for leaf in leaves if leaf is not None)
         device = "cuda" if any(isinstance(a, Tensor) and a.is_cuda for a in args) else "cpu"
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast):
+        # What torch.compile made is run as its original: to compile it may take a minute for each shape.
+        with uncompiled(), torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast):
             if isinstance(self.function, torch.nn.Module):
                 return torch.func.functional_call(self.function, dict(state), args)
             return self.function(*args)
@@ -190,7 +199,7 @@ class Specification:
     def dtype_of(self, arguments: Arguments, state: State) -> str:
         """The dtype whose arithmetic is judged: the narrowest of the floating operands."""
         names = {dtype_name(t.dtype) for t in (*state.values(), *arguments.tensors) if is_float(t)}
-        return min(names or {"float32"}, key=lambda name: FORMATS[name].precision)
+        return min(names & set(FORMATS) or {"float32"}, key=lambda name: FORMATS[name].precision)
 
     def _question(self, arguments: Arguments, state: State, terms: Terms) -> Question:
         """The spec as a function of arrays of its floating operands, and the values of those."""
@@ -252,7 +261,8 @@ class Specification:
             return tensors_of(self.called(held, arguments.with_tensors(tensors[len(names) :]).args))
 
         try:
-            return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
+            with attributes_kept(self.function):
+                return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
         except UntraceableError as err:
             raise SpecError(f"{self.name} {_first_line(err)}") from err
 
@@ -306,6 +316,8 @@ def specification(spec: Any) -> Specification:
             return Specification(spec, load_op(spec).reference, numpy=True)
         except SelectionError as err:
             raise SpecError(f"spec: {err}") from err
+    # What torch.compile made says what its original says.
+    spec = getattr(spec, "_orig_mod", getattr(spec, "_torchdynamo_orig_callable", spec))
     if isinstance(spec, Formula):
         return Specification(_name_of(spec.function), spec.function, numpy=True)
     if isinstance(spec, torch.nn.Module):

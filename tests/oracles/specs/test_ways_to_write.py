@@ -1,0 +1,179 @@
+"""Ways in which authors write references, and what is said of those that cannot be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import opassay
+from opassay.oracles.contract import contract
+from opassay.oracles.rounding import balls
+from opassay.oracles.specs import UntraceableError, traced
+
+from .test_casts import ASKED, normal
+
+Spec = Callable[..., Any]
+
+
+class Square(torch.autograd.Function):
+    """In the style with a context."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(x)
+        ctx.exponent = 2
+        return x**ctx.exponent
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return ctx.exponent * x * gradient
+
+
+class Largest(torch.autograd.Function):
+    """With an output that has no derivatives, in the style with `setup_context`."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Any:
+        return x.max(-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> Tensor:  # type: ignore[override]
+        x, at = ctx.saved_tensors
+        return torch.zeros_like(x).scatter(-1, at[..., None], gradient[..., None])
+
+
+def with_parameter(x: Tensor, w: Tensor) -> Tensor:
+    layer = nn.Linear(8, 4, bias=False)
+    layer.weight = nn.Parameter(w)
+    return layer(x)  # type: ignore[no-any-return]
+
+
+def checkpointed(x: Tensor) -> Tensor:
+    return checkpoint(lambda y: y.sin() * y, x, use_reentrant=True)  # type: ignore[no-any-return]
+
+
+def normalised(x: Tensor, w: Tensor, b: Tensor) -> Any:
+    return torch.ops.aten.native_layer_norm(x, [8], w, b, 1e-5)
+
+
+READ: dict[str, tuple[Spec, Spec, Any]] = {
+    "parameter": (with_parameter, lambda x, w: with_parameter(x, w) * 1.001, normal((3, 8), (4, 8))),
+    "function": (Square.apply, lambda x: x * x * 1.001, normal((4, 8))),
+    "function, new style": (Largest.apply, lambda x: x.min(-1), normal((4, 8))),
+    "checkpoint": (checkpointed, lambda x: x.sin(), normal((4, 8))),
+    "statistics": (
+        normalised,
+        lambda x, w, b: (*normalised(x, w, b)[:2], normalised(x * 1.001, w, b)[2]),
+        normal((4, 8), (8,), (8,)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_a_spec_of_this_kind_accepts_itself_and_refuses_a_fault(name: str) -> None:
+    spec, fault, inputs = READ[name]
+    found = opassay.judge(spec, spec, inputs, questions=ASKED)
+    assert found.verdict == "accepted", str(found)
+    assert opassay.judge(fault, spec, inputs, questions=ASKED).verdict == "rejected"
+
+
+def test_what_was_changed_in_torch_for_a_trace_is_changed_back() -> None:
+    (x,) = normal((4,))(0)
+    traced(Square.apply, x)
+    assert isinstance(nn.Parameter(x), nn.Parameter)
+    assert nn.Parameter(x).requires_grad
+    x.requires_grad_()
+    Square.apply(x).sum().backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None
+    assert torch.equal(x.grad, 2 * x.detach())
+
+
+def test_a_compiled_spec_is_read_as_its_original() -> None:
+    compiled = torch.compile(lambda x: torch.softmax(x, -1))
+    found = opassay.judge(
+        lambda x: 2 * torch.softmax(x, -1), lambda x: 2 * compiled(x), normal((4, 8)), questions=ASKED
+    )
+    assert found.verdict == "accepted", str(found)
+    layer = nn.Linear(8, 4)
+    assert opassay.judge(layer, torch.compile(layer), normal((3, 8)), questions=ASKED).verdict == "accepted"
+
+
+class Writing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = torch.zeros(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.hidden[:] = x
+        return self.hidden * 2
+
+
+class Replacing(Writing):
+    def forward(self, x: Tensor) -> Tensor:
+        self.hidden = self.hidden * 0.5 + x
+        return self.hidden * 2
+
+
+class Making(nn.Module):
+    """Makes a constant when it is called first."""
+
+    table: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "table"):
+            self.table = torch.arange(4.0)
+        return x * self.table
+
+
+UNREAD: dict[str, tuple[Spec, tuple[Tensor, ...], str]] = {
+    "complex": (lambda x: x * 2, (torch.ones(3, dtype=torch.complex64),), "complex; write its real and its imaginary"),
+    "complex inside": (lambda x: torch.fft.rfft(x).abs(), (torch.ones(8),), "_fft_r2c.*test_ways_to_write.py.*complex"),
+    "complex output": (lambda x: torch.complex(x, x), (torch.ones(8),), "complex"),
+    "format": (lambda x: x.float(), (torch.ones(8).to(torch.float8_e4m3fn),), "float8_e4m3fn; it can be read in"),
+    "format inside": (lambda x: x.to(torch.float8_e5m2).float(), (torch.ones(8),), "float8_e5m2; it can be read in"),
+    "sparse": (lambda x: x.to_dense(), (torch.eye(3).to_sparse(),), "sparse_coo; give it as a dense tensor"),
+    "meta": (lambda x: x * 2, (torch.empty(3, device="meta"),), "on the meta device"),
+    "written attribute": (Writing(), (torch.ones(4),), "keep it by register_buffer"),
+    "replaced attribute": (Replacing(), (torch.ones(4),), r"self\.hidden, a plain attribute"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_cannot_be_read_ends_with_a_sentence(name: str) -> None:
+    spec, inputs, said = UNREAD[name]
+    found = opassay.judge(spec, spec, inputs, questions=ASKED)
+    assert found.verdict == "error"
+    assert re.search(said, found.error), found.error
+    assert "bug" not in found.error
+
+
+def test_a_constant_that_the_first_call_makes_is_no_state() -> None:
+    (x,) = normal((4,))(0)
+    found = opassay.judge(lambda a: a * torch.arange(4.0), Making(), (x,), questions=ASKED)
+    assert found.verdict == "accepted", str(found)
+
+
+def test_any_exception_of_a_rule_names_the_line_and_advises_no_numpy() -> None:
+    def spec(x: Tensor, y: Tensor) -> Tensor:
+        return x.index_add(0, (y / 3).long(), x)
+
+    graph = traced(spec, torch.ones(2), torch.tensor([3.0, 0.0]))
+    said = r"index_add.*line \d+ of test_ways_to_write.py.*writes at a place"
+    with pytest.raises(UntraceableError, match=said) as info:
+        balls(graph, [np.ones(2), np.array([3.0, 0.0])], contract("float32"))
+    assert "numpy" not in str(info.value)
