@@ -100,7 +100,7 @@ def _line(row: dict[str, Any]) -> str:
         f"  {row['name']:32} {row['dtype']:8} {row['kind']:8} {row['what']:10} {row['outside']:6} of {row['judged']:6}"
         f" {row['worst']:10.4g} bounds at {row['at']}: {row['computed']:.9g}, float64 {row['exact']:.9g},"
         f" half-width {row['width']:.3g}, {row['moved']:.3g} moves of the operands"
-        f"{'; THE READING IS OFF' if off else ''} {row['note']} | {why}"
+        f", {row['stepped']} outside by steps{'; THE READING IS OFF' if off else ''} {row['note']} | {why}"
     )
 
 

@@ -105,7 +105,7 @@ mish.wrong("sigmoid", lambda x: x * torch.sigmoid(F.softplus(x)))
 mish.wrong("softplus stored in bfloat16", lambda x: x * torch.tanh(bf(F.softplus(x))))
 
 squared = Problem("relu squared", lambda x: F.relu(x).square(), lambda: (normal(9, 33),))
-squared.right("product", lambda x: torch.where(x > 0, x * x, torch.zeros_like(x)))
+squared.right("product", lambda x: torch.where(x <= 0, torch.zeros_like(x), x * x))
 squared.right("times x", lambda x: F.relu(x) * F.relu(x))
 squared.wrong("no relu", lambda x: x.square())
 squared.wrong("relu alone", F.relu)

@@ -24,8 +24,11 @@ from opassay.reference.formats import FORMATS
 
 from .kinds import of_kind
 from .sources import NoSampleError, Source
+from .stepping import Stepping
 
 CONTRACT = terms("torch")
+#: Stands for the evaluation of `stepping`, beside 0 for float64 and 1, 2, ... for moved operands.
+STEPPED = -1
 
 
 @dataclass
@@ -40,6 +43,8 @@ class Row:
             own float64, which is no work of ours.
         moved: the error there over what float64 shows where every operand is moved by half an ulp: near 1 if the
             function itself is that sensitive, large if torch loses digits that the function keeps.
+        stepped: elements that are outside where each operation is computed in float64 and rounded once (`stepping`):
+            where there is one, the ball is too narrow; where there is none, torch's kernel loses what is lost.
         note: why nothing was judged.
     """
 
@@ -59,6 +64,7 @@ class Row:
     centre: float = 0.0
     width: float = 0.0
     moved: float = 0.0
+    stepped: int = 0
     note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -117,7 +123,14 @@ def _of_kind(leaf: Any, kind: str, dtype: torch.dtype) -> Any:
 def _values(spec: Specification, arguments: Arguments, named: Sequence[str]) -> Iterator[Row]:
     computed = _run(spec, arguments)
     balls = spec.read(arguments, spec.state, CONTRACT, sharp=named[3] == "ties")
-    exact = _Lazy(lambda moved: _run(*_doubled(spec, arguments, moved)))
+
+    def other(moved: int) -> list[Tensor]:
+        if moved != STEPPED:
+            return _run(*_doubled(spec, arguments, moved))
+        with Stepping():
+            return _run(spec, arguments)
+
+    exact = _Lazy(other)
     for i, (tensor, ball) in enumerate(zip(computed, balls, strict=True)):
         if tensor.is_complex():
             continue
@@ -142,7 +155,11 @@ def _gradients(spec: Specification, arguments: Arguments, named: Sequence[str]) 
     balls = spec.gradients(arguments, spec.state, CONTRACT, wanted, pulled.cotangents)
 
     def doubled(moved: int) -> list[Tensor]:
-        found = _pulled(*_doubled(spec, arguments, moved), seed=1, cotangents=pulled.cotangents)
+        if moved == STEPPED:
+            with Stepping():
+                found = _pulled(spec, arguments, seed=1, cotangents=pulled.cotangents)
+        else:
+            found = _pulled(*_doubled(spec, arguments, moved), seed=1, cotangents=pulled.cotangents)
         return [torch.zeros_like(floats[i]) if g is None else g for i, g in enumerate(found.gradients) if i in wanted]
 
     exact = _Lazy(doubled)
@@ -246,6 +263,10 @@ def _row(row: Row, computed: Tensor, ball: Any, exact: _Lazy, place: int, order:
     row.worst = float(np.max(elements.ratio, initial=0.0))
     if row.outside:
         _proof(row, values, elements, ball, exact, place)
+        steps = exact.of(STEPPED, place)
+        if steps is not None:
+            others = accept.judge(steps, FORMATS[dtype_name(computed.dtype)], ball, None, True, order)
+            row.stepped = int(np.count_nonzero(~np.asarray(others.accepted)))
     return row
 
 
