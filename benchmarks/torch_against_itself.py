@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from itself import GROUPS, has_opinfo, looked_at, sources
-from itself.explained import explanation
+from itself.explained import explanation, is_off
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -95,12 +95,11 @@ def printed(rows: list[dict[str, Any]], seconds: float) -> int:
 
 def _line(row: dict[str, Any]) -> str:
     why = explanation(row) or "NOT EXPLAINED"
-    off = abs(row["centre"] - row["exact"]) > row["width"]
     return (
         f"  {row['name']:32} {row['dtype']:8} {row['kind']:8} {row['what']:10} {row['outside']:6} of {row['judged']:6}"
         f" {row['worst']:10.4g} bounds at {row['at']}: {row['computed']:.9g}, float64 {row['exact']:.9g},"
         f" half-width {row['width']:.3g}, {row['moved']:.3g} moves of the operands"
-        f", {row['stepped']} outside by steps{'; THE READING IS OFF' if off else ''} {row['note']} | {why}"
+        f", {row['stepped']} outside by steps{'; THE READING IS OFF' if is_off(row) else ''} {row['note']} | {why}"
     )
 
 

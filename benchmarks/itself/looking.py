@@ -188,7 +188,7 @@ def _pulled(
         with torch.enable_grad():
             args = arguments.with_tensors([t.clone() if is_float(t) else t for t in leaves]).args
             called = {n: t.clone() if is_float(t) else t for n, t in state.items()}
-            outputs = [y for y in tensors_of(spec._called(called, args)) if is_float(y)]
+            outputs = [y for y in tensors_of(_called(spec, called, args)) if is_float(y)]
             if cotangents is None:
                 cotangents = [torch.as_tensor(draws.standard_normal(tuple(y.shape))).to(y.dtype) for y in outputs]
             # What is not differentiable has no say in the gradients of the reading either.
@@ -198,9 +198,15 @@ def _pulled(
             if not pairs:
                 return _Pulled(list(cotangents), [None] * len(floats))
             gradients = torch.autograd.grad([y for y, _ in pairs], floats, [g for _, g in pairs], allow_unused=True)
-    except Exception as err:
+    except (RuntimeError, NotImplementedError, IndexError, ValueError) as err:
         raise _TorchError(_first(err)) from err
     return _Pulled(list(cotangents), list(gradients))
+
+
+def _called(spec: Specification, state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
+    if isinstance(spec.function, torch.nn.Module):
+        return torch.func.functional_call(spec.function, state, args)
+    return spec.function(*args)
 
 
 def _leaf(tensor: Tensor) -> Tensor:
