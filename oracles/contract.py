@@ -20,6 +20,8 @@ from ..reference.formats import BINARY32, BINARY64, FORMATS, Format, round_array
 
 #: Name of an algorithm of the exponential: exp(x) as 2^(x log2 e), with a rounded exponent.
 EXP2 = "exp2"
+#: Name of an algorithm of log_softmax, and so of cross entropy: x − lse, of a log-sum-exp that is kept.
+LOG_SUM = "lse"
 
 #: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and
 #: CUDA's single precision tables (CUDA C++ Programming Guide, mathematical functions). IEEE 754 asks for roots that are

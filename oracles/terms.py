@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..reference.formats import FORMATS, Format
-from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, Contract, contract
+from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, Contract, contract
 
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
 #: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
@@ -153,7 +153,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     "flush": {"flush": True},
 }
 #: Allowances that name an algorithm.
-_ALGORITHMS = frozenset({EXP2, "folded", "shifted"})
+_ALGORITHMS = frozenset({EXP2, LOG_SUM, "folded", "shifted"})
 
 #: What a precision audit tries, from the strictest to the laxest, and what it says of a kernel that keeps it.
 LADDER: tuple[tuple[Terms, str], ...] = (

@@ -11,6 +11,7 @@ value, with the slope of the same function written in terms of the saved output 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,19 +69,44 @@ def softmax(input: Array, dim: int, dtype: Any = None) -> Array:
 
 def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
     """log p = x − log Σ exp(x) along `dim`."""
+    return log_softmax_by(_of_shifted, input, dim, dtype)
+
+
+def log_softmax_by(text: Callable[[Array, int], Array], input: Array, dim: int, dtype: Any = None) -> Array:
+    """`log_softmax` whose value is computed by a text.
+
+    Args:
+        text: of x and the axis, with log p as its value. input, dim, dtype: as there.
+    """
     if np.size(input) == 0:
         return input
     if _is_row(input):
-        return np.reshape(log_softmax(np.reshape(input, (1,)), 0, dtype), ())
+        return np.reshape(log_softmax_by(text, np.reshape(input, (1,)), 0, dtype), ())
     x = constant(input)
-    centred = x - np.max(x, axis=dim, keepdims=True)
-    z = centred - np.log(_sum_along(np.exp(centred), dim))
+    z = text(x, dim)
     if x is input:
         return z
     # The same for logarithms: the saved z, moved as x moves, and normalised again. Its sum of exponentials is about 1,
     # so nothing overflows although no maximum is subtracted.
     moved = _as_stored(z, dtype) + _shift(input)
     return attach(z, moved - np.log(_one(_sum_along(np.exp(moved), dim))), kept=True)
+
+
+def _of_shifted(x: Array, dim: int) -> Array:
+    centred = x - np.max(x, axis=dim, keepdims=True)
+    return centred - np.log(_sum_along(np.exp(centred), dim))
+
+
+def of_stored_sum(x: Array, dim: int) -> Array:
+    """The same of a sum that is stored, as torch has it of half types along the last axis."""
+    centred = x - np.max(x, axis=dim, keepdims=True)
+    return centred - np.log(store(_sum_along(np.exp(centred), dim), asked=False))
+
+
+def less_log_sum(x: Array, dim: int) -> Array:
+    """x − (max + log Σ exp(x − max)), of which kernels keep the second part; where x is large, it rounds more."""
+    largest = np.max(x, axis=dim, keepdims=True)
+    return x - (largest + np.log(_sum_along(np.exp(x - largest), dim)))
 
 
 def softmax_backward_data(grad_output: Array, output: Array, dim: int, input_dtype: Any) -> Array:

@@ -17,6 +17,7 @@ from ...reference.array import LOG_2, LOG_10
 from ..contract import EXP2, Contract
 from .arithmetic import rounded
 from .ball import RULES, Ball, magnitude_of
+from .rules import flushed_below
 from .spread import SLACK, Spread, nearest, of_exp, of_log
 
 #: How many terms give the digits of an 80-bit float wherever the series and the continued fraction are used.
@@ -178,7 +179,6 @@ _ONE_ARGUMENT: dict[str, tuple[Callable[[Any], Any], Spread]] = {
     "arcsinh": (np.arcsinh, _of_arcsinh),
     "arccosh": (np.arccosh, _of_arccosh),
     "arctanh": (np.arctanh, _of_arctanh),
-    "exp2": (np.exp2, _of_exp2),
     "log2": (np.log2, _of_log2),
     "log10": (np.log10, _of_log10),
     "cbrt": (np.cbrt, _of_cbrt),
@@ -293,6 +293,7 @@ _TABLE: dict[str, Callable[..., Ball]] = {
     **{name: _function(name, value, reach) for name, (value, reach) in _ONE_ARGUMENT.items()},
     **{name: _step(value) for name, value in _STEPS.items()},
     "erf": _erf,
+    "exp2": lambda contract, a: flushed_below(_evaluated(contract, "exp2", a, np.exp2(a.centre), _of_exp2), a),
     "hypot": _hypot,
     "arctan2": _arctan2,
     "logaddexp": _logaddexp,

@@ -22,6 +22,8 @@ from .spread import SLACK
 
 #: Elements of a window, up to which the largest is found element by element for all windows at once.
 _SMALL_WINDOW = 2**10
+#: Elements of a row from which on the cost of means is small beside that of additions.
+_LONG_ROW = 2**8
 
 
 def _function(name: str, value: Callable[[Any], Any], reach: spread.Spread) -> Callable[..., Ball]:
@@ -45,7 +47,23 @@ def _sqrt(contract: Contract, a: Ball) -> Ball:
 
 def _exp(contract: Contract, a: Ball) -> Ball:
     a = _exponent(contract, a)
-    return _evaluated(contract, "exp", a, np.exp(a.centre), spread.of_exp)
+    return flushed_below(_evaluated(contract, "exp", a, np.exp(a.centre), spread.of_exp), a)
+
+
+def flushed_below(power: Ball, exponent: Ball) -> Ball:
+    """An exponential as kernels have it, whose results below twice the smallest normal number may be zero.
+
+    The exponent of a softmax, of attention and of a decay is computed, and what such an exponential leaves is added to
+    numbers around 1. Fast exponentials of GPUs (PTX: ex2.approx.ftz) flush what is not normal, and that of torch's
+    attention on CPUs all of the last binade, of which it has the power of two first: 1.28e-38 is 0 there. The
+    exponential of a number that is given is no such step, and keeps its digits.
+    """
+    least, y = 2.0 * power.contract.accumulate.smallest_normal, power.centre
+    if exponent.exact or not np.min(y, initial=np.inf) < least:
+        return power
+    radius = power.radii()
+    size = magnitude_of(y)
+    return Ball(y, np.where(size - radius < least, np.maximum(radius, size), radius), power.contract)
 
 
 def _exponent(contract: Contract, a: Ball) -> Ball:
@@ -151,10 +169,9 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     radius = size * growth
     # Beyond first derivatives no proof says what sums a closed form has, so there the whole bound stays.
     if sizes is not a.centre and contract.roundings == 1.0 and growth < 0.5:
-        reach = _of_partial_sums(size, centre, given, growth)
+        radius = np.minimum(radius, _of_partial_sums(size, centre, given, growth))
         if means:
-            reach = reach + size * _of_means(summands, unit)
-        radius = np.minimum(radius, reach)
+            radius = radius + _apart(a, axes, centre, size, given) * _of_means(summands, unit)
     if contract.flush:
         radius = radius + (summands - 1) * contract.underflow
     if given is not None:
@@ -196,14 +213,30 @@ def _of_partial_sums(size: Any, centre: Any, given: Any, growth: float) -> Any:
 
 
 def _of_means(summands: int, unit: float) -> float:
-    """What it costs to keep means in place of sums, in shares of Σ |x|.
+    """What it costs to keep means in place of sums, in shares of Σ |x − μ|.
 
-    Two means of a and b terms, b <= a, are combined as m + (m' - m) b / (a + b), along any tree (T. F. Chan, G. H.
-    Golub, R. J. LeVeque, COMPSTAT 1982). The difference, the share and their product are rounded besides, by
-    3 u b |m' - m| <= 3 u (|s'| + |s| b / a) on the scale of the sums s and s'. A term is in the smaller part log2 n
-    times at most, and b / a <= log2((a + b) / a) adds up to no more along the tree. So that is 6 u log2 n.
+    Two means of a and b terms are combined as m + (m' − m) b / (a + b), along any tree (T. F. Chan, G. H. Golub,
+    R. J. LeVeque, COMPSTAT 1982). The difference, the share and their product are rounded besides, by 3 u b |m' − m| on
+    the scale of sums. That difference is the same of the terms less μ, whose sums are t' and t: b |m' − m| <= |t'| +
+    |t| b / a. So a term x adds |x − μ| times 1 where it is in the second part and b / a where it is in the first.
+    With b <= 2 a, as where the larger part comes first or rows are halved, both are at most log((a + b) / part) /
+    log 1.5, for 1 <= log(1 + a / b) / log 1.5 and b / a <= log(1 + b / a) / log 1.5. Along the tree these add up to
+    log n / log 1.5.
     """
-    return 6.0 * unit * math.log2(summands)
+    return 3.0 * unit * math.log(summands) / math.log(1.5)
+
+
+def _apart(a: Ball, axes: tuple[int, ...], centre: Any, size: Any, given: Any) -> Any:
+    """A bound on Σ |x − μ|; of long rows Σ |x|, where there are so many additions that it makes no difference.
+
+    Args:
+        centre: Σ x. size: Σ |x|. given: Σ of the radii, None for zero.
+    """
+    summands = a.centre.size // max(centre.size, 1)
+    if summands <= _LONG_ROW:
+        apart = np.sum(magnitude_of(a.centre - centre / summands), axis=axes, keepdims=True)
+        size = np.minimum(apart * (1.0 + summands * SLACK), size)
+    return size if given is None else size + 2.0 * given
 
 
 def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = False) -> Ball:

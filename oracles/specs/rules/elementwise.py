@@ -14,6 +14,9 @@ from .table import RULES, Rule, enter
 
 aten = torch.ops.aten
 
+#: A float32 number of so many bits, 16 of 24, was not rounded.
+_FEW_DIGITS = 2.0**16
+
 
 def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
@@ -26,6 +29,16 @@ def _with_alpha(f: Rule) -> Rule:
 def _scalar(x: Any, number: float) -> Any:
     """A number beside a tensor x, which torch makes a tensor of x's dtype."""
     return store(constant(x).lift(float(number)), asked=False) if isinstance(x, Array) else number
+
+
+def _as_written(number: Any) -> Any:
+    """A number that somebody wrote, where torch hands it over as a float32 one: 10⁻⁶ in rms_norm, for example.
+
+    Of a float32 number of many digits it is the shortest decimal that rounds to it.
+    """
+    if not isinstance(number, float) or float(np.float32(number)) != number:
+        return number
+    return float(str(np.float32(number))) if (np.frexp(number)[0] * _FEW_DIGITS) % 1.0 else number
 
 
 def _power(x: Any, exponent: Any) -> Any:
@@ -151,7 +164,8 @@ enter(
     _unchanged, aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default,
     aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.contiguous.default, aten.positive.default,
 )  # fmt: skip
-enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
+enter(_with_alpha(np.add), aten.add.Tensor)
+enter(lambda x, number, alpha=1: _with_alpha(np.add)(x, _as_written(number), alpha), aten.add.Scalar)
 enter(_with_alpha(np.subtract), aten.sub.Tensor, aten.sub.Scalar)
 enter(lambda a, b, alpha=1: b - (a if alpha == 1 else a * alpha), aten.rsub.Scalar, aten.rsub.Tensor)
 enter(_multiplied, aten.mul.Tensor, aten.mul.Scalar)

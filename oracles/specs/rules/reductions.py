@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import amax, constant
-from ....reference.softmax import log_softmax, softmax
+from ....reference.algorithms import STORED, Algorithm
+from ....reference.array import amax, among, constant
+from ....reference.softmax import less_log_sum, log_softmax, log_softmax_by, of_stored_sum, softmax
+from ...contract import LOG_SUM
 from .table import RULES, Rule, axes_of, enter
 
 aten = torch.ops.aten
@@ -37,6 +39,12 @@ def _softmax_along(formula: Rule) -> Rule:
     return lambda x, dim, half_to_float=False: formula(x, dim)
 
 
+def _log_softmax(x: Any, dim: int, half_to_float: bool = False) -> Any:
+    texts = ((of_stored_sum, STORED), (less_log_sum, LOG_SUM))
+    others = (Algorithm(lambda x, text=text: log_softmax_by(text, x, dim), name) for text, name in texts)
+    return among([Algorithm(lambda x: log_softmax(x, dim), ""), *others], x)
+
+
 enter(_over_dims(np.sum), aten.sum.default, aten.sum.dim_IntList)
 enter(_over_dims(np.mean), aten.mean.default, aten.mean.dim)
 RULES.update(
@@ -46,6 +54,6 @@ RULES.update(
         aten.amin.default: _amin,
         aten.logsumexp.default: _logsumexp,
         aten._softmax.default: _softmax_along(softmax),
-        aten._log_softmax.default: _softmax_along(log_softmax),
+        aten._log_softmax.default: _log_softmax,
     }
 )

@@ -112,3 +112,15 @@ def test_the_slope_at_a_kink_is_torchs() -> None:
             contract("float32"),
         )
         assert abs(needed.item() - read[0].centre.item()) <= read[0].radii().item() <= 2.0**-20, name
+
+
+def test_a_limit_has_the_slope_that_the_page_says() -> None:
+    x = torch.tensor([1.0])
+    for spec, slope in ((lambda x: (1.0 - x).clamp_min(0.0), -1.0), (lambda x: torch.relu(1.0 - x), 0.0)):
+        formula: Any = traced(spec, x)
+        read = balls(
+            lambda a, f=formula: derivative.vjp(lambda b: f(b)[0], [a])[1](a.lift([1.0])),
+            [[1.0]],
+            replace(contract("float32"), lattice=True),
+        )
+        assert (read[0].centre, read[0].radii()) == (slope, 0.0)
