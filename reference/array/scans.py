@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..condition import surely
-from .kind import WORDS, Array, bind, constant
+from ..algorithms import Algorithm, Inapplicable, Reverse
+from ..condition import Condition, surely
+from .kind import WORDS, Array, among, attach, bind, constant, order_of
 from .shapes import normalize_axes, reshape
+
+#: Factors, up to which the product without each of them is formed by itself.
+_SHORT = 2**6
 
 
 def _part(axis: int, start: int | None, end: int | None, step: int | None = None) -> tuple[slice, ...]:
@@ -42,10 +47,15 @@ def _cumprod(x: Array, axis: int | None = None) -> Any:
         x, axis = reshape(x, (x.size,)), 0
     if not x.ndim:
         return x
-    # The slope of a product is a quotient of it where no factor is zero. Else it is that of the products themselves.
-    if _without_zeros(x):
-        return bind("cumprod", (x,), {"axis": axis % x.ndim})
-    return scanned(x, axis, np.multiply)
+    # The slope of a product is a quotient of it where no factor is zero, and else that of the products themselves. The
+    # value is that of a product in any order all the same.
+    params = {"axis": axis % x.ndim}
+    if _without_zeros(x) or not order_of(x):
+        return bind("cumprod", (x,), params)
+    ways = [Algorithm(functools.partial(scanned, axis=axis, join=np.multiply), "")]
+    if x.shape[axis] <= _SHORT:
+        ways.append(Algorithm(Reverse(functools.partial(_without_each_so_far, axis=axis)), ""))
+    return attach(bind("cumprod", (constant(x),), params), among(ways, x), kept=True)
 
 
 def _prod(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
@@ -53,13 +63,49 @@ def _prod(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
     if not axes:
         return x
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    if _without_zeros(x):
-        product: Any = bind("prod", (x,), {"axes": axes})
+    product: Any
+    if _without_zeros(x) or not order_of(x):
+        product = bind("prod", (x,), {"axes": axes})
     else:
-        product = x
-        for each in axes:
-            product = _halved(product, each)
+        ways = [Algorithm(lambda x: functools.reduce(_halved, axes, x), "")]
+        if len(axes) == 1 and x.shape[axes[0]] <= _SHORT:
+            texts = (_without_each, _by_quotient)
+            ways += [Algorithm(Reverse(functools.partial(text, axis=axes[0])), "") for text in texts]
+        product = among(ways, x)
+        product = attach(bind("prod", (constant(x),), {"axes": axes}), product, kept=True)
     return product if keepdims else reshape(product, tuple(n for i, n in enumerate(kept) if i not in axes))
+
+
+def _without_each(x: Array, g: Array, axis: int) -> Any:
+    """g times the product of all others, for every element: in any order, so that what underflows in one counts."""
+    return g * np.moveaxis(np.prod(_left_out(x, axis), axis=-1), -1, axis)
+
+
+def _by_quotient(x: Array, g: Array, axis: int) -> Any:
+    """The same as a quotient of the whole product where an element is not zero, as torch has it of scattered factors.
+
+    Raises:
+        Inapplicable: rounding leaves open whether an element is zero.
+    """
+    zero = np.equal(constant(x), 0.0)
+    if isinstance(zero, Condition):
+        raise Inapplicable
+    quotient = g * np.prod(x, axis=axis, keepdims=True) / np.where(zero, 1.0, x)
+    return np.where(zero, _without_each(x, g, axis), quotient)
+
+
+def _without_each_so_far(x: Array, g: Array, axis: int) -> Any:
+    """Σ g times the product without each element, over all products that have it."""
+    count = np.shape(x)[axis]
+    products = np.cumprod(_left_out(x, axis), axis=-1) * np.expand_dims(np.moveaxis(g, axis, -1), -2)
+    terms = np.where(np.tri(count, dtype=bool).T, products, 0.0)
+    return np.moveaxis(np.sum(terms, axis=-1), -1, axis)
+
+
+def _left_out(x: Array, axis: int) -> Any:
+    """(..., n, n): the rows along an axis with 1 in the place of each element in its turn."""
+    rows = np.expand_dims(np.moveaxis(x, axis, -1), -2)
+    return np.where(np.eye(np.shape(x)[axis], dtype=bool), 1.0, rows)
 
 
 def _halved(x: Any, axis: int) -> Any:

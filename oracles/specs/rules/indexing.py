@@ -195,10 +195,7 @@ def _scatter_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, incl
         one = np.size(x) + np.size(source)
         index_of = np.array([row + [one] * (longest + 1 - len(row)) for row in table])
         factors = np.concatenate([_flat(x), _flat(source), np.ones(1)])[index_of]
-        product = factors[:, 0]
-        for i in range(1, factors.shape[1]):
-            product = product * factors[:, i]
-        return np.reshape(product, np.shape(x))
+        return np.reshape(np.prod(factors, axis=1), np.shape(x))
     index_of = np.array([row + [row[0]] * (longest + 1 - len(row)) for row in table])
     choices = np.concatenate([_flat(x), _flat(source)])[index_of]
     largest = amax(choices, 1) if reduce == "amax" else -amax(-choices, 1)
