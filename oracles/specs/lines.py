@@ -27,6 +27,8 @@ _KEY = "line of the spec"
 #: And under these whether the spec asked for no derivatives there, and whether it wrote into a tensor there.
 _CONSTANT, _WRITTEN = "without derivatives", "written"
 _WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
+#: A tensor that is traced has no memory that they could give.
+_HANDING_OVER = frozenset({torch.Tensor.numpy, torch.Tensor.__array__})
 #: What calls the spec. Beyond these frames stand the lines of whoever asked for the reading.
 _ASKING = (Call.results.__code__, Call._called.__code__)
 
@@ -63,6 +65,8 @@ class _Asked(TorchFunctionMode):
     enabled = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _HANDING_OVER and torch._is_functional_tensor(args[0]):
+            raise TypeError("a tensor is handed to NumPy, and a spec is read without values; write that in torch")
         before, self.enabled = self.enabled, torch.is_grad_enabled()
         try:
             return STAND_INS.get(func, func)(*args, **(kwargs or {}))

@@ -6,8 +6,9 @@ of what was written after autograd had saved it; nobody can ask a candidate for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -30,6 +31,10 @@ class Backward:
     refused: Mapping[int | str, str] = field(default_factory=dict)
 
 
+#: A function of a state and arguments.
+Called = Callable[[dict[str, Tensor], tuple[Any, ...]], Any]
+
+
 def backward(
     spec: Specification, arguments: Arguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
 ) -> Backward:
@@ -39,22 +44,22 @@ def backward(
         spec: of torch. arguments, state: where it is run. operands: as for `Backward.gradients`, at least one.
         cotangents: one for each floating output.
     """
-    whole = _tried(spec, arguments, state, operands, cotangents)
+    whole = tried(spec.called, arguments, state, operands, cotangents)
     if not isinstance(whole, str):
         return Backward(whole)
-    alone = {operand: _tried(spec, arguments, state, [operand], cotangents) for operand in operands}
+    alone = {operand: tried(spec.called, arguments, state, [operand], cotangents) for operand in operands}
     refused = {operand: found for operand, found in alone.items() if isinstance(found, str)}
     rest = [operand for operand in operands if operand not in refused]
-    together = _tried(spec, arguments, state, rest, cotangents) if rest else {}
+    together = tried(spec.called, arguments, state, rest, cotangents) if rest else {}
     if isinstance(together, str):
         return Backward({}, dict.fromkeys(operands, together) | refused)
     return Backward(together, refused)
 
 
-def _tried(
-    spec: Specification, arguments: Arguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
+def tried(
+    called: Called, arguments: Arguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
 ) -> dict[int | str, Tensor | None] | str:
-    """The gradients, or what torch says in their place."""
+    """The gradients, or what torch says in their place; other arguments as for `backward`."""
     given, held = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
     inputs = floating(given.tensors)
     leaves = [held[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
@@ -62,7 +67,7 @@ def _tried(
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_(True)
-            outputs = floating(tensors_of(spec.called(held, given.args)))
+            outputs = floating(tensors_of(called(held, given.args)))[: len(cotangents)]
         tracked = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
         if not tracked:
             return dict.fromkeys(operands)

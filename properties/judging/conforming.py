@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +13,10 @@ from ...oracles.op import dtype_name
 from ...oracles.rounding import Ball
 from ...oracles.terms import Terms, terms
 from ...reference.formats import FORMATS
+from .agreement import disagreement, told_of_torch
 from .arguments import Arguments, Tensor, tensors_of
 from .comparing import hold_in_turn
-from .specification import Reading, Run, Specification, specification
+from .specification import Reading, Run, SpecError, Specification, specification
 
 #: The terms that count where a user names none.
 DEFAULT = "torch"
@@ -53,8 +55,22 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
     run = found.run(arguments, found.state)
     read = found.read(arguments, found.state, allowed)[: len(run.outputs)]
+    _require_agreement(found, arguments, run, lambda _: read, allowed)
     rows = [_bound(ball, _dtype(found, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
     return rows[0] if len(rows) == 1 else tuple(rows)
+
+
+def _require_agreement(
+    spec: Specification, arguments: Arguments, run: Run, read: Callable[[Terms], Sequence[Reading]], terms: Terms
+) -> None:
+    """Require that what was read of a spec is what torch runs.
+
+    Raises:
+        SpecError: it is not.
+    """
+    why = disagreement(spec, arguments, spec.state, run, read, terms)
+    if why:
+        raise SpecError(why)
 
 
 def _dtype(spec: Specification, run: Run, position: int, ball: Ball) -> str:
@@ -90,10 +106,13 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
     count = len(run.outputs)
     native, outputs = None if found.numpy else run.outputs, tensors_of(candidate_output)
 
+    @functools.cache
     def read(terms: Terms) -> Sequence[Reading]:
         return found.read(arguments, found.state, terms)[:count]
 
+    _require_agreement(found, arguments, run, read, allowed)
     held = hold_in_turn(run.names[:count], outputs, read, allowed, native, arguments.finite)
+    held = told_of_torch(held, native, allowed, arguments.finite)
     wrong = [str(each.wrong) for each in held if each.wrong is not None]
     if wrong:
         raise AssertionError("\n".join([f"{found.name}: {wrong[0]}", *wrong[1:]]))

@@ -99,6 +99,9 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
             findings.append(_gone(code, err))
             findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
             break
+    misread = "" if error else _misread(session)
+    if misread:
+        error, findings = misread, []  # What was held against such bounds says nothing.
     weaknesses = [] if error else _weaknesses(session, findings)
     kept, words = ("", "") if error else arithmetic(session)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
@@ -106,6 +109,14 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
         verdict, session.candidate.name, session.spec.name, str(session.terms), session.seed, tuple(findings),
         tuple(weaknesses), words, kept, error,
     )  # fmt: skip
+
+
+def _misread(session: Session) -> str:
+    """Why the spec was not read as what it is; empty where it was, or where the questions have told that already."""
+    try:
+        return session.disagreement()
+    except (SpecError, ReadingError):
+        return ""
 
 
 def _gone(code: str, err: GoneError) -> Finding:

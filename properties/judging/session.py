@@ -13,6 +13,7 @@ import numpy as np
 from ...oracles.rounding import Ball
 from ...oracles.terms import Terms
 from ...oracles.verdict import Code
+from .agreement import disagreement, told_of_torch
 from .arguments import Arguments, State, Tensor
 from .candidates.calls import Answer, Answering, Call, Manner
 from .comparing import Held, hold_in_turn
@@ -270,6 +271,7 @@ class Session:
 
         names, finite = run.names[:expected], arguments.finite
         found = hold_in_turn(names, computed, read, self.terms, native, finite, plain=not self.erring)
+        found = told_of_torch(found, native, self.terms, finite)
         self.erring = any(each.wrong is not None for each in found)
         self.strayed |= self.erring
         if finite:
@@ -319,9 +321,17 @@ class Session:
     def native(self) -> Run:
         """What torch computes of the spec at the given arguments, or at rows of them."""
         if self._native is None:
-            few = self.given if self.part is None else self.few(self.given, self.rows_for("GIVEN", self.given))
-            self._native = self.spec.run(few, self.spec.state)
+            self._native = self.spec.run(self._of_native(), self.spec.state)
         return self._native
+
+    def _of_native(self) -> Arguments:
+        return self.given if self.part is None else self.few(self.given, self.rows_for("GIVEN", self.given))
+
+    def disagreement(self) -> str:
+        """Why the spec as it was read is not what torch runs of it, at the given arguments; empty where it is."""
+        arguments, state, own = self._of_native(), self.spec.state, self.native()
+        read = functools.partial(self._read, arguments, state, False)
+        return disagreement(self.spec, arguments, state, own, read, self.terms)
 
     def rows_for(self, question: str, arguments: Arguments) -> list[int]:
         """Rows that a question holds; at the given arguments they are the same for all, and are read once."""

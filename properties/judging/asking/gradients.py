@@ -8,24 +8,27 @@ data (the cosines of a rotation, a mask, a target) or a gradient that is lost: t
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from ....oracles.terms import Terms
+from ..agreement import Evaluations, as_traced, doubled, fault, told_of_torch
 from ..arguments import Arguments, Tensor
-from ..backward import Backward, backward
+from ..backward import Backward, Called, backward, tried
 from ..candidates.calls import floating
 from ..comparing import hold_in_turn
 from ..finding import Finding, not_asked, raised, summed
 from ..parts import Part
 from ..session import Asking, Gradients, Session
-from ..specification import Reading
+from ..specification import Reading, Specification
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
 #: of an operation of torch that has none.
 _NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "derivative for aten::")
+#: Why gradients are not held where the spec has another backward than its text: a straight-through estimator, say.
+_OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so gradients were not held"
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,33 @@ class _Asked:
         """Whether a gradient that is not given stands for zeros."""
         return self.marked or isinstance(operand, str)
 
+    def evaluations(self, spec: Specification, operands: Sequence[int | str]) -> Evaluations:
+        """What torch computes as gradients of these operands, in the ways that tell whose fault an error is."""
+        state = spec.state
+        inputs = floating(self.arguments.tensors)
+        leaves = [state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
+
+        def of(called: Called, change: Callable[[Tensor], Tensor] = Tensor.detach) -> list[Tensor] | None:
+            given, held = self.arguments.changed(change), {name: change(t) for name, t in state.items()}
+            found = tried(called, given, held, operands, [change(g) for g in self.cotangents])
+            return None if isinstance(found, str) else _with_zeros(leaves, found.values())
+
+        return Evaluations(
+            _with_zeros(leaves, (self.own.gradients[operand] for operand in operands)),
+            lambda: of(spec.called),
+            lambda: of(as_traced(spec, self.arguments, state)),
+            lambda: of(spec.called, doubled),
+            self.arguments.finite,
+            order=1,
+        )
+
     def told(self) -> str:
         """Which gradients torch gives none of."""
         return "; ".join(f"none of {self.label(operand)}: {why}" for operand, why in self.own.refused.items())
+
+
+def _with_zeros(leaves: Sequence[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor]:
+    return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True)]
 
 
 def gradients(session: Session) -> Finding:
@@ -122,13 +149,14 @@ def _held_gradients(session: Session, asked: _Asked, got: list[Tensor | None]) -
     spec, arguments = session.spec, asked.arguments
     inputs = floating(arguments.tensors)
     names = [name for name, value in spec.state.items() if value.dtype.is_floating_point]
-    titles, computed, wanted = [], list[Tensor](), []
+    titles, computed, wanted, held = [], list[Tensor](), [], list[int | str]()
     for operand, gradient in zip(asked.operands, got, strict=True):
         if gradient is None and not _is_missed(session, asked, operand):
             continue
         # A gradient that was not computed stands for zeros.
         leaf = spec.state[operand] if isinstance(operand, str) else inputs[operand]
         titles.append(f"gradient of {asked.label(operand)}{' (none, so zeros)' if gradient is None else ''}")
+        held.append(operand)
         computed.append(torch.zeros_like(leaf) if gradient is None else gradient)
         wanted.append(names.index(operand) if isinstance(operand, str) else len(names) + operand)
     if not wanted:
@@ -138,6 +166,12 @@ def _held_gradients(session: Session, asked: _Asked, got: list[Tensor | None]) -
         return spec.gradients(arguments, spec.state, terms, wanted, asked.cotangents)
 
     found = hold_in_turn(titles, computed, read, session.terms, None, arguments.finite, order=1)
+    if not spec.numpy and any(each.wrong is not None for each in found):
+        own = asked.evaluations(spec, held)
+        if fault(own, read(session.terms), session.terms) is not None:
+            session.lost.append(_OTHER_BACKWARD)
+            return not_asked("GRAD", _OTHER_BACKWARD)
+        found = told_of_torch(found, own.own, session.terms, arguments.finite, 1)
     drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, asked.cotangents)
     session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn))
     return summed("GRAD", found)
