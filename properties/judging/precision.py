@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...oracles.accept import ReadingError
 from ...oracles.op import dtype_name
 from ...oracles.terms import LADDER, Terms
+from ...reference.formats import FORMATS
 from .comparing import Held, hold_all
 from .questions import OF_ARITHMETIC
 from .session import Evidence, Session
@@ -24,7 +25,7 @@ def arithmetic(session: Session) -> tuple[str, str]:
     evidence = [each for each in session.evidence if each.question in OF_ARITHMETIC and not _out_of_range(each)]
     if not evidence:
         return "", "not known"
-    dtypes = [dtype_name(y.dtype) for each in evidence for y in each.computed if y.dtype.is_floating_point]
+    dtypes = [dtype_name(y.dtype) for each in evidence for y in each.computed if dtype_name(y.dtype) in FORMATS]
     if not dtypes:
         return "", "no output is floating"
     for terms, words in LADDER:
@@ -52,8 +53,9 @@ def _within(session: Session, evidence: Sequence[Evidence], terms: Terms) -> lis
 
 def _out_of_range(each: Evidence) -> bool:
     """Whether an output is wrong and not finite: a format of a smaller range would allow that in any precision."""
-    pairs = zip(each.computed, each.held, strict=False)
-    return any(held.wrong is not None and not bool(y.isfinite().all()) for y, held in pairs)
+    # torch does not look for infinities in eight bits.
+    wrong = [y for y, held in zip(each.computed, each.held, strict=False) if held.wrong is not None]
+    return not all(bool((y if y.is_complex() else y.double()).isfinite().all()) for y in wrong)
 
 
 def _held_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:

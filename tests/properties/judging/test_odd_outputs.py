@@ -24,6 +24,7 @@ ODD: dict[str, Callable[[torch.Tensor], Any]] = {
     "complex, conjugate": lambda x: torch.complex(x, x).conj(),
     "bfloat16": lambda x: x.bfloat16(),
     "float8": lambda x: x.to(torch.float8_e4m3fn),
+    "float8 of truth values": lambda x: (x > 0.5).to(torch.float8_e4m3fn),
     "exponents alone": lambda x: x.to(torch.float8_e8m0fnu),
     "bits": lambda x: torch.zeros(4, 5, dtype=torch.bits8),
     "uint64": lambda x: x.to(torch.uint64),
@@ -51,7 +52,7 @@ SOME = ("GIVEN", "UNTOUCHED", "FRESH", "KEPT", "AGAIN", "NAN", "GRAD", "AUTOCAST
 @pytest.mark.parametrize("odd", ODD)
 def test_an_output_of_another_kind_is_a_finding(odd: str, spec: str) -> None:
     found = judge(ODD[odd], SPECS[spec], (INPUT,), questions=() if spec == "softmax" else SOME)
-    right = (spec, odd) == ("NumPy, truth values", "truth values")
+    right = spec == "NumPy, truth values" and "truth values" in odd
     assert right or found.verdict is Ruling.REJECTED, str(found)
     assert right or "GIVEN" in [each.question for each in found.causes], str(found)
 
