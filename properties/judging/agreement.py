@@ -21,9 +21,11 @@ import torch
 from ...oracles.op import is_float, to_array
 from ...oracles.rounding import Ball
 from ...oracles.terms import Terms
-from .arguments import Arguments, State, Tensor, tensors_of
+from .arguments import Arguments, Operands, State, Tensor
 from .comparing import Held, hold_all
-from .specification import Reading, Run, SpecError, Specification
+from .one_order import operands_of
+from .results import Run
+from .specification import Reading, SpecError, Specification
 
 #: What a card says of an output that torch gets wrong as well.
 AS_WELL = "torch      its own evaluation of the spec is outside here as well"
@@ -36,14 +38,14 @@ class Evaluations:
     Attributes:
         own: of the spec. again: of the spec once more. replayed: of the operations that were traced.
         in_double: of the spec in float64. None for what torch does not run.
-        finite: whether all operands are. order: of the derivative.
+        given: what is known of the operands. order: of the derivative.
     """
 
     own: Sequence[Tensor]
     again: Callable[[], Sequence[Tensor] | None]
     replayed: Callable[[], Sequence[Tensor] | None]
     in_double: Callable[[], Sequence[Tensor] | None]
-    finite: bool
+    given: Operands
     order: int = 0
 
 
@@ -60,7 +62,7 @@ def fault(found: Evaluations, balls: Sequence[Reading], terms: Terms) -> Fault |
     def are_outside(outputs: Sequence[Tensor] | None) -> bool | None:
         if outputs is None or len(outputs) != len(balls):
             return None
-        held = hold_all([""] * len(balls), outputs, balls, terms, None, found.finite, found.order, told=False)
+        held = hold_all([""] * len(balls), outputs, balls, terms, None, found.given, found.order, told=False)
         return any(each.wrong is not None for each in held)
 
     if not are_outside(found.own):
@@ -103,7 +105,7 @@ def disagreement(
         return None
 
     evaluations = Evaluations(
-        run.outputs, lambda: spec.run(arguments, state).outputs, replayed, in_double, arguments.finite
+        run.outputs, lambda: spec.run(arguments, state).outputs, replayed, in_double, operands_of(spec, arguments, state)
     )  # fmt: skip
     for allowed in (terms.of_text_alone, terms):  # other algorithms only widen a ball, as in `hold_in_turn`
         why = fault(evaluations, list(read(allowed))[:count], allowed)
@@ -125,7 +127,7 @@ def as_traced(spec: Specification, arguments: Arguments, state: State) -> Callab
     graph = spec.traced_at(arguments, state).graph
 
     def run(held: State, args: tuple[Any, ...]) -> Any:
-        tensors = (*held.values(), *tensors_of(args))
+        tensors = (*held.values(), *Arguments.of(args).tensors)
         return torch.fx.Interpreter(graph).run(*tensors, enable_io_processing=False)
 
     return run
@@ -137,18 +139,18 @@ def doubled(tensor: Tensor) -> Tensor:
 
 
 def told_of_torch(
-    found: Sequence[Held], native: Sequence[Tensor] | None, terms: Terms, finite: bool, order: int = 0
+    found: Sequence[Held], native: Sequence[Tensor] | None, terms: Terms, given: Operands, order: int = 0
 ) -> list[Held]:
     """The same, with a line on the card of each output that torch's own evaluation of the spec gets wrong as well."""
     if native is None or len(native) != len(found):
         return list(found)
-    return [_told(held, own, terms, finite, order) for held, own in zip(found, native, strict=True)]
+    return [_told(held, own, terms, given, order) for held, own in zip(found, native, strict=True)]
 
 
-def _told(held: Held, own: Tensor, terms: Terms, finite: bool, order: int) -> Held:
+def _told(held: Held, own: Tensor, terms: Terms, given: Operands, order: int) -> Held:
     if held.wrong is None or held.ball is None:
         return held
-    (again,) = hold_all([""], [own], [held.ball], terms, None, finite, order, told=False)
+    (again,) = hold_all([""], [own], [held.ball], terms, None, given, order, told=False)
     if again.wrong is None:
         return held
     return replace(held, wrong=replace(held.wrong, lines=(*held.wrong.lines, AS_WELL)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,15 @@ from torch.utils import _pytree as pytree
 
 Tensor = torch.Tensor
 State = Mapping[str, Tensor]
+
+
+class Operands(enum.Enum):
+    """What is known of the operands of a call, for what a NaN or an infinity in the output may be."""
+
+    FINITE = enum.auto()
+    WITH_NANS = enum.auto()  # and no infinity
+    WITH_INFINITIES = enum.auto()
+    IN_ONE_ORDER = enum.auto()  # some are not finite, and there is one order only to compute with them
 
 
 @dataclass(frozen=True)
@@ -59,14 +69,14 @@ class Arguments:
         """Whether no floating tensor has a NaN or an infinity."""
         return all(_is_finite(t) for t in self.tensors if t.dtype.is_floating_point)
 
+    @property
+    def infinite(self) -> bool:
+        """Whether some floating tensor has an infinity."""
+        return any(bool(t.isinf().any()) for t in self.tensors if t.dtype.is_floating_point)
+
     def label(self, position: int) -> str:
         """What messages call the tensor at a position among the tensors."""
         return f"input {position}" if len(self.tensors) > 1 else "the input"
-
-
-def tensors_of(result: Any) -> tuple[Tensor, ...]:
-    """The tensors among the leaves of a result, in order."""
-    return tuple(leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
 
 
 def copied_state(state: State) -> dict[str, Tensor]:

@@ -17,8 +17,9 @@ from ...oracles.op import Tensor, dtype_name, is_float, to_array
 from ...oracles.rounding import Ball
 from ...oracles.terms import Terms
 from ...oracles.verdict import Code
-from ...reference.condition import Condition, possibly, surely
-from ...reference.formats import FORMATS
+from ...reference.condition import EITHER, Condition, possibly, surely
+from ...reference.formats import FORMATS, round_array
+from .arguments import Operands
 from .specification import Reading
 
 #: Elements that say how wide bounds are.
@@ -44,6 +45,7 @@ class Held:
     Attributes:
         wrong: what is wrong with it; None where all judged elements are accepted.
         judged, left: elements that were judged, and those that were not.
+        missed: of these, elements whose exact value is finite and in the format's range. reason: why, and where.
         vacuous: whether half of the judged elements have a bound that is wider than the element itself.
         ball: the reading it was held against; None for an output that is not floating.
     """
@@ -53,10 +55,17 @@ class Held:
     left: int
     vacuous: bool = False
     ball: Ball | None = None
+    missed: int = 0
+    reason: str = ""
+
+    @property
+    def elements(self) -> int:
+        """Of the output."""
+        return self.judged + self.left
 
 
 def hold(
-    name: str, computed: Tensor, ball: Reading, terms: Terms, native: Tensor | None, finite: bool, order: int = 0,
+    name: str, computed: Tensor, ball: Reading, terms: Terms, native: Tensor | None, given: Operands, order: int = 0,
     told: bool = True,
 ) -> Held:  # fmt: skip
     """Hold one output against its reading.
@@ -66,9 +75,9 @@ def hold(
         ball: its reading.
         terms: what was allowed, for messages.
         native: what torch computes of the spec, where the spec can be run. Its shape and dtype are required. Where an
-            input is not finite, a NaN or an infinity that it has is accepted, too, but for an infinity of the other
-            sign where the reading and torch agree on one.
-        finite: whether all inputs were finite. order: of the derivative.
+            input is not finite, a NaN or an infinity that it has is accepted, too, but for what `given` rules out where
+            the reading and torch agree, and for an infinity of the other sign.
+        given: what the inputs were. order: of the derivative.
         told: whether the whole card is made of a value that is wrong, which takes longer than to find that it is.
     """
     if tuple(computed.shape) != ball.shape:
@@ -82,28 +91,62 @@ def hold(
     if not is_float(computed) or dtype_name(computed.dtype) not in FORMATS:
         return _unlike(name, "dtype", dtype_name(computed.dtype), "a floating one")
     values, fmt = to_array(computed), FORMATS[dtype_name(computed.dtype)]
+    finite = given is Operands.FINITE
     found = accept.judge(values, fmt, ball, None, finite, order)
     accepted, judged = np.array(found.accepted), np.array(found.judged)
     if not finite:
-        # Where every evaluation meets a NaN or an infinity the output must have one; which of them follows from the
-        # order of evaluation, and of torch's own order nothing is required.
-        surely = ~np.isfinite(ball.centre) & (ball.radii() == 0)
-        own = None if native is None else to_array(native)
-        theirs = np.zeros(values.shape, bool) if own is None else ~np.isfinite(own)
-        accepted = np.where(surely, ~np.isfinite(values) | (~theirs & (native is not None)), accepted)
-        accepted |= theirs & ~np.isfinite(values)
-        judged |= surely
-        if ball.stray is not None:  # A product with a zero that the spec does not ask for may be formed, or left out.
-            accepted |= ball.stray & np.isnan(values)
-        # An infinity that is sure, and that torch finds, too, has its sign; a derivative there need not have one.
-        signed = surely & np.isinf(ball.centre) & (True if own is None else own == ball.centre)
-        accepted &= ~(signed & (values == -ball.centre) & (order == 0))
+        accepted, judged = _special(values, ball, native, accepted, judged, given, order)
     count = int(np.count_nonzero(judged))
     held = Held(None, count, values.size - count, _vacuous(ball, fmt, judged), ball)
+    if held.left:
+        held = replace(held, **_missed(name, ball, fmt, ~judged))
     if np.all(accepted):
         return held
     wrong = _card(name, computed, found, accepted, ball, terms) if told else Wrong(Code.VALUE, _outside(name))
     return replace(held, wrong=wrong)
+
+
+def _special(
+    values: Any, ball: Ball, native: Tensor | None, accepted: Any, judged: Any, given: Operands, order: int
+) -> tuple[Any, Any]:
+    """Which elements are accepted, and which are judged, where some inputs are not finite.
+
+    Where every evaluation meets a NaN or an infinity the output must have one. Which of them may follow from the order
+    of evaluation, and then of torch's own order nothing is required.
+    """
+    surely = ~np.isfinite(ball.centre) & (ball.radii() == 0)
+    own = None if native is None else to_array(native)
+    theirs = np.zeros(values.shape, bool) if own is None else ~np.isfinite(own)
+    accepted = np.where(surely, ~np.isfinite(values) | (~theirs & (native is not None)), accepted)
+    accepted |= theirs & ~np.isfinite(values)
+    if ball.stray is not None:  # A product with a zero that the spec does not ask for may be formed, or left out.
+        accepted |= ball.stray & np.isnan(values)
+    if order == 0:  # A derivative at an infinite argument is a limit of either kind.
+        # An infinity that is sure, and that torch finds, too, has its sign.
+        agreed = surely & (True if own is None else own == ball.centre)
+        accepted &= ~(agreed & (values == -ball.centre))
+        if given is Operands.IN_ONE_ORDER:
+            accepted &= ~(agreed & np.isnan(values))
+        if own is not None and given is not Operands.WITH_INFINITIES:
+            # Arithmetic makes no number and no infinity of a NaN.
+            accepted &= ~(surely & np.isnan(ball.centre) & np.isnan(own) & ~np.isnan(values))
+    return accepted, judged | surely
+
+
+def _missed(name: str, ball: Ball, fmt: Any, left: Any) -> dict[str, Any]:
+    """How many of the elements that are left have an exact value that the format can hold, and why no bound."""
+    with np.errstate(all="ignore"):
+        centre = ball.centre.astype(np.float64, copy=False)
+        missed = left & np.isfinite(centre) & np.isfinite(round_array(fmt, np.where(left, centre, 0.0)))
+    if not missed.any():
+        return {}
+    at = tuple(int(i) for i in np.argwhere(missed)[0])
+    why = "has no value" if np.isnan(ball.radii()[at]) else "overflows"
+    rows = f", in {np.count_nonzero(missed.any(-1))} of {missed[..., 0].size} rows" if missed.ndim > 1 else ""
+    reason = (
+        f"an evaluation that is allowed {why} on the way{rows}; exact {float(centre[at]):.6g} at {name}{list(at) or ''}"
+    )
+    return {"missed": int(np.count_nonzero(missed)), "reason": reason}
 
 
 def _unlike(name: str, what: str, got: object, need: object) -> Held:
@@ -126,7 +169,9 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
         right = values == shown
     right = np.asarray(right)
     if right.all():
-        return Held(None, values.size - left, left)
+        # A truth value that rounding leaves open is as wide as it can be.
+        is_open = isinstance(need, Condition) and 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
+        return Held(None, values.size - left, left, is_open)
     at = tuple(int(i) for i in np.argwhere(~right)[0])
     lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
     return Held(
@@ -205,7 +250,7 @@ def hold_all(
     read: Sequence[Reading],
     terms: Terms,
     native: Sequence[Tensor] | None,
-    finite: bool,
+    given: Operands,
     order: int = 0,
     told: bool = True,
 ) -> list[Held]:
@@ -213,13 +258,13 @@ def hold_all(
 
     Args:
         names, computed, read, native: as for `hold`, one for each output.
-        terms, finite, order, told: as for `hold`.
+        terms, given, order, told: as for `hold`.
     """
     if len(computed) != len(read):
         return [Held(Wrong(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}"), 0, 0)]
     like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
     rows = zip(names, computed, read, like, strict=True)
-    return [hold(name, y, ball, terms, its, finite, order, told) for name, y, ball, its in rows]
+    return [hold(name, y, ball, terms, its, given, order, told) for name, y, ball, its in rows]
 
 
 def hold_in_turn(
@@ -228,7 +273,7 @@ def hold_in_turn(
     read: Callable[[Terms], Sequence[Reading]],
     terms: Terms,
     native: Sequence[Tensor] | None,
-    finite: bool,
+    given: Operands,
     order: int = 0,
     plain: bool = True,
 ) -> list[Held]:
@@ -238,11 +283,11 @@ def hold_in_turn(
     without them is accepted.
 
     Args:
-        names, computed, terms, native, finite, order: as for `hold_all`. read: the readings under some terms.
+        names, computed, terms, native, given, order: as for `hold_all`. read: the readings under some terms.
         plain: whether it is likely to be accepted without them; else it is held with them at once.
     """
     if plain:
-        found = hold_all(names, computed, read(terms.of_text_alone), terms, native, finite, order, told=False)
+        found = hold_all(names, computed, read(terms.of_text_alone), terms, native, given, order, told=False)
         if not any(each.wrong for each in found):
             return found
-    return hold_all(names, computed, read(terms), terms, native, finite, order)
+    return hold_all(names, computed, read(terms), terms, native, given, order)

@@ -14,9 +14,11 @@ from ...oracles.rounding import Ball
 from ...oracles.terms import Terms, terms
 from ...reference.formats import FORMATS
 from .agreement import disagreement, told_of_torch
-from .arguments import Arguments, Tensor, tensors_of
-from .comparing import hold_in_turn
-from .specification import Reading, Run, SpecError, Specification, specification
+from .arguments import Arguments, Tensor
+from .comparing import Held, hold_in_turn
+from .one_order import operands_of
+from .results import Run, result_of, unlike
+from .specification import Reading, SpecError, Specification, specification
 
 #: The terms that count where a user names none.
 DEFAULT = "torch"
@@ -47,14 +49,15 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
         contract: what an evaluation may do: a name (`opassay.PRESETS`), with allowances after a +, or `Terms`.
 
     Returns:
-        A `Bound` for each floating output; one alone where there is one.
+        A `Bound` for each floating output; one alone where there is one. Of a spec that gives no tensor, for each
+        tensor that it writes.
 
     Raises:
-        SpecError: the spec cannot be read. ValueError: `contract` is no name of terms.
+        SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
     found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
     run = found.run(arguments, found.state)
-    read = found.read(arguments, found.state, allowed)[: len(run.outputs)]
+    read = found.read(arguments, found.state, allowed)[: len(_asked(run))]
     _require_agreement(found, arguments, run, lambda _: read, allowed)
     rows = [_bound(ball, _dtype(found, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
     return rows[0] if len(rows) == 1 else tuple(rows)
@@ -71,10 +74,13 @@ def _require_agreement(
     why = disagreement(spec, arguments, spec.state, run, read, terms)
     if why:
         raise SpecError(why)
+def _asked(run: Run) -> tuple[Tensor, ...]:
+    """The tensors that a spec gives, or writes where it gives none."""
+    return run.outputs or run.values
 
 
 def _dtype(spec: Specification, run: Run, position: int, ball: Ball) -> str:
-    return ball.contract.stores.name if spec.numpy else dtype_name(run.outputs[position].dtype)
+    return ball.contract.stores.name if spec.numpy else dtype_name(_asked(run)[position].dtype)
 
 
 def _bound(ball: Ball, dtype: str) -> Bound:
@@ -93,26 +99,42 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
     """Assert that outputs lie where an evaluation of the spec may put them.
 
     Args:
-        candidate_output: a tensor, or a tuple, list or dictionary of which the tensors are taken in order.
+        candidate_output: what a candidate gives, in the form that the spec has; or, of a spec that gives no tensor, the
+            tensors that it writes, in the order of the arguments, as they are after the call.
         spec, args, contract: as for `bound`.
 
     Raises:
-        AssertionError: an output does not; the text is a card that can be pasted into an issue.
-        SpecError: the spec cannot be read. ValueError: `contract` is no name of terms.
+        AssertionError: an output does not, or elements of it have no bound, so that nothing is known of them; the text
+            is a card that can be pasted into an issue.
+        SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
     __tracebackhide__ = True
     found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
     run = found.run(arguments, found.state)
-    count = len(run.outputs)
-    native, outputs = None if found.numpy else run.outputs, tensors_of(candidate_output)
+    native, given = _asked(run), result_of(candidate_output)
+    names = run.names[: len(native)]
 
     @functools.cache
     def read(terms: Terms) -> Sequence[Reading]:
-        return found.read(arguments, found.state, terms)[:count]
+        return found.read(arguments, found.state, terms)[: len(native)]
 
     _require_agreement(found, arguments, run, read, allowed)
-    held = hold_in_turn(run.names[:count], outputs, read, allowed, native, arguments.finite)
-    held = told_of_torch(held, native, allowed, arguments.finite)
+    other_form = unlike(given.form, given.plain, run.result) if run.outputs else ""
+    if other_form:
+        raise AssertionError(f"{found.name}: {other_form}")
+    operands = operands_of(found, arguments, found.state)
+    held = hold_in_turn(names, given.tensors, read, allowed, None if found.numpy else native, operands)
+    held = told_of_torch(held, None if found.numpy else native, allowed, operands)
     wrong = [str(each.wrong) for each in held if each.wrong is not None]
+    wrong = wrong or [text for name, each in zip(names, held, strict=True) if (text := _left(name, each))]
     if wrong:
         raise AssertionError("\n".join([f"{found.name}: {wrong[0]}", *wrong[1:]]))
+
+
+def _left(name: str, held: Held) -> str:
+    """Of how many elements nothing is known, though something could be; empty for none."""
+    if held.missed:
+        return f"{name} is not known: {held.missed} of {held.elements} elements have no bound: {held.reason}"
+    if held.elements and not held.judged:
+        return f"{name} is not known: none of {held.elements} elements has an exact value that is finite and in range"
+    return ""

@@ -16,7 +16,8 @@ class Finding:
 
     Attributes:
         question: its code. standing: see `Standing`.
-        wrong: what is wrong, or why it was refused or not asked. judged: elements that were held against a bound.
+        wrong: what is wrong, or why it was refused or not asked.
+        judged, elements: how many elements were held against a bound, of how many.
         sampled: which share of the question was asked of a large problem, in words; empty for all of it.
         left_out: what of the question could not be asked, in words; empty where all of it was.
     """
@@ -27,6 +28,7 @@ class Finding:
     judged: int = 0
     sampled: str = ""
     left_out: str = ""
+    elements: int = 0
 
     @property
     def text(self) -> str:
@@ -35,17 +37,19 @@ class Finding:
         if self.wrong is not None:
             return self.wrong.title
         said = f"{self.judged} elements{share}" if self.judged else share.strip()
+        if self.judged < self.elements:
+            said = f"{self.judged} of {self.elements} elements{share}"
         return f"{said}; {self.left_out}" if self.left_out else said
 
 
 def summed(question: str, found: Sequence[Held]) -> Finding:
     """The finding of several outputs: the first that is wrong decides."""
-    judged = sum(each.judged for each in found)
+    judged, elements = sum(each.judged for each in found), sum(each.elements for each in found)
     wrong = next((each.wrong for each in found if each.wrong is not None), None)
     if wrong is not None:
-        return Finding(question, Standing.WRONG, wrong, judged)
-    vacuous = any(each.vacuous for each in found)
-    return Finding(question, Standing.VACUOUS if vacuous else Standing.HELD, None, judged)
+        return Finding(question, Standing.WRONG, wrong, judged, elements=elements)
+    vacuous = any(each.vacuous or (each.elements and not each.judged) for each in found)
+    return Finding(question, Standing.VACUOUS if vacuous else Standing.HELD, None, judged, elements=elements)
 
 
 def raised(question: str, text: str, refusable: bool = False) -> Finding:

@@ -32,6 +32,15 @@ _MARKS = {
 
 
 @dataclass(frozen=True)
+class Covered:
+    """How many elements of an output were judged at the given inputs, of how many."""
+
+    output: str
+    judged: int
+    elements: int
+
+
+@dataclass(frozen=True)
 class Judgement:
     """What was found out about a candidate.
 
@@ -43,6 +52,7 @@ class Judgement:
         arithmetic: the strictest precision that the candidate kept, in words; `kept` is the name of its terms.
         error: why there is no verdict on the candidate; empty where there is one.
         sha256: of the files that were executed, where there are any: "candidate" and "spec".
+        coverage: of each output and of what the spec writes, in order; empty where no value was held.
     """
 
     verdict: Ruling
@@ -56,6 +66,7 @@ class Judgement:
     kept: str = ""
     error: str = ""
     sha256: Mapping[str, str] = field(default_factory=dict)
+    coverage: tuple[Covered, ...] = ()
 
     @property
     def causes(self) -> tuple[Finding, ...]:
@@ -90,6 +101,8 @@ class Judgement:
             "weaknesses": list(self.weaknesses),
             "asked": [found.question for found in self.findings if found.standing is not Standing.NOT_ASKED],
             "elements": sum(found.judged for found in self.findings),
+            "coverage": {each.output: {"judged": each.judged, "elements": each.elements} for each in self.coverage},
+            "judged": {found.question: [found.judged, found.elements] for found in self.findings if found.elements},
             "sampled": {found.question: found.sampled for found in self.findings if found.sampled},
             "left_out": {found.question: clean(found.left_out)[:2000] for found in self.findings if found.left_out},
             "seed": self.seed,
@@ -107,6 +120,10 @@ class Judgement:
         for found in (*_distinct(self.causes), *self.suspicions):
             lines += ["", f"{found.question}: {found.wrong}"]
         lines += ["", f"{self.verdict}{self._because()}"]
+        lines += [
+            f"  judged: {each.judged} of {each.elements} elements of {each.output} at the given inputs"
+            for each in self.coverage
+        ]
         lines += [f"  suspect: {found.text}" for found in self.suspicions]
         lines += [f"  weak: {text}" for text in self.weaknesses]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from ...oracles.accept import ReadingError
 from ...oracles.rounding import Ball
@@ -18,9 +17,9 @@ from .candidates.calls import GoneError
 from .candidates.host import Host
 from .conforming import DEFAULT
 from .finding import Finding, not_asked, wrong
-from .judgement import Judgement, Ruling, ruling
+from .judgement import Covered, Judgement, Ruling, ruling
 from .precision import arithmetic
-from .questions import QUESTIONS, Standing
+from .questions import OF_DATA, QUESTIONS, Standing
 from .session import Session
 from .specification import SpecError, Specification, specification
 
@@ -54,16 +53,13 @@ def judge(
     draw = inputs if callable(inputs) else None
     given = Arguments.of(draw(seed) if draw is not None else inputs)
     host = Host(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
-    before = candidate.state_dict(keep_vars=False) if isinstance(candidate, torch.nn.Module) else {}
-    kept = copied_state({name: value for name, value in before.items() if isinstance(value, torch.Tensor)})
+    before = copied_state(host.state)
     session = Session(found, host, terms(contract), seed, given, draw)
     try:
         session.cut()
         return judged(session, questions)
     finally:
-        with torch.no_grad():
-            for name, value in kept.items():
-                before[name].copy_(value)
+        host.set_state(before)
 
 
 def judged(session: Session, questions: Sequence[str] = (), progress: Progress | None = None) -> Judgement:
@@ -107,7 +103,7 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     return Judgement(
         verdict, session.candidate.name, session.spec.name, str(session.terms), session.seed, tuple(findings),
-        tuple(weaknesses), words, kept, error,
+        tuple(weaknesses), words, kept, error, _coverage(session),
     )  # fmt: skip
 
 
@@ -139,10 +135,32 @@ def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
             )
         if not rows:
             found.append(f"no element of {name} could be judged")
+        found += _missed(session, i)
     found += session.lost
-    if not session.seen and not any(each.standing is Standing.WRONG for each in findings):
+    found += [f"{name} could not be judged: the candidate has no such tensor" for name in sorted(session.lacking)]
+    wrong = any(each.standing is Standing.WRONG for each in findings)
+    if not wrong and not sum(each.judged for each in findings):
         found.append("no value was judged")
     return found
+
+
+def _missed(session: Session, i: int) -> list[str]:
+    """That elements of an output could not be judged at inputs where all of it should be; one sentence or none."""
+    rows = [each for each in session.seen if each.question in OF_DATA and i < len(each.missed) and each.missed[i]]
+    if not rows:
+        return []
+    first, *others = rows
+    also = ", ".join(dict.fromkeys(each.question for each in others if each.question != first.question))
+    return [
+        f"{first.missed[i]} of {first.elements[i]} elements of {first.names[i]} could not be judged at {first.question}"
+        f"{also and f' (others at {also})'}: {first.reasons[i]}"
+    ]
+
+
+def _coverage(session: Session) -> tuple[Covered, ...]:
+    """How much of each output was judged at the given inputs."""
+    first = next((each for each in session.seen if each.question == "GIVEN"), None)
+    return () if first is None else tuple(map(Covered, first.names, first.judged, first.elements))
 
 
 def _which(ball: Ball) -> str:

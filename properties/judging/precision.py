@@ -8,9 +8,11 @@ from ...oracles.accept import ReadingError
 from ...oracles.op import dtype_name
 from ...oracles.terms import LADDER, Terms
 from ...reference.formats import FORMATS
+from .arguments import Operands
 from .comparing import Held, hold_all
+from .evidence import Evidence
 from .questions import OF_ARITHMETIC
-from .session import Evidence, Session
+from .session import Session
 from .specification import SpecError
 
 UNKNOWN = "none that is known"
@@ -60,5 +62,5 @@ def _out_of_range(each: Evidence) -> bool:
 
 def _held_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:
     sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
-    read = session.spec.read(each.arguments, each.state, terms, sharp)[: len(each.computed)]
-    return hold_all(each.run.names[: len(read)], each.computed, read, terms, None, True, told=False)
+    read = each.picked(session.spec.read(each.arguments, each.state, terms, sharp))
+    return hold_all(each.names, each.computed, read, terms, None, Operands.FINITE, told=False)

@@ -19,7 +19,7 @@ class Standing(enum.StrEnum):
 
     HELD = "held"
     WRONG = "wrong"
-    VACUOUS = "vacuous"  # held, but half of the elements have a bound wider than themselves
+    VACUOUS = "vacuous"  # held, but half of the elements have a bound wider than themselves, or none has a bound
     SUSPECT = "suspect"  # within the bound, but farther off than independent rounding errors are likely to be
     REFUSED = "refused"  # the candidate raised where it may: at another size, at other strides
     NOT_ASKED = "not asked"
@@ -36,6 +36,8 @@ class Question:
 #: Questions whose values are read again when all was asked: under every rung of terms, and with random errors. At
 #: OFFSET and NEARONE elements cancel.
 OF_ARITHMETIC = ("GIVEN", "SEEDS", "SIGNS", "BITS")
+#: Questions at inputs that the user gives or that are like them: all of an output has to be judged there.
+OF_DATA = ("GIVEN", "SEEDS", "SIGNS")
 OF_LIKELY = ("GIVEN", "SEEDS", "OFFSET", "NEARONE")
 #: Questions whose outputs say nothing of the spec where they are equal: at special inputs, and at the given ones again.
 OF_ITSELF = frozenset({"ZEROS", "SMALL", "AGAIN", "STRIDES", "ALIGN", "POISON"})

@@ -4,69 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ...oracles.rounding import Ball
 from ...oracles.terms import Terms
 from ...oracles.verdict import Code
 from .agreement import disagreement, told_of_torch
-from .arguments import Arguments, State, Tensor
+from .arguments import Arguments, Operands, State, Tensor
 from .candidates.calls import Answer, Answering, Call, Manner
 from .comparing import Held, hold_in_turn
+from .evidence import Evidence, Gradients, Seen
 from .finding import Finding, raised, summed, wrong
+from .one_order import operands_of
 from .parts import Part, part_of
-from .questions import OF_ARITHMETIC, OF_ITSELF, OF_LIKELY
-from .specification import Reading, Run, SpecError, Specification
+from .questions import OF_ARITHMETIC, OF_DATA, OF_ITSELF, OF_LIKELY
+from .results import Run, unlike
+from .specification import Reading, SpecError, Specification
 
 #: Before and after so many calls the process is compared, which takes a while.
 _WATCHED = 2
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a candidate computed at inputs where all were finite, for questions that are asked of it afterwards.
-
-    It is kept of some questions alone, because it takes several times the memory of the operands.
-    """
-
-    question: str
-    arguments: Arguments
-    state: State
-    run: Run
-    computed: tuple[Tensor, ...]
-    held: tuple[Held, ...]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What is kept of the outputs at every set of finite inputs, a word for each output.
-
-    Attributes:
-        question, names: which outputs.
-        judged, vacuous: whether elements were judged, and whether their bound says little.
-        meets: whether its ball has a value in common with that of the first question, in every element; None for the
-            first, and where they cannot be compared.
-    """
-
-    question: str
-    names: tuple[str, ...]
-    judged: tuple[bool, ...]
-    vacuous: tuple[bool, ...]
-    meets: tuple[bool | None, ...]
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """What a candidate gave as gradients, as `Evidence`; `drawn` evaluates them with random errors."""
-
-    names: tuple[str, ...]
-    computed: tuple[Tensor, ...]
-    held: tuple[Held, ...]
-    drawn: Callable[[np.random.Generator], Iterator[tuple[Any, ...]]]
 
 
 @dataclass(frozen=True)
@@ -104,6 +65,7 @@ class Session:
             one call would not tell which one it is.
         erring: whether one was wrong when outputs were held last.
         lost: gradients that the candidate does not give, and may owe, a sentence each.
+        lacking: what the spec writes and the candidate does not have, so that it could not be held.
         share: what of a large problem is asked for, in words, where rows of it are the problem now.
     """
 
@@ -126,6 +88,7 @@ class Session:
     strayed: bool = False
     erring: bool = False
     lost: list[str] = field(default_factory=list)
+    lacking: set[str] = field(default_factory=set)
     share: str = ""
     _first: Answer | None = None
     _watched: int = 0
@@ -191,7 +154,9 @@ class Session:
     def first(self) -> Answer:
         """The answer to a plain call at the given arguments, the same whenever it is asked for."""
         if self._first is None:
-            self._first = self.call(self.given, watched=True, after=True, fetched=self.part is not None)
+            self._first = self.call(
+                self.given, watched=True, after=True, fetched=self.part is not None, buffers=self.shared
+            )
         return self._first
 
     def values(
@@ -221,7 +186,7 @@ class Session:
                 return raised(question, answer.raised, refusable)
             return self.held_in_part(question, arguments, held, answer, cut.rows, sharp)
         run = self.spec.run(cut.held, held)
-        answer = self.call(cut.called, held, manner, buffers=list(run.written))
+        answer = self.call(cut.called, held, manner, **self.asked_of_written(run))
         if answer.raised:
             return raised(question, answer.raised, refusable)
         return replace(self.held(question, cut.held, held, run, answer, sharp), sampled=cut.told)
@@ -260,27 +225,53 @@ class Session:
             question, arguments, state, sharp: as for `values`.
             run: what torch computes of the spec there. answer: of the candidate.
         """
-        # A buffer that only the spec has, or that came back under another name, says nothing of the outputs.
-        with_buffers = len(answer.buffers) == len(run.written)
-        computed = (*answer.outputs, *(answer.buffers if with_buffers else ()))
-        expected = len(run.names) if with_buffers else len(run.outputs)
-        native = None if self.spec.numpy else (*run.outputs, *run.buffers)[:expected]
+        other_form = unlike(answer.form, answer.plain, run.result)
+        if other_form:
+            self.erring = self.strayed = True
+            return wrong(question, Code.ATTRIBUTE, other_form)
+        names, computed, which = self.to_be_held(run, answer)
+        native = None if self.spec.numpy else [(*run.outputs, *run.values)[i] for i in which]
 
         def read(terms: Terms) -> Sequence[Reading]:
-            return self._read(arguments, state, sharp, terms)[:expected]
+            every = self._read(arguments, state, sharp, terms)
+            return [every[i] for i in which]
 
-        names, finite = run.names[:expected], arguments.finite
-        found = hold_in_turn(names, computed, read, self.terms, native, finite, plain=not self.erring)
-        found = told_of_torch(found, native, self.terms, finite)
+        given = operands_of(self.spec, arguments, state)
+        found = hold_in_turn(names, computed, read, self.terms, native, given, plain=not self.erring)
+        found = told_of_torch(found, native, self.terms, given)
         self.erring = any(each.wrong is not None for each in found)
         self.strayed |= self.erring
-        if finite:
+        if given is Operands.FINITE or question in OF_DATA:
             self._remember(question, names, found)
-            # Of an output of another shape or dtype nothing can be asked afterwards.
-            fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in found)
-            if fits and question in OF_ARITHMETIC + OF_LIKELY:
-                self.evidence.append(Evidence(question, arguments, state, run, computed, tuple(found)))
+        # Of an output of another shape or dtype nothing can be asked afterwards.
+        fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in found)
+        if given is Operands.FINITE and fits and question in OF_ARITHMETIC + OF_LIKELY:
+            self.evidence.append(Evidence(question, arguments, state, names, computed, tuple(found), which))
         return summed(question, found)
+
+    def asked_of_written(self, run: Run) -> dict[str, Any]:
+        """What a call is asked for so that what the spec writes can be held."""
+        positions = [place for place in run.written if isinstance(place, int)]
+        return {"buffers": self._shared_of(run), "after": bool(positions), "restored": positions}
+
+    def _shared_of(self, run: Run) -> list[str]:
+        return [place for place in run.written if isinstance(place, str) and place in self.shared]
+
+    def to_be_held(self, run: Run, answer: Answer) -> tuple[tuple[str, ...], tuple[Tensor, ...], tuple[int, ...]]:
+        """The names and the tensors of an answer that are held, and which of the spec's they are.
+
+        Args:
+            run: of the spec. answer: to a call that `asked_of_written` has a part in.
+        """
+        count = len(run.outputs)
+        if len(answer.outputs) != count:
+            return run.names[:count], tuple(answer.outputs), tuple(range(count))
+        written: dict[str | int, Any] = dict(zip(self._shared_of(run), answer.buffers, strict=False))
+        written |= dict(enumerate(answer.after))
+        rows = [(i, written.get(place)) for i, place in enumerate(run.written, count)]
+        self.lacking |= {run.names[i] for i, value in rows if value is None}
+        every = [*enumerate(answer.outputs), *((i, value) for i, value in rows if value is not None)]
+        return tuple(run.names[i] for i, _ in every), tuple(value for _, value in every), tuple(i for i, _ in every)
 
     def _remember(self, question: str, names: Sequence[str], found: Sequence[Held]) -> None:
         if question in OF_ITSELF:
@@ -290,8 +281,18 @@ class Session:
         for i, one in enumerate(balls):
             if one is not None:
                 self.firsts.setdefault(i, one)
-        judged = tuple(bool(each.judged) for each in found)
-        self.seen.append(Seen(question, tuple(names), judged, tuple(each.vacuous for each in found), meets))
+        self.seen.append(
+            Seen(
+                question,
+                tuple(names),
+                tuple(each.judged for each in found),
+                tuple(each.elements for each in found),
+                tuple(each.missed for each in found),
+                tuple(each.reason for each in found),
+                tuple(each.vacuous for each in found),
+                meets,
+            )
+        )
 
     def held_in_part(
         self,
@@ -313,9 +314,8 @@ class Session:
             need = ", ".join(map(str, self.part.shapes))
             return wrong(question, Code.ATTRIBUTE, f"the outputs have shapes {shapes or 'of none'}, need {need}")
         few = self.few(arguments, rows)
-        found = self.held(
-            question, few, state, self.spec.run(few, state), Answer(self.candidate.fetch(rows).outputs), sharp
-        )
+        fetched = msgspec.structs.replace(answer, outputs=self.candidate.fetch(rows).outputs)
+        found = self.held(question, few, state, self.spec.run(few, state), fetched, sharp)
         return replace(found, sampled=self.part.told(rows))
 
     def native(self) -> Run:

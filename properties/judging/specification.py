@@ -13,14 +13,13 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...oracles.accept import ReadingError
-from ...oracles.bits import same_bits
 from ...oracles.contract import Contract
 from ...oracles.op import dtype_name, is_float, to_array
 from ...oracles.rounding import Ball, balls, joined
@@ -35,7 +34,8 @@ from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ..engine.plan import load_op
 from ..names import SelectionError
-from .arguments import Arguments, State, Tensor, tensors_of
+from .arguments import Arguments, State, Tensor
+from .results import Result, Run, result_of
 
 #: An output as the rounding reading has it: a ball, or an array of integers or truth values.
 Reading = Any
@@ -76,27 +76,34 @@ class Specification:
     # ------------------------------------------------------------------------------------------------ run by torch
 
     def run(self, arguments: Arguments, state: State) -> Run:
-        """The outputs as torch computes them, on copies; a buffer that was written comes after them.
+        """The outputs as torch computes them, on copies, and then what the call wrote.
 
         Raises:
-            SpecError: the spec raises.
+            SpecError: the spec raises, or gives nothing that could be held.
         """
         self._check({**state, **{f"args[{i}]": t for i, t in enumerate(arguments.tensors)}})
         given, held = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
         try:
             with torch.no_grad():
-                found = tensors_of(self.called(held, given.args))
+                found = result_of(self.called(held, given.args))
         except Exception as err:
             text = " ".join(said(err))[:500]
             raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
-        self._check({f"out[{i}]": t for i, t in enumerate(found)})
+        if self.numpy and (len(found.tensors) == 1 or found.plain) and found.form != "*":
+            # What the formula leaves out, and a tuple of one, say nothing of how a candidate gives the others.
+            found = replace(found, form="", plain=())
+        self._check_kinds(arguments, found)
+        self._check(dict(zip(found.names, found.tensors, strict=True)))
         written = self._written(arguments, state)
+        if not found.tensors and not written:
+            raise SpecError(f"{self.name} gives {found.form} and writes no tensor: there is nothing to judge")
+        values = tuple(held[place] if isinstance(place, str) else given.tensors[place] for place in written)
+        names = [place if isinstance(place, str) else f"written input {place}" for place in written]
         homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(given.tensors) if t.numel()}
-        shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in found)
-        # Kernels of torch write running statistics without counting it in `_version`.
-        pairs = zip(given.tensors, arguments.tensors, strict=True)
-        changed = tuple(i for i, (t, was) in enumerate(pairs) if t._version or not same_bits(t, was.detach()))
-        return Run(found, tuple(held[name] for name in written), written, shared, changed)
+        shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in found.tensors)
+        lent = {t.untyped_storage().data_ptr() for t in held.values() if t.numel()}
+        own = tuple(t.untyped_storage().data_ptr() not in lent for t in found.tensors)
+        return Run(found, (*found.names, *names), written, values, shared, own)
 
     def _check(self, named: Mapping[str, Tensor]) -> None:
         """Refuse tensors of which nothing can be said: complex ones, sparse ones, formats that are not judged."""
@@ -104,26 +111,44 @@ class Specification:
             for name, tensor in named.items():
                 check(name, tensor)
 
-    def _written(self, arguments: Arguments, state: State) -> tuple[str, ...]:
-        """The names of the buffers and parameters that the spec writes."""
-        if self.numpy or not state:
+    def _check_kinds(self, arguments: Arguments, found: Result) -> None:
+        """That everything that goes in and comes out can be compared.
+
+        Raises:
+            SpecError: something cannot.
+        """
+        if any(isinstance(leaf, np.ndarray) for leaf in arguments.leaves):
+            raise SpecError(
+                f"{self.name} is called with a NumPy array, need tensors (torch.from_numpy makes one of it)"
+            )
+        if found.strange:
+            raise SpecError(
+                f"{self.name} gives a {found.strange[0]}, need tensors, numbers, texts and None in tuples, lists and"
+                " dictionaries: nothing else is compared"
+            )
+
+    def _written(self, arguments: Arguments, state: State) -> tuple[str | int, ...]:
+        """What the spec writes: names of parameters and buffers, and positions among the tensor arguments."""
+        if self.numpy:
             return ()
         names = list(state)
-        return tuple(names[i] for i in self.traced_at(arguments, state).written if i < len(names))
+        return tuple(names[i] if i < len(names) else i - len(names) for i in self.traced_at(arguments, state).written)
 
-    def called(self, state: State, args: tuple[Any, ...]) -> Any:
+    def called(self, state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
             arrays = [a.detach().cpu().double().numpy() if is_float(a) else _plain(a) for a in args]
             with np.errstate(all="ignore"):
                 found = self.function(*arrays)
-            leaves = found if isinstance(found, (tuple, list)) else (found,)
-            return tuple(torch.from_numpy(np.array(leaf)) for leaf in leaves if leaf is not None)
+            if not isinstance(found, (tuple, list)):
+                return torch.from_numpy(np.array(found))
+            return tuple(None if leaf is None else torch.from_numpy(np.array(leaf)) for leaf in found)
         device = "cuda" if any(isinstance(a, Tensor) and a.is_cuda for a in args) else "cpu"
         # What torch.compile made is run as its original: to compile it may take a minute for each shape.
         with uncompiled(), torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast):
             if isinstance(self.function, torch.nn.Module):
-                return torch.func.functional_call(self.function, dict(state), args)
+                # A buffer that the module replaces stands in the very dictionary afterwards.
+                return torch.func.functional_call(self.function, state, args)
             return self.function(*args)
 
     # ---------------------------------------------------------------------------------------------------- readings
@@ -229,19 +254,10 @@ class Specification:
         """The spec as a function of arrays in the places of the state and of the tensors among the arguments."""
         if self.numpy:
             return _with_algorithms(self.function, arguments)
-        found = self.traced_at(arguments, state)
-        # Of what the spec writes, buffers are outputs; an argument that it writes is none.
-        results = len(found.outputs) - len(found.written)
-        kept = [*range(results), *(results + k for k, i in enumerate(found.written) if i < len(state))]
-
-        def outputs(*arrays: Any) -> tuple[Any, ...]:
-            every = found(*arrays)
-            return tuple(every[k] for k in kept)
-
-        return outputs
+        return self.traced_at(arguments, state)
 
     def traced_at(self, arguments: Arguments, state: State) -> Traced:
-        """The operations of a torch spec at tensors like these; its outputs, and then the buffers that it writes.
+        """The operations of a torch spec at tensors like these; its outputs, and then what it writes.
 
         Raises:
             SpecError: it cannot be traced.
@@ -258,7 +274,11 @@ class Specification:
 
         def flat(*tensors: Tensor) -> tuple[Any, ...]:
             held = dict(zip(names, tensors, strict=False))
-            return tensors_of(self.called(held, arguments.with_tensors(tensors[len(names) :]).args))
+            found = result_of(self.called(held, arguments.with_tensors(tensors[len(names) :]).args)).tensors
+            for name, tensor in zip(names, tensors, strict=False):
+                if held[name] is not tensor:  # The module has another one there now: a write like one in place.
+                    tensor.copy_(self._replaced(name, held[name], tensor))
+            return found
 
         try:
             with attributes_kept(self.function):
@@ -266,28 +286,13 @@ class Specification:
         except UntraceableError as err:
             raise SpecError(f"{self.name} {_first_line(err)}") from err
 
-
-@dataclass(frozen=True)
-class Run:
-    """What torch computes of a spec.
-
-    Attributes:
-        outputs: the tensors among the leaves of the result. buffers: the values of those that were written.
-        written: the names of these. shared: of each output, the tensor argument whose memory it shares, or -1.
-        changed: which tensor arguments the spec itself writes.
-    """
-
-    outputs: tuple[Tensor, ...]
-    buffers: tuple[Tensor, ...]
-    written: tuple[str, ...]
-    shared: tuple[int, ...]
-    changed: tuple[int, ...]
-
-    @property
-    def names(self) -> list[str]:
-        """What messages call the outputs and buffers."""
-        count = len(self.outputs)
-        return [*(f"out[{i}]" if count > 1 else "out" for i in range(count)), *self.written]
+    def _replaced(self, name: str, new: Tensor, old: Tensor) -> Tensor:
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            raise SpecError(
+                f"{self.name} leaves {name} with shape {tuple(new.shape)} and {new.dtype}, which had"
+                f" {tuple(old.shape)} and {old.dtype}: give such a tensor back as a result"
+            )
+        return new
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ import torch
 
 from ...oracles.rounding import Ball
 from ...oracles.terms import PRESETS
-from .arguments import Arguments, Tensor, tensors_of
+from .arguments import Arguments, Tensor
 from .candidates.files import problem_of
 from .inputs import WAYS, filled
-from .specification import Run, SpecError, Specification, specification
+from .results import Run, result_of
+from .specification import SpecError, Specification, specification
 
 #: The ways of filling inputs that a right output should depend on.
 _UNLIKE = ("SEEDS", "SIGNS", "NEARONE")
@@ -176,7 +177,7 @@ def _run_without(
     node.replace_all_uses_with(node.all_input_nodes[original.all_input_nodes.index(stand_in)])
     changed.graph.erase_node(node)
     changed.recompile()
-    return tensors_of(changed(*operands))[:count]
+    return result_of(changed(*operands)).tensors[:count]
 
 
 def _constant_outputs(spec: Specification, arguments: Arguments, run: Run, seed: int) -> Iterator[str]:

@@ -19,9 +19,11 @@ from ..arguments import Arguments, Tensor
 from ..backward import Backward, Called, backward, tried
 from ..candidates.calls import floating
 from ..comparing import hold_in_turn
+from ..evidence import Gradients
 from ..finding import Finding, not_asked, raised, summed
+from ..one_order import operands_of
 from ..parts import Part
-from ..session import Asking, Gradients, Session
+from ..session import Asking, Session
 from ..specification import Reading, Specification
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
@@ -81,7 +83,7 @@ class _Asked:
             lambda: of(spec.called),
             lambda: of(as_traced(spec, self.arguments, state)),
             lambda: of(spec.called, doubled),
-            self.arguments.finite,
+            operands_of(spec, self.arguments, state),
             order=1,
         )
 
@@ -101,8 +103,8 @@ def gradients(session: Session) -> Finding:
     part, arguments = None if cut.rows is None else session.part, cut.held
     run = spec.run(arguments, spec.state)
     outputs = floating(run.outputs)
-    if run.written or run.changed:
-        return not_asked("GRAD", "the spec writes buffers or arguments")
+    if run.written:
+        return not_asked("GRAD", f"the spec writes {run.names[len(run.outputs)].removeprefix('written ')}")
     inputs = floating(arguments.tensors)
     marked = any(t.requires_grad for t in inputs)
     operands: list[int | str] = [i for i, t in enumerate(inputs) if t.requires_grad or not marked]
@@ -165,13 +167,14 @@ def _held_gradients(session: Session, asked: _Asked, got: list[Tensor | None]) -
     def read(terms: Terms) -> Sequence[Reading]:
         return spec.gradients(arguments, spec.state, terms, wanted, asked.cotangents)
 
-    found = hold_in_turn(titles, computed, read, session.terms, None, arguments.finite, order=1)
+    given = operands_of(spec, arguments, spec.state)
+    found = hold_in_turn(titles, computed, read, session.terms, None, given, order=1)
     if not spec.numpy and any(each.wrong is not None for each in found):
         own = asked.evaluations(spec, held)
         if fault(own, read(session.terms), session.terms) is not None:
             session.lost.append(_OTHER_BACKWARD)
             return not_asked("GRAD", _OTHER_BACKWARD)
-        found = told_of_torch(found, own.own, session.terms, arguments.finite, 1)
+        found = told_of_torch(found, own.own, session.terms, given, 1)
     drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, asked.cotangents)
     session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn))
     return summed("GRAD", found)

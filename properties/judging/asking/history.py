@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
+
 from ....oracles.bits import same_bits
 from ....oracles.verdict import Code
 from ..arguments import Arguments, Tensor
@@ -13,6 +15,7 @@ from ..finding import Finding, held, raised, wrong
 from ..inputs import WAYS, filled
 from ..parts import Part, drawn
 from ..questions import Standing
+from ..results import overlaps
 from ..session import Asking, Session
 from .values import bits_in_turn, of_packed_ways
 
@@ -23,25 +26,36 @@ _OF_LARGE = 2
 
 
 def untouched(session: Session) -> Finding:
-    """UNTOUCHED: no argument is written but those that the spec writes; nothing of torch is replaced by a call."""
+    """UNTOUCHED: no argument, parameter or buffer is written but those that the spec writes; nothing of torch is
+    replaced by a call. What the spec writes is held like outputs, wherever the call is made.
+    """
     answer = session.first()
     if answer.raised:
         return raised("UNTOUCHED", answer.raised)
     if session.changed:
         return wrong("UNTOUCHED", Code.MUTATED, f"the process was changed: {session.changed[0]}", *session.changed[1:])
-    spared = session.native().changed
+    spared = session.native().written
     for i, (before, after) in enumerate(zip(session.given.tensors, answer.after, strict=True)):
         if i not in spared and not same_bits(before.detach().cpu(), after):
             return wrong("UNTOUCHED", Code.MUTATED, f"{session.given.label(i)} was written")
+    for name, now in zip(session.shared, answer.buffers, strict=False):
+        before = session.spec.state[name].detach().cpu()
+        if name not in spared and (now is None or not same_bits(before.to(now.dtype), now)):
+            return wrong("UNTOUCHED", Code.MUTATED, f"{name} was written")
     return held("UNTOUCHED")
 
 
 def fresh(session: Session) -> Finding:
-    """FRESH: an output shares memory with an argument only where the spec's does."""
-    theirs = session.native().shared
-    for i, (home, allowed) in enumerate(zip(session.first().shared, theirs, strict=False)):
+    """FRESH: an output shares memory with an argument, or with another output, only where the spec's does."""
+    first, native = session.first(), session.native()
+    names = native.names
+    for name, home, allowed in zip(names, first.shared, native.shared, strict=False):
         if home >= 0 and home != allowed:
-            return wrong("FRESH", Code.ALIASED, f"out[{i}] shares memory with {session.given.label(home)}")
+            return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {session.given.label(home)}")
+    theirs = overlaps(native.outputs)
+    for later, earlier in first.overlaps:
+        if later < len(native.outputs) and (later, earlier) not in theirs:
+            return wrong("FRESH", Code.ALIASED, f"{names[later]} shares memory with {names[earlier]}")
     return held("FRESH")
 
 
@@ -105,9 +119,10 @@ def kept(session: Session) -> Finding:
     later = session.call(_other(session, "KEPT"), earlier=True)
     if first.raised or later.raised:
         return raised("KEPT", first.raised or later.raised)
-    for i, (was, now) in enumerate(zip(first.outputs, later.earlier, strict=False)):
-        if not same_bits(was, now):
-            return wrong("KEPT", Code.ALIASED, f"out[{i}] of an earlier call was changed by a later one")
+    native = session.native()
+    for name, own, was, now in zip(native.names, native.own, first.outputs, later.earlier, strict=False):
+        if own and not same_bits(was, now):
+            return wrong("KEPT", Code.ALIASED, f"{name} of an earlier call was changed by a later one")
     return replace(held("KEPT"), sampled=session.share)
 
 
@@ -134,18 +149,17 @@ def again(session: Session) -> Finding:
     part, state = session.part, session.spec.state
     times = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
     times = times if part is None else _OF_LARGE
-    if session.native().changed:
-        times = 1  # Of a spec that writes its arguments a second call has others.
-    answer = session.call(session.given, times=times, watched=True, fetched=part is not None)
+    asked = session.asked_of_written(session.native())
+    answer = session.call(session.given, times=times, watched=True, fetched=part is not None, **asked)
     if answer.raised:
         return raised("AGAIN", answer.raised)
     if answer.changed:
         return wrong("AGAIN", Code.MUTATED, f"the process was changed: {answer.changed[0]}", *answer.changed[1:])
     if part is not None:
         return _again_in_part(session, answer, times)
-    sets: list[Sequence[Tensor]] = [answer.outputs, *([answer.different] if answer.differs else [])]
-    for outputs in sets:
-        found = session.held("AGAIN", session.given, state, session.native(), Answer(list(outputs)))
+    for outputs in (answer.outputs, *([answer.different] if answer.differs else [])):
+        each = msgspec.structs.replace(answer, outputs=outputs)
+        found = session.held("AGAIN", session.given, state, session.native(), each)
         if found.wrong is not None:
             return found
     return replace(held("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
@@ -161,7 +175,7 @@ def _again_in_part(session: Session, answer: Answer, times: int) -> Finding:
         if tuple(tuple(y.shape) for y in answer.different) != part.shapes:
             return wrong("AGAIN", Code.ATTRIBUTE, f"call {answer.differs} in a row has outputs of other shapes")
         few = session.few(session.given, rows)
-        other = Answer([y[rows] for y in answer.different])
+        other = msgspec.structs.replace(answer, outputs=[y[rows] for y in answer.different])
         found = session.held("AGAIN", few, state, session.spec.run(few, state), other)
     return replace(found, sampled=f"{part.told(rows)}, {times} calls")
 

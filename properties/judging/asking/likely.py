@@ -5,7 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from ....oracles.op import dtype_name, to_array
 from ....oracles.rounding import Ball
@@ -13,9 +17,10 @@ from ....oracles.rounding.chance import RISK, RUNS, Likeness, likeness, spreads
 from ....oracles.verdict import Code
 from ....reference.formats import FORMATS
 from ..comparing import Wrong
+from ..evidence import Evidence, Gradients
 from ..finding import Finding, held, not_asked
 from ..questions import OF_LIKELY, Standing
-from ..session import Asking, Gradients, Session
+from ..session import Asking, Session
 
 #: One evaluation may take so many seconds of the processor; of a larger one the worst case has to do. No further set of
 #: outputs is looked at once all evaluations together took so many.
@@ -56,13 +61,17 @@ def likely(session: Session) -> Finding:
 
 def _accepted(session: Session) -> list[tuple[str, Gradients]]:
     """What is looked at, with the question that asked for it."""
-    spec, terms = session.spec, session.terms
     rows = []
     for each in session.evidence:
         if each.question in OF_LIKELY:
-            drawn = functools.partial(spec.drawn, each.arguments, each.state, terms)
-            rows.append((each.question, Gradients(tuple(each.run.names), each.computed, each.held, drawn)))
+            drawn = functools.partial(_drawn, session, each)
+            rows.append((each.question, Gradients(each.names, each.computed, each.held, drawn)))
     return [*rows, *(("GRAD", each) for each in session.gradients)]
+
+
+def _drawn(session: Session, each: Evidence, draws: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+    """Evaluations with random errors of what was held."""
+    return map(each.picked, session.spec.drawn(each.arguments, each.state, session.terms, draws))
 
 
 def _told(name: str, question: str, found: Likeness, seed: int) -> Wrong:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import torch
 
 from ....oracles.verdict import Code
 from ..candidates.calls import Manner
 from ..comparing import hold_all
 from ..finding import Finding, held, not_asked, raised, summed, wrong
+from ..one_order import operands_of
 from ..session import Asking, Session
 from ..specification import SpecError
 
@@ -33,7 +35,8 @@ def autocast(session: Session) -> Finding:
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
     cut = session.cut_for("AUTOCAST", arguments)
-    answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None)
+    written = {} if cut.rows is not None else session.asked_of_written(session.native())
+    answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None, **written)
     if answer.raised:
         return raised("AUTOCAST", answer.raised, True)
     if cut.rows is not None:
@@ -41,7 +44,7 @@ def autocast(session: Session) -> Finding:
         if tuple(answer.shapes) != session.part.shapes:
             need = session.part.shapes
             return wrong("AUTOCAST", Code.ATTRIBUTE, f"the outputs have shapes {answer.shapes}, need {need}")
-        answer = session.candidate.fetch(cut.rows)
+        answer = msgspec.structs.replace(answer, outputs=session.candidate.fetch(cut.rows).outputs)
     arguments = cut.held
     under = replace(spec, autocast=True)
     terms = replace(session.terms, intermediates=True)
@@ -49,12 +52,12 @@ def autocast(session: Session) -> Finding:
     for other in (under, spec):
         try:
             run = other.run(arguments, spec.state)
-            read = other.read(arguments, spec.state, terms)[: len(run.outputs)]
+            read = other.read(arguments, spec.state, terms)
+            given = operands_of(other, arguments, spec.state)
         except SpecError as err:
             return not_asked("AUTOCAST", str(err))
-        found = summed(
-            "AUTOCAST", hold_all(run.names[: len(read)], answer.outputs, read, terms, None, arguments.finite)
-        )
+        names, computed, which = session.to_be_held(run, answer)
+        found = summed("AUTOCAST", hold_all(names, computed, [read[i] for i in which], terms, None, given))
         found = replace(found, sampled=cut.told)
         if found.wrong is None:
             return found

@@ -45,7 +45,9 @@ class Call(msgspec.Struct, frozen=True):
     Attributes:
         leaves, structure: of the arguments. state: parameters and buffers to be written first, by name.
         manner: see `Manner`. times: how often it is called in a row.
-        buffers: names of the buffers whose values are asked for afterwards.
+        buffers: names of the parameters and buffers whose values are asked for afterwards.
+        restored: positions of the tensor arguments that get their values again before each call in a row, as all of
+            `state` does that `buffers` names.
         gradients: whether gradients are asked for. moving: of which floating arguments, by their positions among those.
         wanted: of which parameters, by name. cotangents: one for each floating output.
         watched: whether the process is compared before and after, which takes a while.
@@ -62,6 +64,7 @@ class Call(msgspec.Struct, frozen=True):
     manner: Manner = Manner.PLAIN
     times: int = 1
     buffers: list[str] = []
+    restored: list[int] = []
     gradients: bool = False
     moving: list[int] = []
     wanted: list[str] = []
@@ -88,11 +91,12 @@ class Answer(msgspec.Struct, frozen=True):
     """What came of a call.
 
     Attributes:
-        outputs: the tensors among the leaves of the result. buffers: those that were asked for, in order.
+        outputs: the tensors among the leaves of the result. form, plain: see `results.Result`.
+        buffers: those that were asked for, in order; None for one that is gone.
         after: the tensor arguments as they are after the call. shared: of each output the tensor argument whose memory
-            it shares; -1 for none.
+            it shares; -1 for none. overlaps: the pairs of outputs that have memory in common.
         earlier: the outputs of the call before, as they are now.
-        differs: which call in a row had other bits than the first; 0 for none. different: the outputs of that one.
+        differs: which call in a row had other bits than the first, or another form; 0 for none. different: its outputs.
         offered: whether some output requires a gradient. gradients: of the arguments and then the parameters;
             None for one without.
         changed: what the call changed in its process. raised: the type and text of an exception; empty for none.
@@ -100,9 +104,12 @@ class Answer(msgspec.Struct, frozen=True):
     """
 
     outputs: list[Any] = []
+    form: str = ""
+    plain: list[Any] = []
     buffers: list[Any] = []
     after: list[Any] = []
     shared: list[int] = []
+    overlaps: list[tuple[int, int]] = []
     earlier: list[Any] = []
     differs: int = 0
     different: list[Any] = []

@@ -146,9 +146,11 @@ def check(answer: Answer, call: Call | None) -> None:
     """
     for name in ("outputs", "buffers", "after", "earlier", "different", "gradients"):
         for tensor in getattr(answer, name):
-            if tensor is not None or name != "gradients":
+            if tensor is not None or name not in ("gradients", "buffers"):
                 _require_tensor(name, tensor)
-    _require_short(answer.raised, *answer.changed)
+    if not all(value is None or isinstance(value, (bool, int, float, str)) for value in answer.plain):
+        raise ValueError("got plain with something else than numbers, texts and None")
+    _require_short(answer.raised, answer.form, *answer.changed, *map(str, answer.plain))
     if not (math.isfinite(answer.seconds) and answer.seconds >= 0):
         raise ValueError(f"got seconds={answer.seconds}, need a number from 0 on")
     if any(n < 0 for shape in answer.shapes for n in shape):
@@ -163,11 +165,14 @@ def _require_of_call(answer: Answer, call: Call) -> None:
     outputs = answer.shapes if call.fetched else answer.outputs
     leaves = len(call.moving) + len(call.wanted)
     _require_count("shared", answer.shared, len(outputs))
+    _require_count("buffers", answer.buffers, len(call.buffers))
     _require_count("after", answer.after, len(tensors) if call.after else 0)
     if answer.gradients:
         _require_count("gradients", answer.gradients, leaves if call.gradients else 0)
     if any(not -1 <= home < len(tensors) for home in answer.shared):
         raise ValueError(f"got shared={answer.shared}, need numbers of {len(tensors)} arguments, or -1")
+    if any(not 0 <= i < len(outputs) for pair in answer.overlaps for i in pair):
+        raise ValueError(f"got overlaps={answer.overlaps}, need pairs of {len(outputs)} outputs")
     if not 0 <= answer.differs <= call.times:
         raise ValueError(f"got differs={answer.differs}, need one of {call.times} calls, or 0")
 

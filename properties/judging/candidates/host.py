@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -19,7 +20,8 @@ from ....oracles import state
 from ....oracles.bits import same_results
 from ....oracles.state import interrupt
 from ....oracles.violation import error_name, said
-from ..arguments import Arguments, Tensor, tensors_of
+from ..arguments import Arguments, State, Tensor
+from ..results import Result, overlaps, result_of
 from .calls import DTYPES, Answer, Call, Manner, floating
 from .files import frames_of
 
@@ -31,19 +33,19 @@ class Host:
     """A candidate in this process.
 
     Attributes:
-        name: for messages. shapes: of its parameters and buffers, by name.
+        name: for messages. shapes: of its parameters and buffers, by name; state: these, as it began with them.
         changed: what its making changed in the process, a line each.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], changed: Sequence[str] = ()) -> None:
         state.settle()
         self.name, self.changed = name, tuple(changed)
-        self._function, self._calls = function, 0
-        module = function if isinstance(function, torch.nn.Module) else None
-        self._state: dict[str, Tensor] = {}
-        if module is not None:
-            self._state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        self.shapes = {name: tuple(value.shape) for name, value in self._state.items()}
+        self._function: Any = function
+        self._calls = 0
+        self.state: dict[str, Tensor] = {}
+        if isinstance(function, torch.nn.Module):
+            self.state = {**dict(function.named_parameters()), **dict(function.named_buffers())}
+        self.shapes = {name: tuple(value.shape) for name, value in self.state.items()}
         self._given: list[Tensor] = []
         self._kept: list[Tensor] = []
         self._before: list[Tensor] = []
@@ -56,9 +58,7 @@ class Host:
             self._stored = call.leaves or self._stored
             call = msgspec.structs.replace(call, leaves=self._stored)
         arguments = self._placed(call)
-        with torch.no_grad():
-            for name in self._state.keys() & call.state.keys():
-                self._state[name].copy_(call.state[name])
+        self.set_state(call.state)
         self._calls += 1
         # A first call may compile, load and open things that are kept for good.
         tiers = (state.DEEP, state.LEFTOVERS) if self._calls > 1 else (state.DEEP,)
@@ -80,45 +80,86 @@ class Host:
         return Answer(earlier=found) if earlier else Answer(found)
 
     def _answer(self, call: Call, arguments: Arguments) -> Answer:
-        parameters = [self._state[name] for name in call.wanted]
+        parameters = [self.state[name] for name in call.wanted]
         inputs = floating(arguments.tensors)
         leaves = [*(inputs[i] for i in call.moving), *parameters]
         with _surrounding(call.manner), torch.set_grad_enabled(call.gradients):
             for leaf in leaves if call.gradients else ():
                 leaf.requires_grad_(True)
             start = time.perf_counter()
-            outputs = _plain(tensors_of(self._function(*arguments.args)))
+            result = result_of(self._function(*arguments.args))
+            outputs = _plain(result.tensors)
             seconds = time.perf_counter() - start
             # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
             later = call.times > 1 or call.gradients or not call.fetched
             first = [y.detach().clone() if later else y.detach() for y in outputs]
             gradients = _gradients(outputs, leaves, call.cotangents) if call.gradients else []
             gradients = _rows_of(gradients, call)
-            differs, different = self._again(arguments, first, call.times)
+            differs, last = self._again(call, arguments, replace(result, tensors=tuple(first)))
         homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(arguments.tensors) if t.numel()}
         earlier = [t.detach().clone() for t in self._kept] if call.earlier else []
         self._before, self._kept, self._latest = self._kept, list(outputs), first
         return Answer(
             [] if call.fetched else first,
-            [self._state[name].detach().clone() for name in call.buffers if name in self._state],
+            last.form,
+            list(last.plain),
+            [None if (value := self._now(name)) is None else value.detach().clone() for name in call.buffers],
             [t.detach().clone() for t in arguments.tensors] if call.after else [],
             [homes.get(y.untyped_storage().data_ptr(), -1) for y in outputs],
+            overlaps(outputs),
             earlier,
             differs,
-            different,
+            list(last.tensors) if differs else [],
             any(y.requires_grad for y in outputs),
             gradients,
             seconds=seconds,
             shapes=[tuple(y.shape) for y in first] if call.fetched else [],
         )
 
-    def _again(self, arguments: Arguments, first: Sequence[Tensor], times: int) -> tuple[int, list[Tensor]]:
-        """Which of so many calls in a row has other bits than the first, and what it returned; 0 for none."""
-        for number in range(2, times + 1):
-            found = [y.detach() for y in _plain(tensors_of(self._function(*arguments.args)))]
-            if len(found) != len(first) or not all(map(same_results, found, first)):
-                return number, [y.clone() for y in found]
-        return 0, []
+    def _again(self, call: Call, arguments: Arguments, first: Result) -> tuple[int, Result]:
+        """Which of several calls in a row has other bits than the first, and its result; 0 and the first for none.
+
+        Every call starts from the same arguments, parameters and buffers, as far as the call names them.
+        """
+        was = self._written(call, arguments) if call.times > 1 else []
+        for number in range(2, call.times + 1):
+            self.set_state({name: call.state[name] for name in call.buffers if name in call.state})
+            with torch.no_grad():
+                for i in call.restored:
+                    arguments.tensors[i].copy_(call.arguments.tensors[i])
+            result = result_of(self._function(*arguments.args))
+            _plain(result.tensors)
+            pairs = [
+                *zip(result.tensors, first.tensors, strict=False),
+                *zip(self._written(call, arguments), was, strict=True),
+            ]
+            if (result.form, result.plain) != (first.form, first.plain) or not all(
+                same_results(*each) for each in pairs
+            ):
+                return number, replace(result, tensors=tuple(y.detach().clone() for y in result.tensors))
+        return 0, first
+
+    def _written(self, call: Call, arguments: Arguments) -> list[Tensor]:
+        """What a call in a row wrote, as it is now; a tensor that is gone is empty."""
+        now = [self._now(name) for name in call.buffers] + [arguments.tensors[i] for i in call.restored]
+        return [torch.empty(0) if value is None else value.detach().clone() for value in now]
+
+    def set_state(self, state: State) -> None:
+        """Set parameters and buffers, in the very tensors that the candidate began with."""
+        with torch.no_grad():
+            for name in self.state.keys() & state.keys():
+                owner, _, leaf = name.rpartition(".")
+                if self._now(name) is not self.state[name]:
+                    setattr(self._function.get_submodule(owner), leaf, self.state[name])
+                self.state[name].copy_(state[name])
+
+    def _now(self, name: str) -> Tensor | None:
+        """A parameter or buffer as it is now: a call may have put another tensor in its place."""
+        if name not in self.state:
+            return None
+        owner, _, leaf = name.rpartition(".")
+        value = getattr(self._function.get_submodule(owner), leaf, None)
+        return value if isinstance(value, Tensor) else None
 
     def _placed(self, call: Call) -> Arguments:
         """The arguments of a call in memory as its manner says."""

@@ -21,7 +21,9 @@ from opassay.properties.judging.judgement import Ruling
 CALL = Call.of(
     Arguments.of((torch.ones(3), torch.ones(2), 5)), after=True, times=4, gradients=True, moving=[0, 1], wanted=["w"]
 )
-RIGHT = Answer([torch.ones(3)], [], [torch.ones(3), torch.ones(2)], [-1], gradients=[torch.ones(3), None, None])
+RIGHT = Answer(
+    [torch.ones(3)], "*", after=[torch.ones(3), torch.ones(2)], shared=[-1], gradients=[torch.ones(3), None, None]
+)
 
 
 @pytest.fixture
@@ -60,6 +62,11 @@ def _with(**fields: Any) -> Answer:
         ({"differs": 5}, "got differs=5"),
         ({"shapes": [(-1,)]}, "got shapes="),
         ({"changed": ["x" * 2**18] * 2}, "characters"),
+        ({"form": "x" * 2**19}, "characters"),
+        ({"plain": [[1]]}, "got plain with something else"),
+        ({"plain": [torch.ones(1)]}, "got plain with something else"),
+        ({"buffers": [None]}, "got 1 of buffers, need 0"),
+        ({"overlaps": [(1, 0)]}, r"got overlaps=\[\(1, 0\)\]"),
     ],
 )
 def test_a_field_that_no_host_gives_is_refused(fields: dict[str, Any], said: str, between: exchange.Exchange) -> None:

@@ -1,0 +1,180 @@
+"""What a call gives back, as data: its tensors in order, the form around them, and what else stands in it.
+
+What this is for: who calls a kernel takes its result apart, so a dictionary with other keys, a number that is another
+one, or a tuple in place of a tensor is as wrong as a wrong element. All of it is compared as data, because a candidate
+answers from another process.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+Tensor = torch.Tensor
+
+#: Values beside tensors that have one meaning wherever they are read, and compare by it.
+_PLAIN = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)
+#: Those that travel as they are; others travel as the text that Python writes of them.
+_OF_THE_WIRE = (bool, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a call gives back.
+
+    Attributes:
+        tensors: in order; of a dictionary in the order of its keys' texts, so that the order of insertion is no matter.
+        places: of each, as Python writes it behind the result: "", "[0]", "['loss']".
+        form: what is around them, a * for each tensor and the name of the type for each other value. Tuples, lists and
+            named tuples are alike: all are taken apart by position.
+        plain: the other values, in order.
+        strange: the types of what is neither a tensor nor a plain value nor a tree of these.
+    """
+
+    tensors: tuple[Tensor, ...]
+    places: tuple[str, ...]
+    form: str
+    plain: tuple[Any, ...]
+    strange: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """What messages call the tensors."""
+        return [f"out{place}" for place in self.places] if len(self.places) > 1 else ["out"] * len(self.places)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What torch computes of a spec.
+
+    Attributes:
+        result: what the call gives back.
+        names: what messages call its tensors, and what the call wrote.
+        written: what that is: names of parameters and buffers, and positions among the tensor arguments.
+        values: of what was written, after the call.
+        shared: of each output, the tensor argument whose memory it shares, or -1.
+        own: of each output, whether it is none of the module's own tensors, nor a view of one.
+    """
+
+    result: Result
+    names: tuple[str, ...]
+    written: tuple[str | int, ...]
+    values: tuple[Tensor, ...]
+    shared: tuple[int, ...]
+    own: tuple[bool, ...]
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors of the result."""
+        return self.result.tensors
+
+
+def result_of(value: Any) -> Result:
+    """What a call gives back, as data."""
+    reading = _Reading()
+    form = reading.form_of(value, "")
+    return Result(
+        tuple(reading.tensors), tuple(reading.places), form, tuple(reading.plain), tuple(dict.fromkeys(reading.strange))
+    )
+
+
+class _Reading:
+    """The leaves of a result that is walked through."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.places: list[str] = []
+        self.plain: list[Any] = []
+        self.strange: list[str] = []
+
+    def form_of(self, value: Any, place: str) -> str:
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            self.places.append(place)
+            return "*"
+        if isinstance(value, dict):
+            texts = {repr(key): item for key, item in value.items()}
+            forms = [f"{key}: {self.form_of(texts[key], f'{place}[{key}]')}" for key in sorted(texts)]
+            return f"{{{', '.join(forms)}}}"
+        if isinstance(value, (tuple, list)):
+            return f"[{self._forms(value, place)}]"
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, _PLAIN):
+            travels = isinstance(value, _OF_THE_WIRE) or (isinstance(value, int) and value.bit_length() < 64)
+            self.plain.append(value if travels and not isinstance(value, enum.Enum) else repr(value))
+            return type(value).__name__
+        children, structure = pytree.tree_flatten(value, is_leaf=lambda each: each is not value)
+        if len(children) == 1 and children[0] is value:
+            self.strange.append(type(value).__name__)
+            return f"?{type(value).__name__}"
+        return f"{getattr(structure.type, '__name__', '')}({self._forms(children, place)})"
+
+    def _forms(self, values: Sequence[Any], place: str) -> str:
+        return ", ".join(self.form_of(value, f"{place}[{i}]") for i, value in enumerate(values))
+
+
+def unlike(form: str, plain: Sequence[Any], need: Result) -> str:
+    """How a result differs from the one that is right, but for the tensors; empty where it does not.
+
+    Args:
+        form, plain: of the result, see `Result`. need: the right one; without a form it says nothing.
+    """
+    if not need.form:
+        return ""
+    if form != need.form:
+        got, right = form.count("*"), len(need.tensors)
+        count = f"got {got} outputs, need {right}: " if got != right else ""
+        return f"{count}the result is {form}, need {need.form}"
+    pairs = zip(plain, need.plain, strict=False)
+    wrong = next((f"the result has {got!r}, need {right!r}" for got, right in pairs if not _equal(got, right)), "")
+    return wrong or ("" if len(plain) == len(need.plain) else f"the result lacks values of {need.form}")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two plain values are one. Of two numbers in binary64 each may be rounded another way.
+
+    An elementary function of the C library is right to one ulp (glibc manual, "Errors in Math Functions": exp, log, pow
+    and sqrt among them), so two that come from the same real number are two ulps apart at most.
+    """
+    if isinstance(one, float) and isinstance(other, float):
+        near = math.isfinite(one) and math.isfinite(other) and abs(one - other) <= 2 * math.ulp(other)
+        return near or one == other or (math.isnan(one) and math.isnan(other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def overlaps(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
+    """The pairs of tensors that have memory in common, by position, the later one first."""
+    pairs = ((i, j) for i in range(len(tensors)) for j in range(i))
+    return [(i, j) for i, j in pairs if _overlap(tensors[i], tensors[j])]
+
+
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    """Whether an element of one tensor is stored where one of the other is."""
+    if not one.numel() or not other.numel() or one.layout != torch.strided or other.layout != torch.strided:
+        return False
+    storage = one.untyped_storage()
+    if storage.data_ptr() != other.untyped_storage().data_ptr():
+        return False
+    (low, high), (start, end) = _extent(one), _extent(other)
+    if high <= start or end <= low:
+        return False
+    if one.itemsize != other.itemsize:
+        return True  # Views of one memory in two dtypes: nobody has needed to know more of them.
+    written = torch.zeros(max(high, end) // one.itemsize, dtype=torch.bool)
+    written.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
+    return bool(written.as_strided(other.shape, other.stride(), other.storage_offset()).any())
+
+
+def _extent(tensor: Tensor) -> tuple[int, int]:
+    """The first byte of a tensor in its storage, and the one after its last."""
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    start = int(tensor.storage_offset())
+    return start * tensor.itemsize, (start + int(last) + 1) * tensor.itemsize
