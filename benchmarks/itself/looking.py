@@ -17,7 +17,8 @@ from opassay.oracles import accept
 from opassay.oracles.op import dtype_name, is_float, to_array
 from opassay.oracles.rounding import Ball
 from opassay.oracles.terms import terms
-from opassay.properties.judging.arguments import Arguments, tensors_of
+from opassay.properties.judging.arguments import Arguments
+from opassay.properties.judging.results import result_of
 from opassay.properties.judging.specification import SpecError, Specification, specification
 from opassay.reference.condition import Condition, possibly, surely
 from opassay.reference.formats import FORMATS
@@ -142,7 +143,7 @@ def _run(spec: Specification, arguments: Arguments) -> list[Tensor]:
         run = spec.run(arguments, spec.state)
     except SpecError as err:
         raise _TorchError(_first(err)) from err
-    return [*run.outputs, *run.buffers]
+    return [*run.outputs, *run.values]
 
 
 def _gradients(spec: Specification, arguments: Arguments, named: Sequence[str]) -> Iterator[Row]:
@@ -188,7 +189,7 @@ def _pulled(
         with torch.enable_grad():
             args = arguments.with_tensors([t.clone() if is_float(t) else t for t in leaves]).args
             called = {n: t.clone() if is_float(t) else t for n, t in state.items()}
-            outputs = [y for y in tensors_of(_called(spec, called, args)) if is_float(y)]
+            outputs = [y for y in result_of(_called(spec, called, args)).tensors if is_float(y)]
             if cotangents is None:
                 cotangents = [torch.as_tensor(draws.standard_normal(tuple(y.shape))).to(y.dtype) for y in outputs]
             # What is not differentiable has no say in the gradients of the reading either.

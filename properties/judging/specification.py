@@ -202,12 +202,15 @@ class Specification:
         self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
     ) -> Question:
         question = self._question(arguments, state, terms)
+        # What the spec writes comes behind its outputs, and has no cotangents.
+        count = None if self.numpy else -len(self.traced_at(arguments, state).written) or None
         passive = [i for i in range(len(question.operands)) if i not in wanted]
         order = [*passive, *wanted]
         back = np.argsort(order)
 
         def reordered(*arrays: Any) -> tuple[Any, ...]:
-            return tuple(y for y in question.function(*(arrays[i] for i in back)) if isinstance(y, Array))
+            outputs = question.function(*(arrays[i] for i in back))[:count]
+            return tuple(y for y in outputs if isinstance(y, Array))
 
         derived = along(REFERENCE, ("vjp",), reordered, len(wanted), len(cotangents), len(passive))
         operands = [*(question.operands[i] for i in order), *map(to_array, cotangents)]
