@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from .arguments import Arguments, State, Tensor, tensors_of
+from .arguments import Arguments, State, Tensor
 from .candidates.calls import floating
+from .results import result_of
 from .specification import Specification
 
 
@@ -67,7 +68,7 @@ def tried(
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_(True)
-            outputs = floating(tensors_of(called(held, given.args)))[: len(cotangents)]
+            outputs = floating(result_of(called(held, given.args)).tensors)[: len(cotangents)]
         tracked = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
         if not tracked:
             return dict.fromkeys(operands)

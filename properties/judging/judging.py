@@ -103,7 +103,7 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     return Judgement(
         verdict, session.candidate.name, session.spec.name, str(session.terms), session.seed, tuple(findings),
-        tuple(weaknesses), words, kept, error, _coverage(session),
+        tuple(weaknesses), words, kept, error, coverage=_coverage(session),
     )  # fmt: skip
 
 

@@ -134,7 +134,7 @@ class Specification:
         names = list(state)
         return tuple(names[i] if i < len(names) else i - len(names) for i in self.traced_at(arguments, state).written)
 
-    def called(self, state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
+    def called(self, state: State, args: tuple[Any, ...]) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
             arrays = [a.detach().cpu().double().numpy() if is_float(a) else _plain(a) for a in args]
@@ -148,7 +148,8 @@ class Specification:
         with uncompiled(), torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast):
             if isinstance(self.function, torch.nn.Module):
                 # A buffer that the module replaces stands in the very dictionary afterwards.
-                return torch.func.functional_call(self.function, state, args)
+                held = state if isinstance(state, dict) else dict(state)
+                return torch.func.functional_call(self.function, held, args)
             return self.function(*args)
 
     # ---------------------------------------------------------------------------------------------------- readings
