@@ -105,8 +105,12 @@ def disagreement(
         return None
 
     evaluations = Evaluations(
-        run.outputs, lambda: spec.run(arguments, state).outputs, replayed, in_double, operands_of(spec, arguments, state)
-    )  # fmt: skip
+        run.outputs,
+        lambda: spec.run(arguments, state).outputs,
+        replayed,
+        in_double,
+        operands_of(spec, arguments, state),
+    )
     for allowed in (terms.of_text_alone, terms):  # other algorithms only widen a ball, as in `hold_in_turn`
         why = fault(evaluations, list(read(allowed))[:count], allowed)
         if why is None:

@@ -74,6 +74,8 @@ def _require_agreement(
     why = disagreement(spec, arguments, spec.state, run, read, terms)
     if why:
         raise SpecError(why)
+
+
 def _asked(run: Run) -> tuple[Tensor, ...]:
     """The tensors that a spec gives, or writes where it gives none."""
     return run.outputs or run.values

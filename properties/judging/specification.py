@@ -35,7 +35,7 @@ from ...reference.missing import NoReadingError
 from ..engine.plan import load_op
 from ..names import SelectionError
 from .arguments import Arguments, State, Tensor
-from .results import Result, Run, result_of
+from .results import Run, incomparable, result_of
 
 #: An output as the rounding reading has it: a ball, or an array of integers or truth values.
 Reading = Any
@@ -92,7 +92,9 @@ class Specification:
         if self.numpy and (len(found.tensors) == 1 or found.plain) and found.form != "*":
             # What the formula leaves out, and a tuple of one, say nothing of how a candidate gives the others.
             found = replace(found, form="", plain=())
-        self._check_kinds(arguments, found)
+        odd = incomparable(arguments.leaves, found)
+        if odd:
+            raise SpecError(f"{self.name} {odd}")
         self._check(dict(zip(found.names, found.tensors, strict=True)))
         written = self._written(arguments, state)
         if not found.tensors and not written:
@@ -110,22 +112,6 @@ class Specification:
         with _reading(self.name):
             for name, tensor in named.items():
                 check(name, tensor)
-
-    def _check_kinds(self, arguments: Arguments, found: Result) -> None:
-        """That everything that goes in and comes out can be compared.
-
-        Raises:
-            SpecError: something cannot.
-        """
-        if any(isinstance(leaf, np.ndarray) for leaf in arguments.leaves):
-            raise SpecError(
-                f"{self.name} is called with a NumPy array, need tensors (torch.from_numpy makes one of it)"
-            )
-        if found.strange:
-            raise SpecError(
-                f"{self.name} gives a {found.strange[0]}, need tensors, numbers, texts and None in tuples, lists and"
-                " dictionaries: nothing else is compared"
-            )
 
     def _written(self, arguments: Arguments, state: State) -> tuple[str | int, ...]:
         """What the spec writes: names of parameters and buffers, and positions among the tensor arguments."""
