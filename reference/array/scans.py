@@ -76,12 +76,12 @@ def _prod(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
     return product if keepdims else reshape(product, tuple(n for i, n in enumerate(kept) if i not in axes))
 
 
-def _without_each(x: Array, g: Array, axis: int) -> Any:
+def _without_each(x: Any, g: Any, axis: int) -> Any:
     """g times the product of all others, for every element: in any order, so that what underflows in one counts."""
     return g * np.moveaxis(np.prod(_left_out(x, axis), axis=-1), -1, axis)
 
 
-def _by_quotient(x: Array, g: Array, axis: int) -> Any:
+def _by_quotient(x: Any, g: Any, axis: int) -> Any:
     """The same as a quotient of the whole product where an element is not zero, as torch has it of scattered factors.
 
     Raises:
@@ -94,7 +94,7 @@ def _by_quotient(x: Array, g: Array, axis: int) -> Any:
     return np.where(zero, _without_each(x, g, axis), quotient)
 
 
-def _without_each_so_far(x: Array, g: Array, axis: int) -> Any:
+def _without_each_so_far(x: Any, g: Any, axis: int) -> Any:
     """Σ g times the product without each element, over all products that have it."""
     count = np.shape(x)[axis]
     products = np.cumprod(_left_out(x, axis), axis=-1) * np.expand_dims(np.moveaxis(g, axis, -1), -2)
@@ -102,7 +102,7 @@ def _without_each_so_far(x: Array, g: Array, axis: int) -> Any:
     return np.moveaxis(np.sum(terms, axis=-1), -1, axis)
 
 
-def _left_out(x: Array, axis: int) -> Any:
+def _left_out(x: Any, axis: int) -> Any:
     """(..., n, n): the rows along an axis with 1 in the place of each element in its turn."""
     rows = np.expand_dims(np.moveaxis(x, axis, -1), -2)
     return np.where(np.eye(np.shape(x)[axis], dtype=bool), 1.0, rows)
