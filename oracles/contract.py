@@ -119,6 +119,10 @@ class Contract:
         """The same contract for data of which results are exact."""
         return replace(self, lattice=True)
 
+    def may_store(self, fmt: Format) -> bool:
+        """Whether an evaluation may store an intermediate in a format that rounds it."""
+        return self.intermediates and fmt.precision < self.accumulate.precision
+
     @functools.cached_property
     def roundoff(self) -> float:
         """The relative error that an operation may add."""

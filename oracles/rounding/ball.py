@@ -12,7 +12,7 @@ import numpy as np
 
 from ...reference.array import BILINEAR, Array, Irrational, Operands, Params, Precise
 from ...reference.condition import EITHER, Condition, condition
-from ...reference.formats import BINARY32, Format, ulp_array
+from ...reference.formats import BINARY32, FORMATS, Format, ulp_array
 from ..contract import Contract
 from .common_errors import Common, follow
 from .kinds import COMPUTED, KEEP_SIGN, LOGARITHMS, MOVED, NEVER_NEGATIVE, RUNNING
@@ -183,6 +183,9 @@ class Ball(Array):
 
     def leave_out(self, zeros: Any) -> None:
         self.inserted = zeros
+
+    def may_store(self, dtype: str) -> bool:
+        return self.contract.may_store(FORMATS[dtype]) if dtype in FORMATS else False
 
     def radii(self) -> Any:
         """The radius of every element; not to be written."""

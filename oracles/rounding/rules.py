@@ -296,7 +296,9 @@ def joined(a: Ball, b: Ball) -> Ball:
 
 def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
     """The first way, and those of the others that a contract allows."""
-    names = {"", *contract.algorithms, *([STORED] if contract.intermediates else [])} if contract.others else set()
+    names = {"", *contract.algorithms} if contract.others else set()
+    if contract.others and contract.may_store(contract.stores):
+        names.add(STORED)
     return [ways[0], *(way for way in ways[1:] if way.name in names)]
 
 

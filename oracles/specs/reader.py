@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from ...reference.algorithms import Inapplicable
 from ...reference.array import Array, attach, constant, store
 from ...reference.choice import Choice
 from ...reference.condition import Condition, condition, possibly, surely
+from ...reference.derivative import steps_stored, store_contributions
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ...reference.whole import Whole, integers, settled, truncated
@@ -59,17 +61,28 @@ class Reader(torch.fx.Interpreter):
         self.moving = _moving(graph)
         #: Nodes whose elements are those of inputs, at other places perhaps.
         self.handed_on = _handed_on(graph)
+        #: Nodes that the results are made of by moving elements alone.
+        self.last = _last(graph)
+        #: The dtype of the operation of the spec that a node belongs to.
+        self.dtypes = _dtypes(graph)
+        #: What these are before they are rounded to their dtype, which whoever judges the results does.
+        self.unrounded: dict[torch.fx.Node, Any] = {}
 
     def run(self, *arrays: Any, **kwargs: Any) -> Any:
         # Constants of the graph are lifted into the reading of the inputs, because they are rounded by an evaluation.
         self.reading = next((constant(a) for a in arrays if isinstance(a, Array)), None)
         arrays = tuple(self._lifted(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
+        self.unrounded = {}
+        for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
+            store_contributions(array, self._format_of(node))
         return super().run(*arrays, enable_io_processing=False, **kwargs)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         return self._of_tensor(super().get_attr(target, args, kwargs))
 
     def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op == "output":
+            return torch.fx.node.map_arg(n.args[0], self._unrounded)
         try:
             return self._read(n) if n.op == "call_function" else super().run_node(n)
         except (UntraceableError, Inapplicable, MemoryError):
@@ -79,24 +92,39 @@ class Reader(torch.fx.Interpreter):
 
     def _read(self, n: torch.fx.Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        if n.target is operator.getitem:
-            # One of several results. Those of an operation that only moves elements are stored already.
-            picked = super().run_node(n)
+        # Results of an operation that only moves elements are stored already, if their operands are.
+        if _moves(n):
+            if n in self.last and any(each in self.unrounded for each in n.all_input_nodes):
+                self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._unrounded))
+            return self._move(n, args, kwargs)
+        with steps_stored(self._format_of(n)):
+            read = self._evaluate(n, args, kwargs)
+            return read if isinstance(read, Sequence) else self._stored(read, n)
+
+    def _move(self, n: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        read = self._evaluate(n, args, kwargs)
+        return read if isinstance(read, Sequence) else self._of_dtype(read, n)
+
+    def _unrounded(self, node: torch.fx.Node) -> Any:
+        return self.unrounded.get(node, self.env.get(node))
+
+    def _format_of(self, node: torch.fx.Node) -> str:
+        """The format of a node's operation, if an evaluation may store its results; else ""."""
+        name = self.dtypes.get(node, "")
+        return name if self.reading is not None and self.reading.may_store(name) else ""
+
+    def _evaluate(self, n: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        if n.target is operator.getitem:  # one of several results
             source = n.args[0]
             assert isinstance(source, torch.fx.Node)
             # torch has no derivatives of the statistics that a norm gives beside its result.
-            picked = constant(picked) if source.target in _NORMS and n.args[1] else picked
-            return self._of_dtype(picked, n) if source.target in MOVES else self._stored(picked, n)
+            return constant(args[0][args[1]]) if source.target in _NORMS and args[1] else operator.getitem(*args)
         read = self._by_rule(n, args, kwargs)
         if n.target is torch.ops.aten.where.self:
             self._leave_out(n, read, args)
         if n.target is _aten.signbit.default and n.args[0] in self.handed_on:
             read = _with_signs_of_zeros(read, args[0])
-        if is_constant(n):
-            read = _without_derivatives(n, read, args)
-        if isinstance(read, Sequence):
-            return read
-        return self._of_dtype(read, n) if n.target in MOVES else self._stored(read, n)
+        return _without_derivatives(n, read, args) if is_constant(n) else read
 
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         rule = RULES.get(node.target)
@@ -185,12 +213,13 @@ class Reader(torch.fx.Interpreter):
             read if isinstance(read, Array) else self._lifted(read if isinstance(read, Condition) else np.asarray(read))
         )
         # A cast that stands in the spec is asked for; one that an operation makes inside itself is its own business.
-        # The metadata has the name of that operation, in some versions of torch as a text and no object.
-        within = str(node.meta.get("original_aten") or node.target) != str(node.target)
+        asked = node.target is torch.ops.aten._to_copy.default and not _is_within(node)
+        if not isinstance(read, Array):
+            return read
         # What the spec gives at last is rounded by whoever judges it; to round it here would count that twice.
-        last = all(user.op == "output" for user in node.users)
-        asked = node.target is torch.ops.aten._to_copy.default and not within and not last
-        return store(read, str(dtype).removeprefix("torch."), asked) if isinstance(read, Array) else read
+        if node in self.last:
+            self.unrounded[node] = read
+        return store(read, _name_of(dtype), asked)
 
     def _of_dtype(self, read: Any, node: torch.fx.Node) -> Any:
         """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""
@@ -223,6 +252,63 @@ def first_line(err: Exception) -> str:
 
 _NO_RULE = "has no rule; give a formula in NumPy"
 _DRAWS = "draws random numbers, so the spec has no one answer; put it in evaluation, or give a formula in NumPy"
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _is_within(node: torch.fx.Node) -> bool:
+    """Whether a node is what an operation of the spec makes inside itself."""
+    return _operation_of(node) != str(node.target)
+
+
+def _operation_of(node: torch.fx.Node) -> str:
+    # The metadata has the name of the operation, in some versions of torch as a text and no object.
+    return str(node.meta.get("original_aten") or node.target)
+
+
+def _dtypes(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
+    """The dtype of the operation of the spec that each node belongs to, where that is floating.
+
+    An operation on half types may compute in a wider one inside itself. It is what it gives, and takes, that is stored:
+    so its dtype is the narrowest of its nodes and of their operands.
+    """
+    dtypes: dict[torch.fx.Node, str] = {}
+    for (_, within), nodes in itertools.groupby(list(graph.graph.nodes), lambda n: (_operation_of(n), _is_within(n))):
+        group = list(nodes)
+        if not within:
+            dtypes.update((node, _narrowest_of([node])) for node in group)
+            continue
+        name = _narrowest_of([each for node in group for each in (node, *node.all_input_nodes)])
+        dtypes.update(dict.fromkeys(group, name))
+    return dtypes
+
+
+def _narrowest_of(nodes: Sequence[torch.fx.Node]) -> str:
+    """The name of the narrowest floating dtype of the values of nodes, "" where none is floating."""
+    leaves = pytree.tree_leaves([node.meta.get("val") for node in nodes])
+    floating = {x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}
+    return min(map(_name_of, floating), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
+
+
+def _is_several(read: Any) -> bool:
+    return isinstance(read, Sequence)
+
+
+def _moves(node: torch.fx.Node) -> bool:
+    """Whether a node only moves elements; one of several results, whether all of them were only moved."""
+    source = node.args[0] if node.target is operator.getitem else node
+    return isinstance(source, torch.fx.Node) and source.target in MOVES
+
+
+def _last(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
+    """The nodes that the results are made of by moving elements alone, and the results themselves."""
+    last: set[torch.fx.Node] = set()
+    for node in reversed(graph.graph.nodes):
+        if node.op == "output" or (node in last and _moves(node)):
+            last.update(node.all_input_nodes)
+    return last
 
 
 def _named(node: torch.fx.Node) -> str:

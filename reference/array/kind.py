@@ -117,6 +117,14 @@ class Array(Methods):
             zeros: where they are, of this shape.
         """
 
+    def may_store(self, dtype: str) -> bool:
+        """Whether an evaluation of a reading may store what a formula does not ask it to, rounded to a format.
+
+        Args:
+            dtype: torch's name of the format.
+        """
+        return False
+
     @property
     def order(self) -> int:
         """How many derivative levels there are around the reading."""

@@ -6,5 +6,7 @@ from .levels import Function as Function
 from .levels import Node as Node
 from .levels import Tangent as Tangent
 from .levels import jvp as jvp
+from .levels import store_contributions as store_contributions
 from .levels import vjp as vjp
 from .rules import DIAGONAL as DIAGONAL
+from .steps import steps_stored as steps_stored

@@ -24,6 +24,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ import numpy as np
 from ..algorithms import Algorithm, Reverse
 from ..array import Array, Operands, Params, among, bind
 from .rules import DIAGONAL, moved_tangent, pulled
+from .steps import MOVING, Steps, format_of_steps, sum_of_stored
 
 Function = Callable[..., Any]
 Arrays = tuple[Any, ...]
@@ -41,13 +43,18 @@ _levels = itertools.count(1)
 
 
 class _Level(Array):
-    """An array of a derivative level: a primal of the level below and what the level carries."""
+    """An array of a derivative level: a primal of the level below and what the level carries.
 
-    __slots__ = ("level", "primal")
+    Attributes:
+        stored: whether the primal has been rounded to the format of the operation that it belongs to (`steps`).
+    """
 
-    def __init__(self, primal: Array, level: int) -> None:
+    __slots__ = ("level", "primal", "stored")
+
+    def __init__(self, primal: Array, level: int, stored: bool) -> None:
         self.primal = primal
         self.level = level
+        self.stored = stored
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,48 +82,103 @@ class Tangent(_Level):
 
     __slots__ = ("tangent",)
 
-    def __init__(self, primal: Any, tangent: Any, level: int) -> None:
-        super().__init__(primal, level)
+    def __init__(self, primal: Any, tangent: Any, level: int, stored: bool = True) -> None:
+        super().__init__(primal, level, stored)
         self.tangent = tangent
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
         xs = self._primals(operands)
         y = bind(primitive, xs, params)
         ts = [x.tangent if isinstance(x, Tangent) and x.level == self.level else None for x in operands]
+        dtype = format_of_steps()
         if primitive == "among":
             moving = [i for i, t in enumerate(ts) if t is not None]
-            ways = _each(params, lambda way: _tangent_of(way, len(xs), moving))
+            ways = _each(params, lambda way: _tangent_of(way, len(xs), moving), dtype)
             tangent = among(ways, *xs, *(ts[i] for i in moving))
         elif primitive in DIAGONAL:
-            # At most two operands can carry a tangent, since no elementwise primitive has more.
-            parts = [rule(t, y, xs, params) for rule, t in zip(DIAGONAL[primitive], ts, strict=True) if t is not None]
-            tangent = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+            tangent = _in_steps(dtype, functools.partial(_diagonal_tangent, primitive, params), ts, y, xs, operands)
             # If the only operand with a tangent is smaller than the result, so is what the rule gives.
             tangent = np.broadcast_to(tangent, y.shape)
         else:
             tangent = moved_tangent(primitive, ts, xs, params)
-        return Tangent(y, tangent, self.level)
+        return Tangent(y, tangent, self.level, _is_stored(primitive, operands, params))
+
+
+def _diagonal_tangent(primitive: str, params: Params, ts: Sequence[Any], y: Any, xs: Operands) -> Any:
+    # At most two operands can carry a tangent, since no elementwise primitive has more.
+    parts = [rule(t, y, xs, params) for rule, t in zip(DIAGONAL[primitive], ts, strict=True) if t is not None]
+    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def _is_stored(primitive: str, operands: Operands, params: Params) -> bool:
+    """Whether a result has been rounded to the format of the operation that it belongs to."""
+    if primitive == "store":
+        return bool(params["dtype"] == format_of_steps())
+    return primitive in MOVING and all(x.stored for x in operands if isinstance(x, _Level))
+
+
+def _in_steps(dtype: str, rule: Function, moved: Any, y: Any, xs: Operands, operands: Operands) -> Any:
+    """What a rule of derivatives gives, whose steps are stored where a format is named.
+
+    Args:
+        dtype: that format, or "". rule: of the three arguments that follow.
+        moved: the tangents or the cotangent. y, xs: the result and the operands of the level below.
+        operands: the same of the level itself, which know whether they have been stored.
+    """
+    if not dtype:
+        return rule(moved, y, xs)
+    steps = Steps(next(_levels), dtype)
+    several = isinstance(moved, (list, tuple))
+    moving = [steps.wrap(t, True) for t in moved] if several else steps.wrap(moved, True)
+    pairs = zip(xs, operands, strict=True)
+    known = tuple(steps.wrap(x, isinstance(own, _Level) and not own.stored) for x, own in pairs)
+    return steps.unwrap(rule(moving, steps.wrap(y, True), known))
 
 
 class Node(_Level):
-    """Reverse mode: a primal, and the step of the tape that made it."""
+    """Reverse mode: a primal, and the tape of the level.
 
-    __slots__ = ("tape",)
+    Attributes:
+        format: of what is contributed to its cotangent, where that is stored; "" for none.
+    """
 
-    def __init__(self, primal: Any, tape: list[Any], level: int) -> None:
-        super().__init__(primal, level)
-        self.tape = tape
+    __slots__ = ("format", "tape")
+
+    def __init__(self, primal: Any, tape: list[Any], level: int, format: str = "", stored: bool = True) -> None:
+        super().__init__(primal, level, stored)
+        self.tape, self.format = tape, format
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
         xs = self._primals(operands)
         y = bind(primitive, xs, params)
-        out = Node(y, self.tape, self.level)
+        dtype = format_of_steps()
+        out = Node(y, self.tape, self.level, dtype, _is_stored(primitive, operands, params))
         inputs = [(i, x) for i, x in enumerate(operands) if isinstance(x, Node) and x.level == self.level]
         # Steps are recorded in the order in which they are evaluated, so every use of a result stands behind the step
         # that made it. Read backwards, the tape has all contributions to a cotangent before it passes that cotangent
         # on.
-        self.tape.append((out, primitive, inputs, y, xs, params))
+        self.tape.append(_Step(out, primitive, inputs, operands, y, xs, params, dtype))
         return out
+
+
+@dataclass
+class _Step:
+    """A step of a tape: `out` was made by a primitive, with the result `y` of the level below.
+
+    Attributes:
+        inputs: the operands that carry a cotangent, with their positions.
+        operands: all operands. xs: these, of the level below.
+        format: see `Node`; also that of the steps of its derivative.
+    """
+
+    out: Node
+    primitive: str
+    inputs: Sequence[tuple[int, Node]]
+    operands: Operands
+    y: Any
+    xs: Operands
+    params: Params
+    format: str
 
 
 def _as_tuple(outputs: Any) -> Arrays:
@@ -142,6 +204,14 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     return values, moved
 
 
+def store_contributions(array: Any, dtype: str) -> None:
+    """Say that contributions to the cotangents of an operand, on every level, are stored in a format."""
+    while isinstance(array, _Level):
+        if isinstance(array, Node):
+            array.format = dtype
+        array = array.primal
+
+
 def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..., Arrays]]:
     """Outputs of `function` at `primals`, and the map from output cotangents to input cotangents."""
     level = next(_levels)
@@ -156,26 +226,48 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
         for y, own, g in zip(outputs, mine, cotangents, strict=True):
             if own:
                 grads.setdefault(id(y), []).append(g)
-        for out, primitive, parents, y, xs, params in reversed(tape):
-            g = _total(grads.pop(id(out), ()))
+        for step in reversed(tape):
+            g = _total(grads.pop(id(step.out), ()), step.format)
             if g is None:
                 continue
-            for position, parent in parents:
-                if primitive == "among":
-                    ways = _each(params, functools.partial(_cotangent_of, position=position))
-                    part = among(ways, *xs, g)
-                else:
-                    part = pulled(primitive, position, g, y, xs, params)
-                grads.setdefault(id(parent), []).append(part)
-        found = (_total(grads.get(id(node), ())) for node in inputs)
-        return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(found, primals, strict=True))
+            for position, parent in step.inputs:
+                grads.setdefault(id(parent), []).append(_contribution(step, position, g))
+        totals = (_total(grads.get(id(node), ()), node.format) for node in inputs)
+        return tuple(_zeros(p, p.shape) if g is None else g for g, p in zip(totals, primals, strict=True))
 
     return values, pullback
 
 
-def _each(params: Params, change: Callable[[Function], Function]) -> list[Algorithm]:
-    """What a change makes of each of several ways to one result."""
-    return [Algorithm(change(way.formula), way.name) for way in params["ways"]]
+def _contribution(step: _Step, position: int, g: Any) -> Any:
+    """What a step contributes to the cotangent of an operand, of the cotangent of its result."""
+    if step.primitive == "among":
+        ways = _each(step.params, functools.partial(_cotangent_of, position=position), step.format)
+        return among(ways, *step.xs, g)
+    if step.primitive == "store" and step.format == step.params["dtype"] and not step.params["asked"]:
+        return g  # which is stored before it is read
+
+    def rule(g: Any, y: Any, xs: Operands) -> Any:
+        return pulled(step.primitive, position, g, y, xs, step.params)
+
+    return _in_steps(step.format, rule, g, step.y, step.xs, step.operands)
+
+
+def _each(params: Params, change: Callable[[Function], Function], dtype: str = "") -> list[Algorithm]:
+    """What a change makes of each of several ways to one result.
+
+    Args:
+        dtype: the format in which the steps of what it makes are stored; "" for none.
+    """
+    ways = [Algorithm(change(way.formula), way.name) for way in params["ways"]]
+    return [Algorithm(_way_in_steps(way.formula, dtype), way.name) for way in ways] if dtype else ways
+
+
+def _way_in_steps(way: Function, dtype: str) -> Function:
+    def in_steps(*xs: Any) -> Any:
+        steps = Steps(next(_levels), dtype)
+        return steps.unwrap(way(*(steps.wrap(x, False) for x in xs)))
+
+    return in_steps
 
 
 def _tangent_of(way: Function, count: int, moving: Sequence[int]) -> Function:
@@ -207,11 +299,16 @@ def _replaced(xs: Sequence[Any], positions: Sequence[int], new: Sequence[Any]) -
     return replaced
 
 
-def _total(contributions: Sequence[Any]) -> Any:
+def _total(contributions: Sequence[Any], dtype: str = "") -> Any:
     """The sum of what the uses of a value contribute to its cotangent; None without any.
 
     It is one sum, in no order: which use comes first is nothing that a formula says.
+
+    Args:
+        dtype: the format in which contributions are stored; "" for none.
     """
+    if dtype and len(contributions) > 1:
+        return sum_of_stored(contributions, dtype)
     if len(contributions) > 2:
         return np.sum(np.stack(contributions), axis=0)
     return functools.reduce(operator.add, contributions) if contributions else None

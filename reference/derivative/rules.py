@@ -90,6 +90,13 @@ def _expm1_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     return among([Algorithm(text, "") for text in texts], g, y, *xs)
 
 
+def _divisor_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    # Of a reciprocal the slope is −y², as it is evaluated everywhere. That of a/b is −y/b and not −a/b²: the square
+    # may overflow where neither the quotient nor its slope does.
+    is_reciprocal = isinstance(xs[0], (int, float)) and xs[0] == 1
+    return -(g * np.square(y)) if is_reciprocal else -(g * y) / xs[1]
+
+
 def _step_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     """Slope 0, at the steps too; not 0 times the tangent, which an infinite tangent would make NaN."""
     return np.zeros_like(g)
@@ -129,8 +136,7 @@ DIAGONAL: dict[str, tuple[Function, ...]] = {
     "add": (_first, _first),
     "subtract": (_first, lambda g, y, xs, _: -g),
     "multiply": (lambda g, y, xs, _: g * xs[1], lambda g, y, xs, _: g * xs[0]),
-    # ∂(a/b)/∂b is written −y/b and not −a/b²: the square may overflow where neither the quotient nor its slope does.
-    "divide": (lambda g, y, xs, _: g / xs[1], lambda g, y, xs, _: -(g * y) / xs[1]),
+    "divide": (lambda g, y, xs, _: g / xs[1], _divisor_rule),
     "negative": (lambda g, y, xs, _: -g,),
     "absolute": (_absolute_rule,),
     "square": (lambda g, y, xs, _: g * (2.0 * xs[0]),),

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from ....reference import activations
-from ....reference.algorithms import Algorithm
+from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import TWO_OVER_ROOT_PI, among, attach_slopes, constant, erf, sigmoid, store
-from .table import RULES, enter
+from .table import RULES, Rule, enter
 
 aten = torch.ops.aten
 
@@ -125,6 +125,12 @@ def _glu_backward(g: Any, x: Any, dim: int = -1) -> Any:
     return np.concatenate([g * gate, g * (first * ((1.0 - gate) * gate))], axis=dim)
 
 
+def _of_saved(slope: Rule) -> Rule:
+    """The backward of a function from its saved result; some kernels of half types store its steps."""
+    ways = [Algorithm(slope, ""), Algorithm(lambda g, y: g * store(slope(1.0, y), asked=False), STORED)]
+    return lambda g, y: among(ways, g, y)
+
+
 def _log_sigmoid_forward(x: Any) -> tuple[Any, Any]:
     return activations.log_sigmoid(x), np.ravel(x * 0.0)[:0]
 
@@ -153,6 +159,7 @@ RULES.update(
         aten.rrelu_with_noise_functional.default: lambda x, noise, *rest: (_rrelu(x, noise, *rest), noise),
         aten.rrelu_with_noise_backward.default: _rrelu_backward,
         aten.glu_backward.default: _glu_backward,
+        aten.sigmoid_backward.default: _of_saved(lambda g, y: g * (y * (1.0 - y))),
         aten.log_sigmoid_forward.default: _log_sigmoid_forward,
         aten.log_sigmoid_backward.default: _log_sigmoid_backward,
     }

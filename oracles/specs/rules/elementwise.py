@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.algorithms import Algorithm
+from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, sigmoid, store
 from ....reference.condition import Condition, condition, possibly, surely
-from .table import RULES, Rule, enter
+from .table import RULES, Rule, enter, may_store
 
 aten = torch.ops.aten
 
@@ -44,7 +44,14 @@ def _as_written(number: Any) -> Any:
 def _power(x: Any, exponent: Any) -> Any:
     """A constant power: torch takes those that have a function of their own from that."""
     special: dict[float, Rule] = {2: np.square, 0.5: np.sqrt, -0.5: _inverse_root}
-    return special[exponent](x) if exponent in special else np.power(x, exponent)
+    whole = special.get(exponent, lambda x: np.power(x, exponent))
+    # In a half type some kernels store what a power is made of.
+    made: dict[float, Rule] = {
+        3: lambda x: may_store(np.square(x)) * x,
+        -2: lambda x: 1.0 / may_store(np.square(x)),
+        -0.5: lambda x: 1.0 / may_store(np.sqrt(x)),
+    }
+    return among([Algorithm(whole, ""), Algorithm(made[exponent], STORED)], x) if exponent in made else whole(x)
 
 
 def _inverse(x: Any) -> Any:
@@ -99,7 +106,10 @@ def _xlogy_by_quotient(x: Any, y: Any) -> Any:
 def _xlogy_as_it_reads(x: Any, y: Any) -> Any:
     """x log y, which is 0 for x = 0 whatever y is, although it moves as log y where that is a number."""
     nothing = np.logical_and(np.equal(x, 0.0), np.less_equal(y, 0.0))
-    return np.where(nothing, 0.0, x * np.log(np.where(nothing, 1.0, y)))
+    x, y = (t if isinstance(t, Array) else np.asarray(t, dtype=np.float64) for t in (x, y))
+    product: list[Rule] = [lambda x, y: x * np.log(y), lambda x, y: x * may_store(np.log(y))]
+    ways = [Algorithm(way, name) for way, name in zip(product, ("", STORED), strict=True)]
+    return np.where(nothing, 0.0, among(ways, x, np.where(nothing, 1.0, y)))
 
 
 def _is_truth(x: Any) -> bool:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from ....reference.algorithms import STORED, Algorithm, Inapplicable, declared
-from ....reference.array import Array, amax, among, store
+from ....reference.array import Array, amax, among, constant
 from ....reference.norms import batch_norm, group_norm, layer_norm
-from .table import DECOMPOSED, RULES, axes_of
+from .table import DECOMPOSED, RULES, axes_of, may_store
 
 aten = torch.ops.aten
 
@@ -63,7 +63,8 @@ def _group_norm(*args: Any) -> Any:
 
 def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, m: float, eps: float) -> Any:
     given = (x, weight, bias, mean, var, training or mean is None, m, eps)
-    return _Results(batch_norm.native_batch_norm, 5, *given, more=(_in_stored_steps, _as_stored_line))
+    more = (_in_stored_steps, _as_stored_line, _with_stored_statistics)
+    return _Results(batch_norm.native_batch_norm, 5, *given, more=more)
 
 
 def _statistics(x: Any, mean: Any, var: Any, training: bool, m: float, eps: float) -> tuple[Any, Any]:
@@ -79,24 +80,36 @@ def _spread(t: Any, x: Any) -> Any:
     return np.reshape(t, (-1,) + (1,) * (np.ndim(x) - 2))
 
 
-def _kept(x: Any) -> Any:
-    return store(x, asked=False)
-
-
 def _in_stored_steps(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> tuple[Any, ...]:
     """A batch norm whose every step is stored."""
     middle, scale = _statistics(x, mean, var, *rest)
-    y = _kept(_kept(x - _kept(middle)) * _kept(scale))
-    y = y if weight is None else _kept(y * _spread(weight, x))
+    y = may_store(may_store(x - may_store(middle)) * may_store(scale))
+    y = y if weight is None else may_store(y * _spread(weight, x))
     return y if bias is None else y + _spread(bias, x), None, None, None, None
 
 
 def _as_stored_line(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> tuple[Any, ...]:
     """A batch norm of one factor and one term per channel, which are stored, and so is the product."""
     middle, scale = _statistics(x, mean, var, *rest)
-    scale = _kept(scale if weight is None else scale * _spread(weight, x))
+    scale = may_store(scale if weight is None else scale * _spread(weight, x))
     shift = -(middle * scale) if bias is None else _spread(bias, x) - middle * scale
-    return _kept(x * scale) + _kept(shift), None, None, None, None
+    return may_store(x * scale) + may_store(shift), None, None, None, None
+
+
+def _with_stored_statistics(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> tuple[Any, ...]:
+    """Running statistics that are moved in stored steps by statistics that were stored."""
+    training, momentum, _ = rest
+    count = np.size(x) // max(np.shape(x)[1], 1)
+    if mean is None or not training or count < 2:
+        return (None,) * 5
+    axes = (0, *range(2, np.ndim(x)))
+    new = np.mean(x, axis=axes)
+    squares = np.sum(np.square(x - _spread(new, x)), axis=axes) / (count - 1)
+    moved = (
+        may_store(old * (1.0 - momentum)) + may_store(may_store(t) * momentum)
+        for old, t in ((mean, new), (var, squares))
+    )
+    return None, None, None, *map(constant, moved)
 
 
 def _batch_norm_without_statistics(x: Any, weight: Any, bias: Any, training: bool, m: float, eps: float) -> Any:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from ....reference.algorithms import Algorithm, Inapplicable, Reverse
-from ....reference.array import among, constant, largest_at, scanned, sorting_order, store
+from ....reference.array import among, constant, largest_at, scanned, sorting_order
 from ....reference.choice import Choice
 from ....reference.condition import Condition
-from .table import MOVES, RULES, enter_move
+from .table import MOVES, RULES, enter_move, may_store
 
 aten = torch.ops.aten
 
@@ -138,20 +138,15 @@ def _cotangent_by_logarithms(x: Any, g: Any, dim: int) -> Any:
     Raises:
         Inapplicable: rounding leaves the sign of a cotangent open.
     """
-    y, parts = _kept(_accumulated(x, dim)), []
+    y, parts = may_store(_accumulated(x, dim)), []
     for part in (g, -g):
         taken = np.greater(constant(part), 0.0)
         if isinstance(taken, Condition):
             raise Inapplicable
-        logs = np.where(taken, _kept(_kept(np.log(np.where(taken, part, 1.0))) - y), -np.inf)
-        total = _kept(np.flip(_accumulated(np.flip(logs, dim), dim), dim))
-        parts.append(_kept(np.exp(_kept(total + x))))
+        logs = np.where(taken, may_store(may_store(np.log(np.where(taken, part, 1.0))) - y), -np.inf)
+        total = may_store(np.flip(_accumulated(np.flip(logs, dim), dim), dim))
+        parts.append(may_store(np.exp(may_store(total + x))))
     return parts[0] - parts[1]
-
-
-def _kept(x: Any) -> Any:
-    """What torch computes of half types by operations of their own, each of which stores its result."""
-    return store(x, asked=False)
 
 
 RULES.update(

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.algorithms import STORED, Algorithm
+from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import amax, among, constant
 from ....reference.softmax import less_log_sum, log_softmax, log_softmax_by, of_stored_sum, softmax
 from ...contract import LOG_SUM
-from .table import RULES, Rule, axes_of, enter
+from .table import RULES, Rule, axes_of, enter, may_store
 
 aten = torch.ops.aten
 
@@ -30,8 +30,21 @@ def _amin(x: Any, dim: Any = (), keepdim: bool = False) -> Any:
 
 def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     axes = axes_of(dim)
-    largest = constant(np.max(x, axis=axes, keepdims=True))
-    total = np.log(np.sum(np.exp(x - largest), axis=axes, keepdims=True)) + largest
+
+    def log_of_sum(x: Any, kept: Rule) -> Any:
+        largest = constant(np.max(x, axis=axes, keepdims=True))
+        return kept(np.log(kept(np.sum(kept(np.exp(kept(x - largest))), axis=axes, keepdims=True)))) + largest
+
+    def cotangent(x: Any, g: Any) -> Any:
+        """Of the result that was stored, as torch has it."""
+        return g * may_store(np.exp(may_store(x - may_store(log_of_sum(x, lambda t: t)))))
+
+    ways = [
+        Algorithm(lambda x: log_of_sum(x, lambda t: t), ""),
+        Algorithm(lambda x: log_of_sum(x, may_store), STORED),
+        Algorithm(Reverse(cotangent), STORED),
+    ]
+    total = among(ways, x)
     return total if keepdim else np.squeeze(total, axis=axes)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ....reference.array import store
+
 Rule = Callable[..., Any]
 
 #: The modules beside this one enter their rules here.
@@ -41,6 +43,11 @@ def enter_move(rule: Rule, *operations: Any) -> None:
     """One rule for several operations that only move elements."""
     enter(rule, *operations)
     MOVES.update(operations)
+
+
+def may_store(x: Any) -> Any:
+    """A step that an operation on half types may store, as torch does where it is an operation of its own."""
+    return store(x, asked=False)
 
 
 def axes_of(dim: Any) -> Any:
