@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,6 +19,8 @@ from .calls import Call
 from .stand_ins import STAND_INS, is_in_forward
 
 _LONGEST = 90  # characters of a line that are shown
+#: The files that trace, and put in place of functions of torch what can be traced.
+_OURS = str(Path(__file__).parent)
 _TORCHS = str(Path(torch.__file__).parent)
 #: Frames that torch puts between an operation and who is told of it.
 _BETWEEN = tuple(f"{_TORCHS}/{name}" for name in ("_compile.py", "_dynamo/", "fx/"))
@@ -89,13 +92,32 @@ def _line() -> str:
     """The innermost line of the spec that is not torch's."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in _ASKING:
-        name = frame.f_code.co_filename
-        if not name.startswith((_TORCHS, "<")) and name != __file__:
-            text = linecache.getline(name, frame.f_lineno).strip()
-            text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-            return f"line {frame.f_lineno} of {Path(name).name}" + (f" ({text})" if text else "")
+        if _is_of_spec(frame):
+            return _place(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return ""
+
+
+def line_of_error(err: BaseException) -> str:
+    """The line of the spec in which an exception was raised, "" if it is none of the spec's."""
+    found, within = "", False
+    for frame, number in traceback.walk_tb(err.__traceback__):
+        within = within or frame.f_code in _ASKING
+        if within and frame.f_code not in _ASKING and _is_of_spec(frame):
+            found = _place(frame.f_code.co_filename, number)
+    return found
+
+
+def _is_of_spec(frame: FrameType) -> bool:
+    """Whether a frame is neither torch's nor of this package."""
+    name = frame.f_code.co_filename
+    return not name.startswith((_TORCHS, _OURS, "<"))
+
+
+def _place(name: str, number: int) -> str:
+    text = linecache.getline(name, number).strip()
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+    return f"line {number} of {Path(name).name}" + (f" ({text})" if text else "")
 
 
 def line_of(node: torch.fx.Node) -> str:

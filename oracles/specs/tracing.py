@@ -32,7 +32,7 @@ from torch.utils import _pytree as pytree
 from ...reference.array import Array
 from ...reference.formats import FORMATS
 from .calls import RESULT, Call, Operand, UntraceableError
-from .lines import Lines, line_of
+from .lines import Lines, line_of, line_of_error
 from .reader import READ, Reader, first_line
 from .rules import DECOMPOSED, RULES
 from .stand_ins import opened, uncompiled
@@ -121,7 +121,7 @@ def trace(call: Call, of_values: bool = False) -> Traced:
             if any(_writes(node) for node in graph.graph.nodes):
                 graph = _functional(torch.fx.Interpreter(graph).run, call.tensors, {}, of_values)
     except Exception as err:
-        raise UntraceableError(f"cannot be traced{_at(lines)}: {_why(err)}") from err
+        raise UntraceableError(f"cannot be traced{_at(line_of_error(err) or lines.last)}: {_why(err)}") from err
     for node in graph.graph.nodes:
         for value in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor):
@@ -197,8 +197,8 @@ def _tracing() -> Iterator[None]:
         torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(widened)
 
 
-def _at(lines: Lines) -> str:
-    return f" in {lines.last}" if lines.last else ""
+def _at(line: str) -> str:
+    return f" in {line}" if line else ""
 
 
 def _why(err: Exception) -> str:

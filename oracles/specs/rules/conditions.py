@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ....reference.condition import Condition, condition, possibly, surely
+from .elementwise import truth_of
 from .table import RULES, Rule, axes_of, enter
 
 aten = torch.ops.aten
@@ -16,9 +17,9 @@ aten = torch.ops.aten
 
 def _over(reduce: Callable[..., Any]) -> Rule:
     def rule(found: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        axes = axes_of(dim)
+        axes, found = axes_of(dim), truth_of(found)
         if not isinstance(found, Condition):
-            return reduce(np.asarray(found) != 0, axis=axes, keepdims=keepdim)
+            return reduce(np.asarray(found), axis=axes, keepdims=keepdim)
         every, some = (reduce(part, axis=axes, keepdims=keepdim) for part in (surely(found), possibly(found)))
         return condition(every, some, found.reading)
 

@@ -126,6 +126,11 @@ CASES: dict[str, tuple[Spec, list[Spec], Inputs]] = {
         [lambda x, m: x.masked_fill(m > 1, 0.0)],
         stepped((4, 8), (4, 8)),
     ),
+    "any and all": (
+        lambda x: (x.any(-1), x.all(0)),
+        [lambda x: (x.all(-1), x.all(0)), lambda x: ((x > 0).any(-1), x.all(0))],
+        stepped((6, 2)),
+    ),
     "remainder": (lambda x: (x * 10).long() % 3, [lambda x: torch.fmod((x * 10).long(), 3)], normal((4, 8))),
     "counted": (lambda x: (x > 0).sum(-1), [lambda x: (x >= 0).sum(-1)], stepped((4, 8))),
     "floor division": (torch.floor_divide, [lambda x, y: torch.trunc(x / y), torch.div], normal((4, 8), (4, 8))),

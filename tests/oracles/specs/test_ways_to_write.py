@@ -148,7 +148,7 @@ UNREAD: dict[str, tuple[Spec, tuple[Tensor, ...], str]] = {
     "format inside": (lambda x: x.to(torch.float8_e5m2).float(), (torch.ones(8),), "float8_e5m2; it can be read in"),
     "sparse": (lambda x: x.to_dense(), (torch.eye(3).to_sparse(),), "sparse_coo; give it as a dense tensor"),
     "meta": (lambda x: x * 2, (torch.empty(3, device="meta"),), "on the meta device"),
-    "written attribute": (Writing(), (torch.ones(4),), "keep it by register_buffer"),
+    "written attribute": (Writing(), (torch.ones(4),), r"hidden\[:\] = x.*keep it by register_buffer"),
     "replaced attribute": (Replacing(), (torch.ones(4),), r"self\.hidden, a plain attribute"),
 }
 
