@@ -98,9 +98,10 @@ def _of_shifted(x: Array, dim: int) -> Array:
 
 
 def of_stored_sum(x: Array, dim: int) -> Array:
-    """The same of a sum that is stored, as torch has it of half types along the last axis."""
+    """The same of a sum and a logarithm that are stored, as torch has it of half types along the last axis."""
     centred = x - np.max(x, axis=dim, keepdims=True)
-    return centred - np.log(store(_sum_along(np.exp(centred), dim), asked=False))
+    total = store(_sum_along(np.exp(centred), dim), asked=False)
+    return centred - store(np.log(total), asked=False)
 
 
 def less_log_sum(x: Array, dim: int) -> Array:
