@@ -25,7 +25,7 @@ class Outcome:
 
     Attributes:
         accepted: tool -> whether it takes the candidate; the judge's is "opassay".
-        verdict: of the judge, or "suspect" where that accepts with a suspicion.
+        verdict: of the judge.
         causes: codes of the questions that are wrong, or suspect. text: of the first cause.
     """
 
@@ -50,11 +50,9 @@ def judged_by_all(candidate: Candidate, *, wrong: bool) -> Outcome:
         if found.verdict in ("rejected", "error"):
             break
     causes = found.causes or found.suspicions
-    suspect = bool(found.suspicions) and not found.causes
     text = str(causes[0].wrong) if causes else found.error or "; ".join(found.weaknesses)
-    accepted["opassay"] = found.verdict == "accepted" and not suspect
-    verdict = "suspect" if suspect else str(found.verdict)
-    return Outcome(accepted, verdict, tuple(cause.question for cause in causes), text)
+    accepted["opassay"] = found.verdict == "accepted"
+    return Outcome(accepted, str(found.verdict), tuple(cause.question for cause in causes), text)
 
 
 def _by_tolerance(candidate: Candidate) -> dict[str, bool]:

@@ -17,6 +17,9 @@ class Evidence:
     """What a candidate computed at inputs where all were finite, for questions that are asked of it afterwards.
 
     It is kept of some questions alone, because it takes several times the memory of the operands.
+
+    Attributes:
+        native: what torch computes of the spec there; None where it is not run by torch.
     """
 
     question: str
@@ -26,6 +29,7 @@ class Evidence:
     computed: tuple[Tensor, ...]
     held: tuple[Held, ...]
     which: tuple[int, ...]
+    native: tuple[Tensor | None, ...]
 
     def picked(self, readings: Sequence[Any]) -> tuple[Any, ...]:
         """Of what the spec gives and writes, that which was held."""
@@ -57,9 +61,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What a candidate gave as gradients, as `Evidence`; `drawn` evaluates them with random errors."""
+    """What a candidate gave as gradients, as `Evidence`; `drawn` evaluates them with random errors.
+
+    Attributes:
+        cotangents: what they were asked for, float64 arrays.
+    """
 
     names: tuple[str, ...]
     computed: tuple[Tensor, ...]
     held: tuple[Held, ...]
     drawn: Callable[[np.random.Generator], Iterator[tuple[Any, ...]]]
+    cotangents: tuple[Any, ...] = ()

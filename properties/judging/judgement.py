@@ -17,6 +17,7 @@ class Ruling(enum.StrEnum):
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
+    SUSPECT = "suspect"  # nothing is wrong, but an output is farther off than rounding errors are likely to bring it
     WEAK = "weak"  # nothing is wrong, but what was asked says little
     ERROR = "error"  # the spec cannot be read, or the judge is at fault: nothing is said of the candidate
 
@@ -132,7 +133,7 @@ class Judgement:
     def _because(self) -> str:
         if self.error:
             return f": {self.error}"
-        codes = ", ".join(found.question for found in self.causes)
+        codes = ", ".join(found.question for found in self.causes or self.suspicions)
         return f": {codes}" if codes else ""
 
 
@@ -151,4 +152,6 @@ def ruling(findings: Sequence[Finding], weaknesses: Sequence[str]) -> Ruling:
     """The verdict that findings make."""
     if any(found.standing is Standing.WRONG for found in findings):
         return Ruling.REJECTED
+    if any(found.standing is Standing.SUSPECT for found in findings):
+        return Ruling.SUSPECT
     return Ruling.WEAK if weaknesses else Ruling.ACCEPTED

@@ -1,7 +1,7 @@
 """The table of questions that are asked of a candidate, in words. `asking` has a function for each.
 
-LIKELY is a statistical verdict beside the worst case, how many standard deviations of rounding an output is off. It has
-an outcome of its own, `Standing.SUSPECT`, and is never mixed with what is proven.
+LIKELY is a statistical verdict beside the worst case: how many standard deviations of rounding an output is off, and to
+which side. It has an outcome of its own, `Standing.SUSPECT`, and is never mixed with what is proven.
 """
 
 from __future__ import annotations

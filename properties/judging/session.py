@@ -246,7 +246,8 @@ class Session:
         # Of an output of another shape or dtype nothing can be asked afterwards.
         fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in found)
         if given is Operands.FINITE and fits and question in OF_ARITHMETIC + OF_LIKELY:
-            self.evidence.append(Evidence(question, arguments, state, names, computed, tuple(found), which))
+            torchs = tuple(native or [None] * len(names))
+            self.evidence.append(Evidence(question, arguments, state, names, computed, tuple(found), which, torchs))
         return summed(question, found)
 
     def asked_of_written(self, run: Run) -> dict[str, Any]:

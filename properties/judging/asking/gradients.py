@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ....oracles.op import to_array
 from ....oracles.terms import Terms
 from ..agreement import Evaluations, as_traced, doubled, fault, told_of_torch
 from ..arguments import Arguments, Tensor
@@ -98,8 +99,13 @@ def _with_zeros(leaves: Sequence[Tensor], gradients: Iterable[Tensor | None]) ->
 
 def gradients(session: Session) -> Finding:
     """GRAD: reverse mode, with cotangents that are drawn; the gradients of the spec come from its own text."""
-    spec, rng = session.spec, session.generator("GRAD")
-    cut = session.cut_for("GRAD", session.given)
+    return gradients_at(session, session.given, "GRAD")
+
+
+def gradients_at(session: Session, at: Arguments, drawn: str) -> Finding:
+    """GRAD at some arguments, with cotangents of the generator of a name."""
+    spec, rng = session.spec, session.generator(drawn)
+    cut = session.cut_for("GRAD", at)
     part, arguments = None if cut.rows is None else session.part, cut.held
     run = spec.run(arguments, spec.state)
     outputs = floating(run.outputs)
@@ -176,7 +182,8 @@ def _held_gradients(session: Session, asked: _Asked, got: list[Tensor | None]) -
             return not_asked("GRAD", _OTHER_BACKWARD)
         found = told_of_torch(found, own.own, session.terms, given, 1)
     drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, asked.cotangents)
-    session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn))
+    given = tuple(map(to_array, asked.cotangents))
+    session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn, given))
     return summed("GRAD", found)
 
 

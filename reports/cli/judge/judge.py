@@ -17,10 +17,11 @@ from ...text import one_line
 from ..host import Host, Stop, require
 
 _Found = TypeVar("_Found")
-#: verdict -> exit code. A weak verdict is incomplete: nothing is wrong, and little is known.
+#: verdict -> exit code. A suspect and a weak verdict are incomplete: nothing is wrong, and too little is known.
 CODES = {
     "accepted": exit_codes.OK,
     "rejected": exit_codes.FAILED,
+    "suspect": exit_codes.INCOMPLETE,
     "weak": exit_codes.INCOMPLETE,
     "error": exit_codes.INTERNAL,
 }
@@ -84,7 +85,7 @@ def judge_command(
 
     The spec has Model and get_inputs (the candidate ModelNew), or ref_kernel and generate_input (custom_kernel).
     Contracts: strict, torch, tensor_core, fast_math, each with allowances after a +, as in torch+bf16x3+flush.
-    Exit codes: 0 accepted, 1 rejected, 4 weak, 3 no verdict, 2 usage.
+    Exit codes: 0 accepted, 1 rejected, 4 suspect or weak, 3 no verdict, 2 usage.
     \f
 
     Args:
