@@ -35,6 +35,7 @@ from .calls import RESULT, Call, Operand, UntraceableError
 from .lines import Lines, line_of, line_of_error
 from .reader import READ, Reader, first_line
 from .rules import DECOMPOSED, RULES
+from .rules.elementwise import as_written
 from .stand_ins import opened, uncompiled
 
 #: torch's decompositions of operations that have no rule of their own.
@@ -219,6 +220,9 @@ def _of_graph(graph: torch.fx.GraphModule, call: Call, places: Sequence[str]) ->
     results, after = output.args[0]
     written = tuple(i for i, node in enumerate(after) if not _is_copied_input(node))
     kept = [*results, *(after[i] for i in written)]
+    for node in graph.graph.nodes:  # In float64 torch computes with the float32 number, where it hands one over.
+        if node.target is torch.ops.aten.add.Scalar and _meta_of(node).dtype != torch.float64:
+            node.args = (node.args[0], as_written(node.args[1]), *node.args[2:])
     output.args = (tuple(kept),)
     # Nothing is written in a functional graph; numbers that were drawn and are not used are no part of the answer.
     graph.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))

@@ -31,7 +31,7 @@ def _scalar(x: Any, number: float) -> Any:
     return store(constant(x).lift(float(number)), asked=False) if isinstance(x, Array) else number
 
 
-def _as_written(number: Any) -> Any:
+def as_written(number: Any) -> Any:
     """A number that somebody wrote, where torch hands it over as a float32 one: 10⁻⁶ in rms_norm, for example.
 
     Of a float32 number of many digits it is the shortest decimal that rounds to it.
@@ -174,8 +174,7 @@ enter(
     _unchanged, aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default,
     aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.contiguous.default, aten.positive.default,
 )  # fmt: skip
-enter(_with_alpha(np.add), aten.add.Tensor)
-enter(lambda x, number, alpha=1: _with_alpha(np.add)(x, _as_written(number), alpha), aten.add.Scalar)
+enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
 enter(_with_alpha(np.subtract), aten.sub.Tensor, aten.sub.Scalar)
 enter(lambda a, b, alpha=1: b - (a if alpha == 1 else a * alpha), aten.rsub.Scalar, aten.rsub.Tensor)
 enter(_multiplied, aten.mul.Tensor, aten.mul.Scalar)

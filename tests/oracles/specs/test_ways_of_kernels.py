@@ -127,6 +127,15 @@ def test_eps_is_the_number_that_was_written() -> None:
         assert np.array_equal(own.radii(), spelled.radii()), eps
 
 
+def test_eps_is_the_number_that_torch_computes_with_in_float64() -> None:
+    x, y = (_rows("normal", 4, torch.float64)[i : i + 8] * 2.0**-20 for i in (0, 8))
+
+    def loss(x: Tensor) -> Tensor:
+        return F.cosine_embedding_loss(x, y, torch.ones(8), reduction="none")
+
+    assert accepted(loss(x), read(loss, (x,))[0]).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_log_softmax_of_half_types_may_store_its_sum(dtype: torch.dtype) -> None:
     for scale in (1.0, 30.0, 1000.0):
