@@ -109,8 +109,11 @@ def gradients_at(session: Session, at: Arguments, drawn: str) -> Finding:
     part, arguments = None if cut.rows is None else session.part, cut.held
     run = spec.run(arguments, spec.state)
     outputs = floating(run.outputs)
-    if run.written:
-        return not_asked("GRAD", f"the spec writes {run.names[len(run.outputs)].removeprefix('written ')}")
+    # A buffer that is written needs no gradient; what does must not be written where autograd is to go through it.
+    written = zip(run.written, run.names[len(run.outputs) :], strict=True)
+    moving = [name for place, name in written if isinstance(place, int) or place in spec.parameters]
+    if moving:
+        return not_asked("GRAD", f"the spec writes {moving[0].removeprefix('written ')}")
     inputs = floating(arguments.tensors)
     marked = any(t.requires_grad for t in inputs)
     operands: list[int | str] = [i for i, t in enumerate(inputs) if t.requires_grad or not marked]

@@ -237,6 +237,32 @@ def test_a_wrong_state_is_rejected(candidate: type[nn.Module], question: str) ->
     assert found.causes[0].question == question, str(found)
 
 
+class HalfDetached(Smoothed):
+    """Right values, and half of the gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        half = x / 2
+        self.h.copy_((self.h * 0.9 + x).detach())
+        return (self.h.clone() + half - half.detach()) * 2
+
+
+class Apart(Smoothed):
+    """Keeps what it has seen without a gradient, and gives the right one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.h * 0.9 + x
+        self.h.copy_(h.detach())
+        return h * 2
+
+
+def test_gradients_go_through_a_module_that_writes_its_buffers() -> None:
+    for candidate, verdict in ((Smoothed, Ruling.ACCEPTED), (Apart, Ruling.ACCEPTED), (HalfDetached, Ruling.REJECTED)):
+        found = _asked(candidate(), Smoothed(), (_normal(4),), "GIVEN", "SEEDS", "UNTOUCHED", "GRAD")
+        assert found.verdict is verdict, str(found)
+        assert [each.question for each in found.causes] == ["GRAD"] * (verdict is Ruling.REJECTED)
+        assert found.findings[-1].standing is not Standing.NOT_ASKED
+
+
 class Scaled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
