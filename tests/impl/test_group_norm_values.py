@@ -120,6 +120,26 @@ def test_empty(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     assert torch.equal(d_bias, torch.zeros_like(w))
 
 
+@pytest.mark.parametrize("shape", [(0, 6, 4), (2, 6, 0), (2, 0, 4), (0, 0), (2, 0)], ids=str)
+def test_nothing_is_asked_of_aten_where_there_are_no_elements(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ATen raises for no channels and for no positions from torch 2.14 on; an empty mean was 0 before."""
+
+    def refused(*args: Any) -> Any:
+        raise RuntimeError("Expected number of channels to be greater than 0, got 0")
+
+    monkeypatch.setattr(torch, "native_group_norm", refused)
+    monkeypatch.setattr(group_norm_cpu, "_aten_backward", refused)
+    x, w = torch.ones(shape), torch.ones(shape[1])
+    out, mean, rstd, d_input, d_weight, d_bias = every(x, w, x, 3)
+    assert out.shape == d_input.shape == shape
+    assert mean.isnan().all()
+    assert rstd.isnan().all()
+    assert not d_weight.any()
+    assert not d_bias.any()
+
+
 @pytest.mark.parametrize("n", [1, 2])
 def test_groups_of_one_element(n: int) -> None:
     """The bias exactly, for one sample as for more, and a zero gradient to the input."""
