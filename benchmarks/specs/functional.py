@@ -187,8 +187,10 @@ CALLS: dict[str, Making] = {
     "one_hot": lambda: (lambda x: F.one_hot(_CLASSES, 4) * x, normal(3, 4)),
 }  # fmt: skip
 
-#: Functions of formats that have no reading, of which no call is made.
+#: Functions of formats that have no reading, of which no call is made. Not every version of torch has all of them.
 NOT_CALLED = {
+    "scaled_addmm": "it multiplies 8-bit floating numbers, a format that the readings lack",
+    "scaled_addmm_": "it multiplies 8-bit floating numbers, a format that the readings lack",
     "scaled_mm": "it multiplies 8-bit floating numbers, a format that the readings lack",
     "scaled_grouped_mm": "it multiplies 8-bit floating numbers, a format that the readings lack",
 }

