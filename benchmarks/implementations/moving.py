@@ -108,7 +108,8 @@ bag.wrong(
 _AT = torch.tensor([2, 0, 2, 4, 2, 1])
 onto = Problem("index_add", lambda x, s: x.index_add(0, _AT, s), lambda: (normal(5, 7), normal(6, 7)))
 onto.right(
-    "one by one", lambda x, s: torch.stack([added([x[i], *(s[j] for j in range(6) if _AT[j] == i)]) for i in range(5)])
+    "one by one",
+    lambda x, s: torch.stack([added([x[i], *(s[j] for j in range(6) if _AT[j] == i)]) for i in range(len(x))]),
 )
 onto.right("the last first", lambda x, s: x.index_add(0, _AT.flip(0), s.flip(0)))
 onto.right("sources first", lambda x, s: torch.zeros_like(x).index_add(0, _AT, s) + x)
