@@ -26,7 +26,7 @@ def _rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def _table() -> tuple[Tensor, ...]:
     x = normal(2, 9, 16)
-    return (x, *_angles(x))
+    return (x.requires_grad_(), *_angles(x.detach()))
 
 
 rope = Problem("rotary embedding, halves", _rope, _table)
@@ -201,7 +201,9 @@ shift.wrong("around", lambda x, m: x * m + x.roll(1, 1) * (1 - m))
 shift.wrong("m turned", lambda x, m: x * (1 - m) + F.pad(x, (0, 0, 1, -1)) * m)
 
 filled = Problem(
-    "causal mask of scores", lambda s: s.masked_fill(torch.ones(8, 8).triu(1).bool(), 0.0), lambda: (normal(3, 8, 8),)
+    "causal mask of scores",
+    lambda s: s.masked_fill(torch.ones(s.shape[-2:]).triu(1).bool(), 0.0),
+    lambda: (normal(3, 8, 8),),
 )
 filled.right("tril", torch.tril)
 filled.wrong("diagonal, too", lambda s: torch.tril(s, -1))
@@ -210,12 +212,14 @@ filled.wrong("triu", torch.triu)
 
 lengths = Problem(
     "masked mean",
-    lambda x: torch.where(_VALID[..., None], x, 0.0 * x.detach().isnan()).sum(1) / _VALID.sum(1, keepdim=True),
+    lambda x: torch.where(_VALID[..., None], x, torch.zeros_like(x)).sum(1) / _VALID.sum(1, keepdim=True),
     lambda: (normal(3, 9, 5),),
 )
 _VALID = torch.arange(9) < torch.tensor([9, 5, 2])[:, None]
 lengths.right("rows", lambda x: torch.stack([x[i, :n].mean(0) for i, n in enumerate((9, 5, 2))]))
-lengths.right("by halves", lambda x: torch.stack([halves(x[i, :n].T) / n for i, n in enumerate((9, 5, 2))]))
+lengths.right(
+    "by halves", lambda x: torch.stack([halves(x.expand(-1, 9, -1)[i, :n].T) / n for i, n in enumerate((9, 5, 2))])
+)
 lengths.wrong("over all", lambda x: x.mean(1))
 lengths.wrong("over nine", lambda x: torch.stack([x[i, :n].sum(0) / 9 for i, n in enumerate((9, 5, 2))]))
 lengths.wrong("one more", lambda x: torch.stack([x[i, : n + 1].sum(0) / n for i, n in enumerate((9, 5, 2))]))

@@ -74,13 +74,19 @@ class Problem:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(zlib.crc32(self.name.encode()) + seed)
             drawn = tuple(self.draw())
-        moved = pytree.tree_map(lambda leaf: cast(leaf, getattr(torch, dtype)), drawn)
+        moved = pytree.tree_map(lambda leaf: _drawn(leaf, getattr(torch, dtype)), drawn)
         assert isinstance(moved, tuple)
         return moved
 
 
 def cast(leaf: Any, dtype: torch.dtype) -> Any:
+    """A floating tensor in another dtype, which autograd follows; anything else as it is."""
     return leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def _drawn(leaf: Any, dtype: torch.dtype) -> Any:
+    """An argument in a dtype, a leaf that requires a gradient where the drawn one does."""
+    return cast(leaf.detach(), dtype).requires_grad_(leaf.requires_grad) if isinstance(leaf, Tensor) else leaf
 
 
 def rounded_once(function: Function) -> Function:

@@ -181,7 +181,7 @@ depthwise.right(
     "from the bias on",
     lambda x, w, b: added(
         [
-            b[:, None].expand(2, -1, x.shape[-1]),
+            b[:, None].expand(len(x), -1, x.shape[-1]),
             *(w[:, i, None] * F.pad(x, (3 - i, 0))[..., : x.shape[-1]] for i in range(4)),
         ]
     ),
