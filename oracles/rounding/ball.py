@@ -30,6 +30,9 @@ EXACT: dict[str, Callable[..., Any]] = {}
 #: Of a primitive, by name: what its result knows of operands without a bound. It is filled by `beyond.py`.
 HANDED_ON: dict[str, Callable[..., None]] = {}
 
+#: Of a primitive, by name: what its result knows of operands that are sums. It is filled by `accumulators.py`.
+ACCUMULATED: dict[str, Callable[..., None]] = {}
+
 #: Of a primitive, by name: its result where operands have inserted zeros. It is filled by `insertions.py`.
 MARKED: dict[str, Callable[..., Ball]] = {}
 
@@ -51,11 +54,13 @@ class Ball(Array):
         stray: which elements may as well be NaN, as a product of such a zero and an infinity is; None for none.
         beyond: of elements with an infinite radius, a magnitude that every evaluation reaches or exceeds, with the sign
             of the centre, and 0 where none is known (`beyond.py`); None where none is known of any.
+        summed: of a sum: how many roundings a further summand may pass, and the sum of the magnitudes of its terms
+            (`accumulators.py`); None for what is no sum.
     """
 
     __slots__ = (
         "_radius", "beyond", "bounded", "centre", "common", "contract", "inserted", "most", "nonnegative", "origin",
-        "parts", "special", "stray", "systematic",
+        "parts", "special", "stray", "summed", "systematic",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +80,7 @@ class Ball(Array):
         self.inserted: Any = None
         self.stray: Any = None
         self.beyond: Any = None
+        self.summed: tuple[Any, Any] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,12 +122,16 @@ class Ball(Array):
         contract = self.contract
         balls = [x if isinstance(x, Ball) else _constant(x, contract) for x in operands]
         out = RULES[primitive](contract, *balls, **params)
-        special, nonnegative, marked, beyond = False, True, "inserted" in params, False
+        special, nonnegative, marked, beyond, summed = False, True, "inserted" in params, False, False
         for x in balls:
             beyond = beyond or x.beyond is not None
+            summed = summed or x.summed is not None
             special = special or x.special
             marked = marked or x.inserted is not None or x.stray is not None
             nonnegative = nonnegative and x.nonnegative
+        if summed and primitive in ACCUMULATED and contract.roundings == 1.0:
+            ACCUMULATED[primitive](primitive, out, balls, params)
+        total = out.summed
         if special or not (out.bounded or primitive in MOVED or np.isfinite(out.centre).all()):
             out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
@@ -132,6 +142,7 @@ class Ball(Array):
             out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
         if contract.lattice:
             out = _credited(primitive, out, balls, params)
+        out.summed = total
         # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
         out.nonnegative = (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
         if primitive == "multiply" and not nonnegative:

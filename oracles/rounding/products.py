@@ -18,6 +18,7 @@ import numpy as np
 from ...reference.windows import positions_of, windows_of
 from ..contract import Contract
 from . import lattice, lengths
+from .accumulators import sum_of
 from .ball import RULES, Ball
 from .spread import SLACK
 
@@ -70,7 +71,7 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         exact = lattice.sums_exactly(contract, size, a, b)
         radius = np.where(exact, 0.0, radius) if np.any(exact) else radius
         terms = 0 if np.all(exact) else terms
-    return Ball(centre, radius if terms else None, contract)
+    return sum_of(centre, radius if terms else None, contract, float(terms), size)
 
 
 def _dense(values: Any) -> Any:

@@ -15,6 +15,7 @@ from ...reference.condition import Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
 from ..contract import EXP2, Contract
 from . import lengths, spread
+from .accumulators import sum_of
 from .arithmetic import rounded
 from .ball import RULES, Ball, magnitude_of, scaled
 from .beyond import mark, of_ends
@@ -179,7 +180,7 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
         radius = radius + given * (1.0 + growth + summands * SLACK)
     if not np.max(size, initial=0.0) <= contract.limit:
         radius = np.where(size <= contract.limit, radius, np.inf)
-    return Ball(centre, radius, contract)
+    return sum_of(centre, radius, contract, float(summands - 1), size)
 
 
 def _sum_of_radii(a: Ball, axes: tuple[int, ...], size: Any, summands: int) -> Any:
@@ -364,7 +365,7 @@ def _scatter_add(
     if in_place and contract.intermediates and contract.stores.precision < contract.accumulate.precision:
         growth = growth + additions * contract.stores.unit_roundoff
         lost = lost + additions * contract.stores.eta
-    return Ball(centre, given * (1.0 + SLACK) + growth * (size + given) + lost, contract)
+    return sum_of(centre, given * (1.0 + SLACK) + growth * (size + given) + lost, contract, hits, size + given)
 
 
 _TABLE: dict[str, Callable[..., Ball]] = {

@@ -16,11 +16,6 @@ def _added(product: Rule) -> Rule:
     """β c + α (a b). With β = 0, c is not used at all: a NaN in it is none of the result."""
 
     def rule(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
-        if alpha == beta == 1 and np.ndim(c) == 1 and np.ndim(a) == np.ndim(b) == 2:
-            # A bias may be what a sum begins with, and then passes all its roundings: so it is one more term.
-            row = np.reshape(c, (1, -1)) if len(c) == np.shape(b)[1] else np.broadcast_to(c, (1, np.shape(b)[1]))
-            ones = np.ones((np.shape(a)[0], 1))
-            return product(np.concatenate([a, ones], axis=1), np.concatenate([b, row], axis=0))
         scaled = product(a, b) if alpha == 1 else product(a, b) * alpha
         return scaled if beta == 0 else scaled + (c if beta == 1 else c * beta)
 

@@ -1,0 +1,89 @@
+"""An accumulator may begin with what is added to a sum: a bias, a residual, another product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import opassay
+
+from ..spec_judging import drawn
+
+INNER = 256
+
+
+def _begun_with(start: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    """start + x w, one product after another added to what has been added up."""
+    total = start.expand(x.shape[0], w.shape[1]).clone()
+    for k in range(x.shape[1]):
+        total += x[:, k : k + 1] * w[k]
+    return total
+
+
+SPECS: dict[str, Callable[..., Tensor]] = {
+    "addmm": lambda c, x, w: torch.addmm(c, x, w),
+    "baddbmm": lambda c, x, w: torch.baddbmm(c[None], x[None], w[None])[0],
+    "product + c": lambda c, x, w: x @ w + c,
+    "c + product": lambda c, x, w: c + x @ w,
+    "product - c": lambda c, x, w: x @ w - (-c),
+    "of three dims": lambda c, x, w: (x[None] @ w)[0] + c,
+    "moved": lambda c, x, w: ((w.T @ x.T) + c.T).T,
+    "alpha": lambda c, x, w: torch.addmm(c, x, w, alpha=0.5, beta=0.5) * 2.0,
+    "halves": lambda c, x, w: x[:, ::2] @ w[::2] + (c + x[:, 1::2] @ w[1::2]),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_an_accumulator_that_begins_with_a_matrix_is_accepted(name: str) -> None:
+    x, w, c = drawn((4, INNER), (INNER, 6), (4, 6))
+    x, c = x / INNER, c * 1000
+    opassay.assert_conforms(_begun_with(c, x, w), SPECS[name], c, x, w)
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (4, 1)])
+def test_a_bias_may_come_first(shape: tuple[int, ...]) -> None:
+    x, w, b = drawn((4, INNER), (INNER, 6), shape)
+    x, b = x / INNER, b * 1000
+    opassay.assert_conforms(_begun_with(b, x, w), lambda x, w, b: x @ w + b, x, w, b)
+
+
+def test_two_products_may_share_an_accumulator() -> None:
+    a, b, c, d = drawn((4, INNER), (INNER, 6), (4, INNER), (INNER, 6))
+    a, c = a * 1000, c / INNER
+    opassay.assert_conforms(_begun_with(a @ b, c, d), lambda a, b, c, d: a @ b + c @ d, a, b, c, d)
+
+
+def test_a_convolution_may_begin_with_its_bias_and_a_sum_with_a_residual() -> None:
+    x, w, bias = drawn((1, 16, 5, 5), (3, 16, 3, 3), (3,))
+    x, bias = x / 100, bias * 1000
+    columns = functional.unfold(x, 3)[0].T
+    first = _begun_with(bias, columns, w.reshape(3, -1).T).T.reshape(1, 3, 3, 3)
+    opassay.assert_conforms(first, functional.conv2d, x, w, bias)
+    terms, start = drawn((4, INNER), (4,))
+    total = start * 1000
+    for k in range(INNER):
+        total = total + terms[:, k]
+    opassay.assert_conforms(total, lambda t, s: s * 1000 + t.sum(-1), terms, start)
+
+
+def test_what_is_added_with_too_large_an_error_is_refused() -> None:
+    x, w, c = drawn((4, INNER), (INNER, 6), (4, 6))
+    c = c * 1000
+    for spec in (SPECS["addmm"], SPECS["product + c"]):
+        with pytest.raises(AssertionError):
+            opassay.assert_conforms(spec(c * (1 + 1e-4), x, w), spec, c, x, w)
+
+
+def test_a_mean_that_is_subtracted_is_no_accumulator() -> None:
+    """x − mean(x) is as narrow as ever: nothing begins its sum with x."""
+    (x,) = drawn((2, 4096))
+
+    def spec(x: Any) -> Any:
+        return x - x.mean(-1, keepdim=True)
+
+    assert float(opassay.bound(spec, x).radius.max()) < 4096 * 2.0**-24 * 1.5
