@@ -26,6 +26,7 @@ This is a model and no proof: a long sum of equal terms, all of whose roundings 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -193,7 +194,9 @@ def evaluations(
     arrays = [np.asarray(v, dtype=contract.centre_type) for v in values]
     ways = [function, *algorithms(function)]
     known = Known(contract, draws)
-    names = [known.of(("input", i), lambda a=array: Ball(a, None, contract))[0] for i, array in enumerate(arrays)]
+    names = [
+        known.of(("input", i), functools.partial(Ball, array, None, contract))[0] for i, array in enumerate(arrays)
+    ]
     while True:
         for way in (ways[int(draws.integers(len(ways)))], function):
             given = (Chance(array, array, known, name) for array, name in zip(arrays, names, strict=True))

@@ -185,6 +185,7 @@ def likeness(computed: Any, fmt: Format, read: Ball, spread: Spread) -> Likeness
     radius, sigma = np.asarray(read.radii(), dtype=np.float64), spread.sigma
     with np.errstate(all="ignore"):
         known = np.isfinite(centre) & np.isfinite(radius) & (radius > 0) & np.isfinite(sigma) & (sigma > 0)
+        known &= np.isfinite(computed)  # An accepted infinity is an overflow of the output's own format.
         if not known.any():
             return None
         # The rounding to the output's own format is no error of the model's: it is taken off, at its most.

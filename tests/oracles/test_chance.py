@@ -15,7 +15,7 @@ from opassay.oracles.rounding import balls
 from opassay.oracles.rounding.ball import RULES
 from opassay.oracles.rounding.chance import evaluations
 from opassay.oracles.rounding.likeness import RISK, RUNS, Likeness, likeness, quantile, spreads
-from opassay.reference.formats import BINARY32
+from opassay.reference.formats import BINARY32, FORMATS, round_array
 
 SEED = 20
 
@@ -91,6 +91,20 @@ def test_a_formula_without_errors_says_nothing() -> None:
     (spread,) = spreads([read], [BINARY32], evaluations(np.negative, [values], terms, draws))
     assert spread is not None
     assert likeness(-values, BINARY32, read, spread) is None
+
+
+def test_an_overflow_of_the_output_is_not_suspect() -> None:
+    x, y = (np.random.default_rng(SEED).standard_normal(40) * 200 for _ in range(2))
+    values = [round_array(FORMATS["float16"], v) for v in (x, y)]
+    terms, draws = contract("float16"), np.random.default_rng(SEED)
+    (read,) = balls(np.multiply, values, terms)
+    (spread,) = spreads([read], [FORMATS["float16"]], evaluations(np.multiply, values, terms, draws))
+    computed = round_array(FORMATS["float16"], values[0] * values[1])
+    assert np.isinf(computed).any()
+    assert spread is not None
+    found = likeness(computed, FORMATS["float16"], read, spread)
+    assert found is not None
+    assert not found.suspect
 
 
 def test_quantiles_are_those_of_student() -> None:

@@ -185,8 +185,8 @@ def _held_gradients(session: Session, asked: _Asked, got: list[Tensor | None]) -
             return not_asked("GRAD", _OTHER_BACKWARD)
         found = told_of_torch(found, own.own, session.terms, given, 1)
     drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, asked.cotangents)
-    given = tuple(map(to_array, asked.cotangents))
-    session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn, given))
+    drawn_of = tuple(map(to_array, asked.cotangents))
+    session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn, drawn_of))
     return summed("GRAD", found)
 
 
