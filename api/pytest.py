@@ -14,7 +14,7 @@ import pytest
 from opassay.oracles.op import Op
 from opassay.oracles.state.logs import silent
 from opassay.oracles.verdict import Cell, Outcome, Verdict
-from opassay.properties.engine.plan import load_op
+from opassay.properties.engine.plan import load_op, require_known
 from opassay.properties.functions.kernel import KERNEL_PROPERTIES
 from opassay.properties.judging.conforming import assert_conforms as assert_conforms
 from opassay.properties.summary import cards, ok, table
@@ -28,7 +28,11 @@ def questions(
 
     Args:
         op: a declaration, as `opassay.custom_kernel` makes it. properties, dtypes, device: what is asked.
+
+    Raises:
+        ValueError: there is no such property, dtype or device.
     """
+    require_known(properties, dtypes, device)
     return [
         pytest.param(Cell(op.name, code, dtype, device, "opassay"), id=f"{code}-{dtype}")
         for code in properties
@@ -59,7 +63,7 @@ def assert_verified(
 
     Raises:
         AssertionError: a verdict does not hold, or none is "verified".
-        ValueError: there is no op of that name.
+        ValueError: there is no op, property or dtype of that name.
     """
     __tracebackhide__ = True  # Pytest then shows the line of the test, and not lines of this function.
     if isinstance(judged, Op | str):

@@ -177,6 +177,8 @@ def terms(named: str | Terms) -> Terms:
     """
     if isinstance(named, Terms):
         return named
+    if not isinstance(named, str):
+        raise TermsError(f"contract: got {named!r}, need one of {', '.join(PRESETS)}, or Terms")
     first, *more = named.split("+")
     if first not in PRESETS:
         raise TermsError(f"contract: got {first!r}, need one of {', '.join(PRESETS)}, with allowances after a +")

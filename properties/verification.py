@@ -16,6 +16,7 @@ from ..oracles.properties import DTYPES, PROPERTIES, Where
 from ..oracles.verdict import Cell, Verdict, charged
 from .engine.cells import judge_cell
 from .engine.guard import guarded
+from .engine.plan import require_known
 from .engine.samples import Settings
 from .functions.kernel import KERNEL_PROPERTIES, KERNEL_WITHOUT, Offer, custom_kernel, kernel_of_op
 from .functions.shapes import Extent
@@ -100,7 +101,13 @@ def verify(
         properties, dtypes: codes of `PROPERTIES` and torch dtype names; all by default.
         device: "cpu" or "cuda".
         settings: profile, seed and examples; profile "commit" by default.
+
+    Raises:
+        TypeError: `op` is none. ValueError: there is no such property, dtype or device.
     """
+    if not isinstance(op, Op):
+        raise TypeError(f"op: got a {type(op).__name__}, need an op: what declare gives, or load_op of its name")
+    require_known(properties, dtypes, device)
     cells = [
         Cell(op.name, code, dtype, device, subject) for code in properties or PROPERTIES for dtype in dtypes or DTYPES
     ]

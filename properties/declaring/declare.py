@@ -66,9 +66,15 @@ def declare(
         ValueError: a name in the declaration is that of no argument. Where a law or a refusal changes what is no
             argument, that shows when it is asked, and is an error of the declaration as well (OA505). Or a name in
             `algorithms` is that of no algorithm.
-        TypeError: `promised` has what `Promises` has not.
+            Or `name` cannot be the name of a file.
+        TypeError: `promised` has what `Promises` has not, or a subject is no function.
     """
     title = name or reference.__name__
+    if not title.isprintable() or "/" in title:
+        raise ValueError(f"name: got {title!r}, need printable characters and no /, because files are named after it")
+    for subject, function in subjects.items():
+        if not callable(function):
+            raise TypeError(f"{title}: subjects: got {subject!r} of type {type(function).__name__}, need a function")
     signature = Signature(reference)
     for field, names in (("differentiable", differentiable), ("mutates", mutates)):
         signature.require(f"{title}: {field}", names)

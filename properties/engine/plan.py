@@ -109,6 +109,17 @@ def plan(selection: Selection) -> list[Cell]:
     ]
 
 
+def require_known(properties: Iterable[str], dtypes: Iterable[str], device: str) -> None:
+    """Require names that there are.
+
+    Raises:
+        SelectionError: there is no such property, dtype or device; the text says which is near.
+    """
+    _choose("property", properties, tuple(PROPERTIES))
+    _choose("dtype", dtypes, DTYPES)
+    _choose("device", [device], DEVICES)
+
+
 def in_shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
     """The cells of part I of N by their ids: a new op does not move the others to another part.
 

@@ -55,12 +55,21 @@ class Settings:
         profile: its name. seed: of the run. max_examples: a cap on the examples per cell.
         simpler: whether a failing sample is made simpler and compared with samples that pass, which takes seconds. The
             outcome and its code do not depend on it.
+
+    Raises:
+        ValueError: there is no such profile, or `max_examples` is less than 1.
     """
 
     profile: str = "commit"
     seed: int = 0
     max_examples: int | None = None
     simpler: bool = True
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise ValueError(f"profile={self.profile!r}: need one of {', '.join(PROFILES)}")
+        if self.max_examples is not None and self.max_examples < 1:
+            raise ValueError(f"max_examples={self.max_examples}: need at least 1, or None")
 
     def examples(self, question: Property, judge: Judge | None = None) -> int:
         """How many samples a cell of a question is asked of; of compiled code and of interpreted kernels, few."""

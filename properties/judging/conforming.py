@@ -60,6 +60,9 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     read = found.read(arguments, found.state, allowed)[: len(_asked(run))]
     _require_agreement(found, arguments, run, lambda _: read, allowed)
     rows = [_bound(ball, _dtype(found, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
+    if not rows:
+        given = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
+        raise SpecError(f"{found.name} gives {given}, need a floating tensor: nothing else has a bound")
     return rows[0] if len(rows) == 1 else tuple(rows)
 
 

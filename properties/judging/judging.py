@@ -47,14 +47,17 @@ def judge(
         questions: codes of `questions.QUESTIONS`; all by default.
 
     Raises:
-        ValueError: a code or a contract that is none.
+        ValueError: a code or a contract that is none, or a negative seed.
     """
+    if seed < 0:
+        raise ValueError(f"seed={seed}: need a whole number from 0 on")
+    allowed = terms(contract)
     found = specification(spec)
     draw = inputs if callable(inputs) else None
     given = Arguments.of(draw(seed) if draw is not None else inputs)
     host = Host(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
-    session = Session(found, host, terms(contract), seed, given, draw)
+    session = Session(found, host, allowed, seed, given, draw)
     try:
         session.cut()
         return judged(session, questions)

@@ -62,7 +62,7 @@ class _Command(click.Command):
 @click.argument("candidate")
 @click.option("--spec", required=True, metavar="FILE", help="What is right: a file, or MODULE:NAME.")
 @click.option("--contract", default="torch", show_default=True, metavar="NAME", help="What a candidate may do.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all inputs and parameters.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all inputs and parameters.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of each call.")
 @click.option("--memory", type=click.FloatRange(min=0), default=16.0, show_default=True, help="GiB; 0 for no limit.")
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
