@@ -51,7 +51,7 @@ def test_whatever_a_rule_raises_names_the_line_of_the_spec(monkeypatch: pytest.M
 
     monkeypatch.setitem(rules.RULES, torch.ops.aten.erf.default, broken)
     with pytest.raises(
-        opassay.SpecError, match=r"aten\.erf\.default in line \d+ .*cannot be read there \(KeyError: 'float7'\)"
+        opassay.SpecError, match=r"aten\.erf\.default in line \d+ .*cannot be read there.*KeyError: 'float7'"
     ):
         opassay.bound(lambda x: torch.special.erf(x), _normal(3))
     found = judge(torch.special.erf, lambda x: torch.special.erf(x), (_normal(3),))
