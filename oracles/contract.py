@@ -22,6 +22,8 @@ from ..reference.formats import BINARY32, BINARY64, FORMATS, Format, round_array
 EXP2 = "exp2"
 #: Name of an algorithm of log_softmax, and so of cross entropy: x − lse, of a log-sum-exp that is kept.
 LOG_SUM = "lse"
+#: Name of an algorithm of attention: queries and keys are scaled, each by the root of the scale, before they meet.
+SCALED = "scaled"
 
 #: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and
 #: CUDA's single precision tables (CUDA C++ Programming Guide, mathematical functions). IEEE 754 asks for roots that are
@@ -79,7 +81,8 @@ class Contract:
         intermediates: whether an evaluation of a spec may store every intermediate in the dtype that the spec has
             there, and not only those that the spec casts.
         factors: relative error of each factor of a product of matrices, on top of the accumulate format's: 2^-11 where
-            factors are rounded to TF32.
+            factors are rounded to TF32. narrow: the format of such factors, where its range is narrower than that of
+            the accumulate format; None where it is not.
         partials: format in which partial sums of a product of matrices may be stored; None for that of accumulation.
         division: roundings of a quotient: two where it is a product with the rounded reciprocal.
         lattice: whether results are exact that are integers times a power of two and fit the format
@@ -104,6 +107,7 @@ class Contract:
     absolute: Mapping[str, float] = field(default_factory=dict)
     intermediates: bool = False
     factors: float = 0.0
+    narrow: Format | None = None
     partials: Format | None = None
     division: float = 2.0
     lattice: bool = False

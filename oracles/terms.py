@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..reference.formats import FORMATS, Format
-from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, Contract, contract
+from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract, contract
 
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
 #: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
@@ -26,6 +26,10 @@ FACTORS: Mapping[str, float] = {
     "bfloat16": FORMATS["bfloat16"].unit_roundoff,
     "bf16x3": 2.0**-15,
 }
+
+#: Factors that are rounded to the dtype of the spec, where that is a half type: what a tensor core takes.
+HALF = "half"
+_FACTORS_SAID = {HALF: "the half type of the spec"}
 
 #: Largest errors in ulps of the fast functions of CUDA in single precision. PTX ISA 8.7: ex2.approx is off by 2^-22.5
 #: of its value at most, which is 1.42 ulp; tanh.approx by 2^-11, which is 4096 ulp; rsqrt.approx by 2^-22.9, and
@@ -52,7 +56,8 @@ class Terms:
             itself, and float32 for the half types.
         intermediates: whether every intermediate of the spec may be stored in the dtype that it has there.
         inputs: format that inputs may be rounded to before the op; empty for none.
-        factors: what factors of products of matrices may be rounded to, a key of `FACTORS`; empty for nothing.
+        factors: what factors of products of matrices may be rounded to, a key of `FACTORS`; empty for nothing. `half`
+            is the dtype itself where that is a half type, and allows nothing where it is not.
         partials: format in which partial sums of products may be stored; empty for that of accumulation.
         approximate: whether functions and quotients may be CUDA's fast ones.
         library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
@@ -77,8 +82,8 @@ class Terms:
         for field in ("accumulate", "inputs", "partials"):
             if getattr(self, field) not in ("", *FORMATS):
                 raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(FORMATS)}")
-        if self.factors not in ("", *FACTORS):
-            raise ValueError(f"factors: got {self.factors!r}, need one of {', '.join(FACTORS)}")
+        if self.factors not in ("", HALF, *FACTORS):
+            raise ValueError(f"factors: got {self.factors!r}, need one of {', '.join((HALF, *FACTORS))}")
         if self.library not in ("", *LIBRARIES):
             raise ValueError(f"library: got {self.library!r}, need one of {', '.join(LIBRARIES)}")
 
@@ -87,7 +92,9 @@ class Terms:
         said = [f"sums in {self.accumulate}" if self.accumulate else "sums in the dtype, of half types in float32"]
         said += [f"inputs rounded to {self.inputs}"] if self.inputs else []
         said += ["intermediates stored in their dtype"] if self.intermediates else []
-        said += [f"factors of products rounded to {self.factors}"] if self.factors else []
+        said += (
+            [f"factors of products rounded to {_FACTORS_SAID.get(self.factors, self.factors)}"] if self.factors else []
+        )
         said += [f"partial sums stored in {self.partials}"] if self.partials else []
         said += ["CUDA's fast functions and quotients"] if self.approximate else []
         said += [f"elementary functions of {self.library}"] if self.library else []
@@ -100,7 +107,10 @@ class Terms:
         """The contract of a dtype (torch's name), of the device whose arithmetic it is, and of an order."""
         base = contract(dtype, device, order, flush=self.flush, algorithms=self.algorithms)
         accumulate = FORMATS[self.accumulate] if self.accumulate else base.accumulate
-        factors, partials = FACTORS.get(self.factors, 0.0), FORMATS.get(self.partials)
+        name = (
+            dtype if self.factors == HALF and FORMATS[dtype].precision < FORMATS["float32"].precision else self.factors
+        )
+        factors, partials = FACTORS.get(name, 0.0), FORMATS.get(self.partials)
         # An allowance that asks for more than the dtype has allows nothing.
         if factors <= accumulate.unit_roundoff:
             factors = 0.0
@@ -113,6 +123,7 @@ class Terms:
             accumulate=accumulate,
             intermediates=self.intermediates,
             factors=factors,
+            narrow=FORMATS["float16"] if factors and name == "float16" else None,
             partials=partials,
             functions=APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions),
             division=_FULL_DIVISION if fast else base.division,
@@ -129,10 +140,11 @@ class Terms:
         return fmt if fmt is not None and fmt.precision < FORMATS[dtype].precision else None
 
 
-_TORCH = Terms("torch", intermediates=True, algorithms=frozenset({"folded", "shifted"}))
+_TORCH = Terms("torch", intermediates=True, algorithms=frozenset({"folded", "shifted", SCALED}))
 #: The names that users know, from the strictest to the laxest.
 PRESETS: Mapping[str, Terms] = {
     "strict": Terms("strict"),
+    "flash": Terms("flash", factors=HALF, algorithms=frozenset({"folded", "shifted", EXP2})),
     "torch": _TORCH,
     "tensor_core": replace(_TORCH, name="tensor_core", factors="tf32", algorithms=_TORCH.algorithms | {EXP2}),
     "fast_math": replace(
@@ -144,7 +156,7 @@ PRESETS: Mapping[str, Terms] = {
 ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     **{name: {"accumulate": name} for name in ("float32", "bfloat16", "float16")},
     **{f"{name}_inputs": {"inputs": name} for name in ("bfloat16", "float16")},
-    **{f"{name}_factors": {"factors": name} for name in ("bfloat16", "float16")},
+    **{f"{name}_factors": {"factors": name} for name in ("bfloat16", "float16", HALF)},
     **{f"{name}_partials": {"partials": name} for name in ("bfloat16", "float16")},
     **{name: {"factors": name} for name in ("tf32", "bf16x3")},
     "stored": {"intermediates": True},
@@ -153,12 +165,13 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     "flush": {"flush": True},
 }
 #: Allowances that name an algorithm.
-_ALGORITHMS = frozenset({EXP2, LOG_SUM, "folded", "shifted"})
+_ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, "folded", "shifted"})
 
 #: What a precision audit tries, from the strictest to the laxest, and what it says of a kernel that keeps it.
 LADDER: tuple[tuple[Terms, str], ...] = (
     (Terms("float64", accumulate="float64"), "float64, rounded once"),
     (PRESETS["strict"], "{dtype}, sums in {sums}"),
+    (PRESETS["flash"], "{dtype} products, all else in {sums}"),
     (PRESETS["torch"], "{dtype} wherever the spec has it, sums in {sums}"),
     (replace(_TORCH, name="bf16x3", factors="bf16x3"), "products as three of bfloat16, sums in {sums}"),
     (PRESETS["tensor_core"], "TF32 products, sums in {sums}"),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...reference.formats import round_array
 from ...reference.windows import positions_of, windows_of
 from ..contract import Contract
 from . import lattice, lengths
@@ -48,11 +49,13 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
     slack = 1.0 + (terms + 4) * SLACK
     relative = terms * contract.roundoff
     absolute = terms * contract.underflow * (2.0 if contract.flush else 1.0)
-    if contract.factors:
-        # Each factor is off by a share of itself, and by a subnormal that its format may not have.
-        relative = contract.factors * (2.0 + contract.factors) + relative * (1.0 + contract.factors) ** 2
-        lost = np.maximum(*(np.max(each, initial=0.0) for each in whole)) * 2.0 + 1.0
-        absolute += terms * lost * contract.accumulate.smallest_normal
+    reaches = [float(np.max(each, initial=0.0)) for each in whole]
+    lossy = [i for i, x in enumerate((a, b)) if contract.factors and not _is_held(contract, x)]
+    if lossy:
+        # Each factor is off by a share of itself, and by what is lost below the normal numbers of its format.
+        grown = (1.0 + contract.factors) ** len(lossy)
+        relative = grown - 1.0 + relative * grown
+        absolute += sum(_lost_below(contract) * (2.0 * reaches[1 - i] + 1.0) for i in lossy) * terms
     limit = contract.limit
     if contract.partials is not None:
         # Every partial sum is rounded once to that format. The sum of their sizes is at most that of all terms.
@@ -65,6 +68,8 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         radius += product(sizes[0], _dense(b.radii())) * slack
     if a.radius is not None:
         radius += product(_dense(a.radii()), whole[1]) * slack
+    if contract.narrow is not None and any(reaches[i] > contract.narrow.max for i in lossy):
+        limit = -1.0  # A factor that its format does not hold is an infinity.
     if not np.max(size, initial=0.0) <= limit:
         radius = np.where(size <= limit, radius, np.inf)
     if contract.lattice:
@@ -72,6 +77,24 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         radius = np.where(exact, 0.0, radius) if np.any(exact) else radius
         terms = 0 if np.all(exact) else terms
     return sum_of(centre, radius if terms else None, contract, float(terms), size)
+
+
+def _is_held(contract: Contract, x: Ball) -> bool:
+    """Whether the format of factors holds an operand, so that no evaluation rounds it."""
+    if not x.exact and np.any(x.radii()):
+        return False
+    narrow, values = contract.narrow, np.asarray(x.centre, dtype=np.float64)
+    if narrow is not None:
+        return bool(np.array_equal(round_array(narrow, values), values))
+    mantissa = np.frexp(values)[0] / contract.factors
+    return bool(np.all(mantissa == np.rint(mantissa)))
+
+
+def _lost_below(contract: Contract) -> float:
+    """How far a factor may be off that is below the normal numbers; tensor cores read subnormal binary16 numbers."""
+    if contract.narrow is None:
+        return contract.accumulate.smallest_normal
+    return contract.narrow.smallest_normal if contract.flush else contract.narrow.eta
 
 
 def _dense(values: Any) -> Any:

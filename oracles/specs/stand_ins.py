@@ -125,6 +125,31 @@ def _quantile(
     return found.reshape((1,) * input.dim()) if dim is None else found.unsqueeze(dim)
 
 
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """That of torch, in which scores are an operation of ours; a row of which all is masked is zero."""
+    kind = query.device.type
+    refused = dropout_p > 0.0 or (is_causal and attn_mask is not None) or min(t.dim() for t in (query, key, value)) < 2
+    if refused:  # torch draws, or says what is wrong
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    if torch.is_autocast_enabled(kind):
+        query, key, value = (t.to(torch.get_autocast_dtype(kind)) for t in (query, key, value))
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.ops.opassay_specs.attention_scores(query, key, factor)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None:
+        is_truth = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if is_truth else scores + attn_mask.to(scores.dtype)
+    return torch.matmul(torch.ops.aten._safe_softmax(scores, -1), value)
+
+
 #: By the function that a spec calls.
 STAND_INS: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
@@ -133,6 +158,7 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.binary_cross_entropy_with_logits: _bce_with_logits,
     F.embedding: _embedding,
     F.one_hot: _one_hot,
+    F.scaled_dot_product_attention: _attention,
     F.selu: _selu,
     F.rrelu: _rrelu,
     torch.quantile: _quantile,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
+import opassay
 from opassay.oracles.contract import contract
 from opassay.oracles.terms import ALLOWANCES, FACTORS, LADDER, PRESETS, Terms, terms
 from opassay.reference.formats import FORMATS
@@ -57,3 +59,44 @@ def test_the_ladder_names_each_precision_once() -> None:
     names = [each.name for each, _ in LADDER]
     assert len(set(names)) == len(names)
     assert set(PRESETS) < set(names)
+
+
+def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def _rounded_once(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float = 0.25) -> torch.Tensor:
+    """Attention as kernels for tensor cores have it: weights are rounded to the half type, all else is in float32."""
+    scores = (q.float() @ k.float().transpose(-1, -2)) * scale
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    total = weights.sum(-1, keepdim=True)
+    return ((weights.to(v.dtype).float() @ v.float()) / total).to(v.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_flash_takes_weights_rounded_once_and_little_else(dtype: torch.dtype) -> None:
+    q, k, v = (x.to(dtype) for x in torch.randn(3, 2, 32, 16, generator=torch.Generator().manual_seed(0)))
+    widths = {}
+    for name in ("strict", "flash", "torch"):
+        bound = opassay.bound(_attention, q, k, v, contract=name)
+        widths[name] = float((bound.half_width / bound.centre.abs()).median())
+    assert widths["strict"] < widths["flash"] < widths["torch"] / 5
+    if dtype == torch.bfloat16:
+        with pytest.raises(AssertionError):
+            opassay.assert_conforms(_rounded_once(q, k, v, 17**-0.5), _attention, q, k, v, contract="flash")
+    opassay.assert_conforms(_rounded_once(q, k, v), _attention, q, k, v, contract="flash")
+    with pytest.raises(AssertionError):
+        opassay.assert_conforms(_rounded_once(q, k, v), _attention, q, k, v, contract="strict")
+
+
+@pytest.mark.parametrize("name", ["tensor_core", "strict+bfloat16_factors", "flash"])
+def test_factors_that_their_format_holds_are_not_rounded(name: str) -> None:
+    a, b = (x.bfloat16() for x in torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(0)))
+
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a.float() @ b.float()
+
+    strict = opassay.bound(product, a, b, contract="strict")
+    assert torch.equal(opassay.bound(product, a, b, contract=name).radius, strict.radius)
+    wide = opassay.bound(product, a.float() * 1.1, b.float(), contract="tensor_core")
+    assert bool((wide.radius > strict.radius).any())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 
-from .table import RULES, Rule, enter
+from ....reference.algorithms import Algorithm
+from ....reference.array import among
+from ...contract import SCALED
+from .table import LIBRARY, RULES, Rule, enter, may_store
 
 aten = torch.ops.aten
 
@@ -47,6 +51,38 @@ def _grouped(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any 
     return np.concatenate([np.matmul(a[i], b[:, part]) for i, part in enumerate(parts)], axis=1)
 
 
+def _scores(q: Any, k: Any, scale: float) -> Any:
+    """scale · q kᵀ. torch's own text scales each factor by a root of it, and kernels for tensor cores scale what they
+    have multiplied, because factors are rounded there.
+    """
+    root = math.sqrt(abs(scale))
+    ways = [
+        Algorithm(lambda q, k: np.matmul(q, np.swapaxes(k, -1, -2)) * scale, ""),
+        Algorithm(lambda q, k: _of_scaled(may_store(q * math.copysign(root, scale)), may_store(k * root)), SCALED),
+    ]
+    return among(ways, q, k)
+
+
+def _of_scaled(q: Any, k: Any) -> Any:
+    return np.matmul(q, np.swapaxes(k, -1, -2))
+
+
+def _keep_factors(ctx: Any, inputs: Any, output: Any) -> None:
+    *factors, ctx.scale = inputs
+    ctx.save_for_backward(*factors)
+
+
+# An operation of its own, because torch has the scores of attention as products of factors that are scaled before.
+LIBRARY.define("attention_scores(Tensor q, Tensor k, float scale) -> Tensor")
+for _key in ("CPU", "Meta"):
+    LIBRARY.impl("attention_scores", lambda q, k, scale: torch.matmul(q, k.transpose(-1, -2)) * scale, _key)
+torch.library.register_autograd(
+    "opassay_specs::attention_scores",
+    lambda ctx, g: (g @ ctx.saved_tensors[1] * ctx.scale, g.transpose(-1, -2) @ ctx.saved_tensors[0] * ctx.scale, None),
+    setup_context=_keep_factors,
+    lib=LIBRARY,
+)
+RULES[torch.ops.opassay_specs.attention_scores.default] = _scores
 enter(np.matmul, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default)
 enter(_added(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
 RULES[aten.addbmm.default] = _added(lambda a, b: np.einsum("bij,bjk->ik", a, b))

@@ -16,7 +16,7 @@ from .second_opinion import DTYPES, table_line
 if TYPE_CHECKING:
     from ....properties.checking.attacks import Attack
 
-_PRESETS = ("strict", "torch", "tensor_core", "fast_math")
+_PRESETS = ("strict", "flash", "torch", "tensor_core", "fast_math")
 #: A line of progress after so many million elements.
 _EVERY = 5 * 10**6
 
