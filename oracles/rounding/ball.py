@@ -50,7 +50,7 @@ class Ball(Array):
         common: errors that elements have in common, of which the radius is the sum and more.
         origin: the ball that this one repeats along some axes; None for any other.
         systematic: of a result, how much of every radius may be the same error in every sample; None if nobody asked.
-        inserted: which elements are zeros that an evaluation need not form; None where there is none.
+        inserted: which elements are zeros, or −∞ before an exponential, that an evaluation need not form; or None.
         stray: which elements may as well be NaN, as a product of such a zero and an infinity is; None for none.
         beyond: of elements with an infinite radius, a magnitude that every evaluation reaches or exceeds, with the sign
             of the centre, and 0 where none is known (`beyond.py`); None where none is known of any.
@@ -394,4 +394,7 @@ def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
     """Constants of the formula; those that the format lacks are rounded, once and for all samples."""
     centre = np.asarray(value, dtype=contract.centre_type)
     radius = contract.rounding_of(centre) if contract.systematic and centre.any() else None
-    return Ball(centre, radius, contract, nonnegative=nonnegative)
+    found = Ball(centre, radius, contract, nonnegative=nonnegative)
+    if centre.ndim and centre.size and np.min(centre) == -np.inf:  # a mask that is added
+        found.inserted = centre == -np.inf
+    return found

@@ -8,10 +8,14 @@ infinity or NaN: then 0 · ∞ makes the one NaN, and says nothing in the other.
 The rule. A product with an inserted zero is left out. So the centre and the radius of an element are those of the terms
 that every evaluation has, and a finite result must be in that ball. An element that would have had such a product with
 an infinity or NaN is marked as `stray`: NaN is right there, too. What is computed of a stray element is stray.
+
+Minus infinity that a reading inserts, as a causal mask does, becomes such a zero by an exponential: a kernel that skips
+masked keys never forms the product of their weight, which is 0, and their value, which may be NaN.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,6 +56,39 @@ def _anywhere(primitive: str, out: Ball, operands: Sequence[Ball], params: Param
             found = found | reached
     out.stray = np.broadcast_to(found, out.shape)
     return out
+
+
+def _masked(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Elementwise primitives that scores and weights of a masked row pass."""
+    out = _anywhere(primitive, out, operands, params)
+    masks = [_mask(x.inserted, x.shape) for x in operands]
+    if primitive == "where":
+        condition = params["condition"]
+        known = np.where(condition, *masks) if _is_truth(condition) else np.zeros(out.shape, dtype=bool)
+    elif primitive == "divide":
+        known = masks[0]
+    else:
+        pairs = zip(operands, masks, strict=True)
+        known = functools.reduce(np.logical_or, (mask & (x.centre == -np.inf) for x, mask in pairs))
+        if primitive == "add":
+            out = _despite_nan(out, known)
+    if known.any():
+        out.inserted = np.broadcast_to(known, out.shape)
+    return out
+
+
+def _despite_nan(out: Ball, known: Any) -> Ball:
+    """A sum with a mask's −∞, which a kernel that skips the element never forms with the NaN that it is added to."""
+    hit = known & np.isnan(out.centre)
+    if not hit.any():
+        return out
+    read = Ball(np.where(hit, -np.inf, out.centre), np.where(hit, 0.0, out.radii()), out.contract, True)
+    read.stray, read.summed = hit | _mask(out.stray, out.shape), out.summed
+    return read
+
+
+def _is_truth(condition: Any) -> bool:
+    return isinstance(condition, (bool, np.bool_)) or (type(condition) is np.ndarray and condition.dtype == bool)
 
 
 def _along(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
@@ -144,6 +181,7 @@ _TABLE: dict[str, Callable[..., Ball]] = {
     **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _moved),
     **dict.fromkeys(("cumsum", "cumprod", "sort"), _along),
     **dict.fromkeys(("negative", "store"), _kept),
+    **dict.fromkeys(("add", "subtract", "exp", "exp2", "divide", "where"), _masked),
     **dict.fromkeys(("multiply", *BILINEAR), _product),
     "overlap": _added_up,
     "scatter": _scattered,

@@ -166,12 +166,12 @@ class Reader(torch.fx.Interpreter):
         return settled(value, np.int64, self.reading) if isinstance(value, Choice) else value
 
     def _leave_out(self, node: torch.fx.Node, read: Any, args: Any) -> None:
-        """Takes note of the zeros that a mask puts into a tensor, whatever the inputs are: a diagonal matrix, say."""
+        """Takes note of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""
         mask, *sides = node.args
         if not isinstance(read, Array) or mask in self.moving:
             return
         chosen, *values = args
-        zero = [side not in self.moving and _is_zero(value) for side, value in zip(sides, values, strict=True)]
+        zero = [side not in self.moving and _is_nothing(value) for side, value in zip(sides, values, strict=True)]
         zeros = np.where(np.asarray(chosen, dtype=bool), *zero)
         if zeros.any():
             constant(read).leave_out(np.broadcast_to(zeros, read.shape))
@@ -359,10 +359,11 @@ def _ruled(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
     return rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
 
 
-def _is_zero(value: Any) -> bool:
+def _is_nothing(value: Any) -> bool:
+    """Whether a number is 0, or −∞, whose exponential is."""
     base = constant(value)
     number = base.comparable() if isinstance(base, Array) else base
-    return np.size(number) == 1 and bool(np.all(np.equal(number, 0)))
+    return np.size(number) == 1 and bool(np.all(np.equal(number, 0) | np.equal(number, -np.inf)))
 
 
 def _is_floating(value: Any) -> bool:

@@ -144,9 +144,10 @@ def _attention(
     scores = torch.ops.opassay_specs.attention_scores(query, key, factor)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros(attn_mask.shape, device=query.device).masked_fill(~attn_mask, -math.inf)
     if attn_mask is not None:
-        is_truth = attn_mask.dtype == torch.bool
-        scores = scores.masked_fill(~attn_mask, -math.inf) if is_truth else scores + attn_mask.to(scores.dtype)
+        scores = scores + attn_mask.to(scores.dtype)
     return torch.matmul(torch.ops.aten._safe_softmax(scores, -1), value)
 
 

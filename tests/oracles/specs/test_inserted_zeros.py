@@ -14,7 +14,7 @@ import opassay
 from opassay.oracles.specs import traced
 from opassay.reference.second import enclosures
 
-from ..spec_judging import read
+from ..spec_judging import drawn, read
 
 
 def _padded(x: Tensor, w: Tensor) -> Tensor:
@@ -174,3 +174,34 @@ def test_the_second_reading_has_the_same_convolution(spec: Kernel) -> None:
     near = np.vectorize(lambda pair: float(pair[0]), otypes=[float])(enclosed.intervals)
     assert np.abs(near - spec(x, w).numpy()).max() < 1e-12
     assert enclosed.narrow.all()
+
+
+_SEEN = torch.ones(8, 8, dtype=torch.bool).tril()
+_BIAS = torch.zeros(8, 8).masked_fill(~_SEEN, -torch.inf)
+CAUSAL: dict[str, Callable[..., Tensor]] = {
+    "an operation of torch": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.5),
+    "masked_fill": lambda q, k, v: torch.softmax((q @ k.mT * 0.5).masked_fill(~_SEEN, -torch.inf), -1) @ v,
+    "where": lambda q, k, v: torch.softmax(torch.where(_SEEN, q @ k.mT * 0.5, -torch.inf), -1) @ v,
+    "added": lambda q, k, v: torch.softmax(q @ k.mT * 0.5 + _BIAS, -1) @ v,
+}
+
+
+def _skipping(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention that never reads a key behind the query."""
+    rows = [torch.softmax(q[i : i + 1] @ k[: i + 1].mT * 0.5, -1) @ v[: i + 1] for i in range(len(q))]
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_masked_keys_may_be_skipped_whatever_they_hold(name: str) -> None:
+    spec = CAUSAL[name]
+    for place, value in ((1, torch.nan), (2, torch.nan), (2, torch.inf)):
+        tensors = [t.clone() for t in drawn((8, 4), (8, 4), (8, 4))]
+        tensors[place][5, 1] = value
+        questions = ("GIVEN", "NAN")
+        for candidate in (_skipping, lambda q, k, v: spec(q, k, v)):
+            assert opassay.judge(candidate, spec, tuple(tensors), questions=questions).verdict != "rejected"
+        wrong = opassay.judge(
+            lambda q, k, v: _skipping(q, k, v).nan_to_num(0.0), spec, tuple(tensors), questions=questions
+        )
+        assert wrong.verdict == "rejected"
