@@ -11,6 +11,7 @@ import dataclasses
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -110,19 +111,50 @@ def _quantile(
     if isinstance(q, Tensor):
         return torch.quantile(input, q, dim, keepdim, interpolation=interpolation)
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
-    place = q * (rows.shape[-1] - 1)
-    ordered = rows.sort(-1).values
-    low, high = (ordered[..., index] for index in (math.floor(place), math.ceil(place)))
-    if interpolation == "linear":
-        part = torch.full((), q, dtype=input.dtype, device=input.device) * (rows.shape[-1] - 1) - math.floor(place)
-        found = low + (high - low) * part
-    else:
-        nearest = low if round(place) == math.floor(place) else high
-        found = {"lower": low, "higher": high, "nearest": nearest, "midpoint": low + (high - low) * 0.5}[interpolation]
+    found = _at_place(rows.sort(-1).values, q, interpolation)
     found = torch.where(rows.isnan().any(-1), torch.nan, found)
     if not keepdim:
         return found
     return found.reshape((1,) * input.dim()) if dim is None else found.unsqueeze(dim)
+
+
+def _at_place(ordered: Tensor, q: float, interpolation: str) -> Tensor:
+    """What stands at place q (n - 1) of sorted rows of n, at either side of a place that rounding may reach."""
+    last = ordered.shape[-1] - 1
+    place = torch.full((), q, dtype=ordered.dtype, device=ordered.device) * last
+    reached = _reached(q, last, ordered.dtype)
+    first, *further = range(math.floor(reached[0]), math.floor(reached[1]) + 1)
+
+    def one_of(index: Callable[[Any], int], edge: float) -> Tensor:
+        start, end = map(index, reached)
+        found = ordered[..., start]
+        for k in range(start + 1, end + 1):
+            found = torch.where(place < k + edge, found, ordered[..., k])
+        return found
+
+    def between(k: int) -> Tensor:
+        low, high = ordered[..., k], ordered[..., min(k + 1, last)]
+        return low + (high - low) * (place - k)
+
+    if interpolation == "linear":
+        found = between(first)
+        for k in further:
+            found = torch.where(place < k, found, between(k))
+        return found
+    if interpolation == "nearest":
+        return one_of(round, -0.5)
+    low, high = one_of(math.floor, 0.0), one_of(math.ceil, -1.0)
+    return {"lower": low, "higher": high, "midpoint": low + (high - low) * 0.5}[interpolation]
+
+
+def _reached(q: float, last: int, dtype: torch.dtype) -> tuple[Fraction, Fraction]:
+    """The lowest and the highest that q last may be, of a q and a product that are rounded to a dtype, or are not.
+
+    One version of torch rounds both to the dtype of the input, and another multiplies the rounded q in float64.
+    """
+    place, part = Fraction(q) * last, Fraction(torch.finfo(dtype).eps) / 2
+    rounded = sum(torch.tensor(x, dtype=dtype).item() != x for x in (q, place))
+    return max(place * (1 - part) ** rounded, Fraction(0)), min(place * (1 + part) ** rounded, Fraction(last))
 
 
 def _attention(
