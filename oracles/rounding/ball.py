@@ -131,7 +131,7 @@ class Ball(Array):
             nonnegative = nonnegative and x.nonnegative
         if summed and primitive in ACCUMULATED and contract.roundings == 1.0:
             ACCUMULATED[primitive](primitive, out, balls, params)
-        total = out.summed
+        total, strange = out.summed, out.stray
         if special or not (out.bounded or primitive in MOVED or np.isfinite(out.centre).all()):
             out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
@@ -142,7 +142,7 @@ class Ball(Array):
             out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
         if contract.lattice:
             out = _credited(primitive, out, balls, params)
-        out.summed = total
+        out.summed, out.stray = total, out.stray if strange is None else strange | (out.stray is not None and out.stray)
         # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
         out.nonnegative = (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
         if primitive == "multiply" and not nonnegative:

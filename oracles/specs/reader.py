@@ -336,7 +336,9 @@ def _moving(graph: torch.fx.GraphModule) -> set[Any]:
 def _handed_on(graph: torch.fx.GraphModule) -> set[Any]:
     found: set[Any] = set()
     for node in graph.graph.nodes:
-        if node.op == "placeholder" or (node.target in MOVES and all(each in found for each in node.all_input_nodes)):
+        if node.op in ("placeholder", "get_attr") or (
+            node.target in MOVES and all(each in found for each in node.all_input_nodes)
+        ):
             found.add(node)
     return found
 

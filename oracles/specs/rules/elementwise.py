@@ -10,7 +10,7 @@ import torch
 from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, sigmoid, store
 from ....reference.condition import Condition, condition, possibly, surely
-from .table import RULES, Rule, enter, may_store
+from .table import DECOMPOSED, RULES, Rule, enter, may_store
 
 aten = torch.ops.aten
 
@@ -91,25 +91,40 @@ def _fmin(a: Any, b: Any) -> Any:
     return np.where((a <= b) | np.isnan(b), a, b)
 
 
-def _xlogy(x: Any, y: Any) -> Any:
-    return among([Algorithm(_xlogy_as_it_reads, ""), Algorithm(_xlogy_by_quotient, "")], x, y)
+def _times_logarithm(log: Rule, shift: float) -> Rule:
+    """x log(shift + y), which is 0 for x = 0 whatever y is, although it moves as the logarithm where that is a number.
+
+    Args:
+        log: of y, with the shift in it.
+    """
+
+    def divisor(y: Any) -> Any:
+        return may_store(y + shift) if shift else y
+
+    def as_it_reads(x: Any, y: Any) -> Any:
+        nothing = np.logical_and(np.equal(x, 0.0), np.less_equal(y, -shift))
+        x, y = (t if isinstance(t, Array) else np.asarray(t, dtype=np.float64) for t in (x, y))
+        product: list[Rule] = [lambda x, y: x * log(y), lambda x, y: x * may_store(log(y))]
+        ways = [Algorithm(way, name) for way, name in zip(product, ("", STORED), strict=True)]
+        return np.where(nothing, 0.0, among(ways, x, np.where(nothing, 1.0, y)))
+
+    def by_quotient(x: Any, y: Any) -> Any:
+        """With the slope x / (shift + y) in y, which torch takes where both are 0, too, where it is NaN."""
+        p, q = constant(x), constant(y)
+        nothing = np.logical_and(np.equal(p, 0.0), np.less_equal(q, -shift))
+        slope = np.where(nothing, 0.0, log(np.where(nothing, 1.0, q)))
+        return attach_slopes(as_it_reads(p, q), (x, slope), (y, p / divisor(q)))
+
+    return lambda x, y: among([Algorithm(as_it_reads, ""), Algorithm(by_quotient, "")], x, y)
 
 
-def _xlogy_by_quotient(x: Any, y: Any) -> Any:
-    """With the slope x/y in y, which torch takes at x = y = 0, too, where it is NaN."""
-    p, q = constant(x), constant(y)
-    nothing = np.logical_and(np.equal(p, 0.0), np.less_equal(q, 0.0))
-    slope = np.where(nothing, 0.0, np.log(np.where(nothing, 1.0, q)))
-    return attach_slopes(_xlogy_as_it_reads(p, q), (x, slope), (y, p / q))
+_xlogy, _xlog1py = _times_logarithm(np.log, 0.0), _times_logarithm(np.log1p, 1.0)
 
 
-def _xlogy_as_it_reads(x: Any, y: Any) -> Any:
-    """x log y, which is 0 for x = 0 whatever y is, although it moves as log y where that is a number."""
-    nothing = np.logical_and(np.equal(x, 0.0), np.less_equal(y, 0.0))
-    x, y = (t if isinstance(t, Array) else np.asarray(t, dtype=np.float64) for t in (x, y))
-    product: list[Rule] = [lambda x, y: x * np.log(y), lambda x, y: x * may_store(np.log(y))]
-    ways = [Algorithm(way, name) for way, name in zip(product, ("", STORED), strict=True)]
-    return np.where(nothing, 0.0, among(ways, x, np.where(nothing, 1.0, y)))
+def _copysign(x: Any, sign: Any) -> Any:
+    """By the sign bit, which only a number that nobody has computed with shows where it is zero."""
+    sign = torch.as_tensor(sign, dtype=x.dtype)
+    return torch.where(sign.signbit(), -x.abs(), x.abs())
 
 
 def _is_truth(x: Any) -> bool:
@@ -193,6 +208,7 @@ enter(np.fmod, aten.fmod.Tensor, aten.fmod.Scalar)
 enter(np.remainder, aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
 enter(_floor_divided, aten.floor_divide.default, aten.floor_divide.Scalar)
 enter(_xlogy, aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
+enter(_xlog1py, *(getattr(aten.special_xlog1py, name) for name in ("default", "self_scalar", "other_scalar")))
 enter(np.arctan2, aten.atan2.default)
 enter(np.sign, aten.sign.default, aten.sgn.default)
 enter(np.where, aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
@@ -219,7 +235,6 @@ RULES.update(
         aten.isinf.default: np.isinf,
         aten.isfinite.default: np.isfinite,
         aten.signbit.default: _is_negative,
-        aten.copysign.Tensor: np.copysign,
         aten.hypot.default: np.hypot,
         aten.logaddexp.default: np.logaddexp,
         aten.fmax.default: _fmax,
@@ -245,4 +260,5 @@ _NAMES = {
     **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "round": "rint",
 }
+DECOMPOSED.update(dict.fromkeys((aten.copysign.Tensor, aten.copysign.Scalar), _copysign))
 RULES.update({getattr(aten, name).default: getattr(np, word) for name, word in _NAMES.items()})

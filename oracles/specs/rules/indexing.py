@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.array import amax, constant, scatter
+from ....reference.array import Array, amax, attach, choose, constant, scatter
+from ....reference.condition import condition
 from .norms import vector_norm
 from .table import RULES, enter_move, overloads
 
@@ -61,28 +62,62 @@ def _masked_select(x: Any, mask: Any) -> Any:
     return np.broadcast_to(x, shape)[np.broadcast_to(mask, shape)]
 
 
-def _embedding(weight: Any, indices: Any, padding_idx: int = -1, *unused: Any) -> Any:
-    rows = weight[np.asarray(indices)]
-    padding = np.asarray(indices) == padding_idx
+def _embedding(weight: Any, indices: Any, padding_idx: int = -1, by_frequency: bool = False, *unused: Any) -> Any:
+    indices = np.asarray(indices)
+    rows = _less_often(weight[indices], indices) if by_frequency else weight[indices]
+    padding = indices == padding_idx
     # A row of padding has its value, but no gradient flows into it.
     return np.where(padding[..., None], constant(rows), rows) if padding.any() else rows
+
+
+def _less_often(rows: Any, indices: Any) -> Any:
+    """Rows of an embedding, with slopes divided by how often each of them is looked up."""
+    _, group, count = np.unique(indices, return_inverse=True, return_counts=True)
+    return attach(rows, rows / count[np.reshape(group, np.shape(indices))][..., None], kept=True)
 
 
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-def _written(x: Any, source: Any, write: Callable[[Any, Any], None]) -> Any:
+def _written(x: Any, source: Any, shown: Callable[[Any], Any]) -> Any:
     """x with elements of `source` in place of some of its own.
 
+    Of several that go to one place any may be the one that stays, and torch has the slope of each of them there.
+
     Args:
-        write: given the places of x's elements, an array of x's shape, and those of the source's, writes the latter
-            into the former as the operation would write the elements themselves.
+        shown: given the places of x's elements, an array of x's shape, those that the elements of `source` go to.
     """
-    places = np.arange(np.size(x)).reshape(np.shape(x))
-    new = np.size(x) + np.arange(np.size(source)).reshape(np.shape(source))
-    write(places, new)
-    pieces = [_flat(x), _flat(source)]
-    return np.concatenate(pieces)[places]
+    places = np.arange(np.size(x))
+    targets = np.ravel(shown(places.reshape(np.shape(x))))
+    new = np.size(x) + np.arange(targets.size)
+    elements = np.concatenate([_flat(x), _flat(source)])
+    places[targets] = new
+    met, value = _of_several(elements, places, targets, new)
+    places[met] = np.size(elements) + np.arange(met.size)
+    return (np.concatenate([elements, value]) if met.size else elements)[places.reshape(np.shape(x))]
+
+
+def _of_several(elements: Any, places: Any, targets: Any, new: Any) -> tuple[Any, Any]:
+    """Where several elements are written to one place: those places, and what is there, which is any of them.
+
+    Args:
+        elements, targets, new: what is written, where to, and where it is among the elements.
+        places: of what was written last.
+    """
+    met, group, count = np.unique(targets, return_inverse=True, return_counts=True)
+    open_ = count > 1
+    if not open_.any() or not isinstance(elements, Array):
+        return met[:0], elements[:0]
+    last = places[met]
+    value = elements[last[open_]]
+    order = np.argsort(group, kind="stable")
+    rank = np.arange(order.size) - np.repeat(np.cumsum(count) - count, count)
+    for i in range(int(count.max()) - 1):
+        each, other = order[rank == i], last.copy()
+        other[group[each]] = new[each]
+        either = condition(np.zeros(value.shape, dtype=bool), (other != last)[open_], constant(elements))
+        value = choose(either, elements[other[open_]], value, share=0.0)
+    return met[open_], value
 
 
 def _added(x: Any, source: Any, index: Any) -> Any:
@@ -106,7 +141,7 @@ def _scatter(x: Any, dim: int, index: Any, source: Any, reduce: str | None = Non
     if not np.ndim(x):
         return np.reshape(source, ())
     source = _of_index(source, index) if np.ndim(source) else _filled(source, np.shape(index))
-    return _written(x, source, lambda places, new: places.__setitem__(_grid(np.shape(x), dim, index), new))
+    return _written(x, source, lambda places: places[_grid(np.shape(x), dim, index)])
 
 
 def _of_index(source: Any, index: Any) -> Any:
@@ -126,7 +161,7 @@ def _index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = F
     values = np.broadcast_to(values, shape)
     if accumulate:
         return _added(x, values, index)
-    return _written(x, values, lambda places, new: places.__setitem__(index, new))
+    return _written(x, values, lambda places: places[index])
 
 
 def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
@@ -134,9 +169,10 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 
 
 def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
-    chosen = np.broadcast_to(mask, np.shape(x))
+    shape = np.broadcast_shapes(np.shape(x), np.shape(mask))
+    x, chosen = np.broadcast_to(x, shape), np.broadcast_to(mask, shape)
     taken = _flat(source)[: int(np.count_nonzero(chosen))]
-    return _written(x, taken, lambda places, new: places.__setitem__(chosen, new))
+    return _written(x, taken, lambda places: places[chosen])
 
 
 def _index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
@@ -144,7 +180,9 @@ def _index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> A
 
 
 def _index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
-    return _written(x, source, lambda places, new: places.__setitem__(_along(x, dim, np.asarray(index)), new))
+    if not np.ndim(x):
+        return np.reshape(source, ())
+    return _written(x, source, lambda places: places[_along(x, dim, np.asarray(index))])
 
 
 def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
@@ -154,21 +192,18 @@ def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 def _slice_scatter(x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    return _written(x, source, lambda places, new: places.__setitem__(_along(x, dim, slice(start, end, step)), new))
+    return _written(x, source, lambda places: places[_along(x, dim, slice(start, end, step))])
 
 
 def _select_scatter(x: Any, source: Any, dim: int, index: int) -> Any:
-    return _written(x, source, lambda places, new: places.__setitem__(_along(x, dim, index), new))
+    return _written(x, source, lambda places: places[_along(x, dim, index)])
 
 
 def _by_view(view: Any) -> Callable[..., Any]:
     """x with a source in place of what a view of it shows."""
 
     def rule(x: Any, source: Any, *args: Any) -> Any:
-        def write(places: Any, new: Any) -> None:
-            view(torch.from_numpy(places), *args).copy_(torch.from_numpy(new))
-
-        return _written(x, source, write)
+        return _written(x, source, lambda places: view(torch.from_numpy(places), *args).numpy())
 
     return rule
 
@@ -185,21 +220,28 @@ def _scatter_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, incl
         total = _added(x, source, grid) if include_self else np.where(hits > 0, _added(start * 0.0, source, grid), x)
         return total if reduce == "sum" else np.where(count > 1, total / count, total)
     places = np.ravel(np.arange(np.size(x)).reshape(np.shape(x))[grid])
-    rows: list[list[int]] = [[] for _ in range(np.size(x))]
+    rows: list[list[int]] = [[i] if include_self or not hit else [] for i, hit in enumerate(np.ravel(hits))]
     for position, place in enumerate(np.broadcast_to(places, (np.size(source),))):
         rows[place].append(np.size(x) + position)
-    # Each place gets a row of all that goes there; short rows repeat what they begin with, or take a one.
-    longest = max(map(len, rows), default=0)
-    table = [([i] if include_self or not row else []) + row for i, row in enumerate(rows)]
-    if reduce == "prod":
-        one = np.size(x) + np.size(source)
-        index_of = np.array([row + [one] * (longest + 1 - len(row)) for row in table])
-        factors = np.concatenate([_flat(x), _flat(source), np.ones(1)])[index_of]
-        return np.reshape(np.prod(factors, axis=1), np.shape(x))
-    index_of = np.array([row + [row[0]] * (longest + 1 - len(row)) for row in table])
-    choices = np.concatenate([_flat(x), _flat(source)])[index_of]
-    largest = amax(choices, 1) if reduce == "amax" else -amax(-choices, 1)
-    return np.reshape(largest, np.shape(x))
+    return np.reshape(_of_rows(np.concatenate([_flat(x), _flat(source)]), rows, _REDUCED[reduce]), np.shape(x))
+
+
+_REDUCED: dict[str, Callable[[Any], Any]] = {
+    "prod": lambda rows: np.prod(rows, axis=1),
+    "amax": lambda rows: amax(rows, 1),
+    "amin": lambda rows: -amax(-rows, 1),
+}
+
+
+def _of_rows(elements: Any, rows: Sequence[Sequence[int]], reduce: Callable[[Any], Any]) -> Any:
+    """Each row of places of elements, reduced; rows of one length are reduced together."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    order, parts = [], []
+    for length in np.unique(lengths):
+        chosen = np.flatnonzero(lengths == length)
+        parts.append(reduce(elements[np.array([rows[i] for i in chosen.tolist()])]))
+        order.append(chosen)
+    return np.concatenate(parts)[np.argsort(np.concatenate(order))] if parts else elements[:0]
 
 
 def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
@@ -230,6 +272,7 @@ def _embedding_bag(
     bag = np.searchsorted(ends[:bags], np.arange(len(indices)), side="right") - 1
     kept = indices != padding_idx
     rows, bag = weight[indices[kept]], bag[kept]
+    rows = _less_often(rows, indices[kept]) if scale_grad_by_freq else rows
     if per_sample_weights is not None:
         rows = rows * per_sample_weights[kept][:, None]
     counts = np.bincount(bag, minlength=bags)
