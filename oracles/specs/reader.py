@@ -23,6 +23,7 @@ from .calls import UntraceableError
 from .integers import is_placed, is_read_at, of_integers, read_at
 from .lines import is_constant, is_written, line_of
 from .rules import MOVES, RULES, Rule, truth_of
+from .unwritten import describe, differ, memory, takes_memory
 
 #: Arguments of aten operations that say nothing of values.
 _OF_MEMORY = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")
@@ -65,6 +66,8 @@ class Reader(torch.fx.Interpreter):
         self.last = _last(graph)
         #: The dtype of the operation of the spec that a node belongs to.
         self.dtypes = _dtypes(graph)
+        #: Nodes that give memory that nothing has written, and whether that is marked.
+        self.taking, self.marked = [node for node in graph.graph.nodes if takes_memory(node)], False
         #: What these are before they are rounded to their dtype, which whoever judges the results does.
         self.unrounded: dict[torch.fx.Node, Any] = {}
 
@@ -75,7 +78,13 @@ class Reader(torch.fx.Interpreter):
         self.unrounded = {}
         for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
             store_contributions(array, self._format_of(node))
-        return super().run(*arrays, enable_io_processing=False, **kwargs)
+        results = super().run(*arrays, enable_io_processing=False, **kwargs)
+        if self.taking and not self.marked:
+            other = Reader(self.module)
+            other.marked = True
+            if differ(results, other.run(*map(constant, arrays))):
+                raise UntraceableError(describe(self.taking))
+        return results
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         return self._of_tensor(super().get_attr(target, args, kwargs))
@@ -128,6 +137,8 @@ class Reader(torch.fx.Interpreter):
 
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         rule = RULES.get(node.target)
+        if takes_memory(node):
+            return memory(node, args, self.marked, self._lifted)
         if any(isinstance(leaf, Choice) for leaf in pytree.tree_leaves((args, kwargs))):
             known, args, kwargs = self._of_open_integers(node, args, kwargs)
             if known is not None:

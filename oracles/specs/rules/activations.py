@@ -15,7 +15,7 @@ import torch
 from ....reference import activations
 from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import TWO_OVER_ROOT_PI, among, attach_slopes, constant, erf, sigmoid, store
-from .table import RULES, Rule, enter
+from .table import RULES, Rule, enter, may_store
 
 aten = torch.ops.aten
 
@@ -67,6 +67,19 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     inside = np.where(scaled > threshold, 0.0, scaled)
     smooth = among([Algorithm(softplus, ""), Algorithm(_softplus_as_it_reads, "")], inside)
     return np.where(scaled > threshold, x, smooth if beta == 1 else smooth / beta)
+
+
+def _logit(x: Any, eps: float | None = None) -> Any:
+    """log(x / (1 − x)); x that is no probability is moved by eps, or has a value and a slope of NaN."""
+    if eps is not None and eps >= 0:
+        x = np.where(x < eps, eps, np.where(x > 1.0 - eps, 1.0 - eps, x))
+    else:
+        x = np.where((x < 0) | (x > 1), x * np.nan, x)
+    texts: dict[str, Rule] = {
+        "": lambda x: np.log(x / (1.0 - x)),
+        STORED: lambda x: np.log(may_store(x / may_store(1.0 - x))),
+    }
+    return among([Algorithm(text, name) for name, text in texts.items()], x)
 
 
 def _mish(x: Any) -> Any:
@@ -147,6 +160,7 @@ RULES.update(
         aten.gelu_backward.default: _gelu_backward,
         aten.silu.default: lambda x: x * sigmoid(x),
         aten.softplus.default: _softplus,
+        aten.logit.default: _logit,
         aten.mish.default: _mish,
         aten.elu.default: _elu,
         aten.leaky_relu.default: _leaky,

@@ -193,3 +193,18 @@ def test_rows_that_are_looked_up_often_have_smaller_slopes_where_that_is_asked_f
     for asked in (True, False):
         gradients, cotangent = _slopes(lambda weight, asked=asked: _by_frequency(weight, indices, asked), (weight,))
         assert _are_right(gradients, lambda weight: spec(weight, indices), (weight,), cotangent) == asked
+
+
+# ------------------------------------------------------------------------------------------------------------ logits
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("eps", [None, 0.125])
+def test_what_is_no_probability_has_the_logit_and_the_slope_of_torch(eps: float | None, dtype: torch.dtype) -> None:
+    x = torch.tensor([-0.5, 0.0625, 0.25, 0.498, 0.75, 0.99, 1.5], dtype=dtype)
+
+    def spec(x: Tensor) -> Tensor:
+        return torch.logit(x, eps)
+
+    assert _own_are_right(spec, x)
+    assert not _doubled_are_right(spec, x)

@@ -1,0 +1,65 @@
+"""Memory that nothing has written: what a spec gives of it has no right value.
+
+A spec may take such memory and write all of it, as `out=` and filling by rows do. So whether a result hangs on what was
+there before is found by reading the spec twice, with other numbers in that memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...reference.array import Array, constant
+from .lines import line_of
+
+_aten = torch.ops.aten
+#: Operations that give memory as it is.
+_TAKING = {_aten.empty.memory_format, _aten.empty_permuted.default, _aten.empty_strided.default}
+#: Operations that change the size of a tensor, and keep its elements as far as they go.
+_RESIZING = {_aten.resize_as.default, _aten.resize.default}
+
+
+def takes_memory(node: torch.fx.Node) -> bool:
+    """Whether a node gives memory, or some of it, that nothing has written."""
+    return node.target in _TAKING or node.target in _RESIZING
+
+
+def memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Callable[[Any], Any]) -> Any:
+    """What a node that takes memory gives.
+
+    Args:
+        node, args: the node, and its operands.
+        marked: whether NaN stands for what nobody has written, of integers 1; else 0 does.
+        lift: what makes floating numbers an array of the reading.
+    """
+    value = node.meta["val"]
+    floating = value.dtype.is_floating_point
+    there = np.full(value.numel(), (np.nan if floating else 1) if marked else 0)
+    dtype = np.dtype(np.float64) if floating else torch.empty(0, dtype=value.dtype).numpy().dtype
+    found = lift(there.astype(dtype)) if floating else there.astype(dtype)
+    if node.target in _RESIZING and np.size(args[0]):
+        kept = np.reshape(args[0], (-1,))[: np.size(found)]
+        found = np.concatenate([kept, found[np.size(kept) :]]) if np.size(kept) < np.size(found) else kept
+    return np.reshape(found, tuple(value.shape))
+
+
+def describe(nodes: Sequence[torch.fx.Node]) -> str:
+    """What is wrong with results that hang on the memory that these nodes take."""
+    taken = ", ".join(dict.fromkeys(f"{node.target}{line_of(node)}" for node in nodes))
+    return f"it gives memory that nothing has written ({taken}): write all of it, or begin with torch.zeros"
+
+
+def differ(results: Any, others: Any) -> bool:
+    """Whether some number of two readings of a spec is another one."""
+    return any(_differs(x, y) for x, y in zip(results, others, strict=True))
+
+
+def _differs(x: Any, y: Any) -> bool:
+    x, y = (t.comparable() if isinstance(t, Array) else t for t in map(constant, (x, y)))
+    if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
+        return False
+    x, y = x.view(np.ndarray), y.view(np.ndarray)
+    return bool(np.any((x != y) & ~((x != x) & (y != y))))
