@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -250,8 +251,10 @@ def _applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls.setup_context is _SingleLevelFunction.setup_context:
             found = cls.forward(context, *args, **kwargs)
         else:
-            found = cls.forward(*args, **kwargs)
-            cls.setup_context(context, args, found)
+            bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+            bound.apply_defaults()
+            found = cls.forward(*bound.args, **bound.kwargs)
+            cls.setup_context(context, bound.args, found)
     finally:
         _FORWARD.depth -= 1
     return pytree.tree_map(lambda y: y.detach() if any(y is each for each in context.constant) else y, found)
@@ -280,22 +283,48 @@ def _style_of(setup_context: Any) -> Any:
     return _Style()
 
 
+def _as_written(forward: Any, args: Any, kwargs: Any) -> Any:
+    """Arguments without the defaults, which `_applied` adds where they have a place."""
+    return args, kwargs or {}
+
+
+def _of_either_style(context: Any, inputs: Any, output: Any) -> None:
+    """In place of what functions in the old style have: torch from 2.14 on compares with what stood there at first."""
+
+
+#: What is another while a spec is traced: where it stands, and what stands there. torch until 2.13 asks for the style
+#: by `_is_setup_context_defined`, and has no `_bind_default_args`.
+_OPENED: tuple[tuple[Any, str, Any], ...] = (
+    (torch.nn.Parameter, "__new__", _parameter),
+    (torch.autograd.function, "_is_setup_context_defined", _style_of),
+    (torch.autograd.function, "custom_function_call", _applied),
+    (torch.autograd.function, "_bind_default_args", _as_written),
+    (_SingleLevelFunction, "setup_context", staticmethod(_of_either_style)),
+)
+
+
+class _First(torch.autograd.Function):
+    """A function to apply before anything is another, so that torch keeps what stands there itself."""
+
+    @staticmethod
+    def forward(context: Any) -> None:
+        pass
+
+
 @contextlib.contextmanager
 def opened() -> Iterator[None]:
     """While it is on, custom functions are traced as what they do, and parameters that a spec makes are tensors."""
     # Not `apply` itself is replaced, of which a spec may have bound methods, but what it calls under a transform.
-    new = torch.nn.Parameter.__dict__["__new__"]
-    names: dict[str, Any] = {"_is_setup_context_defined": _style_of, "custom_function_call": _applied}
-    before = {name: getattr(torch.autograd.function, name) for name in names}
-    torch.nn.Parameter.__new__ = _parameter  # type: ignore[method-assign]
+    _First.apply()  # type: ignore[no-untyped-call]
+    before = [(owner, name, vars(owner)[name]) for owner, name, _ in _OPENED if name in vars(owner)]
     try:
-        for name, value in names.items():
-            setattr(torch.autograd.function, name, value)
+        for owner, name, value in _OPENED:
+            if name in vars(owner):
+                setattr(owner, name, value)
         yield
     finally:
-        torch.nn.Parameter.__new__ = new  # type: ignore[method-assign]
-        for name, value in before.items():
-            setattr(torch.autograd.function, name, value)
+        for owner, name, value in before:
+            setattr(owner, name, value)
 
 
 @contextlib.contextmanager

@@ -38,6 +38,30 @@ class Square(torch.autograd.Function):
         return ctx.exponent * x * gradient
 
 
+class Scaled(torch.autograd.Function):
+    """In the style with a context, with an argument that has a default."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float = 3.0) -> Tensor:
+        return x * factor
+
+
+class Multiple(torch.autograd.Function):
+    """In the style with `setup_context`, which needs an argument that has a default."""
+
+    @staticmethod
+    def forward(x: Tensor, factor: float = 3.0) -> Tensor:
+        return x * factor
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, ctx.factor = inputs
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        return gradient * ctx.factor, None
+
+
 class Largest(torch.autograd.Function):
     """With an output that has no derivatives, in the style with `setup_context`."""
 
@@ -92,6 +116,17 @@ def test_a_spec_of_this_kind_accepts_itself_and_refuses_a_fault(name: str) -> No
     assert opassay.judge(fault, spec, inputs, questions=ASKED).verdict == "rejected"
 
 
+@pytest.mark.parametrize("function", [Scaled, Multiple])
+def test_arguments_of_a_custom_function_may_have_defaults(function: Any) -> None:
+    x = torch.tensor([1.5, -2.0])
+    specs: list[Spec] = [function.apply, lambda x: function.apply(x, 5.0)]
+    if function is Multiple:  # The old style takes no keywords.
+        specs.append(lambda x: function.apply(x, factor=5.0))  # type: ignore[no-untyped-call]
+    for spec, factor in zip(specs, (3.0, 5.0, 5.0), strict=False):
+        (read,) = balls(traced(spec, x), [x.double().numpy()], contract("float32"))
+        assert read.centre.tolist() == [1.5 * factor, -2.0 * factor]
+
+
 def test_what_was_changed_in_torch_for_a_trace_is_changed_back() -> None:
     (x,) = normal((4,))(0)
     traced(Square.apply, x)
@@ -101,6 +136,10 @@ def test_what_was_changed_in_torch_for_a_trace_is_changed_back() -> None:
     Square.apply(x).sum().backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
     assert torch.equal(x.grad, 2 * x.detach())
+    slope = torch.func.grad(lambda x: Multiple.apply(x).sum())(x.detach())  # type: ignore[no-untyped-call]
+    assert slope.tolist() == [3.0] * 4
+    with pytest.raises(RuntimeError, match="must override the setup_context"):
+        torch.func.grad(lambda x: Square.apply(x).sum())(x.detach())  # type: ignore[no-untyped-call]
 
 
 def test_a_compiled_spec_is_read_as_its_original() -> None:
