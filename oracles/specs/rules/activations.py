@@ -15,6 +15,7 @@ import torch
 from ....reference import activations
 from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import TWO_OVER_ROOT_PI, among, attach_slopes, constant, erf, sigmoid, store
+from ....reference.condition import possibly
 from .table import RULES, Rule, enter, may_store
 
 aten = torch.ops.aten
@@ -71,15 +72,16 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
 
 def _logit(x: Any, eps: float | None = None) -> Any:
     """log(x / (1 − x)); x that is no probability is moved by eps, or has a value and a slope of NaN."""
-    if eps is not None and eps >= 0:
-        x = np.where(x < eps, eps, np.where(x > 1.0 - eps, 1.0 - eps, x))
-    else:
-        x = np.where((x < 0) | (x > 1), x * np.nan, x)
     texts: dict[str, Rule] = {
         "": lambda x: np.log(x / (1.0 - x)),
         STORED: lambda x: np.log(may_store(x / may_store(1.0 - x))),
     }
-    return among([Algorithm(text, name) for name, text in texts.items()], x)
+    ways = [Algorithm(text, name) for name, text in texts.items()]
+    if eps is not None and eps >= 0:
+        return among(ways, np.where(x < eps, eps, np.where(x > 1.0 - eps, 1.0 - eps, x)))
+    outside = (x < 0) | (x > 1)
+    lost = np.where(outside, x, 0.0) * np.where(possibly(outside), np.nan, 1.0)
+    return np.where(outside, lost, among(ways, np.where(outside, 0.5, x)))
 
 
 def _mish(x: Any) -> Any:
