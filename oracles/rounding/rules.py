@@ -246,7 +246,8 @@ def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = Fals
         return Ball(centre, None, contract)
     radii = a.radii()
     ends = (a.centre - radii, a.centre + radii) if a.beyond is None else a.ends()
-    return of_ends(centre, *(_largest_along(each, axes) for each in ends), contract)
+    low, high = (_largest_along(each, axes) for each in ends)
+    return of_ends(centre, low, high, contract)
 
 
 def _largest_along(values: Any, axes: tuple[int, ...]) -> Any:

@@ -31,7 +31,7 @@ _KEY = "line of the spec"
 _CONSTANT, _WRITTEN = "without derivatives", "written"
 _WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
 #: A tensor that is traced has no memory that they could give.
-_HANDING_OVER = frozenset[Any]((torch.Tensor.numpy, torch.Tensor.__array__))
+_HANDING_OVER: tuple[Any, ...] = (torch.Tensor.numpy, torch.Tensor.__array__)
 #: What calls the spec. Beyond these frames stand the lines of whoever asked for the reading.
 _ASKING = (Call.results.__code__, Call._called.__code__)
 

@@ -80,6 +80,7 @@ class Reader(torch.fx.Interpreter):
             store_contributions(array, self._format_of(node))
         results = super().run(*arrays, enable_io_processing=False, **kwargs)
         if self.taking and not self.marked:
+            assert isinstance(self.module, torch.fx.GraphModule)
             other = Reader(self.module)
             other.marked = True
             if differ(results, other.run(*map(constant, arrays))):

@@ -44,7 +44,7 @@ def as_written(number: Any) -> Any:
 def _power(x: Any, exponent: Any) -> Any:
     """A constant power: torch takes those that have a function of their own from that."""
     special: dict[float, Rule] = {2: np.square, 0.5: np.sqrt, -0.5: _inverse_root}
-    whole: Rule = special.get(exponent, lambda x: np.power(x, exponent))
+    whole: Rule = special[exponent] if exponent in special else lambda x: np.power(x, exponent)
     # In a half type some kernels store what a power is made of.
     made: dict[float, Rule] = {
         3: lambda x: may_store(np.square(x)) * x,
