@@ -22,7 +22,7 @@ from ...reference.whole import Whole, integers, settled, truncated
 from .calls import UntraceableError
 from .integers import is_placed, is_read_at, of_integers, read_at
 from .lines import is_constant, is_written, line_of
-from .rules import MOVES, RULES, Rule, truth_of
+from .rules import MOVES, REPEATING, RULES, Rule, truth_of
 from .unwritten import describe, differ, memory, takes_memory
 
 #: Arguments of aten operations that say nothing of values.
@@ -106,7 +106,8 @@ class Reader(torch.fx.Interpreter):
         if _moves(n):
             if n in self.last and any(each in self.unrounded for each in n.all_input_nodes):
                 self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._unrounded))
-            return self._move(n, args, kwargs)
+            with steps_stored(self._format_of(n) if n.target in REPEATING else ""):
+                return self._move(n, args, kwargs)
         with steps_stored(self._format_of(n)):
             read = self._evaluate(n, args, kwargs)
             return read if isinstance(read, Sequence) else self._stored(read, n)

@@ -16,5 +16,6 @@ from . import structure as structure
 from .elementwise import truth_of as truth_of
 from .table import DECOMPOSED as DECOMPOSED
 from .table import MOVES as MOVES
+from .table import REPEATING as REPEATING
 from .table import RULES as RULES
 from .table import Rule as Rule

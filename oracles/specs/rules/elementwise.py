@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.algorithms import STORED, Algorithm
+from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, sigmoid, store
 from ....reference.condition import Condition, condition, possibly, surely
 from .table import DECOMPOSED, RULES, Rule, enter, may_store
@@ -60,6 +60,14 @@ def _inverse(x: Any) -> Any:
 
 def _inverse_root(x: Any) -> Any:
     return 1.0 / np.sqrt(x)
+
+
+def _rsqrt(x: Any) -> Any:
+    def cotangent(x: Any, g: Any) -> Any:
+        """−g y³ / 2, as torch has it; the cube may overflow where the slope does not."""
+        return may_store(g * -0.5) * may_store(np.power(may_store(_inverse_root(x)), 3.0))
+
+    return among([Algorithm(_inverse_root, ""), Algorithm(Reverse(cotangent), STORED)], x)
 
 
 # Of a spec in torch's words the slope at a kink is the one that torch takes there, and no other.
@@ -221,7 +229,7 @@ RULES.update(
         aten.log.default: np.log,
         aten.log1p.default: np.log1p,
         aten.sqrt.default: np.sqrt,
-        aten.rsqrt.default: _inverse_root,
+        aten.rsqrt.default: _rsqrt,
         aten.reciprocal.default: _inverse,
         aten.erf.default: erf,
         aten.erfc.default: erfc,

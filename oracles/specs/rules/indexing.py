@@ -11,7 +11,7 @@ import torch
 from ....reference.array import Array, amax, attach, choose, constant, scatter
 from ....reference.condition import condition
 from .norms import vector_norm
-from .table import RULES, enter_move, overloads
+from .table import REPEATING, RULES, enter_move, overloads
 
 aten = torch.ops.aten
 
@@ -299,6 +299,7 @@ for _names, _rule in (
 ):
     enter_move(_rule, *overloads(_names))
 
+REPEATING.update(overloads("index.Tensor _unsafe_index.Tensor gather index_select take embedding"))
 RULES.update(
     {
         aten.scatter.value: _scatter,

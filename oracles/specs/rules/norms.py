@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.algorithms import STORED, Algorithm, Inapplicable, declared
+from ....reference.algorithms import STORED, Algorithm, Inapplicable, Reverse, declared
 from ....reference.array import Array, amax, among, constant
 from ....reference.norms import batch_norm, group_norm, layer_norm
 from .table import DECOMPOSED, RULES, axes_of, may_store
@@ -149,10 +149,20 @@ def safe_root(squares: Any) -> Any:
 def _var_mean(x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> tuple[Any, Any]:
     axes = axes_of(dim)
     mean = np.mean(x, axis=axes, keepdims=True)
-    squares = np.sum(np.square(x - mean), axis=axes, keepdims=keepdim)
     count = np.size(x) // max(np.size(mean), 1) - (1 if correction is None else correction)
-    with np.errstate(all="ignore"):
-        var = squares / float(max(count, 0))
+
+    def of_squares(x: Any) -> Any:
+        squares = np.sum(np.square(x - np.mean(x, axis=axes, keepdims=True)), axis=axes, keepdims=keepdim)
+        with np.errstate(all="ignore"):
+            return squares / float(max(count, 0))
+
+    def cotangent(x: Any, g: Any) -> Any:
+        """2 g (x − μ) / n, as torch has it: what the mean was rounded by does not cancel."""
+        middle = may_store(np.mean(x, axis=axes, keepdims=True))
+        return may_store(np.reshape(g, np.shape(middle)) * (2.0 / count)) * may_store(x - middle)
+
+    ways = [Algorithm(of_squares, ""), Algorithm(Reverse(cotangent), "")]
+    var = among(ways if count > 0 else ways[:1], x)
     return var, mean if keepdim else np.reshape(mean, np.shape(var))
 
 

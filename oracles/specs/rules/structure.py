@@ -10,7 +10,7 @@ import torch
 
 from ....reference.array import Array, constant
 from .images.convolution import placed
-from .table import MOVES, RULES, Rule, enter_move, overloads
+from .table import MOVES, REPEATING, RULES, Rule, enter_move, overloads
 
 aten = torch.ops.aten
 
@@ -115,6 +115,7 @@ for _names, _rule in (
     ("triu", _triangle(np.triu)),
 ):
     enter_move(_rule, *overloads(_names))
+REPEATING.update(overloads("expand expand_copy unfold as_strided repeat repeat_interleave.self_int"))
 RULES.update(
     {
         aten.constant_pad_nd.default: _padded,

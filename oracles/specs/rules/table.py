@@ -18,6 +18,9 @@ RULES: dict[Any, Rule] = {}
 #: Operations that only move elements: what they return is stored already as it is.
 MOVES: set[Any] = set()
 
+#: Those of them that may give an element several times, so that their derivatives add up.
+REPEATING: set[Any] = set()
+
 #: Operations that are traced as others, in place of torch's decomposition or where it has none.
 DECOMPOSED: dict[Any, Rule] = {}
 
