@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,36 @@ def _rsqrt(x: Any) -> Any:
         return may_store(g * -0.5) * may_store(np.power(may_store(_inverse_root(x)), 3.0))
 
     return among([Algorithm(_inverse_root, ""), Algorithm(Reverse(cotangent), STORED)], x)
+
+
+def _also_backwards(formula: Rule, *cotangents: Rule) -> Rule:
+    """A function whose backward torch makes of other steps, which a half type stores.
+
+    Args:
+        cotangents: of every operand: its cotangent as a function of all operands and of the cotangent of the result.
+    """
+    ways = [Algorithm(formula, ""), Algorithm(Reverse(*cotangents), STORED)]
+    return lambda *xs: among(ways, *(x if isinstance(x, Array) else np.asarray(x, dtype=np.float64) for x in xs))
+
+
+def _logaddexp2(a: Any, b: Any) -> Any:
+    ordered, same = a >= b, np.logical_and(np.equal(a, b), np.isinf(constant(a)))
+    largest, least = np.where(ordered, a, b), np.where(ordered, b, a)
+    # Two equal infinities have no difference.
+    apart = np.where(same, 0.0, least) - np.where(same, 0.0, largest)
+    return largest + np.log1p(np.exp2(apart)) * (1.0 / math.log(2.0))
+
+
+def _share_of_power(x: Any, other: Any, g: Any) -> Any:
+    return g / may_store(1.0 + may_store(np.exp2(may_store(other - x))))
+
+
+def _hypotenuse_slope(x: Any, other: Any, g: Any) -> Any:
+    return may_store(g * x) / may_store(np.hypot(x, other))
+
+
+def _interpolated(a: Any, b: Any, weight: Any) -> Any:
+    return np.where(np.absolute(weight) < 0.5, a + weight * (b - a), b - (b - a) * (1.0 - weight))
 
 
 # Of a spec in torch's words the slope at a kink is the one that torch takes there, and no other.
@@ -243,7 +274,16 @@ RULES.update(
         aten.isinf.default: np.isinf,
         aten.isfinite.default: np.isfinite,
         aten.signbit.default: _is_negative,
-        aten.hypot.default: np.hypot,
+        aten.hypot.default: _also_backwards(np.hypot, _hypotenuse_slope, lambda x, y, g: _hypotenuse_slope(y, x, g)),
+        aten.logaddexp2.default: _also_backwards(
+            _logaddexp2, _share_of_power, lambda x, y, g: _share_of_power(y, x, g)
+        ),
+        aten.lerp.Tensor: _also_backwards(
+            _interpolated,
+            lambda a, b, weight, g: g * may_store(1.0 - weight),
+            lambda a, b, weight, g: g * weight,
+            lambda a, b, weight, g: g * may_store(b - a),
+        ),
         aten.logaddexp.default: np.logaddexp,
         aten.fmax.default: _fmax,
         aten.fmin.default: _fmin,

@@ -15,7 +15,7 @@ from opassay.oracles.specs import traced
 from opassay.oracles.terms import terms
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS
-from tests.oracles.spec_judging import Spec, drawn, name_of
+from tests.oracles.spec_judging import Spec, drawn, name_of, read
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -28,6 +28,10 @@ SPECS: dict[str, Spec] = {
     "overlapping windows": lambda x: x.unfold(-1, 5, 3).mean(-1),
     "repeated rows": lambda x: x[torch.tensor([0, 0, 1, 0])] / 3,
     "expanded": lambda x: x.expand(3, *x.shape) / torch.tensor([3, 7, 11], dtype=x.dtype)[:, None, None],
+    "hypotenuse": lambda x: torch.hypot(x, x.detach().flip(1)),
+    "powers of two": lambda x: torch.logaddexp2(2 * x, x.detach().flip(1)),
+    "interpolated": lambda x: torch.lerp(x, x.detach().flip(1), x.detach().sigmoid()),
+    "interpolated to": lambda x: torch.lerp(x.detach().flip(1), x, 0.3),
     "product": lambda x: x.prod(1),
     "products so far": lambda x: x.cumprod(1),
 }
@@ -82,3 +86,10 @@ def test_a_step_that_overflows_leaves_a_slope_open() -> None:
     found = accept.judge(slope.double().numpy(), FORMATS["float16"], ball, None, order=1)
     assert found.judged.tolist() == [False, True]
     assert found.accepted.all()
+
+
+def test_equal_infinities_are_added_as_powers_of_two() -> None:
+    x, y = torch.tensor([-torch.inf, torch.inf, -torch.inf, 1.0]), torch.tensor([-torch.inf, torch.inf, 2.0, 1.0])
+    (ball,) = read(torch.logaddexp2, (x, y))
+    assert ball.centre.tolist() == [-torch.inf, torch.inf, 2.0, 2.0]
+    assert ball.radii()[:2].tolist() == [0.0, 0.0]
