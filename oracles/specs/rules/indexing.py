@@ -176,7 +176,10 @@ def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
 
 
 def _index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
-    return _added(x, source if alpha == 1 else source * alpha, _along(x, dim, np.asarray(index)))
+    source = source if alpha == 1 else source * alpha
+    if not np.ndim(x):
+        return x + np.reshape(source, ())
+    return _added(x, source, _along(x, dim, np.asarray(index)))
 
 
 def _index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
@@ -187,7 +190,7 @@ def _index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
 
 def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     chosen = np.zeros(np.shape(x), dtype=bool)
-    chosen[_along(x, dim, np.asarray(index))] = True
+    chosen[_along(x, dim, np.asarray(index)) if np.ndim(x) else ()] = np.size(index) > 0
     return np.where(chosen, value, x)
 
 

@@ -169,6 +169,10 @@ def test_writing_to_tensors_without_axes_and_to_wider_ones_is_read() -> None:
         lambda x, source: torch.index_copy(x, 0, torch.tensor([0]), source),
     ):
         assert read(spec, (x, source))[0].centre == 2.0
+    at, one = torch.tensor([0]), torch.ones(1)
+    assert read(lambda x, source: torch.index_add(x, 0, at, source.reshape(1)), (x, source))[0].centre == 3.0
+    assert read(lambda x, source: torch.index_fill(x, 0, at, 5.0) * source, (x, source))[0].centre == 10.0
+    assert read(lambda x: torch.index_fill(x, 0, at[:0], 5.0), (one,))[0].centre == 1.0
     mask = torch.tensor([[True, False], [False, True]])
     (ball,) = read(lambda x, source: torch.masked_scatter(x, mask, source), (torch.zeros(2), torch.ones(4)))
     assert ball.centre.tolist() == [[1.0, 0.0], [0.0, 1.0]]
