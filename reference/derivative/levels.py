@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import Algorithm, Reverse
-from ..array import Array, Operands, Params, among, bind
+from ..array import Array, Operands, Params, among, bind, store
 from .rules import DIAGONAL, moved_tangent, pulled
 from .steps import MOVING, Steps, format_of_steps, sum_of_stored
 
@@ -242,7 +242,7 @@ def _contribution(step: _Step, position: int, g: Any) -> Any:
     """What a step contributes to the cotangent of an operand, of the cotangent of its result."""
     if step.primitive == "among":
         ways = _each(step.params, functools.partial(_cotangent_of, position=position), step.format)
-        return among(ways, *step.xs, g)
+        return among(ways, *step.xs, store(g, step.format, asked=False) if step.format else g)
     if step.primitive == "store" and step.format == step.params["dtype"] and not step.params["asked"]:
         return g  # which is stored before it is read
 

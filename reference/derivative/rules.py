@@ -30,6 +30,7 @@ from ..array import (
 from ..condition import condition, possibly, surely
 from . import products, scans
 from .broadcasting import unbroadcast
+from .steps import Stored
 
 Function = Callable[..., Any]
 
@@ -273,7 +274,8 @@ def _transposed(primitive: str, position: int, g: Any, xs: Operands, params: Par
         case "broadcast":
             return unbroadcast(g, shape)
         case "getitem":
-            return scatter(g, params["index"], shape)
+            # Of an operation whose steps are stored, what comes to one element is added one by one to what is stored.
+            return scatter(g, params["index"], shape, in_place=isinstance(g, Stored))
         case "scatter":
             return g[params["index"]]
         case _:

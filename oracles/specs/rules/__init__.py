@@ -12,6 +12,8 @@ from . import norms as norms
 from . import ordering as ordering
 from . import products as products
 from . import reductions as reductions
+from . import slopes as slopes  # after the rules that it has more of
+from . import steps as steps
 from . import structure as structure
 from .elementwise import truth_of as truth_of
 from .table import DECOMPOSED as DECOMPOSED

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import torch
 
-from ....reference.algorithms import STORED, Algorithm, Reverse
+from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, sigmoid, store
 from ....reference.condition import Condition, condition, possibly, surely
 from .table import DECOMPOSED, RULES, Rule, enter, may_store
@@ -44,7 +43,7 @@ def as_written(number: Any) -> Any:
 
 def _power(x: Any, exponent: Any) -> Any:
     """A constant power: torch takes those that have a function of their own from that."""
-    special: dict[float, Rule] = {2: np.square, 0.5: np.sqrt, -0.5: _inverse_root}
+    special: dict[float, Rule] = {2: np.square, 0.5: np.sqrt, -0.5: lambda x: 1.0 / np.sqrt(x)}
     whole: Rule = special[exponent] if exponent in special else lambda x: np.power(x, exponent)
     # In a half type some kernels store what a power is made of.
     made: dict[float, Rule] = {
@@ -57,48 +56,6 @@ def _power(x: Any, exponent: Any) -> Any:
 
 def _inverse(x: Any) -> Any:
     return 1.0 / x
-
-
-def _inverse_root(x: Any) -> Any:
-    return 1.0 / np.sqrt(x)
-
-
-def _rsqrt(x: Any) -> Any:
-    def cotangent(x: Any, g: Any) -> Any:
-        """−g y³ / 2, as torch has it; the cube may overflow where the slope does not."""
-        return may_store(g * -0.5) * may_store(np.power(may_store(_inverse_root(x)), 3.0))
-
-    return among([Algorithm(_inverse_root, ""), Algorithm(Reverse(cotangent), STORED)], x)
-
-
-def _also_backwards(formula: Rule, *cotangents: Rule) -> Rule:
-    """A function whose backward torch makes of other steps, which a half type stores.
-
-    Args:
-        cotangents: of every operand: its cotangent as a function of all operands and of the cotangent of the result.
-    """
-    ways = [Algorithm(formula, ""), Algorithm(Reverse(*cotangents), STORED)]
-    return lambda *xs: among(ways, *(x if isinstance(x, Array) else np.asarray(x, dtype=np.float64) for x in xs))
-
-
-def _logaddexp2(a: Any, b: Any) -> Any:
-    ordered, same = a >= b, np.logical_and(np.equal(a, b), np.isinf(constant(a)))
-    largest, least = np.where(ordered, a, b), np.where(ordered, b, a)
-    # Two equal infinities have no difference.
-    apart = np.where(same, 0.0, least) - np.where(same, 0.0, largest)
-    return largest + np.log1p(np.exp2(apart)) * (1.0 / math.log(2.0))
-
-
-def _share_of_power(x: Any, other: Any, g: Any) -> Any:
-    return g / may_store(1.0 + may_store(np.exp2(may_store(other - x))))
-
-
-def _hypotenuse_slope(x: Any, other: Any, g: Any) -> Any:
-    return may_store(g * x) / may_store(np.hypot(x, other))
-
-
-def _interpolated(a: Any, b: Any, weight: Any) -> Any:
-    return np.where(np.absolute(weight) < 0.5, a + weight * (b - a), b - (b - a) * (1.0 - weight))
 
 
 # Of a spec in torch's words the slope at a kink is the one that torch takes there, and no other.
@@ -232,7 +189,7 @@ enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
 enter(_with_alpha(np.subtract), aten.sub.Tensor, aten.sub.Scalar)
 enter(lambda a, b, alpha=1: b - (a if alpha == 1 else a * alpha), aten.rsub.Scalar, aten.rsub.Tensor)
 enter(_multiplied, aten.mul.Tensor, aten.mul.Scalar)
-enter(np.divide, aten.div.Tensor, aten.div.Scalar)
+enter(np.divide, aten.div.Scalar)
 enter(np.greater, aten.gt.Scalar, aten.gt.Tensor)
 enter(np.greater_equal, aten.ge.Scalar, aten.ge.Tensor)
 enter(np.less, aten.lt.Scalar, aten.lt.Tensor)
@@ -243,12 +200,13 @@ enter(_of_truths(np.logical_not), aten.logical_not.default, aten.bitwise_not.def
 enter(_of_truths(np.logical_and), aten.logical_and.default, aten.bitwise_and.Tensor)
 enter(_of_truths(np.logical_or), aten.logical_or.default, aten.bitwise_or.Tensor)
 enter(_of_truths(_exclusive), aten.logical_xor.default, aten.bitwise_xor.Tensor)
-enter(np.fmod, aten.fmod.Tensor, aten.fmod.Scalar)
-enter(np.remainder, aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
+enter(np.fmod, aten.fmod.Tensor)
+enter(np.remainder, aten.remainder.Tensor, aten.remainder.Scalar_Tensor)
+enter(lambda a, b: np.fmod(a, _scalar(a, b)), aten.fmod.Scalar)
+enter(lambda a, b: np.remainder(a, _scalar(a, b)), aten.remainder.Scalar)
 enter(_floor_divided, aten.floor_divide.default, aten.floor_divide.Scalar)
 enter(_xlogy, aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
 enter(_xlog1py, *(getattr(aten.special_xlog1py, name) for name in ("default", "self_scalar", "other_scalar")))
-enter(np.arctan2, aten.atan2.default)
 enter(np.sign, aten.sign.default, aten.sgn.default)
 enter(np.where, aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
 RULES.update(
@@ -260,7 +218,6 @@ RULES.update(
         aten.log.default: np.log,
         aten.log1p.default: np.log1p,
         aten.sqrt.default: np.sqrt,
-        aten.rsqrt.default: _rsqrt,
         aten.reciprocal.default: _inverse,
         aten.erf.default: erf,
         aten.erfc.default: erfc,
@@ -274,17 +231,6 @@ RULES.update(
         aten.isinf.default: np.isinf,
         aten.isfinite.default: np.isfinite,
         aten.signbit.default: _is_negative,
-        aten.hypot.default: _also_backwards(np.hypot, _hypotenuse_slope, lambda x, y, g: _hypotenuse_slope(y, x, g)),
-        aten.logaddexp2.default: _also_backwards(
-            _logaddexp2, _share_of_power, lambda x, y, g: _share_of_power(y, x, g)
-        ),
-        aten.lerp.Tensor: _also_backwards(
-            _interpolated,
-            lambda a, b, weight, g: g * may_store(1.0 - weight),
-            lambda a, b, weight, g: g * weight,
-            lambda a, b, weight, g: g * may_store(b - a),
-        ),
-        aten.logaddexp.default: np.logaddexp,
         aten.fmax.default: _fmax,
         aten.fmin.default: _fmin,
         aten.tanh.default: np.tanh,
@@ -304,7 +250,7 @@ RULES.update(
 )
 #: Functions of one argument that torch and NumPy name alike, or by another name.
 _NAMES = {
-    **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "exp2", "log2", "log10", "floor", "ceil", "trunc")},
+    **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "log2", "log10", "floor", "ceil", "trunc")},
     **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "round": "rint",
 }

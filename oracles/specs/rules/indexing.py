@@ -11,7 +11,7 @@ import torch
 from ....reference.array import Array, amax, attach, choose, constant, scatter
 from ....reference.condition import condition
 from .norms import vector_norm
-from .table import REPEATING, RULES, enter_move, overloads
+from .table import REPEATING, RULES, enter_move, may_store, overloads
 
 aten = torch.ops.aten
 
@@ -282,8 +282,8 @@ def _embedding_bag(
     if mode == 2:
         most = [amax(rows[np.flatnonzero(bag == i)], 0) if counts[i] else 0.0 * weight[0] for i in range(bags)]
         return np.stack(most), bag, counts, bag
-    total = scatter(rows, (bag,), (bags, np.shape(weight)[1]))
-    return total / np.maximum(counts, 1.0)[:, None] if mode == 1 else total, bag, counts, bag
+    total = scatter(rows, (bag,), (bags, np.shape(weight)[1]), in_place=True)
+    return may_store(total) / np.maximum(counts, 1.0)[:, None] if mode == 1 else total, bag, counts, bag
 
 
 for _names, _rule in (

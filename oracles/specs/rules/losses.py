@@ -9,10 +9,10 @@ import torch
 
 from ....reference import losses
 from ....reference.activations import log_sigmoid
-from ....reference.algorithms import Algorithm
-from ....reference.array import among, attach_slopes, constant, sigmoid
+from ....reference.algorithms import STORED, Algorithm
+from ....reference.array import among, attach_slopes, constant, scatter, sigmoid
 from .activations import softplus
-from .table import LIBRARY, RULES, Rule, enter
+from .table import LIBRARY, RULES, Rule, enter, may_store
 
 aten = torch.ops.aten
 
@@ -30,7 +30,22 @@ def _reduced(loss: Any, reduction: int) -> Any:
 
 def _of_targets(formula: Rule) -> Rule:
     def rule(x: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Any:
-        return list(formula(x, np.asarray(target), weight, reduction, ignore_index))
+        at = np.asarray(target)
+        output, total_weight = formula(x, at, weight, reduction, ignore_index)
+        if reduction == _NONE:
+            return [output, total_weight]
+
+        def added_one_by_one(x: Any, *weights: Any) -> Any:
+            each = np.ravel(formula(x, at, *(weights or (None,)), _NONE, ignore_index)[0])
+            total = may_store(scatter(each, np.zeros(np.size(each), dtype=np.int64), (1,), in_place=True)[0])
+            count = formula(x, at, *(weights or (None,)), reduction, ignore_index)[1]
+            return total / count if reduction == _MEAN else total
+
+        def whole(x: Any, *weights: Any) -> Any:
+            return formula(x, at, *(weights or (None,)), reduction, ignore_index)[0]
+
+        arrays = [x] if weight is None else [x, weight]
+        return [among([Algorithm(whole, ""), Algorithm(added_one_by_one, STORED)], *arrays), total_weight]
 
     return rule
 
@@ -65,9 +80,9 @@ def _binary_cross_entropy_with_logits(
     every kernel take σ(x) − t all the same.
     """
     texts = [_of_log_sigmoid, _of_largest, _of_softplus, _with_slope_of_sigmoid]
-    ways = [Algorithm(text, "") for text in texts]
+    ways = [*(Algorithm(text, "") for text in texts), Algorithm(_of_stored_parts, STORED)]
     loss = among(ways, *(each for each in (x, target, pos_weight) if each is not None))
-    return _reduced(loss if weight is None else loss * weight, reduction)
+    return _reduced(may_store(loss if weight is None else loss * weight), reduction)
 
 
 def _weight_of_positives(t: Any, p: Any) -> Any:
@@ -76,6 +91,13 @@ def _weight_of_positives(t: Any, p: Any) -> Any:
 
 def _of_log_sigmoid(x: Any, t: Any, p: Any = None) -> Any:
     return (1.0 - t) * x - _weight_of_positives(t, p) * log_sigmoid(x)
+
+
+def _of_stored_parts(x: Any, t: Any, p: Any = None) -> Any:
+    """torch's text, whose steps are operations of their own."""
+    log = may_store(log_sigmoid(x))
+    weighted = log if p is None else may_store(log * may_store(_weight_of_positives(t, p)))
+    return may_store(may_store(1.0 - t) * x) - weighted
 
 
 def _of_largest(x: Any, t: Any, p: Any = None) -> Any:

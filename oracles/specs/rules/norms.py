@@ -181,12 +181,19 @@ def vector_norm(x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, 
     if order in (np.inf, -np.inf):
         return amax(size, axes, keepdim) if order > 0 else -amax(-size, axes, keepdim)
     total = functools.partial(np.sum, axis=axes, keepdims=keepdim)
+
+    def slope(x: Any, g: Any) -> Any:
+        """g (x / |x|), as torch has it."""
+        length = np.sqrt(np.sum(np.square(x), axis=axes, keepdims=True))
+        share = may_store(x / may_store(np.where(length == 0, 1.0, length)))
+        return np.reshape(g, np.shape(length)) * np.where(length == 0, 0.0, share)
+
     if order == 0:
         return total(np.where(x == 0, 0.0, np.where(x == 0, 0.0, x) * 0.0 + 1.0))
     if order == 1:
         return total(size)
     if order == 2:
-        return safe_root(total(np.square(x)))
+        return among([Algorithm(lambda x: safe_root(total(np.square(x))), ""), Algorithm(Reverse(slope), STORED)], x)
     return np.power(total(np.power(size, order)), 1.0 / order)
 
 

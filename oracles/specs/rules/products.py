@@ -26,17 +26,6 @@ def _added(product: Rule) -> Rule:
     return rule
 
 
-def _trilinear(a: Any, b: Any, c: Any, of_a: Any, of_b: Any, of_c: Any, summed: Any, unroll_dim: int = 1) -> Any:
-    """Σ a b c over some axes, where each factor has length 1 along the axes that are named after it."""
-    expanded = []
-    for x, axes in ((a, of_a), (b, of_b), (c, of_c)):
-        for axis in axes:
-            x = np.expand_dims(x, axis)
-        expanded.append(x)
-    left, middle, right = expanded
-    return np.sum(left * middle * right, axis=tuple(summed))
-
-
 def _grouped(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """A product of matrices for every group; of an operand with two axes the groups are parts, which end at `ends`."""
     if ends is None:
@@ -85,7 +74,4 @@ torch.library.register_autograd(
 RULES[torch.ops.opassay_specs.attention_scores.default] = _scores
 enter(np.matmul, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default)
 enter(_added(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
-RULES[aten.addbmm.default] = _added(lambda a, b: np.einsum("bij,bjk->ik", a, b))
-RULES[aten._trilinear.default] = _trilinear
 RULES[aten._grouped_mm.default] = _grouped
-RULES[aten.addr.default] = _added(lambda a, b: np.einsum("i,j->ij", a, b))

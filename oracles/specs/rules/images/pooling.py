@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from .....reference.array import bind, choose, constant, largest_at, windows
+from .....reference.algorithms import STORED, Algorithm
+from .....reference.array import among, bind, choose, constant, largest_at, scatter, windows
 from .....reference.choice import Choice
 from .....reference.condition import surely
 from ....rounding.rows import Recorded
-from ..table import enter, enter_move
+from ..table import enter, enter_move, may_store
 from .convolution import for_each_axis, placed
 
 aten = torch.ops.aten
@@ -118,7 +120,22 @@ def _adaptive_average(axes: int) -> Callable[..., Any]:
             return _average(axes)(x, sizes)
         return _adaptive(x, output_size, axes, lambda cell: np.mean(cell, axis=tuple(range(-axes, 0))))
 
-    return rule
+    def one_by_one(x: Any, output_size: Any) -> Any:
+        return _adaptive(x, output_size, axes, lambda cell: _mean_one_by_one(cell, axes))
+
+    def any_way(x: Any, output_size: Any) -> Any:
+        ways = (Algorithm(partial(f, output_size=output_size), name) for f, name in ((rule, ""), (one_by_one, STORED)))
+        return among(list(ways), x)
+
+    return any_way if axes == 3 else rule
+
+
+def _mean_one_by_one(cell: Any, axes: int) -> Any:
+    """The mean over the last axes, as torch has it of volumes: added one by one to what is stored."""
+    flat = np.moveaxis(np.reshape(cell, (*np.shape(cell)[:-axes], -1)), -1, 0)
+    count = np.shape(flat)[0]
+    total = scatter(flat, np.zeros(count, dtype=np.int64), (1, *np.shape(flat)[1:]), in_place=True)[0]
+    return may_store(total) / float(count)
 
 
 def _below(x: Any) -> float:

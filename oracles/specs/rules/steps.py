@@ -1,0 +1,143 @@
+"""Aten operations whose kernels keep their steps in the dtype of their operands, which counts in half types.
+
+What this is for. A contract that lets intermediates be stored lets a result be stored between two operations. Some
+operations of torch are several steps of arithmetic inside one kernel, which computes in the half type itself; others
+add one by one to what is stored. Both are what the same steps give as operations of their own, and so they are legal.
+torch's decompositions of them compute in float32, so here are others, or rules with a way that stores its steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....reference.algorithms import STORED, Algorithm, Reverse
+from ....reference.array import among
+from .table import DECOMPOSED, RULES, may_store
+
+aten = torch.ops.aten
+
+#: aten's numbers for how the losses of all elements become one.
+_NONE, _MEAN = 0, 1
+
+
+def _reduced(loss: Tensor, reduction: int) -> Tensor:
+    if reduction == _NONE:
+        return loss
+    return loss.mean() if reduction == _MEAN else loss.sum()
+
+
+def _squared_error(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+    return _reduced((x - target).square(), reduction)
+
+
+def _smooth(x: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Tensor:
+    size = (x - target).abs()
+    return _reduced(
+        size if beta == 0 else torch.where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta), reduction
+    )
+
+
+def _huber(x: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Tensor:
+    size = (x - target).abs()
+    return _reduced(torch.where(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta)), reduction)
+
+
+def _soft_margin(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+    # torch computes it in the dtype of x, whatever that of the target is.
+    return _reduced((-x * target).to(x.dtype).exp().log1p(), reduction)
+
+
+def _entropy(x: Tensor) -> Tensor:
+    below = torch.where(x == 0, 0.0, -torch.inf)
+    return torch.where(x.isnan(), x, torch.where(x > 0, -x * torch.log(x), below))
+
+
+def _cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
+    a, b = torch.broadcast_tensors(a, b)
+    first, second = (torch.tensor(order, device=a.device) for order in ([1, 2, 0], [2, 0, 1]))
+    one = a.index_select(dim, first) * b.index_select(dim, second)
+    return one - a.index_select(dim, second) * b.index_select(dim, first)
+
+
+def _inverse_root(x: Any) -> Any:
+    def cotangent(x: Any, g: Any) -> Any:
+        y = may_store(1.0 / np.sqrt(x))
+        return may_store(g * may_store(may_store(np.square(y)) * y)) * -0.5
+
+    ways = [
+        Algorithm(lambda x: 1.0 / np.sqrt(x), ""),
+        Algorithm(lambda x: 1.0 / may_store(np.sqrt(x)), STORED),
+        Algorithm(Reverse(cotangent), STORED),
+    ]
+    return among(ways, x)
+
+
+def _product_by_product(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+    """addbmm: β c + α Σ_b a_b b_b; torch adds the products one after another to what is stored."""
+
+    def total(a: Any, b: Any) -> Any:
+        product = np.einsum("bij,bjk->ik", a, b)
+        return product if alpha == 1 else product * alpha
+
+    def whole(c: Any, a: Any, b: Any) -> Any:
+        return total(a, b) + (c if beta == 1 else c * beta)
+
+    def one_by_one(c: Any, a: Any, b: Any) -> Any:
+        found = may_store(c if beta == 1 else c * beta)
+        for i in range(np.shape(a)[0]):
+            product = np.matmul(a[i], b[i])
+            found = may_store(found + may_store(product if alpha == 1 else product * alpha))
+        return found
+
+    if beta == 0:  # c is not used at all: a NaN in it is none of the result.
+        return among([Algorithm(total, ""), Algorithm(lambda a, b: one_by_one(np.zeros(()), a, b), STORED)], a, b)
+    return among([Algorithm(whole, ""), Algorithm(one_by_one, STORED)], c, a, b)
+
+
+def _trilinear(a: Any, b: Any, c: Any, of_a: Any, of_b: Any, of_c: Any, summed: Any, unroll_dim: int = 1) -> Any:
+    """Σ a b c over some axes, where each factor has length 1 along the axes that are named after it."""
+    first = tuple(axis for axis in summed if axis in of_c)
+
+    def whole(*factors: Any) -> Any:
+        left, middle, right = _expanded(factors, (of_a, of_b, of_c))
+        return np.sum(left * middle * right, axis=tuple(summed))
+
+    def pair_by_pair(*factors: Any) -> Any:
+        left, middle, right = _expanded(factors, (of_a, of_b, of_c))
+        pair = may_store(np.sum(left * middle, axis=first, keepdims=True)) if first else may_store(left * middle)
+        rest = tuple(axis for axis in summed if axis not in first)
+        return np.squeeze(np.sum(pair * right, axis=rest, keepdims=True), axis=tuple(summed))
+
+    return among([Algorithm(whole, ""), Algorithm(pair_by_pair, STORED)], a, b, c)
+
+
+def _expanded(factors: Any, axes: Any) -> list[Any]:
+    found = []
+    for x, missing in zip(factors, axes, strict=True):
+        for axis in missing:
+            x = np.expand_dims(x, axis)
+        found.append(x)
+    return found
+
+
+DECOMPOSED.update(
+    {
+        aten.mse_loss.default: _squared_error,
+        aten.smooth_l1_loss.default: _smooth,
+        aten.huber_loss.default: _huber,
+        aten.soft_margin_loss.default: _soft_margin,
+        aten.special_entr.default: _entropy,
+        aten.linalg_cross.default: _cross,
+    }
+)
+RULES.update(
+    {
+        aten.rsqrt.default: _inverse_root,
+        aten.addbmm.default: _product_by_product,
+        aten._trilinear.default: _trilinear,
+    }
+)
