@@ -16,6 +16,9 @@ _PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pyte
 #: The first and the last minor version that opassay was tested with.
 TESTED = {"python": ("3.11", "3.13"), "torch": ("2.11", "2.15"), "triton": ("3.6", "3.9")}
 
+#: Of these versions, those with which a part of the assay has run: `docs/working_on_opassay.md` says which.
+IN_PART = {"torch": ("2.14", "2.15")}
+
 
 def untested(found: Mapping[str, str]) -> list[str]:
     """A sentence for each version that is outside of what opassay was tested with.
@@ -27,6 +30,15 @@ def untested(found: Mapping[str, str]) -> list[str]:
         f"{name} {found[name]}: opassay was tested with {name} {first} to {last} only"
         for name, (first, last) in TESTED.items()
         if name in found and not _minor(first) <= _minor(found[name]) <= _minor(last)
+    ]
+
+
+def tested_in_part(found: Mapping[str, str]) -> list[str]:
+    """A sentence for each version with which a part of the assay has run. `found` is that of `untested`."""
+    return [
+        f"{name} {found[name]}: of the assay a part has run with it (docs/working_on_opassay.md)"
+        for name, parts in IN_PART.items()
+        if name in found and _minor(found[name]) in map(_minor, parts)
     ]
 
 

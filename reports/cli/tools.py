@@ -29,7 +29,12 @@ def doctor_command() -> int:
     width = max(map(len, found))
     for name, value in found.items():
         click.echo(f"{name:<{width}}  {one_line(value)}")
-    for line in [*surroundings.untested(found), *_lacks(found, missing), *_kernels(found, missing)]:
+    for line in [
+        *surroundings.untested(found),
+        *surroundings.tested_in_part(found),
+        *_lacks(found, missing),
+        *_kernels(found, missing),
+    ]:
         click.echo(f"note: {line}")
     return exit_codes.USAGE if missing else exit_codes.OK
 
