@@ -18,6 +18,7 @@ from . import functions as functions  # The modules of rules enter themselves in
 from . import insertions as insertions
 from . import lattice as lattice
 from . import products as products
+from . import recurrences as recurrences
 from . import scans as scans
 from .ball import Ball as Ball
 from .ball import ball as ball

@@ -30,8 +30,9 @@ EXACT: dict[str, Callable[..., Any]] = {}
 #: Of a primitive, by name: what its result knows of operands without a bound. It is filled by `beyond.py`.
 HANDED_ON: dict[str, Callable[..., None]] = {}
 
-#: Of a primitive, by name: what its result knows of operands that are sums. It is filled by `accumulators.py`.
+#: Of a primitive, by name: what its result knows as a sum. They are filled by `accumulators.py` and `recurrences.py`.
 ACCUMULATED: dict[str, Callable[..., None]] = {}
+CHAINED: dict[str, Callable[..., None]] = {}
 
 #: Of a primitive, by name: its result where operands have inserted zeros. It is filled by `insertions.py`.
 MARKED: dict[str, Callable[..., Ball]] = {}
@@ -55,12 +56,12 @@ class Ball(Array):
         beyond: of elements with an infinite radius, a magnitude that every evaluation reaches or exceeds, with the sign
             of the centre, and 0 where none is known (`beyond.py`); None where none is known of any.
         summed: of a sum: how many roundings a further summand may pass, and the sum of the magnitudes of its terms
-            (`accumulators.py`); None for what is no sum.
+            (`accumulators.py`); None for what is no sum. chain: of products that are added (`recurrences.py`); or None.
     """
 
     __slots__ = (
-        "_radius", "beyond", "bounded", "centre", "common", "contract", "inserted", "most", "nonnegative", "origin",
-        "parts", "special", "stray", "summed", "systematic",
+        "_radius", "beyond", "bounded", "centre", "chain", "common", "contract", "inserted", "most", "nonnegative",
+        "origin", "parts", "special", "stray", "summed", "systematic",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +82,7 @@ class Ball(Array):
         self.stray: Any = None
         self.beyond: Any = None
         self.summed: tuple[Any, Any] | None = None
+        self.chain: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -124,14 +126,15 @@ class Ball(Array):
         out = RULES[primitive](contract, *balls, **params)
         special, nonnegative, marked, beyond, summed = False, True, "inserted" in params, False, False
         for x in balls:
-            beyond = beyond or x.beyond is not None
-            summed = summed or x.summed is not None
+            beyond, summed = beyond or x.beyond is not None, summed or x.summed is not None
             special = special or x.special
             marked = marked or x.inserted is not None or x.stray is not None
             nonnegative = nonnegative and x.nonnegative
         if summed and primitive in ACCUMULATED and contract.roundings == 1.0:
             ACCUMULATED[primitive](primitive, out, balls, params)
-        total, strange = out.summed, out.stray
+        if primitive in CHAINED and contract.roundings == 1.0 and not special:
+            CHAINED[primitive](primitive, out, balls, params)
+        total, strange, chain = out.summed, out.stray, out.chain
         if special or not (out.bounded or primitive in MOVED or np.isfinite(out.centre).all()):
             out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
@@ -142,7 +145,8 @@ class Ball(Array):
             out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
         if contract.lattice:
             out = _credited(primitive, out, balls, params)
-        out.summed, out.stray = total, out.stray if strange is None else strange | (out.stray is not None and out.stray)
+        out.summed, out.chain = total, chain
+        out.stray = out.stray if strange is None else strange | (out.stray is not None and out.stray)
         # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
         out.nonnegative = (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
         if primitive == "multiply" and not nonnegative:
@@ -213,8 +217,7 @@ class Ball(Array):
             # Blocks, because what is computed of them stays in the cache.
             part = slice(start, start + rows) if width.ndim else ()
             radius = np.asarray(self.radii()[part], dtype=np.float64)
-            ulps = ulp_array(fmt, np.abs(np.asarray(self.centre[part], dtype=np.float64)) + radius)
-            ulps *= 0.5
+            ulps = 0.5 * ulp_array(fmt, np.abs(np.asarray(self.centre[part], dtype=np.float64)) + radius)
             np.add(radius, ulps, out=width[part] if width.ndim else width)
         return width
 
@@ -249,7 +252,10 @@ def _rows_of_blocks(shape: tuple[int, ...]) -> int:
 def ball(values: Any, contract: Contract) -> Ball:
     """float64 inputs, held exactly by the dtype under test."""
     centre = np.asarray(values, dtype=contract.centre_type)
-    lost = _flushed(centre, contract) if contract.flush else 0.0
+    lost: Any = 0.0
+    if contract.flush:  # Subnormal operands are read as zero.
+        size = magnitude_of(centre)
+        lost = np.where(size < contract.accumulate.smallest_normal, size, 0.0)
     most = float(max(np.max(centre, initial=0.0), -np.min(centre, initial=0.0)))
     if most <= contract.limit:
         found = Ball(centre, lost if np.any(lost) else None, contract)
@@ -260,12 +266,6 @@ def ball(values: Any, contract: Contract) -> Ball:
     found = Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())
     found.beyond = np.where(beyond, np.abs(centre).astype(np.float64), 0.0) if beyond.any() else None
     return found
-
-
-def _flushed(centre: Any, contract: Contract) -> Any:
-    """What is lost where subnormal operands are read as zero."""
-    size = np.abs(centre).astype(np.float64)
-    return np.where(size < contract.accumulate.smallest_normal, size, 0.0)
 
 
 def _credited(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
