@@ -92,9 +92,10 @@ _PRODUCT = Chain(0, 0.0, 0.0, 0.0, True, _no_sizes)
 
 def _chain_of(x: Ball) -> Chain:
     """The chain of a ball; one without steps is a single term."""
-    if x.chain is not None and x.chain.steps:
-        return x.chain
-    return Chain(0, 0.0, 0.0, 0.0, x.chain is not None, lambda: (magnitude_of(x.centre) + x.radii(), x.radii()))
+    chain: Chain | None = x.chain
+    if chain is not None and chain.steps:
+        return chain
+    return Chain(0, 0.0, 0.0, 0.0, chain is not None, lambda: (magnitude_of(x.centre) + x.radii(), x.radii()))
 
 
 def _added(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> None:
