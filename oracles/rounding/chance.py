@@ -36,9 +36,11 @@ import numpy as np
 
 from ...reference.algorithms import Inapplicable, algorithms
 from ...reference.array import Array, Operands, Params
+from ...reference.formats import FORMATS
 from ..contract import CPU_FUNCTIONS, Contract
 from .ball import RULES, Ball, ball, magnitude_of
 from .rows import is_plain
+from .rules import ways_of
 
 #: Primitives whose operands another formula may have rounded at a size that the result does not show.
 _OF_ROUNDED_TERMS = frozenset({"add", "subtract", "logaddexp", "float_power"}) | CPU_FUNCTIONS.keys()
@@ -99,6 +101,9 @@ class Chance(Array):
         name, read = known.of(None if key is None else ("constant", key), lambda: none.lift(value))
         return Chance(_moved(read.centre, read.radius, known.draws), read.centre, known, name)
 
+    def may_store(self, dtype: str) -> bool:
+        return dtype in FORMATS and self.known.contract.may_store(FORMATS[dtype])
+
     def apply(self, primitive: str, operands: Operands, params: Params) -> Chance:
         if primitive == "among":
             return self._one_of(operands, params["ways"])
@@ -131,8 +136,8 @@ class Chance(Array):
 
     def _one_of(self, operands: Operands, ways: Sequence[Any]) -> Chance:
         """What one of the ways gives that the contract allows, drawn for this evaluation."""
-        allowed = [way for way in ways[1:] if not way.name or way.name in self.known.contract.algorithms]
-        way = ([ways[0], *allowed])[int(self.known.draws.integers(1 + len(allowed)))]
+        allowed = ways_of(ways, self.known.contract)
+        way = allowed[int(self.known.draws.integers(len(allowed)))]
         read = [x if isinstance(x, Chance) else self.lift(x) for x in operands]
         try:
             found: Chance = way.formula(*read)

@@ -10,7 +10,7 @@ import torch
 from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, sigmoid, store
 from ....reference.condition import Condition, condition, possibly, surely
-from .table import DECOMPOSED, RULES, Rule, enter, may_store
+from .table import DECOMPOSED, RULES, Rule, enter, may_store, with_numbers
 
 aten = torch.ops.aten
 
@@ -23,6 +23,7 @@ def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _with_alpha(f: Rule) -> Rule:
+    f = with_numbers(f)
     return lambda a, b, alpha=1: f(a, b if alpha == 1 else b * alpha)
 
 
@@ -188,8 +189,8 @@ enter(
 enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
 enter(_with_alpha(np.subtract), aten.sub.Tensor, aten.sub.Scalar)
 enter(lambda a, b, alpha=1: b - (a if alpha == 1 else a * alpha), aten.rsub.Scalar, aten.rsub.Tensor)
-enter(_multiplied, aten.mul.Tensor, aten.mul.Scalar)
-enter(np.divide, aten.div.Scalar)
+enter(with_numbers(_multiplied), aten.mul.Tensor, aten.mul.Scalar)
+enter(with_numbers(np.divide), aten.div.Scalar)
 enter(np.greater, aten.gt.Scalar, aten.gt.Tensor)
 enter(np.greater_equal, aten.ge.Scalar, aten.ge.Tensor)
 enter(np.less, aten.lt.Scalar, aten.lt.Tensor)

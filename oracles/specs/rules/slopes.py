@@ -16,7 +16,7 @@ import torch
 from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import Array, among
 from ....reference.derivative import unbroadcast
-from .table import DECOMPOSED, RULES, Rule, enter, may_store
+from .table import DECOMPOSED, RULES, Rule, enter, may_store, with_numbers
 
 aten = torch.ops.aten
 
@@ -94,7 +94,7 @@ def _outer_added(c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -
 
 _quotient = _with(np.divide, lambda x, y, g: g / y, lambda x, y, g: -g * may_store(may_store(x / y) / y))
 
-enter(_quotient, aten.div.Tensor)
+enter(with_numbers(_quotient), aten.div.Tensor)
 RULES.update(
     {
         aten.exp2.default: _with(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),

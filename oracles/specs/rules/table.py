@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from ....reference.array import store
+from ....reference.array import Array, constant, store
+from ....reference.derivative import format_of_steps
+from ....reference.formats import FORMATS, round_array
 
 Rule = Callable[..., Any]
 
@@ -51,6 +53,17 @@ def enter_move(rule: Rule, *operations: Any) -> None:
 def may_store(x: Any) -> Any:
     """A step that an operation on half types may store, as torch does where it is an operation of its own."""
     return store(x, asked=False)
+
+
+def with_numbers(f: Rule) -> Rule:
+    """An operation that takes a number for its second operand: beside a half type torch may round it to that."""
+
+    def rule(a: Any, b: Any) -> Any:
+        dtype = format_of_steps()
+        rounded = dtype and isinstance(b, float) and round_array(FORMATS[dtype], b) != b
+        return f(a, store(constant(a).lift(b), dtype, asked=False) if rounded and isinstance(a, Array) else b)
+
+    return rule
 
 
 def axes_of(dim: Any) -> Any:

@@ -39,6 +39,7 @@ DIFFERENTIATED: dict[str, Callable[..., Tensor]] = {
     "atan2": torch.atan2,
     "logsumexp": lambda a, b: torch.logsumexp(a, -1),
     "log_softmax": lambda a, b: torch.log_softmax(a, -1),
+    "numbers beside tensors": lambda a, b: ((a.abs() + 0.2) ** 1.5 * 0.3 - 0.7) / 1.1,
     "used twice": lambda a, b: a @ a.transpose(-1, -2),
     "used often": lambda a, b: a * b + a.sin() + a * a + torch.exp(a) * b,
     "mse_loss": functional.mse_loss,
