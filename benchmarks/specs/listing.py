@@ -33,6 +33,7 @@ a sentence that names the operation and the line.
 `python benchmarks/functions_read.py > docs/specs.md` writes this page anew.
 """
 _TITLES = {
+    "slopes": "Functions with slopes of their own", "steps": "Kernels of several steps",
     "activations": "Activations", "alignment": "Alignment", "conditions": "Conditions", "counting": "Counts and places",
     "elementwise": "Functions of elements", "indexing": "Reading and writing at places", "images": "Images and signals",
     "losses": "Losses", "norms": "Norms and lengths", "ordering": "Ordering and scans",
