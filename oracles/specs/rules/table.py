@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,6 +59,7 @@ def may_store(x: Any) -> Any:
 def with_numbers(f: Rule) -> Rule:
     """An operation that takes a number for its second operand: beside a half type torch may round it to that."""
 
+    @functools.wraps(f)
     def rule(a: Any, b: Any) -> Any:
         dtype = format_of_steps()
         rounded = dtype and isinstance(b, float) and round_array(FORMATS[dtype], b) != b
