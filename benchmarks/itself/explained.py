@@ -6,7 +6,48 @@ import re
 from typing import Any
 
 #: (functions, dtypes, what) as patterns -> what torch's kernel does there that the contract does not allow.
-EXPLAINED: dict[tuple[str, str, str], str] = {}
+EXPLAINED: dict[tuple[str, str, str], str] = {
+    ("erf", "bfloat16|float16", "value .*"): (
+        "in vectors a polynomial with an absolute error: erf(2^-22) is 4.17e-7, by mpmath 2.69e-7"
+        " (findings/torch_erf_half.py)"
+    ),
+    (r"fmod .*|(fmod|remainder) \d", "float32|bfloat16", "value .*"): (
+        "in vectors the quotient of the largest numbers overflows: fmod(3e38, 0.7) is NaN, by mpmath 0.2078"
+        " (findings/torch_fmod.py)"
+    ),
+    (
+        r"(F\.|nn\.functional\.)?conv(_transpose)?\d?d.*|conv2d_depthwise|conv_transpose.*",
+        "float16",
+        "(value|gradient) .*",
+    ): (
+        "sums of float16 are taken in float16: the weight's gradient of a conv1d is off by 283 halves of a unit in the"
+        " last place, by float64; sums in float32 by less than 1 (findings/torch_conv_float16.py)"
+    ),
+    ("branches", "float16", "gradient .*"): "its convolutions add their gradients in float16, as above",
+    (r"(nn\.functional\.|F\.)?(native_)?layer_norm.*", "bfloat16|float16", "gradient [12]"): (
+        "rows are added up in the half type: of 64 rows the bias's gradient is off by 38 halves of a unit in the last"
+        " place, by float64 (findings/torch_layer_norm_bias.py)"
+    ),
+    ("prod of .*|prod_of_all", "float16", "value .*"): (
+        "partial products are stored in float16: of 2000, 100, 0.01, 0.5, 0.003, 2.1 and 1 the product is infinite, by"
+        " float64 6.30"
+    ),
+    ("F.gelu", "bfloat16", "value .*"): "the negative tail, as in float32 (findings/torch_gelu.py)",
+    ("grid_sample_nearest_.*", "bfloat16|float16", "(value|gradient) .*"): (
+        "coordinates are computed in the half type, so a point near the middle of two pixels takes the other:"
+        " 97.5 where float64 takes 100"
+    ),
+    (r"F\.grid_sample", "bfloat16|float16", "(value|gradient) .*"): (
+        "weights of coordinates near the largest number are computed in the half type and overflow: NaN or 1.7e38 for"
+        " a point outside of the image, which is 0 by float64"
+    ),
+    ("addbmm.*", "float16", "value .*"): (
+        "a sum beyond float16's range comes out with the sign of a partial sum: inf, by float64 -1.2e7"
+    ),
+    ("interpolate_linear", "bfloat16|float16", "value .*"): (
+        "the weights of a point that is nearly at a pixel are computed in the half type: 0.078125, by float64 0.0769231"
+    ),
+}
 
 
 def explanation(row: dict[str, Any]) -> str:
