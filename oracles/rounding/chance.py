@@ -80,6 +80,7 @@ class Chance(Array):
     """
 
     __slots__ = ("known", "name", "still", "values")
+    is_repeatable = False
 
     def __init__(self, values: Any, still: Any, known: Known, name: int | None) -> None:
         self.values, self.still, self.known, self.name = values, still, known, name

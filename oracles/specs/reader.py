@@ -79,7 +79,7 @@ class Reader(torch.fx.Interpreter):
         for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
             store_contributions(array, self._format_of(node))
         results = super().run(*arrays, enable_io_processing=False, **kwargs)
-        if self.taking and not self.marked:
+        if self.taking and not self.marked and (self.reading is None or self.reading.is_repeatable):
             assert isinstance(self.module, torch.fx.GraphModule)
             other = Reader(self.module)
             other.marked = True

@@ -67,6 +67,8 @@ class Array(Methods):
     level: int = 0
     #: Whether it stands for what a comparison will find, where a formula is recorded before there are values.
     is_condition: bool = False
+    #: Whether a formula that is evaluated again gives the same again; not where errors are drawn.
+    is_repeatable: bool = True
     __array_priority__: ClassVar[float] = 100.0
     # The mixin defines an elementwise `==`, and Python takes the hash away from a class that does. An array is still
     # to be hashed by its identity, as any object that is not compared by value.
