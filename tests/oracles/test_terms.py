@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -61,6 +62,12 @@ def test_the_ladder_names_each_precision_once() -> None:
     assert set(PRESETS) < set(names)
 
 
+def _bound_of(spec: Any, *tensors: torch.Tensor, contract: str) -> opassay.Bound:
+    bound = opassay.bound(spec, *tensors, contract=contract)
+    assert isinstance(bound, opassay.Bound)
+    return bound
+
+
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
@@ -78,7 +85,7 @@ def test_flash_takes_weights_rounded_once_and_little_else(dtype: torch.dtype) ->
     q, k, v = (x.to(dtype) for x in torch.randn(3, 2, 32, 16, generator=torch.Generator().manual_seed(0)))
     widths = {}
     for name in ("strict", "flash", "torch"):
-        bound = opassay.bound(_attention, q, k, v, contract=name)
+        bound = _bound_of(_attention, q, k, v, contract=name)
         widths[name] = float((bound.half_width / bound.centre.abs()).median())
     assert widths["strict"] < widths["flash"] < widths["torch"] / 5
     if dtype == torch.bfloat16:
@@ -96,7 +103,7 @@ def test_factors_that_their_format_holds_are_not_rounded(name: str) -> None:
     def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return a.float() @ b.float()
 
-    strict = opassay.bound(product, a, b, contract="strict")
-    assert torch.equal(opassay.bound(product, a, b, contract=name).radius, strict.radius)
-    wide = opassay.bound(product, a.float() * 1.1, b.float(), contract="tensor_core")
+    strict = _bound_of(product, a, b, contract="strict")
+    assert torch.equal(_bound_of(product, a, b, contract=name).radius, strict.radius)
+    wide = _bound_of(product, a.float() * 1.1, b.float(), contract="tensor_core")
     assert bool((wide.radius > strict.radius).any())

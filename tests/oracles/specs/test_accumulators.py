@@ -86,4 +86,6 @@ def test_a_mean_that_is_subtracted_is_no_accumulator() -> None:
     def spec(x: Any) -> Any:
         return x - x.mean(-1, keepdim=True)
 
-    assert float(opassay.bound(spec, x).radius.max()) < 4096 * 2.0**-24 * 1.5
+    bound = opassay.bound(spec, x)
+    assert isinstance(bound, opassay.Bound)
+    assert float(bound.radius.max()) < 4096 * 2.0**-24 * 1.5

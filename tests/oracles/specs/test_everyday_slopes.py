@@ -163,7 +163,8 @@ def test_a_slope_that_is_no_number_in_torch_is_right_beside_one_that_is() -> Non
     assert _gradient_is_right(lambda x: torch.xlogy(x, x), lambda x: torch.xlogy(x, x), x)
 
     def by_entropy(x: Tensor) -> Tensor:
-        return -torch.special.entr(x)
+        entropy: Tensor = torch.special.entr(x)
+        return -entropy
 
     (slope,) = torch.autograd.grad(by_entropy(leaf := x.clone().requires_grad_()).sum(), leaf)
     assert not torch.isnan(slope).any()

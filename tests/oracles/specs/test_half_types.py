@@ -111,13 +111,18 @@ class _Doubled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
-        return (g.float() * (1.05 - 1.05 * y.float() ** 2)).to(g.dtype)
+        slope: Tensor = (g.float() * (1.05 - 1.05 * y.float() ** 2)).to(g.dtype)
+        return slope
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_wrong_gradient_is_refused(dtype: torch.dtype) -> None:
-    verdict = _rulings(lambda a, b: _Doubled.apply(a), lambda a, b: torch.tanh(a), dtype)
+    verdict = _rulings(_call_of(_Doubled), lambda a, b: torch.tanh(a), dtype)
     assert verdict == "rejected"
+
+
+def _call_of(function: Any) -> Callable[..., Any]:
+    return lambda a, b: function.apply(a)
 
 
 def test_steps_in_float32_of_a_half_spec_are_not_stored() -> None:
@@ -136,7 +141,8 @@ def test_steps_in_float32_of_a_half_spec_are_not_stored() -> None:
         @staticmethod
         def backward(ctx: Any, g: Tensor) -> Tensor:
             (y,) = ctx.saved_tensors
-            return (0.25 * g.float() * (1.0 - (8 * y.float()).round() / 8)).to(g.dtype)
+            slope: Tensor = (0.25 * g.float() * (1.0 - (8 * y.float()).round() / 8)).to(g.dtype)
+            return slope
 
     assert _rulings(lambda a, b: spec(a, b), spec, torch.bfloat16) == "accepted"
-    assert _rulings(lambda a, b: Stored.apply(a), spec, torch.bfloat16) == "rejected"
+    assert _rulings(_call_of(Stored), spec, torch.bfloat16) == "rejected"

@@ -49,7 +49,9 @@ def _number(mask: str, dtype: torch.dtype) -> float:
 
 
 def _bounds(spec: Callable[..., Tensor], terms: str, *tensors: Tensor) -> Tensor:
-    return opassay.bound(spec, *tensors, contract=terms).radius
+    bound = opassay.bound(spec, *tensors, contract=terms)
+    assert isinstance(bound, opassay.Bound)
+    return bound.radius
 
 
 @pytest.mark.parametrize("terms", CONTRACTS)

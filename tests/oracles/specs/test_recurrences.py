@@ -214,7 +214,9 @@ def test_an_addend_may_be_a_sum() -> None:
 
 
 def _half_width(spec: Callable[..., Any], *operands: Tensor) -> float:
-    return float(opassay.bound(spec, *operands).half_width.max())
+    bound = opassay.bound(spec, *operands)
+    assert isinstance(bound, opassay.Bound)
+    return float(bound.half_width.max())
 
 
 def test_a_difference_is_one_term() -> None:

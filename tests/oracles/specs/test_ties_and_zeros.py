@@ -156,7 +156,7 @@ def test_unpooling_to_one_place_has_the_slopes_of_torch() -> None:
     (x,) = drawn((1, 1, 4))
 
     def spec(x: Tensor) -> Tensor:
-        return F.max_unpool1d(x, places, 2, 2)
+        return F.max_unpool1d(x, places, [2], [2])
 
     assert _own_are_right(spec, x)
     assert not _doubled_are_right(spec, x)

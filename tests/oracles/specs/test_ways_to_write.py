@@ -30,12 +30,14 @@ class Square(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(x)
         ctx.exponent = 2
-        return x**ctx.exponent
+        power: Tensor = x**ctx.exponent
+        return power
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        return ctx.exponent * x * gradient
+        slope: Tensor = ctx.exponent * x * gradient
+        return slope
 
 
 class Scaled(torch.autograd.Function):
@@ -58,7 +60,7 @@ class Multiple(torch.autograd.Function):
         _, ctx.factor = inputs
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         return gradient * ctx.factor, None
 
 
@@ -75,7 +77,7 @@ class Largest(torch.autograd.Function):
         ctx.save_for_backward(*inputs, output[1])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> Tensor:
         x, at = ctx.saved_tensors
         return torch.zeros_like(x).scatter(-1, at[..., None], gradient[..., None])
 

@@ -47,7 +47,7 @@ def test_terms_that_cannot_be_read_hide_no_verdict(right: bool) -> None:
 
 def test_whatever_a_rule_raises_names_the_line_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> Any:
-        return {}["float7"]
+        return dict[str, Any]()["float7"]
 
     monkeypatch.setitem(rules.RULES, torch.ops.aten.erf.default, broken)
     with pytest.raises(

@@ -10,7 +10,7 @@ import torch
 
 import opassay
 from opassay.oracles.terms import Terms, terms
-from opassay.properties.judging.arguments import Arguments
+from opassay.properties.judging.arguments import Arguments, Operands
 from opassay.properties.judging.comparing import hold_in_turn
 from opassay.properties.judging.specification import specification
 
@@ -153,6 +153,6 @@ def test_other_algorithms_are_read_where_the_own_text_does_not_accept(factor: fl
     (narrow,) = read(allowed.of_text_alone)
     read_with.clear()
     computed = torch.from_numpy(narrow.centre + factor * narrow.radii()).double()
-    (held,) = hold_in_turn(["out"], [computed], read, allowed, None, True)
+    (held,) = hold_in_turn(["out"], [computed], read, allowed, None, Operands.FINITE)
     assert read_with == asked
     assert (held.wrong is None) is (factor < 2.0)

@@ -39,13 +39,13 @@ class _Rotation(torch.autograd.Function):
         return rotated(x, c, s)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> Any:
         c, s = ctx.saved_tensors
         return rotated(g, c, -s), None, None
 
 
 def _rotation(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
-    found: Tensor = _Rotation.apply(x, c, s)
+    found: Tensor = _Rotation.apply(x, c, s)  # type: ignore[no-untyped-call]
     return found
 
 
