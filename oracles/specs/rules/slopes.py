@@ -79,11 +79,22 @@ def _lerp(x: Any, end: Any, weight: Any) -> Any:
 
 def _addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Any:
     text = _with(
-        lambda a, b: (a if value == 1 else a * value) / b,
-        lambda a, b, g: g * may_store(value / b),
-        lambda a, b, g: -g * may_store(may_store(a * value) / may_store(np.square(b))),
+        lambda x, a, b: x + (a if value == 1 else a * value) / b,
+        lambda x, a, b, g: g,
+        lambda x, a, b, g: g * may_store(value / b),
+        lambda x, a, b, g: -g * may_store(may_store(a * value) / may_store(np.square(b))),
     )
-    return x + text(a, b)
+    return text(x, a, b)
+
+
+def _addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Any:
+    text = _with(
+        lambda x, a, b: x + (a if value == 1 else a * value) * b,
+        lambda x, a, b, g: g,
+        lambda x, a, b, g: g * may_store(b * value),
+        lambda x, a, b, g: g * may_store(a * value),
+    )
+    return text(x, a, b)
 
 
 def _outer_added(c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
@@ -113,6 +124,7 @@ RULES.update(
             lambda x, end, w, g: g * may_store(end - x),
         ),
         aten.addcdiv.default: _addcdiv,
+        aten.addcmul.default: _addcmul,
     }
 )  # fmt: skip
 DECOMPOSED[aten.addr.default] = _outer_added

@@ -59,6 +59,7 @@ SLOPES: dict[str, tuple[Callable[..., Tensor], int]] = {
     "sinc": (torch.sinc, 1),
     "lerp": (torch.lerp, 3),
     "addcdiv": (lambda c, a, b: torch.addcdiv(c, a, b, value=0.5), 3),
+    "addcmul": (lambda c, a, b: torch.addcmul(c, a, b, value=0.3), 3),
     "norm": (lambda x: torch.linalg.vector_norm(x, dim=-1), 1),
     "var": (lambda x: torch.var(x + 2.0, -1), 1),
 }
