@@ -32,7 +32,7 @@ import numpy as np
 from ..algorithms import Algorithm, Reverse
 from ..array import Array, Operands, Params, among, bind, store
 from .rules import DIAGONAL, moved_tangent, pulled
-from .steps import MOVING, Steps, format_of_steps, sum_of_stored
+from .steps import MOVING, Steps, Wrapped, format_of_steps, sum_of_stored
 
 Function = Callable[..., Any]
 Arrays = tuple[Any, ...]
@@ -42,36 +42,22 @@ Arrays = tuple[Any, ...]
 _levels = itertools.count(1)
 
 
-class _Level(Array):
+class _Level(Wrapped):
     """An array of a derivative level: a primal of the level below and what the level carries.
 
     Attributes:
         stored: whether the primal has been rounded to the format of the operation that it belongs to (`steps`).
     """
 
-    __slots__ = ("level", "primal", "stored")
+    __slots__ = ("stored",)
 
     def __init__(self, primal: Array, level: int, stored: bool) -> None:
-        self.primal = primal
-        self.level = level
+        super().__init__(primal, level)
         self.stored = stored
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.primal.shape
 
     @property
     def order(self) -> int:
         return self.primal.order + 1
-
-    def base(self) -> Array:
-        return self.primal.base()
-
-    def comparable(self) -> Any:
-        return self.primal.comparable()
-
-    def lift(self, value: Any) -> Array:
-        return self.primal.lift(value)
 
     def _primals(self, operands: Operands) -> Operands:
         return tuple(x.primal if isinstance(x, _Level) and x.level == self.level else x for x in operands)

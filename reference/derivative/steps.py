@@ -45,17 +45,13 @@ def format_of_steps() -> str:
     return _FORMAT.get()
 
 
-class Stored(Array):
-    """A step of a derivative: an array of the level below, which is stored before another step reads it.
+class Wrapped(Array):
+    """An array of a level of its own around one of the level below, which is its primal."""
 
-    Attributes:
-        primal: as it was computed. format: of what is stored. rounded: whether storing rounds it.
-    """
+    __slots__ = ("level", "primal")
 
-    __slots__ = ("format", "level", "primal", "rounded")
-
-    def __init__(self, primal: Array, level: int, format: str, rounded: bool) -> None:
-        self.primal, self.level, self.format, self.rounded = primal, level, format, rounded
+    def __init__(self, primal: Array, level: int) -> None:
+        self.primal, self.level = primal, level
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -73,6 +69,20 @@ class Stored(Array):
 
     def lift(self, value: Any) -> Array:
         return self.primal.lift(value)
+
+
+class Stored(Wrapped):
+    """A step of a derivative: an array of the level below, which is stored before another step reads it.
+
+    Attributes:
+        primal: as it was computed. format: of what is stored. rounded: whether storing rounds it.
+    """
+
+    __slots__ = ("format", "rounded")
+
+    def __init__(self, primal: Array, level: int, format: str, rounded: bool) -> None:
+        super().__init__(primal, level)
+        self.format, self.rounded = format, rounded
 
     def read_back(self) -> Array:
         """The array as another step has it."""
