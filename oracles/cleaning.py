@@ -27,6 +27,34 @@ def without_requests(text: str) -> str:
     return _REQUEST.sub(lambda found: "." if found[1].strip() else "", text)
 
 
+#: Of an exception's text: characters that are looked at, lines that are kept, and characters of each; and of its name.
+_TEXT, _LINES, _LINE, _NAME = 20_000, 6, 1_000, 200
+
+
+def error_name(err: BaseException) -> str:
+    """The name of an exception's type, of bounded length."""
+    name = " ".join(type(err).__name__[: 4 * _NAME].split())
+    return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
+
+
+def said(err: BaseException) -> list[str]:
+    """The first lines of an exception's text, of bounded length: it may be anything, and travels into every report.
+
+    What torch asks its users to report is left out, as in `without_requests`.
+    """
+    lines = without_requests(text_of(err)).strip().splitlines()
+    return [line if len(line) <= _LINE else f"{line[: _LINE - 3]}..." for line in lines[:_LINES]]
+
+
+def text_of(err: BaseException) -> str:
+    """An exception's text, of bounded length."""
+    try:
+        # The exception's class may be the subject's, and so its `__str__` may raise as well.
+        return str(err)[:_TEXT]
+    except Exception as failed:
+        return f"its text raises {error_name(failed)}"
+
+
 def clean(text: str) -> str:
     """The text without what a terminal, an XML parser or a reader could be misled by."""
     return _CONTROL.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))

@@ -7,17 +7,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from . import state
 from .accept import Edges
+from .cleaning import error_name as error_name
+from .cleaning import said as said
+from .cleaning import text_of
 from .op import Sample
 from .programs.script import Telling
-from .verdict import Code, Worst, without_requests
+from .verdict import Code, Worst
 
 #: The exceptions by which functions of torch and NumPy refuse arguments; NotImplementedError is a RuntimeError. Another
 #: one, of an assertion or of a missing attribute, is a fault of the function.
 REFUSALS = (TypeError, ValueError, IndexError, RuntimeError)
-#: Of an exception's text: characters that are looked at, lines that are kept, and characters of each.
-MAX_TEXT, MAX_LINES, MAX_LINE = 20_000, 6, 1_000
 
 
 @dataclass(frozen=True)
@@ -140,33 +140,11 @@ def raised(op: str, err: BaseException, what: str) -> Violation:
     return Violation(Code.RAISED, f"{op} {what}: raised {error_name(err)} on valid input", said(err), what)
 
 
-def error_name(err: BaseException) -> str:
-    """The name of an exception's type, of bounded length."""
-    return state.shortened(type(err).__name__)
-
-
 #: What torch says where an assumption of its own is broken: such an error is a fault, whatever it was asked.
 _INTERNAL = re.compile(r"INTERNAL ASSERT|please report a bug|out of memory", re.IGNORECASE)
 
 
 def clear(err: BaseException) -> bool:
     """Whether an error says something, and something else than that an assumption of the implementation is broken."""
-    text = _text(err).strip()
+    text = text_of(err).strip()
     return bool(text) and _INTERNAL.search(text) is None
-
-
-def said(err: BaseException) -> list[str]:
-    """The first lines of an exception's text, of bounded length: it may be anything, and travels into every report.
-
-    What torch asks its users to report is left out, as in `without_requests`.
-    """
-    lines = without_requests(_text(err)).strip().splitlines()
-    return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..." for line in lines[:MAX_LINES]]
-
-
-def _text(err: BaseException) -> str:
-    try:
-        # The exception's class may be the subject's, and so its `__str__` may raise as well.
-        return str(err)[:MAX_TEXT]
-    except Exception as failed:
-        return f"its text raises {error_name(failed)}"

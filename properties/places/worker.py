@@ -23,9 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...oracles.cleaning import error_name, said
 from ...oracles.properties import PROPERTIES, Where
 from ...oracles.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, as_data, without_requests
-from ...oracles.violation import error_name, said
 from .. import worlds
 from ..engine.plan import load_op
 from ..names import PluginError, SelectionError
