@@ -110,7 +110,7 @@ def test_planned_without_events() -> None:
 
 def test_of_two_verdicts_the_worse_one_counts() -> None:
     good = verdict()
-    bad = replace(good, outcome=Outcome.UNSTABLE)
+    bad = replace(good, outcome=Outcome.UNSTABLE, code=Code.VALUE)
     found = account(written([*beginning([good.cell]), *map(log.finished, (good, bad, good))]))
     assert found.verdicts()[0].outcome is Outcome.UNSTABLE
     assert len(found.notes) == 1
