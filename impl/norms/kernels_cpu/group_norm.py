@@ -52,7 +52,7 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     """
     n, channels, *lengths = x.shape
     positions = math.prod(lengths)
-    if x.numel() == 0:  # the mean of nothing is NaN; versions of ATen differ in what they say of it, and whether they take it
+    if x.numel() == 0:  # The mean of nothing is NaN. Versions of ATen say other things of it, and some refuse it.
         up = compute_dtype(x.dtype)
         mean, rstd = (torch.full((n, groups), torch.nan, dtype=up, device=x.device) for _ in range(2))
         return torch.empty(x.shape, dtype=x.dtype, device=x.device), mean, rstd
