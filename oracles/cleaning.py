@@ -28,7 +28,7 @@ def without_requests(text: str) -> str:
 
 
 #: Of an exception's text: characters that are looked at, lines that are kept, and characters of each; and of its name.
-_TEXT, _LINES, _LINE, _NAME = 20_000, 6, 1_000, 200
+_TEXT, MAX_LINES, MAX_LINE, _NAME = 20_000, 6, 1_000, 200
 
 
 def error_name(err: BaseException) -> str:
@@ -43,7 +43,7 @@ def said(err: BaseException) -> list[str]:
     What torch asks its users to report is left out, as in `without_requests`.
     """
     lines = without_requests(text_of(err)).strip().splitlines()
-    return [line if len(line) <= _LINE else f"{line[: _LINE - 3]}..." for line in lines[:_LINES]]
+    return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..." for line in lines[:MAX_LINES]]
 
 
 def text_of(err: BaseException) -> str:
