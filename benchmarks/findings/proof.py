@@ -155,8 +155,10 @@ def _error(computed: Sequence[mpmath.mpf], exact: Sequence[mpmath.mpf], worst: i
     if not mpmath.isfinite(error):
         return "a NaN or an infinity on one side alone"
     largest = max(abs(value) for value in exact if mpmath.isfinite(value))
-    share, scale = _short(error / abs(exact[worst]), 3), _short(error / largest, 3)
-    return f"{_short(error, 3)}, which is {share} of the element and {scale} of the largest"
+    shares = [f"{_short(error / largest, 3)} of the largest"]
+    if exact[worst] != 0:
+        shares.insert(0, f"{_short(error / abs(exact[worst]), 3)} of the element")
+    return f"{_short(error, 3)}, which is {' and '.join(shares)}"
 
 
 def _short(value: mpmath.mpf, digits: int = 7) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -46,6 +48,8 @@ class Row:
             function itself is that sensitive, large if torch loses digits that the function keeps.
         stepped: elements that are outside where each operation is computed in float64 and rounded once (`stepping`):
             where there is one, the ball is too narrow; where there is none, torch's kernel loses what is lost.
+        quotient: of a gradient with an element outside: a difference quotient there of torch's function in float64,
+            which knows nothing of derivatives; NaN where there is none.
         note: why nothing was judged.
     """
 
@@ -66,6 +70,7 @@ class Row:
     width: float = 0.0
     moved: float = 0.0
     stepped: int = 0
+    quotient: float = math.nan
     note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -165,7 +170,29 @@ def _gradients(spec: Specification, arguments: Arguments, named: Sequence[str]) 
 
     exact = _Lazy(doubled)
     for place, (i, ball) in enumerate(zip(wanted, balls, strict=True)):
-        yield _row(Row(*named, f"gradient {i}"), pulled.gradients[i], ball, exact, place, 1)  # type: ignore[misc]
+        row = _row(Row(*named, f"gradient {i}"), pulled.gradients[i], ball, exact, place, 1)  # type: ignore[misc]
+        if row.outside:
+            row.quotient = _quotient(spec, arguments, pulled.cotangents, i, ast.literal_eval(row.at))
+        yield row
+
+
+def _quotient(spec: Specification, arguments: Arguments, cotangents: Sequence[Tensor], operand: int, at: Any) -> float:
+    """The difference quotient of Σ g y by one element of an operand, in float64; NaN where torch computes none."""
+
+    def total(moved: float) -> float:
+        wide, args = _doubled(spec, arguments, 0)
+        floats = [t for t in (*wide.state.values(), *args.tensors) if is_float(t)]
+        with torch.no_grad():
+            floats[operand][at] += moved
+            outputs = [y for y in result_of(_called(wide, wide.state, args.args)).tensors if is_float(y)]
+        return sum(float((g.double() * y).sum()) for g, y in zip(cotangents, outputs, strict=True) if y.numel())
+
+    floats = [t for t in (*spec.state.values(), *arguments.tensors) if is_float(t)]
+    step = 2.0**-17 * max(1.0, abs(float(floats[operand][at])))  # about the third root of float64's ulp
+    try:
+        return (total(step) - total(-step)) / (2.0 * step)
+    except (RuntimeError, NotImplementedError, IndexError, ValueError):
+        return math.nan
 
 
 @dataclass(frozen=True)
@@ -201,7 +228,7 @@ def _pulled(
             gradients = torch.autograd.grad([y for y, _ in pairs], floats, [g for _, g in pairs], allow_unused=True)
     except (RuntimeError, NotImplementedError, IndexError, ValueError) as err:
         raise _TorchError(_first(err)) from err
-    return _Pulled(list(cotangents), list(gradients))
+    return _Pulled(list(cotangents), [g.to_dense() if g is not None and g.is_sparse else g for g in gradients])
 
 
 def _called(spec: Specification, state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:

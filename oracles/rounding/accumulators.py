@@ -75,8 +75,8 @@ def _same(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -
 def _scaled(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     """A sum times a number: the accumulator may begin with what is added, divided by that number."""
     for x, factor in (operands, operands[::-1]):
-        if x.summed is not None and factor.exact and factor.centre.ndim == 0 and x.shape == out.shape:
-            out.summed = (x.summed[0], x.summed[1] * abs(float(factor.centre)))
+        if x.summed is not None and factor.centre.ndim == 0 and x.shape == out.shape:
+            out.summed = (x.summed[0], x.summed[1] * (abs(float(factor.centre)) + float(factor.radii())))
 
 
 def _joined(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:

@@ -269,7 +269,7 @@ def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> 
     size = magnitude_of(a.centre) + a.radii()
     held = (a.radii() == 0) & (round_array(fmt, a.centre.astype(np.float64)) == a.centre)
     added = np.where(held, 0.0, fmt.unit_roundoff * size + fmt.eta)
-    if not dtype:
+    if not dtype and asked:
         return Ball(a.centre, a.radii() + added, contract)
     # What the narrower format does not hold becomes an infinity there; an infinity is one already.
     stored = Ball(a.centre, a.radii() + np.where((size <= fmt.max) | held, added, np.inf), contract)
@@ -366,6 +366,7 @@ def _scatter_add(
     if in_place and contract.intermediates and contract.stores.precision < contract.accumulate.precision:
         growth = growth + additions * contract.stores.unit_roundoff
         lost = lost + additions * contract.stores.eta
+        lost = np.where((additions > 0) & (size + given > contract.stores.max), np.inf, lost)
     return sum_of(centre, given * (1.0 + SLACK) + growth * (size + given) + lost, contract, hits, size + given)
 
 

@@ -75,9 +75,15 @@ def _prod(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     if factors <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
     read = _multiplied(contract, a, centre, lambda x: np.prod(x, axis=axes, keepdims=True), factors)
+    roundoff = _stored_roundoff(contract)
+    if not roundoff:
+        return read
     size = np.abs(centre).astype(np.float64) + read.radii()
-    stored = np.expm1(np.log1p(_stored_roundoff(contract)) * (factors - 1.0))
-    return Ball(read.centre, read.radii() + size * stored * (1.0 + SLACK), contract) if stored else read
+    radius = read.radii() + size * np.expm1(np.log1p(roundoff) * (factors - 1.0)) * (1.0 + SLACK)
+    # What is stored may underflow before factors above 1 bring it up, or overflow before others bring it down.
+    upward = np.prod(np.maximum(_magnitude(a), 1.0), axis=axes, keepdims=True)
+    radius = radius + (factors - 1.0) * contract.stores.eta * upward
+    return Ball(read.centre, np.where(upward > contract.stores.max, np.inf, radius), contract)
 
 
 def _sort(contract: Contract, a: Ball, axis: int) -> Ball:
@@ -117,7 +123,9 @@ def _overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: Any, d
     radius = size * additions * ((contract.roundoff + contract.centre_roundoff) * slack)
     if contract.flush:
         radius += additions * contract.underflow
-    radius += additions * (size * _stored_roundoff(contract))  # They may be added one by one to what is stored.
+    if roundoff := _stored_roundoff(contract):  # They may be added one by one to what is stored.
+        radius += additions * (size * roundoff)
+        radius = np.where((additions > 0) & (size > contract.stores.max), np.inf, radius)
     if a.radius is not None:
         radius += summed(a.radii()) * slack
     elif not additions.any():

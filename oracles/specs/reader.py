@@ -40,10 +40,9 @@ _INTEGERS = {
 
 #: Dtypes that are read.
 READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS)}
-#: Norms, whose first result is the norm.
+#: Norms whose first result is the norm, and alone has a derivative in torch; group norm's statistics have one, too.
 _NORMS = {
-    getattr(_aten, name).default
-    for name in ("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit")
+    getattr(_aten, name).default for name in ("native_layer_norm", "native_batch_norm", "_native_batch_norm_legit")
 }
 
 

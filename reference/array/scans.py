@@ -53,8 +53,8 @@ def _cumprod(x: Array, axis: int | None = None) -> Any:
     if _without_zeros(x) or not order_of(x):
         return bind("cumprod", (x,), params)
     ways = [Algorithm(functools.partial(scanned, axis=axis, join=np.multiply), "")]
-    if x.shape[axis] <= _SHORT:
-        ways.append(Algorithm(Reverse(functools.partial(_without_each_so_far, axis=axis)), ""))
+    texts = (_without_each_so_far, _by_quotient_so_far) if x.shape[axis] <= _SHORT else (_by_quotient_so_far,)
+    ways += [Algorithm(Reverse(functools.partial(text, axis=params["axis"])), "") for text in texts]
     return attach(bind("cumprod", (constant(x),), params), among(ways, x), kept=True)
 
 
@@ -100,6 +100,25 @@ def _without_each_so_far(x: Any, g: Any, axis: int) -> Any:
     products = np.cumprod(_left_out(x, axis), axis=-1) * np.expand_dims(np.moveaxis(g, axis, -1), -2)
     terms = np.where(np.tri(count, dtype=bool).T, products, 0.0)
     return np.moveaxis(np.sum(terms, axis=-1), -1, axis)
+
+
+def _by_quotient_so_far(x: Any, g: Any, axis: int) -> Any:
+    """The same, as torch has it: a quotient of sums of g y before the first zero of a row, and 0 behind it.
+
+    Raises:
+        Inapplicable: rounding leaves open whether an element is zero.
+    """
+    zero = np.equal(constant(x), 0.0)
+    if isinstance(zero, Condition):
+        raise Inapplicable
+    zeros = np.cumsum(zero, axis=axis)
+    before, first = zeros == 0, zero & (zeros == 1)
+    terms = np.where(before, g * np.cumprod(np.where(before, x, 1.0), axis=axis), 0.0)
+    quotient = np.flip(np.cumsum(np.flip(terms, axis), axis=axis), axis) / np.where(before, x, 1.0)
+    # With 1 in the place of the first zero, the products from there on are those without it.
+    behind = np.cumprod(np.where(first, 1.0, x), axis=axis)
+    whole = np.sum(np.where(zeros == 1, g * behind, 0.0), axis=axis, keepdims=True)
+    return np.where(before, quotient, np.where(first, whole, 0.0))
 
 
 def _left_out(x: Any, axis: int) -> Any:

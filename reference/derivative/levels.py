@@ -32,7 +32,7 @@ import numpy as np
 from ..algorithms import Algorithm, Reverse
 from ..array import Array, Operands, Params, among, bind, store
 from .rules import DIAGONAL, moved_tangent, pulled
-from .steps import MOVING, Steps, Wrapped, format_of_steps, sum_of_stored
+from .steps import MOVING, Steps, Stored, Wrapped, format_of_steps, sum_of_stored
 
 Function = Callable[..., Any]
 Arrays = tuple[Any, ...]
@@ -293,6 +293,8 @@ def _total(contributions: Sequence[Any], dtype: str = "") -> Any:
     Args:
         dtype: the format in which contributions are stored; "" for none.
     """
+    stored = [each.format for each in contributions if isinstance(each, Stored)]
+    dtype = dtype or (stored[0] if stored else "")
     if dtype and len(contributions) > 1:
         return sum_of_stored(contributions, dtype)
     if len(contributions) > 2:

@@ -258,7 +258,7 @@ def _renormed(weight: Any, indices: Any, most: float, order: float) -> Any:
     """Rows of an embedding that are looked up, and are longer than they may be, made as long."""
     rows = np.unique(np.asarray(indices))
     picked = weight[rows]
-    length = vector_norm(picked, order, [1], True)
+    length = may_store(vector_norm(picked, order, [1], True))  # torch takes it of a row, by an operation of its own
     return _index_copy(weight, 0, rows, np.where(length > most, picked * (most / (length + 1e-7)), picked))
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.algorithms import STORED, Algorithm, Inapplicable, Reverse
+from ....reference.algorithms import Algorithm, Inapplicable, Reverse
 from ....reference.array import among, constant, largest_at, scanned, sorting_order
 from ....reference.choice import Choice
-from ....reference.condition import Condition, possibly
+from ....reference.condition import Condition
 from .table import MOVES, RULES, enter_move, may_store
 
 aten = torch.ops.aten
@@ -149,33 +149,6 @@ def _cotangent_by_logarithms(x: Any, g: Any, dim: int) -> Any:
     return parts[0] - parts[1]
 
 
-def _product(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    def product(x: Any) -> Any:
-        return np.prod(x, axis=dim, keepdims=keepdim)
-
-    def cotangent(x: Any, g: Any) -> Any:
-        """g y / x, as torch has it where no factor is zero."""
-        y = may_store(np.prod(_without_zeros(x), axis=dim, keepdims=True))
-        return may_store(np.reshape(g, np.shape(y)) * y) / x
-
-    return among([Algorithm(product, ""), Algorithm(Reverse(cotangent), STORED)], x)
-
-
-def _products_so_far(x: Any, dim: int, dtype: Any = None) -> Any:
-    def cotangent(x: Any, g: Any) -> Any:
-        """(Σ over k >= j of g_k y_k) / x_j, as torch has it where no factor is zero."""
-        terms = may_store(may_store(np.cumprod(_without_zeros(x), axis=dim)) * g)
-        return may_store(np.flip(np.cumsum(np.flip(terms, dim), axis=dim), dim)) / x
-
-    return among([Algorithm(lambda x: np.cumprod(x, axis=dim), ""), Algorithm(Reverse(cotangent), STORED)], x)
-
-
-def _without_zeros(x: Any) -> Any:
-    if np.any(np.asarray(possibly(np.equal(constant(x), 0.0)))):
-        raise Inapplicable
-    return x
-
-
 RULES.update(
     {
         aten.sort.default: _sort,
@@ -192,9 +165,9 @@ RULES.update(
         aten.cummax.default: _running(1.0),
         aten.cummin.default: _running(-1.0),
         aten.cumsum.default: lambda x, dim, dtype=None: np.cumsum(x, axis=dim),
-        aten.cumprod.default: _products_so_far,
-        aten.prod.dim_int: _product,
-        aten.prod.default: lambda x, dtype=None: _product(x),
+        aten.cumprod.default: lambda x, dim, dtype=None: np.cumprod(x, axis=dim),
+        aten.prod.dim_int: lambda x, dim, keepdim=False, dtype=None: np.prod(x, axis=dim, keepdims=keepdim),
+        aten.prod.default: lambda x, dtype=None: np.prod(x),
         aten.logcumsumexp.default: _logcumsumexp,
     }
 )

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....reference.algorithms import Algorithm
+from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import among
+from ....reference.derivative import vjp
 from ...contract import SCALED
 from .table import LIBRARY, RULES, Rule, enter, may_store
 
@@ -17,13 +18,54 @@ aten = torch.ops.aten
 
 
 def _added(product: Rule) -> Rule:
-    """β c + α (a b). With β = 0, c is not used at all: a NaN in it is none of the result."""
+    """β c + α (a b). With β = 0, c is not used at all: a NaN in it is none of the result.
+
+    A product that is scaled may be stored before, and so may what it is added to; torch's derivatives scale last, too.
+    """
 
     def rule(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
-        scaled = product(a, b) if alpha == 1 else product(a, b) * alpha
-        return scaled if beta == 0 else scaled + (c if beta == 1 else c * beta)
+        scaled = product(a, b) if alpha == 1 else _scaled(product, alpha, a, b)
+        if beta == 0:
+            return scaled
+        ways = [Algorithm(lambda c, scaled: scaled + (c if beta == 1 else c * beta), "")]
+        if beta != 1:
+            ways.append(Algorithm(lambda c, scaled: may_store(scaled) + may_store(c * beta), STORED))
+        return among(ways, c, scaled)
 
     return rule
+
+
+def _scaled(product: Rule, alpha: float, a: Any, b: Any) -> Any:
+    def cotangent(position: int) -> Rule:
+        def text(a: Any, b: Any, g: Any) -> Any:
+            moved, fixed = (a, b) if position == 0 else (b, a)
+            _, pull = vjp(lambda x: product(x, fixed) if position == 0 else product(fixed, x), (moved,))
+            return may_store(pull(g)[0]) * alpha
+
+        return text
+
+    ways = [
+        Algorithm(lambda a, b: product(a, b) * alpha, ""),
+        Algorithm(lambda a, b: may_store(product(a, b)) * alpha, STORED),
+        Algorithm(Reverse(cotangent(0), cotangent(1)), STORED),
+    ]
+    return among(ways, a, b)
+
+
+def _product_by_product(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+    """addbmm: β c + α Σ_b a_b b_b; torch adds the products one after another to what is stored."""
+    whole = _added(lambda a, b: np.einsum("bij,bjk->ik", a, b))
+
+    def one_by_one(c: Any, a: Any, b: Any) -> Any:
+        total = may_store(c if beta == 1 else c * beta)
+        for i in range(np.shape(a)[0]):
+            product = np.matmul(a[i], b[i])
+            total = may_store(total + may_store(product if alpha == 1 else product * alpha))
+        return total
+
+    start = np.zeros(()) if beta == 0 else c
+    ways = [Algorithm(lambda c, a, b: whole(c, a, b, beta, alpha), ""), Algorithm(one_by_one, STORED)]
+    return among(ways, start, a, b)
 
 
 def _grouped(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
@@ -74,4 +116,5 @@ torch.library.register_autograd(
 RULES[torch.ops.opassay_specs.attention_scores.default] = _scores
 enter(np.matmul, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default)
 enter(_added(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
+enter(_product_by_product, aten.addbmm.default)
 RULES[aten._grouped_mm.default] = _grouped

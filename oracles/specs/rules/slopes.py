@@ -72,6 +72,18 @@ def _slope_of_sinc(x: Any, g: Any) -> Any:
     return np.where(np.equal(x, 0.0), 0.0, g * may_store(rise / np.where(np.equal(x, 0.0), 1.0, squared)))
 
 
+def _over_root(function: Rule, radicand: Rule, sign: float = 1.0) -> Rule:
+    """A function whose slope is 1 / √r, which torch multiplies with.
+
+    Args:
+        radicand: r, of the square of the operand.
+    """
+    return _with(
+        function,
+        lambda x, g: g * may_store(sign / may_store(np.sqrt(may_store(radicand(may_store(np.square(x))))))),
+    )
+
+
 def _lerp(x: Any, end: Any, weight: Any) -> Any:
     far = end - x
     return np.where(np.absolute(weight) < 0.5, x + weight * far, end - far * (1.0 - weight))
@@ -108,6 +120,10 @@ _quotient = _with(np.divide, lambda x, y, g: g / y, lambda x, y, g: -g * may_sto
 enter(with_numbers(_quotient), aten.div.Tensor)
 RULES.update(
     {
+        aten.asin.default: _over_root(np.arcsin, lambda square: 1.0 - square),
+        aten.acos.default: _over_root(np.arccos, lambda square: 1.0 - square, -1.0),
+        aten.asinh.default: _over_root(np.arcsinh, lambda square: 1.0 + square),
+        aten.acosh.default: _over_root(np.arccosh, lambda square: square - 1.0),
         aten.exp2.default: _with(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),
         aten.special_exp2.default: _with(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),
         aten.logaddexp.default: _with(np.logaddexp, *_share(np.exp)),

@@ -76,28 +76,6 @@ def _inverse_root(x: Any) -> Any:
     return among(ways, x)
 
 
-def _product_by_product(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
-    """addbmm: β c + α Σ_b a_b b_b; torch adds the products one after another to what is stored."""
-
-    def total(a: Any, b: Any) -> Any:
-        product = np.einsum("bij,bjk->ik", a, b)
-        return product if alpha == 1 else product * alpha
-
-    def whole(c: Any, a: Any, b: Any) -> Any:
-        return total(a, b) + (c if beta == 1 else c * beta)
-
-    def one_by_one(c: Any, a: Any, b: Any) -> Any:
-        found = may_store(c if beta == 1 else c * beta)
-        for i in range(np.shape(a)[0]):
-            product = np.matmul(a[i], b[i])
-            found = may_store(found + may_store(product if alpha == 1 else product * alpha))
-        return found
-
-    if beta == 0:  # c is not used at all: a NaN in it is none of the result.
-        return among([Algorithm(total, ""), Algorithm(lambda a, b: one_by_one(np.zeros(()), a, b), STORED)], a, b)
-    return among([Algorithm(whole, ""), Algorithm(one_by_one, STORED)], c, a, b)
-
-
 def _trilinear(a: Any, b: Any, c: Any, of_a: Any, of_b: Any, of_c: Any, summed: Any, unroll_dim: int = 1) -> Any:
     """Σ a b c over some axes, where each factor has length 1 along the axes that are named after it."""
     first = tuple(axis for axis in summed if axis in of_c)
@@ -137,7 +115,6 @@ DECOMPOSED.update(
 RULES.update(
     {
         aten.rsqrt.default: _inverse_root,
-        aten.addbmm.default: _product_by_product,
         aten._trilinear.default: _trilinear,
     }
 )
