@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..modules import buffers_of
+
 ARGUMENT, PARAMETER, BUFFER, RESULT = "argument", "parameter", "buffer", "result"
 
 
@@ -57,7 +59,7 @@ class Call:
         found = [(_argument(path), ARGUMENT, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
         if isinstance(spec, torch.nn.Module):
             found += [(name, PARAMETER, tensor) for name, tensor in spec.named_parameters()]
-            found += [(name, BUFFER, tensor) for name, tensor in spec.named_buffers()]
+            found += [(name, BUFFER, tensor) for name, tensor in buffers_of(spec).items()]
         operands = tuple(Operand(name, role, t.dtype, tuple(t.shape)) for name, role, t in found)
         return cls(spec, operands, tuple(t for *_, t in found), [leaf for _, leaf in paths], structure)
 
@@ -97,30 +99,16 @@ def _argument(path: Any) -> str:
 
 @contextlib.contextmanager
 def attributes_kept(spec: Any) -> Iterator[None]:
-    """While it is on, a spec is traced; tensors that a module keeps in plain attributes are then what they were.
-
-    Raises:
-        UntraceableError: one of them was replaced, so that the next call has another.
-    """
-    modules = dict(spec.named_modules()) if isinstance(spec, torch.nn.Module) else {}
-    before = {path: dict(vars(module)) for path, module in modules.items()}
-    replaced: list[str] = []
+    """While it is on, a spec is traced; tensors that it puts into plain attributes of a module are gone afterwards."""
+    modules = list(spec.modules()) if isinstance(spec, torch.nn.Module) else []
+    before = [dict(vars(module)) for module in modules]
     try:
         yield
     finally:
-        for path, module in modules.items():
+        for module, was in zip(modules, before, strict=True):
             own = module.__dict__
-            for name, value in list(own.items()):
-                was = before[path].get(name)
-                if value is was or not isinstance(value, torch.Tensor):
-                    continue
-                if isinstance(was, torch.Tensor):
-                    replaced.append(f"self.{name}")
-                own[name] = was
-                if name not in before[path]:
+            for name in [name for name, value in own.items() if isinstance(value, torch.Tensor)]:
+                if name not in was:
                     del own[name]
-    if replaced:
-        raise UntraceableError(
-            f"cannot be traced: it keeps what it computes in {replaced[0]}, a plain attribute, from call to call;"
-            " make that a buffer by register_buffer, and write it by copy_"
-        )
+                elif own[name] is not was[name]:
+                    own[name] = was[name]

@@ -21,6 +21,7 @@ import torch
 
 from ...oracles.accept import ReadingError
 from ...oracles.contract import Contract
+from ...oracles.modules import buffers_of
 from ...oracles.op import dtype_name, is_float, to_array
 from ...oracles.rounding import Ball, balls, joined
 from ...oracles.rounding.chance import evaluations
@@ -316,7 +317,7 @@ def specification(spec: Any) -> Specification:
     if isinstance(spec, Formula):
         return Specification(_name_of(spec.function), spec.function, numpy=True)
     if isinstance(spec, torch.nn.Module):
-        state = {**dict(spec.named_parameters()), **dict(spec.named_buffers())}
+        state = {**dict(spec.named_parameters()), **buffers_of(spec)}
         copies = {name: value.detach().clone() for name, value in state.items()}
         trained = frozenset(name for name, value in spec.named_parameters() if value.requires_grad)
         return Specification(type(spec).__name__, spec, copies, trained)

@@ -52,10 +52,9 @@ def likely(session: Session) -> Finding:
 
     It is wrong where the fresh draw shows an output outside its bound, as at any other question.
     """
-    rows = [
-        *(_of_values(session, each) for each in session.evidence if each.question in OF_LIKELY),
-        *(_of_gradients(each) for each in session.gradients),
-    ]
+    values = [_of_values(session, each) for each in session.evidence if each.question in OF_LIKELY]
+    # Gradients come before values at further inputs, because not all may be looked at.
+    rows = [*values[:1], *(_of_gradients(each) for each in session.gradients), *values[1:]]
     if not rows:
         return not_asked("LIKELY", f"nothing was asked at {' or '.join(OF_LIKELY)}")
     looked, asked, start = 0, list[_Outputs](), time.process_time()

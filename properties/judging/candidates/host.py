@@ -18,6 +18,7 @@ import torch
 
 from ....oracles import state
 from ....oracles.bits import same_results
+from ....oracles.modules import buffers_of
 from ....oracles.state import interrupt
 from ....oracles.violation import error_name, said
 from ..arguments import Arguments, State, Tensor
@@ -44,7 +45,7 @@ class Host:
         self._calls = 0
         self.state: dict[str, Tensor] = {}
         if isinstance(function, torch.nn.Module):
-            self.state = {**dict(function.named_parameters()), **dict(function.named_buffers())}
+            self.state = {**dict(function.named_parameters()), **buffers_of(function)}
         self.shapes = {name: tuple(value.shape) for name, value in self.state.items()}
         self._given: list[Tensor] = []
         self._kept: list[Tensor] = []

@@ -154,22 +154,6 @@ def test_a_compiled_spec_is_read_as_its_original() -> None:
     assert opassay.judge(layer, torch.compile(layer), normal((3, 8)), questions=ASKED).verdict == "accepted"
 
 
-class Writing(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = torch.zeros(4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.hidden[:] = x
-        return self.hidden * 2
-
-
-class Replacing(Writing):
-    def forward(self, x: Tensor) -> Tensor:
-        self.hidden = self.hidden * 0.5 + x
-        return self.hidden * 2
-
-
 class Making(nn.Module):
     """Makes a constant when it is called first."""
 
@@ -189,8 +173,6 @@ UNREAD: dict[str, tuple[Spec, tuple[Tensor, ...], str]] = {
     "format inside": (lambda x: x.to(torch.float8_e5m2).float(), (torch.ones(8),), "float8_e5m2; it can be read in"),
     "sparse": (lambda x: x.to_dense(), (torch.eye(3).to_sparse(),), "sparse_coo; give it as a dense tensor"),
     "meta": (lambda x: x * 2, (torch.empty(3, device="meta"),), "on the meta device"),
-    "written attribute": (Writing(), (torch.ones(4),), r"hidden\[:\] = x.*keep it by register_buffer"),
-    "replaced attribute": (Replacing(), (torch.ones(4),), r"self\.hidden, a plain attribute"),
 }
 
 

@@ -206,6 +206,23 @@ class ReplacedByWrong(Smoothed):
         return out
 
 
+class Plain(Smoothed):
+    """Keeps what it computes in a plain attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.h
+        self.h = torch.ones(4)
+
+
+class PlainReplaced(Plain, Replaced):
+    pass
+
+
+class PlainNever(Plain, Never):
+    pass
+
+
 class Counting(Smoothed):
     """Right in its first two calls, by a state of its own."""
 
@@ -219,18 +236,23 @@ class Counting(Smoothed):
 
 
 @pytest.mark.parametrize(
-    ("spec", "candidate"), [(Smoothed, Smoothed), (Smoothed, Replaced), (Replaced, Smoothed), (Lent, Lent)]
-)
+    ("spec", "candidate"),
+    [
+        (Smoothed, Smoothed), (Smoothed, Replaced), (Replaced, Smoothed), (Lent, Lent), (Plain, Plain),
+        (Plain, PlainReplaced), (PlainReplaced, Plain), (Plain, Smoothed), (Smoothed, PlainReplaced),
+    ],
+)  # fmt: skip
 def test_a_module_with_state_is_compared_call_by_call(spec: type[nn.Module], candidate: type[nn.Module]) -> None:
     module = candidate()
     found = judge(module, spec(), (_normal(4),))
     assert found.verdict is Ruling.ACCEPTED, str(found)
     assert [each.output for each in found.coverage] == ["out", "h"]
-    assert torch.equal(module.get_buffer("h"), torch.ones(4))  # set back
+    assert torch.equal(module.h, torch.ones(4))  # set back
 
 
 @pytest.mark.parametrize(
-    ("candidate", "question"), [(Twice, "GIVEN"), (Never, "GIVEN"), (ReplacedByWrong, "GIVEN"), (Counting, "AGAIN")]
+    ("candidate", "question"),
+    [(Twice, "GIVEN"), (Never, "GIVEN"), (PlainNever, "GIVEN"), (ReplacedByWrong, "GIVEN"), (Counting, "AGAIN")],
 )
 def test_a_wrong_state_is_rejected(candidate: type[nn.Module], question: str) -> None:
     found = _asked(candidate(), Smoothed(), (_normal(4),))
