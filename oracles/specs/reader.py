@@ -106,7 +106,10 @@ class Reader(torch.fx.Interpreter):
             if n in self.last and any(each in self.unrounded for each in n.all_input_nodes):
                 self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._unrounded))
             with steps_stored(self._format_of(n) if n.target in REPEATING else ""):
-                return self._move(n, args, kwargs)
+                moved = self._move(n, args, kwargs)
+            if isinstance(moved, Array):
+                store_contributions(moved, self._format_of(n))
+            return moved
         with steps_stored(self._format_of(n)):
             read = self._evaluate(n, args, kwargs)
             return read if isinstance(read, Sequence) else self._stored(read, n)

@@ -191,7 +191,7 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
 
 
 def store_contributions(array: Any, dtype: str) -> None:
-    """Say that contributions to the cotangents of an operand, on every level, are stored in a format."""
+    """Say that contributions to the cotangents of an array, on every level, are stored in a format."""
     while isinstance(array, _Level):
         if isinstance(array, Node):
             array.format = dtype
@@ -213,7 +213,7 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
             if own:
                 grads.setdefault(id(y), []).append(g)
         for step in reversed(tape):
-            g = _total(grads.pop(id(step.out), ()), step.format)
+            g = _total(grads.pop(id(step.out), ()), step.out.format)
             if g is None:
                 continue
             for position, parent in step.inputs:

@@ -11,6 +11,7 @@ import torch
 
 from ....reference.algorithms import STORED, Algorithm, Inapplicable, Reverse, declared
 from ....reference.array import Array, amax, among, constant
+from ....reference.condition import Condition
 from ....reference.norms import batch_norm, group_norm, layer_norm
 from .table import DECOMPOSED, RULES, axes_of, may_store
 
@@ -179,7 +180,12 @@ def vector_norm(x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, 
     axes = axes_of(dim)
     size = np.absolute(x)
     if order in (np.inf, -np.inf):
-        return amax(size, axes, keepdim) if order > 0 else -amax(-size, axes, keepdim)
+        sign = 1.0 if order > 0 else -1.0
+        ways = [
+            Algorithm(lambda x: sign * amax(sign * np.absolute(x), axes, keepdim), ""),
+            Algorithm(Reverse(functools.partial(_slope_of_extreme, sign=sign, axes=axes)), STORED),
+        ]
+        return among(ways, x)
     total = functools.partial(np.sum, axis=axes, keepdims=keepdim)
 
     def slope(x: Any, g: Any) -> Any:
@@ -194,7 +200,34 @@ def vector_norm(x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, 
         return total(size)
     if order == 2:
         return among([Algorithm(lambda x: safe_root(total(np.square(x))), ""), Algorithm(Reverse(slope), STORED)], x)
-    return np.power(total(np.power(size, order)), 1.0 / order)
+    ways = [
+        Algorithm(lambda x: np.power(total(np.power(np.absolute(x), order)), 1.0 / order), ""),
+        Algorithm(Reverse(functools.partial(_slope_of_norm, order=order, axes=axes)), STORED),
+    ]
+    return among(ways, x)
+
+
+def _slope_of_extreme(x: Any, g: Any, sign: float, axes: Any) -> Any:
+    """The sign of x times a share of g, or times 0, as torch has it: a share that overflows is NaN elsewhere."""
+    size = sign * np.absolute(constant(x))
+    most = np.equal(size, np.max(size, axis=axes, keepdims=True))
+    if isinstance(most, Condition):
+        raise Inapplicable
+    count = np.sum(most, axis=axes, keepdims=True)
+    return np.where(x < 0, -1.0, 1.0) * most * may_store(np.reshape(g, count.shape) / count)
+
+
+def _slope_of_norm(x: Any, g: Any, order: float, axes: Any) -> Any:
+    """g |x|^(p - 1) / ‖x‖^(p - 1), with the sign of x, as torch has it."""
+    size = np.where(np.equal(x, 0.0), 1.0, np.absolute(x))
+    length = may_store(np.power(np.sum(np.power(np.absolute(x), order), axis=axes, keepdims=True), 1.0 / order))
+    length = np.where(np.equal(length, 0.0), 1.0, length)
+    raised = x * may_store(np.power(size, order - 2.0)) if order > 2 else may_store(np.power(size, order - 1.0))
+    raised = may_store(raised if order > 2 else np.where(x < 0, -raised, np.where(np.equal(x, 0.0), 0.0, raised)))
+    g = np.reshape(g, np.shape(length))
+    if order < 1:
+        return may_store(raised * g) * may_store(np.power(length, 1.0 - order))
+    return raised * may_store(g / may_store(np.power(length, order - 1.0)))
 
 
 def _distances(x: Any, y: Any, p: float, mode: Any = None) -> Any:

@@ -48,8 +48,15 @@ def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     return total if keepdim else np.squeeze(total, axis=axes)
 
 
-def _softmax_along(formula: Rule) -> Rule:
-    return lambda x, dim, half_to_float=False: formula(x, dim)
+def _softmax(x: Any, dim: int, half_to_float: bool = False) -> Any:
+    def of_stored_powers(x: Any) -> Any:
+        powers = may_store(np.exp(x - constant(np.max(x, axis=dim, keepdims=True))))
+        return powers / np.sum(powers, axis=dim, keepdims=True)
+
+    if np.ndim(x) == 0 or dim % np.ndim(x) == np.ndim(x) - 1:
+        return softmax(x, dim)
+    # Where elements of a row do not lie side by side, torch keeps the exponentials in the memory of the result.
+    return among([Algorithm(lambda x: softmax(x, dim), ""), Algorithm(of_stored_powers, STORED)], x)
 
 
 def _log_softmax(x: Any, dim: int, half_to_float: bool = False) -> Any:
@@ -66,7 +73,7 @@ RULES.update(
         aten.max.default: _amax,
         aten.amin.default: _amin,
         aten.logsumexp.default: _logsumexp,
-        aten._softmax.default: _softmax_along(softmax),
+        aten._softmax.default: _softmax,
         aten._log_softmax.default: _log_softmax,
     }
 )
