@@ -14,6 +14,7 @@ import ast
 import json
 import platform
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # a script finds the modules of its own folder alone
+from itself.explained import LOSSES  # noqa: E402
+
 from corpus.running import ERROR, asked  # noqa: E402
 
 PROGRAMS, FIGURES = HERE / "findings", HERE / "findings" / "figures.json"
@@ -51,6 +54,14 @@ A bound is as sharp as its spec. The specs here are the documented formulas, wri
 overflows needlessly. Torch's own function as the spec brings what torch's algorithms are allowed, and where that is as
 wide as the fault, opassay accepts the fault, or judges nothing where an evaluation may overflow. Sections on functions
 of torch, and on group norm, say how that ended.
+"""
+
+_LOSSES = """\
+## What torch's kernels lose on CPUs
+
+`benchmarks/torch_against_itself.py` holds every function of torch that opassay reads by its own bound, values and
+gradients. Of what is outside there, each is listed here or has a section above, with the number that float64 or mpmath
+has. None of it is what the same operations give when each is computed in float64 and rounded once.
 """
 
 
@@ -123,7 +134,15 @@ def page() -> str:
     figures = {name: Figures(**each) for name, each in kept["figures"].items()}
     found = programs()
     parts = [_INTRODUCTION.format(machine=kept["machine"]), table(found) + "\n"]
-    return "\n".join(parts + [section(each, figures[each.name]) for each in found])
+    return "\n".join([*parts, *(section(each, figures[each.name]) for each in found), _losses()])
+
+
+def _losses() -> str:
+    """What else `torch_against_itself.py` shows, a line each."""
+    lines = [f"- {loss.of} ({' and '.join(loss.dtypes.split('|'))}): {loss.why}" for loss in LOSSES]
+    return "\n".join(
+        [_LOSSES, *(line for text in lines for line in textwrap.wrap(text, 120, subsequent_indent="  ")), ""]
+    )
 
 
 def outcome(path: Path) -> tuple[str, str]:

@@ -4,7 +4,8 @@ A transposed convolution adds the contributions to one element one after another
 do the gradients of convolutions. A gradient of `F.conv1d` was off by 282 halves of a unit in the last place, where sums
 in float32 that are rounded once are within one; elements that cancel lose more, and a partial sum may overflow.
 
-**Documented**: nothing of the format of sums. On GPUs, and in bfloat16 on CPUs, they are taken in float32.
+**Documented**: nothing of the format of sums. On GPUs, and in bfloat16 on CPUs with instructions for
+it, they are taken in float32.
 
 **Does it matter?** In training in float16 on a CPU, which is rare; an error of some percent of small elements.
 
