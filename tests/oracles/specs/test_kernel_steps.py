@@ -42,6 +42,9 @@ SPECS: dict[str, tuple[Callable[..., Tensor], int]] = {
     "embedding_bag": (lambda w: functional.embedding_bag(_ROWS.repeat(3).reshape(3, 8), w), 1),
     "adaptive_avg_pool3d": (lambda x: functional.adaptive_avg_pool3d(x.reshape(1, 2, 5, 4), 2), 1),
     "fmod": (lambda x: torch.fmod(x, 3.0), 1),
+    "addmv": (lambda c, a, b: torch.addmv(c[:, 0], a, b[0], beta=0.2, alpha=0.6), 3),
+    "softmax of columns": (lambda x: (4.0 * x).softmax(0), 1),
+    "prod": (lambda x: torch.prod(3.0 * x, -1), 1),
 }
 #: The same, of functions whose gradients were outside.
 SLOPES: dict[str, tuple[Callable[..., Tensor], int]] = {
@@ -62,6 +65,21 @@ SLOPES: dict[str, tuple[Callable[..., Tensor], int]] = {
     "addcmul": (lambda c, a, b: torch.addcmul(c, a, b, value=0.3), 3),
     "norm": (lambda x: torch.linalg.vector_norm(x, dim=-1), 1),
     "var": (lambda x: torch.var(x + 2.0, -1), 1),
+    "asin": (lambda x: torch.asin(0.3 * x.clamp(max=3.0)), 1),
+    "acosh": (lambda x: torch.acosh(1.0 + x), 1),
+    "asinh": (torch.asinh, 1),
+    "norm of order 0.5": (lambda x: torch.linalg.vector_norm(x, 0.5, dim=-1), 1),
+    "norm of order 3": (lambda x: torch.linalg.vector_norm(x, 3.0, dim=-1), 1),
+    "smallest": (lambda x: torch.linalg.vector_norm(x, -torch.inf, dim=-1), 1),
+    "circular padding": (lambda x: functional.pad(x[None], (2, 2), mode="circular"), 1),
+    "addmv": (lambda c, a, b: torch.addmv(c[:, 0], a, b[0], beta=0.2, alpha=0.6), 3),
+    "conv_tbc": (lambda b, x, w: torch.conv_tbc(x[:, None].repeat(1, 3, 1), w[:3, :, None] * w[0, :4], b[0, :4]), 3),
+    "prod": (lambda x: torch.prod(torch.where(x < 0.2, 0.0, x), -1), 1),
+    "cumprod": (lambda x: torch.cumprod(torch.where(x < 0.2, 0.0, x), -1), 1),
+    "group norm's statistics": (
+        lambda x: torch.cat([t.flatten() for t in torch.native_group_norm(x[None], None, None, 1, 8, 5, 2, 1e-5)]),
+        1,
+    ),
 }
 
 

@@ -34,6 +34,7 @@ SPECS: dict[str, Spec] = {
     "interpolated to": lambda x: torch.lerp(x.detach().flip(1), x, 0.3),
     "product": lambda x: x.prod(1),
     "products so far": lambda x: x.cumprod(1),
+    "scaled product": lambda x: torch.addmm(x[:, :4], x, x.detach().T, beta=0.2, alpha=0.6),
 }
 
 
@@ -86,6 +87,20 @@ def test_a_step_that_overflows_leaves_a_slope_open() -> None:
     found = accept.judge(slope.double().numpy(), FORMATS["float16"], ball, None, order=1)
     assert found.judged.tolist() == [False, True]
     assert found.accepted.all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_slopes_of_products_with_a_zero_are_those_of_torch(dtype: torch.dtype) -> None:
+    # Before the first zero torch divides by the element: the sum that it divides is beyond what the format holds.
+    largest = torch.finfo(dtype).max
+    x = torch.tensor([[2.0, 0.0, 3.0, 0.0, 4.0, 5.0], [-1.0, -0.5, -largest, 1.0, 1.0, 2.0**-6]], dtype=dtype)
+    slope, ball = _held(SPECS["products so far"], x)
+    found = accept.judge(slope.double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
+    assert found.accepted.all()
+    assert not slope[1, 2].isfinite()
+    assert found.judged.tolist() == [[True] * 6, [False] * 6]
+    changed = accept.judge((slope * 1.25).double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
+    assert not changed.accepted[0, 1]
 
 
 def test_equal_infinities_are_added_as_powers_of_two() -> None:
