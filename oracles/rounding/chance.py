@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,11 +44,13 @@ from .rules import ways_of
 
 #: Primitives whose operands another formula may have rounded at a size that the result does not show.
 _OF_ROUNDED_TERMS = frozenset({"add", "subtract", "logaddexp", "float_power"}) | CPU_FUNCTIONS.keys()
+#: What a primitive costs beside its elements, counted in elements.
+_OF_ITSELF = 2**11
 #: Arrays of so many elements are compared by their bytes.
 _FEW = 2**12
 
 
-@dataclass(frozen=True)
+@dataclass
 class Known:
     """What all evaluations of one formula share.
 
@@ -56,11 +58,13 @@ class Known:
         contract: of the evaluations. draws: what errors are drawn from.
         still: what primitives make of values without errors, with the radius that they add to it, by what they are
             called with; and a number for each that names it.
+        work: elements that primitives have computed so far, and `_OF_ITSELF` more for each of them.
     """
 
     contract: Contract
     draws: np.random.Generator
     still: dict[Any, tuple[int, Ball]] = field(default_factory=dict)
+    work: int = 0
 
     def of(self, key: Any, make: Callable[[], Ball]) -> tuple[int | None, Ball]:
         """A name, and what is made once for it; a key that is None has no name, and is made anew."""
@@ -125,6 +129,7 @@ class Chance(Array):
             values = RULES[primitive](
                 known.contract, *(Ball(x._used(), None, known.contract) for x in read), **params
             ).centre
+        known.work += _OF_ITSELF + max(int(np.size(values)), *(int(np.size(x.values)) for x in read))
         moved = _moved(values, found.radius, known.draws, shared=primitive != "store")
         return Chance(moved, found.centre, known, name)
 
@@ -193,19 +198,37 @@ def _roundings(primitive: str, given: Sequence[Ball], found: Ball, contract: Con
     return 1
 
 
-def evaluations(
-    function: Callable[..., Any], values: Sequence[Any], contract: Contract, draws: np.random.Generator
-) -> Iterator[tuple[Any, ...]]:
+class Evaluations:
     """Evaluations of a formula and its algorithms with random errors, without end: an array for each output."""
-    arrays = [np.asarray(v, dtype=contract.centre_type) for v in values]
-    ways = [function, *algorithms(function)]
-    known = Known(contract, draws)
-    names = [
-        known.of(("input", i), functools.partial(Ball, array, None, contract))[0] for i, array in enumerate(arrays)
-    ]
-    while True:
-        for way in (ways[int(draws.integers(len(ways)))], function):
-            given = (Chance(array, array, known, name) for array, name in zip(arrays, names, strict=True))
+
+    def __init__(
+        self, function: Callable[..., Any], values: Sequence[Any], contract: Contract, draws: np.random.Generator
+    ) -> None:
+        """
+        Args:
+            function: of arrays of a reading. values: of its arguments. contract, draws: of the errors.
+        """
+        self._arrays = [np.asarray(v, dtype=contract.centre_type) for v in values]
+        self._function, self._ways = function, [function, *algorithms(function)]
+        self._known = Known(contract, draws)
+        self._names = [
+            self._known.of(("input", i), functools.partial(Ball, array, None, contract))[0]
+            for i, array in enumerate(self._arrays)
+        ]
+
+    @property
+    def work(self) -> int:
+        """What all evaluations so far have cost: a count, and so the same on every machine."""
+        return self._known.work
+
+    def __iter__(self) -> Evaluations:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        for way in (self._ways[int(self._known.draws.integers(len(self._ways)))], self._function):
+            given = (
+                Chance(array, array, self._known, name) for array, name in zip(self._arrays, self._names, strict=True)
+            )
             try:
                 with np.errstate(all="ignore"):
                     outputs = way(*given)
@@ -213,4 +236,4 @@ def evaluations(
             except Inapplicable:
                 continue
         leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-        yield tuple(leaf.values if isinstance(leaf, Chance) else leaf for leaf in leaves)
+        return tuple(leaf.values if isinstance(leaf, Chance) else leaf for leaf in leaves)

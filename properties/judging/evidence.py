@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...oracles.rounding.chance import Evaluations
 from .arguments import Arguments, State, Tensor
 from .comparing import Held
 
@@ -70,5 +71,5 @@ class Gradients:
     names: tuple[str, ...]
     computed: tuple[Tensor, ...]
     held: tuple[Held, ...]
-    drawn: Callable[[np.random.Generator], Iterator[tuple[Any, ...]]]
+    drawn: Callable[[np.random.Generator], Evaluations]
     cotangents: tuple[Any, ...] = ()

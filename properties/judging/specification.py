@@ -24,7 +24,7 @@ from ...oracles.contract import Contract
 from ...oracles.modules import buffers_of
 from ...oracles.op import dtype_name, is_float, to_array
 from ...oracles.rounding import Ball, balls, joined
-from ...oracles.rounding.chance import evaluations
+from ...oracles.rounding.chance import Evaluations
 from ...oracles.specs import Traced, UntraceableError, attributes_kept, check, traced, uncompiled
 from ...oracles.terms import Terms
 from ...oracles.transforms import REFERENCE, along
@@ -155,13 +155,11 @@ class Specification:
             question = self._question(arguments, state, terms)
         return self._evaluated(question.function, question, terms, 0, sharp)
 
-    def drawn(
-        self, arguments: Arguments, state: State, terms: Terms, draws: np.random.Generator
-    ) -> Iterator[tuple[Any, ...]]:
+    def drawn(self, arguments: Arguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
         """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
         question = self._question(arguments, state, terms)
         contract = terms.contract(question.dtype, question.device, 0)
-        return evaluations(question.function, question.operands, contract, draws)
+        return Evaluations(question.function, question.operands, contract, draws)
 
     def gradients(
         self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
@@ -180,11 +178,11 @@ class Specification:
     def drawn_gradients(
         self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
         draws: np.random.Generator,
-    ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
+    ) -> Evaluations:  # fmt: skip
         """`drawn` of the gradients; other arguments as for `gradients`."""
         question = self._of_gradients(arguments, state, terms, wanted, cotangents)
         contract = terms.contract(question.dtype, question.device, 1)
-        return evaluations(question.function, question.operands, contract, draws)
+        return Evaluations(question.function, question.operands, contract, draws)
 
     def _of_gradients(
         self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]

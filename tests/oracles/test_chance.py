@@ -13,7 +13,7 @@ import pytest
 from opassay.oracles.contract import contract
 from opassay.oracles.rounding import balls
 from opassay.oracles.rounding.ball import RULES
-from opassay.oracles.rounding.chance import evaluations
+from opassay.oracles.rounding.chance import Evaluations
 from opassay.oracles.rounding.likeness import RISK, RUNS, Likeness, likeness, quantile, spreads
 from opassay.reference.formats import BINARY32, FORMATS, round_array
 
@@ -55,7 +55,7 @@ def _likeness(formula: Formula, computed: Any) -> Likeness:
     terms, draws = contract("float32"), np.random.default_rng(SEED)
     (read,) = balls(formula, wide, terms)
     assert np.all(np.abs(computed - read.centre) <= read.half_widths(BINARY32)), "within the worst case"
-    (spread,) = spreads([read], [BINARY32], evaluations(formula, wide, terms, draws))
+    (spread,) = spreads([read], [BINARY32], Evaluations(formula, wide, terms, draws))
     assert spread is not None
     found = likeness(computed.astype(np.float64), BINARY32, read, spread)
     assert found is not None
@@ -88,7 +88,7 @@ def test_a_formula_without_errors_says_nothing() -> None:
     values = np.arange(4.0)
     terms, draws = contract("float32"), np.random.default_rng(SEED)
     (read,) = balls(np.negative, [values], terms)
-    (spread,) = spreads([read], [BINARY32], evaluations(np.negative, [values], terms, draws))
+    (spread,) = spreads([read], [BINARY32], Evaluations(np.negative, [values], terms, draws))
     assert spread is not None
     assert likeness(-values, BINARY32, read, spread) is None
 
@@ -98,7 +98,7 @@ def test_an_overflow_of_the_output_is_not_suspect() -> None:
     values = [round_array(FORMATS["float16"], v) for v in (x, y)]
     terms, draws = contract("float16"), np.random.default_rng(SEED)
     (read,) = balls(np.multiply, values, terms)
-    (spread,) = spreads([read], [FORMATS["float16"]], evaluations(np.multiply, values, terms, draws))
+    (spread,) = spreads([read], [FORMATS["float16"]], Evaluations(np.multiply, values, terms, draws))
     computed = round_array(FORMATS["float16"], values[0] * values[1])
     assert np.isinf(computed).any()
     assert spread is not None
@@ -135,7 +135,7 @@ def test_what_no_error_has_moved_is_computed_once(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setitem(RULES, "matmul", counted)
     x = np.random.default_rng(0).standard_normal((6, 6))
-    endless = evaluations(lambda a: ((a @ a.T) @ a, a @ a.T), [x], contract("float32"), np.random.default_rng(1))
+    endless = Evaluations(lambda a: ((a @ a.T) @ a, a @ a.T), [x], contract("float32"), np.random.default_rng(1))
     runs = list(itertools.islice(endless, 3))
     assert len(calls) == 2 + 3
     assert len({run[1].tobytes() for run in runs}) == 3, "each evaluation has errors of its own"

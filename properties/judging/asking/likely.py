@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ....oracles.op import dtype_name, to_array
+from ....oracles.rounding.chance import Evaluations
 from ....oracles.rounding.likeness import RISK, RUNS, Leaning, Likeness, leaning, likeness, spreads
 from ....oracles.verdict import Code
 from ....reference.formats import FORMATS
@@ -25,26 +25,33 @@ from ..questions import OF_LIKELY, Standing
 from ..session import Asking, Session
 from .gradients import gradients_at
 
-#: One evaluation may take so many seconds of the processor; of a larger one the worst case has to do. No further set of
-#: outputs is looked at once all evaluations together took so many.
-_SECONDS, _ALL_SECONDS = 0.1, 1.0
+#: What one evaluation may cost (`Evaluations.work`), a tenth of a second on most machines; of a larger one the worst
+#: case has to do. No further set of outputs is looked at once all evaluations together cost eight of these.
+_WORK = 2**22
 
 
 @dataclass(frozen=True)
 class _Outputs:
-    """What a candidate computed at one question: names, values, where they stand, torch's own, and cotangents."""
+    """What a candidate computed at one question.
+
+    Attributes:
+        names, computed, held: of the outputs. native: torch's own, None for gradients.
+        drawn: evaluates the spec there with random errors. picked: of what it evaluates, these outputs.
+        cotangents: of which the outputs are gradients, None for other outputs.
+    """
 
     question: str
     names: Sequence[str]
     computed: Sequence[Tensor]
     held: Sequence[Held]
     native: Sequence[Tensor | None]
-    drawn: Callable[[np.random.Generator], Iterator[tuple[Any, ...]]]
+    drawn: Callable[[np.random.Generator], Evaluations]
+    picked: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
     cotangents: Sequence[Any] | None = None
 
 
 class _TooLongError(Exception):
-    """One evaluation takes too long; the text says how long."""
+    """One evaluation takes too long; the text says how much it computes."""
 
 
 def likely(session: Session) -> Finding:
@@ -57,10 +64,10 @@ def likely(session: Session) -> Finding:
     rows = [*values[:1], *(_of_gradients(each) for each in session.gradients), *values[1:]]
     if not rows:
         return not_asked("LIKELY", f"nothing was asked at {' or '.join(OF_LIKELY)}")
-    looked, asked, start = 0, list[_Outputs](), time.process_time()
+    looked, asked, work = 0, list[_Outputs](), 0
     sides: dict[str, Leaning] = {}
     for row in rows:
-        if time.process_time() - start > _ALL_SECONDS:
+        if work > 8 * _WORK:
             break
         asked.append(row)
         try:
@@ -73,7 +80,7 @@ def likely(session: Session) -> Finding:
                 return again
             if any(_looked_at(session, each).wrong is not None for each in again):
                 return Finding("LIKELY", Standing.SUSPECT, found.wrong, looked)
-        looked += found.elements
+        looked, work = looked + found.elements, work + found.work
         sides = _summed(sides, found.sides)
     if not looked:
         return not_asked("LIKELY", "every output is exact, or wrong")
@@ -87,25 +94,22 @@ def likely(session: Session) -> Finding:
 
 
 def _of_values(session: Session, each: Evidence) -> _Outputs:
-    drawn = functools.partial(_drawn, session, each)
-    return _Outputs(each.question, each.names, each.computed, each.held, each.native, drawn)
-
-
-def _drawn(session: Session, each: Evidence, draws: np.random.Generator) -> Iterator[tuple[Any, ...]]:
-    """Evaluations with random errors of what was held."""
-    return map(each.picked, session.spec.drawn(each.arguments, each.state, session.terms, draws))
+    drawn = functools.partial(session.spec.drawn, each.arguments, each.state, session.terms)
+    return _Outputs(each.question, each.names, each.computed, each.held, each.native, drawn, each.picked)
 
 
 def _of_gradients(each: Gradients) -> _Outputs:
-    return _Outputs("GRAD", each.names, each.computed, each.held, [None] * len(each.names), each.drawn, each.cotangents)
+    native = [None] * len(each.names)
+    return _Outputs("GRAD", each.names, each.computed, each.held, native, each.drawn, cotangents=each.cotangents)
 
 
 @dataclass(frozen=True)
 class _Looked:
-    """What was seen of outputs: the first that is not likely, how many elements there were, and how each one leans."""
+    """What was seen of outputs: the first that is not likely, elements, the work of evaluations, and how each leans."""
 
     wrong: Wrong | None
     elements: int
+    work: int
     sides: Mapping[str, Leaning]
 
 
@@ -115,15 +119,14 @@ def _looked_at(session: Session, row: _Outputs) -> _Looked:
     Raises:
         _TooLongError: an evaluation takes too long.
     """
-    begun = time.process_time()
-    endless = row.drawn(session.generator(f"LIKELY {row.question}"))
-    first = next(endless)  # which evaluates the spec without errors besides
-    seconds = (time.process_time() - begun) / 2
-    if seconds > _SECONDS:
-        raise _TooLongError(f"{RUNS} evaluations of {seconds:.2g} s each take long")
+    evaluations = row.drawn(session.generator(f"LIKELY {row.question}"))
+    first = next(evaluations)
+    if evaluations.work > _WORK:
+        raise _TooLongError(f"{RUNS} evaluations of {evaluations.work / 2**20:.3g} million elements each take long")
     balls = [one.ball if one.wrong is None else None for one in row.held]
     formats = [FORMATS.get(dtype_name(computed.dtype)) for computed in row.computed]
-    spread = spreads(balls, formats, itertools.chain([first], endless), cotangents=row.cotangents)
+    runs = map(row.picked, itertools.chain([first], evaluations))
+    spread = spreads(balls, formats, runs, cotangents=row.cotangents)
     looked, sides = 0, {}
     for i, own in enumerate(spread):
         fmt, read, native = formats[i], balls[i], row.native[i]
@@ -134,12 +137,12 @@ def _looked_at(session: Session, row: _Outputs) -> _Looked:
         if found is None:
             continue
         if found.suspect:
-            return _Looked(_far(row.names[i], row.question, found, session.seed), looked, {})
+            return _Looked(_far(row.names[i], row.question, found, session.seed), looked, evaluations.work, {})
         looked += found.elements
         leans = None if native is None else leaning(values, fmt, read, own, to_array(native))
         if leans is not None:
             sides[row.names[i]] = leans
-    return _Looked(None, looked, sides)
+    return _Looked(None, looked, evaluations.work, sides)
 
 
 def _summed(sides: Mapping[str, Leaning], others: Mapping[str, Leaning]) -> dict[str, Leaning]:
