@@ -73,7 +73,8 @@ def _absolute(x: Any) -> Any:
 def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
     if isinstance(least, Array) and isinstance(most, Array):
         # Between ends that are equal torch has no slope in the lower one.
-        least = np.where(least == most, constant(least), least)
+        without_slope: Any = constant(least)
+        least = np.where(least == most, without_slope, least)
     x = x if least is None else np.where(x < least, least, x)
     return x if most is None else np.where(x > most, most, x)
 
