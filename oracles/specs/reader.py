@@ -107,8 +107,7 @@ class Reader(torch.fx.Interpreter):
                 self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._unrounded))
             with steps_stored(self._format_of(n) if n.target in REPEATING else ""):
                 moved = self._move(n, args, kwargs)
-            if isinstance(moved, Array):
-                store_contributions(moved, self._format_of(n))
+            store_contributions(moved, self._format_of(n))
             return moved
         with steps_stored(self._format_of(n)):
             read = self._evaluate(n, args, kwargs)

@@ -72,11 +72,14 @@ def _absolute(x: Any) -> Any:
 
 def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
     if isinstance(least, Array) and isinstance(most, Array):
-        # Between ends that are equal torch has no slope in the lower one.
-        without_slope: Any = constant(least)
-        least = np.where(least == most, without_slope, least)
+        least = _without_slope_between(least, most)
     x = x if least is None else np.where(x < least, least, x)
     return x if most is None else np.where(x > most, most, x)
+
+
+def _without_slope_between(least: Any, most: Any) -> Any:
+    """Between ends that are equal torch has no slope in the lower one."""
+    return np.where(least == most, constant(least), least)
 
 
 def _shared(extreme: np.ufunc) -> Rule:
