@@ -22,7 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # a script finds the modules of its own folder alone
-from benchmarks.itself.explained import LOSSES  # noqa: E402
+from benchmarks.losses import LOSSES  # noqa: E402
 from corpus.running import ERROR, asked  # noqa: E402
 
 PROGRAMS, FIGURES = HERE / "findings", HERE / "findings" / "figures.json"

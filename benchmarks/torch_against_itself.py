@@ -7,7 +7,7 @@ Functions of elements, reductions and scans; one call of every function of torch
 specs; and the samples of torch's own tests (OpInfo), where the package `expecttest` is installed. Values and gradients
 in three dtypes, at data of several kinds, always the same. A table says how many elements are inside, not judged, and
 outside; each result with an element outside is listed with torch's own float64 beside it. Exit code 1 if one remains
-that is not explained in `itself/explained.py`. All of it takes ten minutes on one core; `--share 2/4` takes every
+that is not explained in `losses.py`. All of it takes ten minutes on one core; `--share 2/4` takes every
 fourth function from the second on, `--to` writes the rows, and `--of` prints the tables of such files.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from itself import GROUPS, has_opinfo, looked_at, sources
-from itself.explained import explanation, is_off
+from losses import explanation, is_off
 
 DTYPES = ("float32", "bfloat16", "float16")
 
