@@ -247,6 +247,7 @@ def test_a_module_with_state_is_compared_call_by_call(spec: type[nn.Module], can
     found = judge(module, spec(), (_normal(4),))
     assert found.verdict is Ruling.ACCEPTED, str(found)
     assert [each.output for each in found.coverage] == ["out", "h"]
+    assert isinstance(module.h, Tensor)
     assert torch.equal(module.h, torch.ones(4))  # set back
 
 
