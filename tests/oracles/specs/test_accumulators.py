@@ -34,6 +34,8 @@ SPECS: dict[str, Callable[..., Tensor]] = {
     "of three dims": lambda c, x, w: (x[None] @ w)[0] + c,
     "moved": lambda c, x, w: ((w.T @ x.T) + c.T).T,
     "alpha": lambda c, x, w: torch.addmm(c, x, w, alpha=0.5, beta=0.5) * 2.0,
+    # 0.7 is no float32 number: what is added may be divided by it as it is rounded.
+    "alpha that is rounded": lambda c, x, w: torch.addmm(c, x, w, alpha=0.7, beta=0.7) / 0.7,
     "halves": lambda c, x, w: x[:, ::2] @ w[::2] + (c + x[:, 1::2] @ w[1::2]),
 }
 
