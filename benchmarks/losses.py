@@ -117,8 +117,5 @@ def is_off(row: dict[str, Any]) -> bool:
 
 
 def is_no_slope(row: dict[str, Any]) -> bool:
-    """Whether the difference quotient of torch's function says that torch's gradient is off, and the ball's is not.
-
-    It errs by 2^-30 or so, so that a quotient in the middle between the two tells nothing.
-    """
-    return bool(8.0 * abs(row["quotient"] - row["centre"]) < abs(row["quotient"] - row["exact"]))
+    """Whether the difference quotient of torch's function is nearer to the ball's centre than to torch's gradient."""
+    return bool(abs(row["quotient"] - row["centre"]) < abs(row["quotient"] - row["exact"]))

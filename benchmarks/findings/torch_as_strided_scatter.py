@@ -27,8 +27,8 @@ def proof() -> Proof:
     written = torch.as_strided_scatter(x, torch.zeros(2), (2,), (1,), 0)
     (slope,) = torch.autograd.grad(written, x, weights)
     exact = [mpmath.mpf(share) for share in (0, 0, 3, 4, 5, 6)]
-    kept = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
-    return Proof("the gradient of as_strided_scatter in its input", slope, exact, lambda g: g * kept, (weights,))
+    slopes = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    return Proof("the gradient of as_strided_scatter in its input", slope, exact, lambda g: g * slopes, (weights,))
 
 
 run(__name__, LIBRARY, VERSION, proof)

@@ -363,7 +363,7 @@ def _scatter_add(
     additions = np.maximum(hits - 1.0, 0.0)
     lost = additions * contract.underflow if contract.flush else 0.0
     growth = additions * (contract.roundoff + contract.centre_roundoff)
-    if in_place and contract.intermediates and contract.stores.precision < contract.accumulate.precision:
+    if in_place and contract.may_store(contract.stores):
         growth = growth + additions * contract.stores.unit_roundoff
         lost = lost + additions * contract.stores.eta
         lost = np.where((additions > 0) & (size + given > contract.stores.max), np.inf, lost)

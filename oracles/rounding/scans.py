@@ -103,8 +103,7 @@ def _windows(contract: Contract, a: Ball, sizes: Any, stride: Any, dilation: Any
 
 def _stored_roundoff(contract: Contract) -> float:
     """The roundoff of a partial result that is stored, 0 where none is stored in a narrower format."""
-    narrower = contract.intermediates and contract.stores.precision < contract.accumulate.precision
-    return contract.stores.unit_roundoff if narrower else 0.0
+    return contract.stores.unit_roundoff if contract.may_store(contract.stores) else 0.0
 
 
 def _overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Ball:

@@ -103,7 +103,10 @@ def _without_each_so_far(x: Any, g: Any, axis: int) -> Any:
 
 
 def _by_quotient_so_far(x: Any, g: Any, axis: int) -> Any:
-    """The same, as torch has it: a quotient of sums of g y before the first zero of a row, and 0 behind it.
+    """The same, as torch's `cumprod_backward` has it: a quotient of sums of g y before the first zero of a row.
+
+    Args:
+        x, g: (..., n, ...) along the axis, the factors and the cotangent of their products so far.
 
     Raises:
         Inapplicable: rounding leaves open whether an element is zero.

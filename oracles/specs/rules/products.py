@@ -36,6 +36,11 @@ def _added(product: Rule) -> Rule:
 
 
 def _scaled(product: Rule, alpha: float, a: Any, b: Any) -> Any:
+    """α (a b), where the product, and in backward those with the cotangent, may be stored before they are scaled.
+
+    Those are the texts of `addmm`, `addmv`, `baddbmm` and `addbmm` in torch's `derivatives.yaml`.
+    """
+
     def cotangent(position: int) -> Rule:
         def text(a: Any, b: Any, g: Any) -> Any:
             moved, fixed = (a, b) if position == 0 else (b, a)

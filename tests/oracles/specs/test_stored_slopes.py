@@ -95,10 +95,10 @@ def test_slopes_of_products_with_a_zero_are_those_of_torch(dtype: torch.dtype) -
     largest = torch.finfo(dtype).max
     x = torch.tensor([[2.0, 0.0, 3.0, 0.0, 4.0, 5.0], [-1.0, -0.5, -largest, 1.0, 1.0, 2.0**-6]], dtype=dtype)
     slope, ball = _held(SPECS["products so far"], x)
-    found = accept.judge(slope.double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
-    assert found.accepted.all()
+    elements = accept.judge(slope.double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
+    assert elements.accepted.all()
     assert not slope[1, 2].isfinite()
-    assert found.judged.tolist() == [[True] * 6, [False] * 6]
+    assert elements.judged.tolist() == [[True] * 6, [False] * 6]
     changed = accept.judge((slope * 1.25).double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
     assert not changed.accepted[0, 1]
 

@@ -85,9 +85,8 @@ def _by_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
         wide = np.moveaxis(placed(np.moveaxis(x, 0, -1), [pad], [pad], [1]), -1, 0)
         count = np.shape(wide)[0] - np.shape(weight)[0] + 1
         # Its derivative adds up over the time, stores that, and adds up over the batch.
-        total = np.broadcast_to(
-            np.broadcast_to(bias, (np.shape(x)[1], *np.shape(bias))), (count, np.shape(x)[1], *np.shape(bias))
-        )
+        of_batch = np.broadcast_to(bias, (np.shape(x)[1], *np.shape(bias)))
+        total = np.broadcast_to(of_batch, (count, *np.shape(of_batch)))
         for k in range(np.shape(weight)[0]):
             total = store(total + np.matmul(wide[k : k + count], weight[k]), asked=False)
         return total
