@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.op import Op
-from opassay.oracles.state.logs import silent
-from opassay.oracles.verdict import Cell, Outcome, Verdict
-from opassay.properties.engine.plan import load_op, require_known
+from opassay.oracles.op.declaration import Op
+from opassay.oracles.process.logs import silent
+from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
+from opassay.properties.candidates.conformance import assert_conforms as assert_conforms
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.engine.plan import require_known
 from opassay.properties.functions.kernel import KERNEL_PROPERTIES
-from opassay.properties.judging.conforming import assert_conforms as assert_conforms
 from opassay.properties.summary import cards, ok, table
 from opassay.properties.verification import Settings, run_cell, verify
 

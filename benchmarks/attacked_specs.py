@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from specs import SPECS, made
 
-from opassay.oracles.legal import evaluated
-from opassay.oracles.rounding import Ball, balls
+from opassay.oracles.bound.rounding import Ball, balls
+from opassay.oracles.bound.terms import PRESETS
 from opassay.oracles.specs import BUFFER, RESULT, Call, UntraceableError, trace
-from opassay.oracles.terms import PRESETS
-from opassay.properties.checking.attacks import WIDE, Row, hold
 from opassay.reference.algorithms import Inapplicable
 from opassay.reference.derivative import vjp
+from workshop.checking.attacks import WIDE, Row, hold
+from workshop.random_evaluation import evaluated
 
 DTYPES = ("float32", "bfloat16")
 Formula = Callable[..., Any]

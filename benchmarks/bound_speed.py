@@ -11,9 +11,9 @@ import torch
 from measurement import Row, at_most, line
 from torch.nn import functional
 
-from opassay.oracles import accept
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
 from opassay.oracles.specs import traced
 from opassay.reference.formats import BINARY32
 from opassay.reference.norms.layer_norm import layer_norm

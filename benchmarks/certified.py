@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from measurement import Row, at_least, fastest, line
 
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
 from opassay.reference.derivative import vjp
 from opassay.reference.norms.layer_norm import layer_norm
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import torch
 from measurement import Row, at_most, line
 
-from opassay.oracles.verdict import Cell, Code
+from opassay.oracles.verdicts.verdict import Cell, Code
 from opassay.properties.catalog import CATALOG
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 from opassay.properties.verification import Settings, run_cell
 
 PROPERTIES = ("FWD", "VJP", "JVP")

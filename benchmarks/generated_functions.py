@@ -20,14 +20,14 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase
 
-from opassay.oracles.checks import CHECKS
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.oracles.properties import PROPERTIES
-from opassay.oracles.violation import Violation
-from opassay.properties import strategies
-from opassay.properties.engine.plan import load_op
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.verdicts.violation import Violation
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks import CHECKS
+from opassay.properties.declaring import strategies
 from opassay.properties.functions.spec import Spec, spec_of
+from opassay.properties.table import PROPERTIES
 
 CHUNK = 100
 DTYPES = ("float64", "float32", "float64", "bfloat16", "float64", "float16")

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "kernels.md"
-TABLE = re.compile(r"(<!-- (opassay kernels [^\n]*) -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- (python -m workshop kernels [^\n]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def table(found: re.Match[str]) -> str:

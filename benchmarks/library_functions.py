@@ -4,8 +4,8 @@
 
 Prints a line per function: the largest error in ulps, and the argument that showed it. The truth is float64's, which
 is off by less than 2^-28 ulp of float32. Arguments and results below the normal range are left out, because libraries
-flush them (a contract says so by `flush`). The tables `NUMPY_FUNCTIONS` and `XLA_FUNCTIONS` of `oracles/contract.py`
-are these figures rounded up; `xla` needs jax.
+flush them (a contract says so by `flush`). The tables `NUMPY_FUNCTIONS` and `XLA_FUNCTIONS` of
+`oracles/bound/contract.py` are these figures rounded up; `xla` needs jax.
 """
 
 from __future__ import annotations

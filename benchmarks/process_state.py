@@ -19,9 +19,9 @@ import torch
 from measurement import Row, at_most, fastest, line
 
 from opassay import Cell, Settings, run_cell
-from opassay.oracles import state
-from opassay.oracles.properties import PROPERTIES as TABLE
+from opassay.oracles import process
 from opassay.properties.engine import plan
+from opassay.properties.table import PROPERTIES as TABLE
 
 OPS = ("layer_norm", "softmax", "batch_norm", "nll_loss")
 #: All but those that compile or ask other processes, whose times vary more than what is measured here.
@@ -36,12 +36,12 @@ TARGET = 3.0
 
 
 @contextmanager
-def _unpinned() -> Iterator[state.Pin]:
-    yield state.Pin()
+def _unpinned() -> Iterator[process.Pin]:
+    yield process.Pin()
 
 
 @contextmanager
-def _unwatched(*tiers: state.Tier) -> Iterator[list[str]]:
+def _unwatched(*tiers: process.Tier) -> Iterator[list[str]]:
     yield []
 
 
@@ -51,7 +51,7 @@ def _undisturbed(call: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 def without(cell: Cell) -> None:
     """The verdict of a cell by the same code, with the comparison taken out."""
-    with mock.patch.multiple(state, pinned=_unpinned, watched=_unwatched, undisturbed=_undisturbed):
+    with mock.patch.multiple(process, pinned=_unpinned, watched=_unwatched, undisturbed=_undisturbed):
         run_cell(cell, SETTINGS)
 
 
@@ -96,9 +96,9 @@ class Clock:
 def inside(cells: Sequence[Cell]) -> float:
     """Percent of the time of these cells that is spent in the comparison."""
     clock = Clock()
-    parts = {"pinned": clock.block(state.pinned), "watched": clock.block(state.watched)}
-    modes = {"read": clock.call(state.MODES.read), "restored": clock.call(state.MODES.restored)}
-    with mock.patch.multiple(state, **parts), mock.patch.multiple(state.MODES, **modes):
+    parts = {"pinned": clock.block(process.pinned), "watched": clock.block(process.watched)}
+    modes = {"read": clock.call(process.MODES.read), "restored": clock.call(process.MODES.restored)}
+    with mock.patch.multiple(process, **parts), mock.patch.multiple(process.MODES, **modes):
         start = time.perf_counter()
         for cell in cells:
             run_cell(cell, SETTINGS)

@@ -24,8 +24,8 @@ from judging.quiet import QUIET
 from judging.rewritings import PAIRS, Pair
 
 import opassay
-from opassay.oracles.rounding.likeness import Likeness
-from opassay.properties.judging.asking import likely
+from opassay.oracles.bound.rounding.likeness import Likeness
+from opassay.properties.candidates.asking import likely
 
 ASKED = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "GRAD", "LIKELY")
 

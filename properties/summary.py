@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..oracles.verdict import HELD, Outcome, Verdict, failure_text
+from ..oracles.verdicts.verdict import HELD, Outcome, Verdict, failure_text
 
 #: Outcomes that do not speak against what was judged.
 _FINE = HELD | {Outcome.UNSUPPORTED, Outcome.NOT_RUN}

@@ -10,26 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..oracles.case import CaseError, load_case
-from ..oracles.op import INTERPRETED, Op
-from ..oracles.properties import DTYPES, PROPERTIES, Where
-from ..oracles.verdict import Cell, Verdict, charged
+from ..oracles.op.declaration import INTERPRETED, Op
+from ..oracles.verdicts.case import CaseError, load_case
+from ..oracles.verdicts.verdict import Cell, Verdict, charged
+from .catalog.loading import load_op
+from .declaring.strategies import MODERATE
 from .engine.cells import judge_cell
 from .engine.guard import guarded
 from .engine.plan import require_known
 from .engine.samples import Settings
-from .functions.kernel import KERNEL_PROPERTIES, KERNEL_WITHOUT, Offer, custom_kernel, kernel_of_op
+from .functions.kernel import KERNEL_PROPERTIES, KERNEL_WITHOUT, Offer, custom_kernel, replace_kernel
 from .functions.shapes import Extent
 from .functions.user import Samples, custom_function
 from .places.gathering import OnRanks
 from .places.here import Here, Place
 from .places.interpreted import interpreted_place
 from .places.prepared import prepared_place
-from .strategies import MODERATE
+from .table import DTYPES, PROPERTIES, Where
 
 __all__ = [
     "CaseError",
     "Settings",
+    "kernel_of_op",
     "place_of",
     "replay_case",
     "retell_cell",
@@ -143,6 +145,27 @@ def verify_function(
         function, samples, reference, constant=constant, specials=specials, flush=flush, algorithms=algorithms
     )
     return verify(op, properties=properties, dtypes=dtypes, settings=settings or Settings("brief"))
+
+
+def kernel_of_op(
+    kernel: Callable[..., Any],
+    op: str | Op,
+    *,
+    supported: Callable[..., Any] | None = None,
+    offer: Offer | None = None,
+) -> Op:
+    """A kernel under the declaration of an op of the catalog: its formula, its samples and its laws.
+
+    Args:
+        kernel: takes the arguments of the op, in their order, and returns its outputs.
+        op: the name of an op, as `opassay list` has it, or a declaration.
+        supported: (arguments by name) -> whether the kernel takes such a call; others are not asked.
+        offer: as for `custom_kernel`.
+
+    Raises:
+        SelectionError: there is no op of that name. ValueError: a parameter of `supported` is no argument of the op.
+    """
+    return replace_kernel(kernel, load_op(op) if isinstance(op, str) else op, supported=supported, offer=offer)
 
 
 def verify_kernel(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from typing import Literal
 
-from ..oracles.verdict import FAILED, Outcome, Verdict
+from ..oracles.verdicts.verdict import FAILED, Outcome, Verdict
 from .baseline import Known, KnownEntry, rounded_up, size_of
 from .gate import LONGEST_EXPIRY
 from .record import Run

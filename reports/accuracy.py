@@ -10,9 +10,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..oracles.verdict import CHECKED, HELD, Verdict
-from .page.chart import series_name, short_dtype
-from .text import by_key, code_span, drawn_alike, grouped, has_ulps, markdown, number
+from ..oracles.verdicts.verdict import CHECKED, HELD, Verdict
+from .text import by_key, code_span, drawn_alike, grouped, has_ulps, markdown, number, series_name, short_dtype
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.
 LISTED = ("FWD", "VJP")

@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from ..oracles.verdict import HELD, Cell, Code, Verdict
-from .record import RecordError, Run, read_capped
+from ..oracles.verdicts.verdict import HELD, Cell, Code, Verdict
+from .record import RecordError, Run
+from .store.files import read_capped
 from .text import number
 
 BUDGET_SCHEMA = 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict, charged, clean
+from ..oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Signs, Verdict, charged, clean
 from . import exit_codes
 from .exit_codes import Reason
 from .record import RecordError, Run, plan_digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..oracles.verdict import CHECKED, Code, Outcome, Verdict
+from ..oracles.verdicts.verdict import CHECKED, Code, Outcome, Verdict
 
 OK = 0
 FAILED = 1  # a verdict is fail or unstable; for a gate: a budget exceeded, coverage lost

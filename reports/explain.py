@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from ..oracles.verdict import Code, Outcome
+from ..oracles.verdicts.verdict import Code, Outcome
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-from ..oracles.verdict import CHECKED, FAILED, HELD, Code, Outcome, Verdict, replaying
+from ..oracles.verdicts.verdict import CHECKED, FAILED, HELD, Code, Outcome, Verdict, replaying
 from . import exit_codes
 from .baseline import Budget, BudgetEntry, Known, device_class, measured, unaccepted
 from .merge import shard_of

@@ -6,7 +6,7 @@ import re
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from ..oracles.verdict import MAX_TEXT, Outcome, Verdict
+from ..oracles.verdicts.verdict import MAX_TEXT, Outcome, Verdict
 from .record import Run
 from .text import clean, failure_text, one_line
 

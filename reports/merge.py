@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..oracles.verdict import CHECKED, Code, Outcome, Verdict
+from ..oracles.verdicts.verdict import CHECKED, Code, Outcome, Verdict
 from . import exit_codes
 from .collect import OTHER_SHARD, worse
 from .exit_codes import Reason

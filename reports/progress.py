@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeElapsedColumn
 from rich.text import Text
 
-from ..oracles.verdict import Verdict
+from ..oracles.verdicts.verdict import Verdict
 from .text import BAD, duration, failure_text, github_command, one_line, wrapped
 
 _EVERY_SECONDS = 10.0

@@ -21,9 +21,10 @@ from typing import Any
 
 import pytest
 
-from ..oracles.verdict import AXES, HELD, Cell, Outcome, Verdict, clean, failure_text
+from ..oracles.verdicts.verdict import AXES, HELD, Cell, Outcome, Verdict, clean, failure_text
 from ..properties.catalog import CATALOG
-from ..properties.engine.plan import Selection, in_shard, load_op, plan
+from ..properties.catalog.loading import load_op
+from ..properties.engine.plan import Selection, in_shard, plan
 from ..properties.engine.profiles import PROFILES, default_seed
 from ..properties.names import COMMS, FABRICS, PluginError, SelectionError
 from ..properties.worlds import World, enter

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..oracles.verdict import CHECKED, HELD, Measure, Outcome, Verdict, counted
-from ..oracles.verdict import clean as clean
-from ..oracles.verdict import failure_text as failure_text
+from ..oracles.verdicts.verdict import CHECKED, HELD, Cell, Measure, Outcome, Verdict, counted
+from ..oracles.verdicts.verdict import clean as clean
+from ..oracles.verdicts.verdict import failure_text as failure_text
 from .exit_codes import is_incomplete
 
 _T = TypeVar("_T")
@@ -33,6 +33,18 @@ GLYPHS: dict[Outcome, str] = {
     Outcome.TIMEOUT: "◷",
     Outcome.ERROR: "!",
 }
+
+_SHORT_DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
+
+def series_name(cell: Cell) -> str:
+    """What the marks of one subject on one device are called."""
+    return f"{cell.subject} {cell.device}"
+
+
+def short_dtype(dtype: str) -> str:
+    """A dtype in six characters at most."""
+    return _SHORT_DTYPES.get(dtype, dtype[:6])
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,6 @@ class Edge:
     importer: str
     imported: str
     ours: bool
-    only_typing: bool
     line: int
 
     def __str__(self) -> str:
@@ -58,12 +57,13 @@ def _edges_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Edge]:
     # The folder api is the package itself: what it imports by one dot stands beside it.
     full = PACKAGE if package == "api" else f"{PACKAGE}.{package}"
     tree = ast.parse(path.read_text(), str(path))
-    for node, only_typing in _imports(tree, only_typing=False):
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    for node in imports:
         for target in _targets(node, full):
             resolved = _resolve(target, known)
-            yield Edge(name, resolved or target.partition(".")[0], resolved is not None, only_typing, node.lineno)
+            yield Edge(name, resolved or target.partition(".")[0], resolved is not None, node.lineno)
     for target, line in _named(tree, full, f"{PACKAGE}.{name}", known):
-        yield Edge(name, target, True, False, line)
+        yield Edge(name, target, True, line)
 
 
 def _named(tree: ast.AST, package: str, own: str, known: dict[str, Path]) -> Iterator[tuple[str, int]]:
@@ -142,17 +142,6 @@ def _absolute(name: str, package: str) -> str:
     return ".".join([*parts[: len(parts) - (len(name) - len(rest)) + 1], *filter(None, [rest])])
 
 
-def _imports(tree: ast.AST, *, only_typing: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node, only_typing
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            for branch, typing in ((node.body, True), (node.orelse, only_typing)):
-                yield from _imports(ast.Module(branch, []), only_typing=typing)
-        else:
-            yield from _imports(node, only_typing=only_typing)
-
-
 def _targets(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
     """Absolute dotted names; a name after `from` may be a module or an attribute, so it is given in full."""
     if isinstance(node, ast.Import):
@@ -208,14 +197,32 @@ def _reached(name: str, graph: dict[str, set[str]]) -> set[str]:
 
 
 def cycle(root: Path) -> list[str]:
-    """Some cycle of imports that run, as a list of modules; empty when there is none.
+    """Some cycle of imports, as a list of modules; empty when there is none.
 
-    Imports inside functions count: an import moved into a function hides a cycle, it does not remove it.
+    Imports inside functions and those for types alone count: such an import hides a cycle and does not remove it, for a
+    reader of one module still needs the other.
     """
+    return _some_cycle((edge.importer, edge.imported) for edge in edges(root) if edge.ours)
+
+
+def cycle_of_rooms(root: Path) -> list[str]:
+    """Some cycle of rooms, as a list of them; empty when there is none.
+
+    A room is what stands in one of the folders: a folder or a single module. An import from one room to another is an
+    edge, between whichever modules of the two it runs.
+    """
+    rooms = ((_room(edge.importer), _room(edge.imported)) for edge in edges(root) if edge.ours)
+    return _some_cycle((importer, imported) for importer, imported in rooms if importer != imported)
+
+
+def _room(name: str) -> str:
+    return ".".join(name.split(".")[:2])
+
+
+def _some_cycle(pairs: Iterable[tuple[str, str]]) -> list[str]:
     graph: dict[str, set[str]] = defaultdict(set)
-    for edge in edges(root):
-        if edge.ours and not edge.only_typing:
-            graph[edge.importer].add(edge.imported)
+    for importer, imported in pairs:
+        graph[importer].add(imported)
     done: set[str] = set()
     for start in sorted(graph):
         found = _cycle_from(start, graph, [], done)

@@ -15,9 +15,9 @@ import pytest
 
 import opassay
 from docs.building import blocks, build, outcomes
-from opassay.oracles.case import SCHEMA
-from opassay.oracles.properties import PROPERTIES
+from opassay.oracles.verdicts.case import SCHEMA
 from opassay.properties.engine.profiles import PROFILES
+from opassay.properties.table import PROPERTIES
 from opassay.reports.record import RunData
 
 PAGES = {path: path.read_text(encoding="utf-8") for path in build.pages()}

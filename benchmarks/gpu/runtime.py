@@ -14,7 +14,7 @@ from telling import DEVICE, Time, guarded, require_gpu, tell
 from torch import Tensor
 
 from opassay import impl
-from opassay.properties.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
+from workshop.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
 
 CALLS = 200
 

@@ -16,7 +16,7 @@ from telling import DEVICE, Time, require_gpu, tell
 from torch import Tensor
 
 from opassay import impl
-from opassay.properties.kernels.classes import CLASSES, Source, first_of_each
+from workshop.kernels.classes import CLASSES, Source, first_of_each
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 

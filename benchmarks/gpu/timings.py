@@ -1,6 +1,6 @@
 """Times of the ops' kernels, forward and backward, against others: `timings.py SUBJECT... SECONDS`.
 
-Every shape class of `properties/kernels/classes.py`, each op's first dense one first, in bfloat16 and then in float32.
+Every shape class of `workshop/kernels/classes.py`, each op's first dense one first, in bfloat16 and then in float32.
 A fraction is that of the copy bandwidth, which is measured at the beginning.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from opassay import impl
 from opassay.impl.gpu import launching
-from opassay.properties.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
+from workshop.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
 
 MODULES = {"liger": "liger_kernel", "quack": "quack"}
 DTYPES = (torch.bfloat16, torch.float32)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from opassay.oracles import accept
-from opassay.oracles.op import dtype_name, is_float, to_array
-from opassay.oracles.rounding import Ball
-from opassay.oracles.terms import terms
-from opassay.properties.judging.arguments import Arguments
-from opassay.properties.judging.results import result_of
-from opassay.properties.judging.specification import SpecError, Specification, specification
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.rounding import Ball
+from opassay.oracles.bound.terms import terms
+from opassay.oracles.op.declaration import dtype_name, is_float, to_array
+from opassay.properties.candidates.arguments import Arguments
+from opassay.properties.candidates.results import result_of
+from opassay.properties.candidates.specification import SpecError, Specification, specification
 from opassay.reference.condition import Condition, possibly, surely
 from opassay.reference.formats import FORMATS
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from opassay.oracles import accept
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, balls
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, Call, Traced, trace
 from opassay.reference.choice import Choice
 from opassay.reference.derivative import vjp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from opassay.oracles.verdict import CHECKED, Code
+from opassay.oracles.verdicts.verdict import CHECKED, Code
 from opassay.reports.exit_codes import OK, PRIORITY
 from opassay.reports.explain import EXPLANATIONS, OUTCOMES
 

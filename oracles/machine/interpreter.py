@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..op import Tensor
-from ..verdict import Code
-from ..violation import Violation
+from ..op.declaration import Tensor
+from ..verdicts.verdict import Code
+from ..verdicts.violation import Violation
 from . import types
 from .fused import fma
 from .memory import Book, Memory

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..op import Tensor
-from ..verdict import Code
-from ..violation import Violation
+from ..op.declaration import Tensor
+from ..verdicts.verdict import Code
+from ..verdicts.violation import Violation
 
 #: Bytes on both sides of every operand. A kernel that is wrong by a block lands here, and not in what is Python's.
 GUARD = 1 << 16

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..op import Tensor
+from ..op.declaration import Tensor
 
 #: Ints up to this pass as 32 bits.
 _INT32 = (1 << 31) - 1

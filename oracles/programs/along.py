@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
-from ..transforms import ENGINES, Vmap, Word
-from .script import Laid, Script, plain_source
+from ..op.paths import Path, Problem
+from ..op.script import Laid, Script, Telling, plain_source
+from ..op.transforms import ENGINES, Vmap, Word
 from .values import literal
-
-if TYPE_CHECKING:  # A path names this module as what tells how it was taken.
-    from ..paths import Path, Problem
 
 #: The steps of torch.func; those of autograd and dual tensors are written as the judge has them.
 _FUNC = {
@@ -27,6 +25,11 @@ _FUNC = {
         "",
     ),
 }
+
+
+def telling(path: Path) -> Telling:
+    """Tells the lines of `along_path`, when they are wanted."""
+    return functools.partial(along_path, path)
 
 
 def along_path(path: Path) -> Script:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..op import Op, Sample
-from ..paths import Problem
-from ..verdict import Cell
+from ..op.declaration import Op, Sample
+from ..op.paths import Problem
+from ..op.script import NoProgram, Script
+from ..verdicts.verdict import Cell
 from .along import calling, operand_names, operands_of
-from .script import NoProgram, Script
 from .writing import program
 
 

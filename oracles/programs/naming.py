@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from .script import NoProgram, Script, plain_source
+from ..op.script import NoProgram, Script, plain_source
 
 #: Of the framework a program may import the implementations, and nothing that judges.
 _FRAMEWORK = __name__.partition(".")[0]

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import torch
 
-from ..op import Tensor
-from ..paths import Path, Problem
+from ..op.declaration import Tensor
+from ..op.paths import Path, Problem
+from ..op.script import Laid, Script
 from .along import along_path, calling, function_lines, operand_names, operands_of, stepping
 from .questions import of_bits, of_condition
-from .script import Laid, Script
 from .values import literal
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..accept import Edges
-from ..violation import Fault
-from .script import Script, Telling
+from ..bound.accept import Edges
+from ..op.script import Script, Telling
+from ..verdicts.violation import Fault
 
 SAME_BITS = (
     "def same(a, b):",

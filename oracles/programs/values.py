@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..bits import same_bits
-from .script import Laid
+from ..op.bits import same_bits
+from ..op.script import Laid
 
 #: Elements up to which a tensor is written as decimal numbers, which a person can read; more are written as bytes.
 READABLE = 64

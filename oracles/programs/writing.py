@@ -6,10 +6,10 @@ import platform
 
 import torch
 
-from ..op import Op
-from ..verdict import Cell, clean
+from ..op.declaration import Op
+from ..op.script import NoProgram, Script
+from ..verdicts.verdict import Cell, clean
 from .naming import named
-from .script import NoProgram, Script
 from .values import HELPERS, literal
 
 #: A longer program is not written. That of a large sample which did not shrink would be nothing but digits, and the

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..modules import buffers_of
+from .buffers import buffers_of
 
 ARGUMENT, PARAMETER, BUFFER, RESULT = "argument", "parameter", "buffer", "result"
 

@@ -1,7 +1,7 @@
 """A process that runs items one after the other, beside the worker of a cluster, and what is told of one that ends.
 
 A cluster's worker is a process that others rely on: it holds a connection, and other campaigns may share it. So no op
-runs in it. It keeps a process of `places/worker.py`, as the pool does, and ends and replaces that as the pool would.
+runs in it. It keeps a process of `programs/worker.py`, as the pool does, and ends and replaces that as the pool would.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..places import lifeline
-from ..places.pool import STARTING, WORKER
+from ..places.pool import STARTING
 from ..places.process import AnswerError, EndedError, Process
+from ..programs.command import WORKER
 
 _GIB = 2**30
 
@@ -73,7 +74,7 @@ class Bench:
         """The answer to a question, and how many bytes were printed meanwhile.
 
         Args:
-            question: as `places.worker` takes it. timeout: seconds.
+            question: as `programs.worker` takes it. timeout: seconds.
 
         Raises:
             ItemLost: there is none; the process has ended then, or was ended.

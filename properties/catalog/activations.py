@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from ...oracles.op import Draft, Op, Slices
+from ...oracles.op.declaration import Draft, Op, Slices
 from ...reference import activations as formulas
 from ...reference.formats import Format
-from .. import strategies
-from ..choices import choose
-from ..declaring import drawing, laws, refusals, torch_documents
+from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.arguments import Named
+from ..declaring.choices import choose
 from ..declaring.declare import declare
 from ..declaring.subjects import ours, with_aten
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from ...impl.function import Function
-from ...oracles.op import Op
-from ...oracles.subjects.documented import Documented, Limit
+from ...oracles.op.declaration import Op
+from ...oracles.op.documented import Documented, Limit
 from ..declaring import laws
 from ..declaring.arguments import Named
 from ..declaring.declare import declare

@@ -8,11 +8,10 @@ import torch
 from hypothesis import strategies as st
 
 from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op.declaration import Draft, Op
 from ...reference import hooks as formulas
-from .. import strategies
-from ..choices import choose
-from ..declaring import drawing, laws, torch_documents
+from ..declaring import drawing, laws, strategies, torch_documents
+from ..declaring.choices import choose
 from ..declaring.declare import declare
 
 Tensors = tuple[torch.Tensor, ...]

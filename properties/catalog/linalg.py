@@ -10,12 +10,11 @@ import torch._refs
 from hypothesis import strategies as st
 
 from ... import impl
-from ...oracles.op import Draft, Op
+from ...oracles.op.declaration import Draft, Op
 from ...reference import linalg as formulas
-from .. import strategies
-from ..choices import choose
-from ..declaring import drawing, laws, refusals, torch_documents
+from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.arguments import Named
+from ..declaring.choices import choose
 from ..declaring.declare import declare
 
 Tensor = torch.Tensor

@@ -12,14 +12,13 @@ import torch._refs.nn.functional as refs
 from hypothesis import strategies as st
 
 from ... import impl
-from ...oracles.op import Draft, Op, Slices
-from ...oracles.verdict import Code
-from ...oracles.violation import Unsupported
+from ...oracles.op.declaration import Draft, Op, Slices
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Unsupported
 from ...reference import losses as formulas
-from .. import strategies
-from ..choices import choose
-from ..declaring import drawing, laws, refusals, torch_documents
+from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.arguments import Named
+from ..declaring.choices import choose
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
 from ..declaring.subjects import ours

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...oracles.contract import CPU_FUNCTIONS, contract
-from ...oracles.op import Op, arithmetic_of
-from ...oracles.properties import DTYPES, PROPERTIES
-from ...oracles.subjects.asking import promised
+from ...oracles.bound.contract import CPU_FUNCTIONS, contract
+from ...oracles.op.declaration import Op, arithmetic_of
 from ..catalog import CATALOG
+from ..catalog.loading import load_op, plugin_entry_points
+from ..engine.documented_limits import promised
 from ..engine.environment import environment
-from ..engine.plan import load_op, plugin_entry_points
+from ..table import DTYPES, PROPERTIES
 from .source_files import elementary_functions, files_of_formula, files_of_module, files_of_subject
 
 Data = dict[str, Any]

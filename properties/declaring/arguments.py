@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..engine.kinds import DeclarationError
+from .kinds import DeclarationError
 
 Args = tuple[Any, ...]
 #: Arguments by name. That of `*args` is the tuple of all arguments that it stands for.

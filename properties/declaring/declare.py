@@ -8,9 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ...oracles.op import Draft, Op, Promises, Slices
-from ...oracles.subjects.documented import Documented
-from ...oracles.subjects.several import Devices, Ranks
+from ...oracles.op.declaration import Draft, Op, Promises, Slices
+from ...oracles.op.documented import Documented
+from ...oracles.op.placement import Devices, Ranks
 from .arguments import Args, Signature
 from .laws import Relation
 from .refusals import Mistake

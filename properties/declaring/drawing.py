@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from ...oracles.op import Draft
-from ...oracles.verdict import Code
-from ...oracles.violation import Unsupported
+from ...oracles.op.declaration import Draft
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Unsupported
 from ...reference.formats import FORMATS
-from .. import strategies
-from ..choices import choose
+from . import strategies
 from .arguments import Named
+from .choices import choose
 
 Tensor = torch.Tensor
 Regimes = dict[str, strategies.Rows]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...oracles.op import Law
+from ...oracles.op.declaration import Law
 from .arguments import Args, Named, Signature, call, taking
 
 Tensor = torch.Tensor

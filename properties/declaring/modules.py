@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from ... import impl
-from ...oracles.checks.ways.modules import Built, ModuleSubject
-from ...oracles.op import Subject
-from ...oracles.verdict import Code
-from ...oracles.violation import Unsupported
+from ...oracles.op.declaration import Subject
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Unsupported
+from ..checks.ways.modules import Built, ModuleSubject
 
 Tensor = torch.Tensor
 Optional = Tensor | None

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...oracles.op import Refusal
+from ...oracles.op.declaration import Refusal
 from .arguments import Args, Named, Signature, call, taking
 
 

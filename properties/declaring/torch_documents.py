@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...oracles.subjects.documented import Documented, Limit
+from ...oracles.op.documented import Documented, Limit
 
 _ACCURACY = "notes/numerical_accuracy"
 #: Of floating tensors of several dtypes.

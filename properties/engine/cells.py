@@ -19,24 +19,25 @@ from dataclasses import replace
 import hypothesis
 import torch
 
-from ...oracles import state
-from ...oracles.case import case_id, dump_case, load_case
-from ...oracles.contract import contract
-from ...oracles.judge import Judge
-from ...oracles.op import INTERPRETED, Op, Sample, arithmetic_of
-from ...oracles.programs.script import NoProgram
+from ...oracles import process
+from ...oracles.bound.contract import contract
+from ...oracles.judge.judge import Judge
+from ...oracles.judge.tally import LARGE, PLANNED
+from ...oracles.op.declaration import INTERPRETED, Op, Sample, arithmetic_of
+from ...oracles.op.script import NoProgram
+from ...oracles.op.transforms import OFFERS
+from ...oracles.process import interrupt
 from ...oracles.programs.writing import program, without
-from ...oracles.properties import BINNED, PROPERTIES
-from ...oracles.state import interrupt
-from ...oracles.subjects.asking import promised, require_asked
-from ...oracles.tally import LARGE, PLANNED
-from ...oracles.transforms import OFFERS
-from ...oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict, replaying
-from ...oracles.violation import Unsupported, Violation, error_of, kind_of, shape_of
+from ...oracles.verdicts.case import case_id, dump_case, load_case
+from ...oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Signs, Verdict, replaying
+from ...oracles.verdicts.violation import Unsupported, Violation, error_of, kind_of, shape_of
 from .. import worlds
-from . import interlude, kinds, source_numbers
+from ..catalog.loading import load_op
+from ..declaring import kinds
+from ..table import BINNED, PROPERTIES
+from . import other_ops, source_numbers
+from .documented_limits import promised, require_asked
 from .failures import MOST_CALLS, calls_of, kernel_of
-from .plan import load_op
 from .profiles import PROFILES
 from .samples import Given, Opened, Picked, Samples, Settings, Tell, ask_watched, judge_one
 
@@ -87,7 +88,7 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
     if cell.property in BINNED:
         judge.tally.bins = {}
     if question.others:
-        judge.between = interlude.calls(cell.dtype, cell.device)
+        judge.between = other_ops.calls(cell.dtype, cell.device)
     return Opened(cell, judge, question, tell)
 
 
@@ -138,7 +139,7 @@ def judge_case(text: str) -> None:
     cell, sample = load_case(text)
     opened = open_cell(cell, light=True)
     # A violation is dropped here: the process that drew the sample finds it, too, and says the verdict.
-    with interrupt.heard(), state.pinned(), contextlib.suppress(Violation):
+    with interrupt.heard(), process.pinned(), contextlib.suppress(Violation):
         try:
             ask_watched(opened, sample)
         except kinds.DeclarationError as err:
@@ -150,10 +151,10 @@ def judge_case(text: str) -> None:
 
 def _closed(opened: Opened, samples: Samples) -> Verdict:
     """The verdict on samples, and the process's state compared in full once they are judged."""
-    state.make_canonical()
+    process.make_canonical()
     # Processes that are ranks open connections to each other when they first need them.
-    leftovers = () if worlds.here().in_processes else (state.LEFTOVERS,)
-    with state.watched(state.DEEP, *leftovers):
+    leftovers = () if worlds.here().in_processes else (process.LEFTOVERS,)
+    with process.watched(process.DEEP, *leftovers):
         return _answered(opened, samples)
 
 

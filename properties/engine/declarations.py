@@ -17,9 +17,9 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...oracles.op import Op, Sample
+from ...oracles.op.declaration import Op, Sample
 from ...reference.missing import NoReadingError
-from .kinds import DeclarationError, author_frame, is_ours, line_of, place_of
+from ..declaring.kinds import DeclarationError, author_frame, is_ours, line_of, place_of
 
 #: What Python says of a call that does not fit, before it enters the function: its name, and what is wrong.
 _MISFIT = re.compile(

@@ -16,18 +16,18 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase, choices_to_bytes
 
-from ...oracles.checks.determinism import SINGLE_SUM
-from ...oracles.judge import Judge
-from ...oracles.op import OWN, Draft, Sample
-from ...oracles.properties import Property
-from ...oracles.tally import LARGE, MORE, PLANNED, Tally, regimes_of
-from ...oracles.violation import Unsupported, Violation, same_failure
-from .. import strategies
+from ...oracles.judge.judge import Judge
+from ...oracles.judge.tally import LARGE, MORE, PLANNED, Tally, regimes_of
+from ...oracles.op.declaration import OWN, Draft, Sample
+from ...oracles.verdicts.violation import Unsupported, Violation, same_failure
+from ..checks.determinism import SINGLE_SUM
+from ..declaring import strategies
+from ..declaring.kinds import DeclarationError, drafts_of, largest_of
 from ..picking import edges
 from ..picking.drafting import Drawn
-from .kinds import DeclarationError, drafts_of, largest_of
+from ..table import Property
+from .draft_filters import PATIENCE, Ample, Every, OneLong, longest
 from .limits import processor_seconds
-from .wanted import PATIENCE, Ample, Every, OneLong, longest
 
 #: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.
 ORDINARY_MOST = 72

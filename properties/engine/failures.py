@@ -18,12 +18,12 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...oracles.judge import Judge
-from ...oracles.op import OWN, Sample
-from ...oracles.paths import Problem
-from ...oracles.state import interrupt
-from ...oracles.verdict import steps_of
-from ...oracles.violation import Violation, kind_of
+from ...oracles.judge.judge import Judge
+from ...oracles.op.declaration import OWN, Sample
+from ...oracles.op.paths import Problem
+from ...oracles.process import interrupt
+from ...oracles.verdicts.verdict import steps_of
+from ...oracles.verdicts.violation import Violation, kind_of
 from .limits import processor_seconds
 
 #: Seconds of processor time that a cell goes on for after its first failure was made simple.

@@ -15,14 +15,14 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...oracles import state
-from ...oracles.accept import ReadingError
-from ...oracles.properties import PROPERTIES
-from ...oracles.state import interrupt
-from ...oracles.verdict import Cell, Code, Failure, Outcome, Verdict, changed_failure, without_requests
-from ...oracles.violation import Unsupported, error_name, said
+from ...oracles import process
+from ...oracles.bound.accept import ReadingError
+from ...oracles.process import interrupt
+from ...oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Verdict, changed_failure, without_requests
+from ...oracles.verdicts.violation import Unsupported, error_name, said
 from ...reference.exact import PrecisionError
-from . import kinds
+from ..declaring import kinds
+from ..table import PROPERTIES
 
 #: Characters kept of a line of a traceback: its last line is the text of the exception, which may be of any length.
 MAX_TRACE = 2_000
@@ -35,7 +35,7 @@ def guarded(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
         KeyboardInterrupt: a signal came (or what else the caller's signal handler raises); there is no verdict then.
     """
     start = time.perf_counter()
-    with interrupt.heard(), state.pinned() as pin:
+    with interrupt.heard(), process.pinned() as pin:
         verdict = _verdict_of(cell, judge)
     # A change may be seen after a sample and again after the cell; the report names it once.
     changed = tuple(dict.fromkeys((*verdict.changed, *pin.changed)))

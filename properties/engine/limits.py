@@ -11,8 +11,8 @@ import hypothesis
 import torch
 from hypothesis import HealthCheck, Phase
 
-from ...oracles.op import Sample
-from ...oracles.verdict import Cell
+from ...oracles.op.declaration import Sample
+from ...oracles.verdicts.verdict import Cell
 
 
 def limits_of(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings:

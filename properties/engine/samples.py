@@ -20,25 +20,26 @@ import hypothesis
 import torch
 from hypothesis import strategies as st
 
-from ...oracles import state
-from ...oracles.case import dump_case
-from ...oracles.checks import CHECKS
-from ...oracles.judge import Judge
-from ...oracles.op import INTERPRETED, TURNS, Draft, Sample
-from ...oracles.properties import Property
-from ...oracles.state import interrupt
-from ...oracles.subjects.asking import ask
-from ...oracles.verdict import Cell
-from ...oracles.violation import Unsupported, Violation, raised
+from ...oracles import process
+from ...oracles.judge.judge import Judge
+from ...oracles.op.declaration import INTERPRETED, TURNS, Draft, Sample
+from ...oracles.process import interrupt
+from ...oracles.verdicts.case import dump_case
+from ...oracles.verdicts.verdict import Cell
+from ...oracles.verdicts.violation import Unsupported, Violation, raised
+from ..checks import CHECKS
+from ..declaring import kinds
 from ..picking import drafting, edges
 from ..picking.cover import Cover, Covered, coverage
 from ..picking.drafting import Drawn
-from . import declarations, draws, kinds
-from .contrast import Answer, Contrast, facts_of, shapes_of
+from ..table import Property
+from . import declarations, draws
+from .documented_limits import ask
+from .draft_filters import Every
+from .failure_pattern import Answer, Contrast, facts_of, shapes_of
 from .failures import Failures, Spent
 from .limits import limits_of, moved_to, seed_of
 from .profiles import PROFILES
-from .wanted import Every
 
 #: Every cell begins at one of so many places among the drafts of its op, so that not all of them judge the same ones.
 ELSEWHERE = 32
@@ -137,7 +138,7 @@ def judge_one(opened: Opened, sample: Sample, values: Iterable[tuple[str, str]] 
 def ask_watched(opened: Opened, sample: Sample) -> None:
     """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
     interrupt.reraise()
-    with state.watched(state.SETTINGS):
+    with process.watched(process.SETTINGS):
         try:
             ask(CHECKS[opened.question.code], opened.judge, sample)
         except (Violation, Unsupported):

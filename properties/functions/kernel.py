@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.control import assume
 from torch.utils import _pytree as pytree
 
-from ...oracles.op import Draft, Op, Promises, is_float
+from ...oracles.op.declaration import Draft, Op, Promises, is_float
 from ...oracles.specs import SpecFormula, UntraceableError
 from ...reference.algorithms import Algorithm, declare_all, declared
-from .. import choices, strategies
+from ..declaring import choices, strategies
 from ..declaring.arguments import Signature
-from ..engine.plan import load_op
 from .old_style import forward_of
 from .shapes import Extent, Shapes, samples_by
 
@@ -136,37 +135,36 @@ def custom_kernel(
     )
 
 
-def kernel_of_op(
+def replace_kernel(
     kernel: Callable[..., Any],
-    op: str | Op,
+    op: Op,
     *,
     supported: Callable[..., Any] | None = None,
     offer: Offer | None = None,
 ) -> Op:
-    """A kernel under the declaration of an op of the catalog: its formula, its samples and its laws.
+    """A kernel under the declaration of another op: its formula, its samples and its laws.
 
     Args:
-        kernel: takes the arguments of the op, in their order, and returns its outputs.
-        op: the name of an op, as `opassay list` has it, or a declaration.
+        kernel: takes the arguments of the op, in their order, and returns its outputs. op: the declaration.
         supported: (arguments by name) -> whether the kernel takes such a call; others are not asked.
         offer: as for `custom_kernel`.
 
     Raises:
-        SelectionError: there is no op of that name. ValueError: a parameter of `supported` is no argument of the op.
+        TypeError: the kernel is not callable. ValueError: a parameter of `supported` is no argument of the op.
     """
-    known, offer = load_op(op) if isinstance(op, str) else op, offer or Offer()
+    offer = offer or Offer()
     if not callable(kernel):
         raise TypeError(f"kernel: got {type(kernel).__name__}, need a callable")
     promises = replace(
-        known.promises, without=known.promises.without | offer.lacking(), saved=None, invariant=None, one_graph=False,
-        specials=known.promises.specials and offer.specials, flush=offer.flush, nesting=0, called=(),
-        algorithms=known.promises.algorithms | frozenset(_several(offer.algorithms)),
+        op.promises, without=op.promises.without | offer.lacking(), saved=None, invariant=None, one_graph=False,
+        specials=op.promises.specials and offer.specials, flush=offer.flush, nesting=0, called=(),
+        algorithms=op.promises.algorithms | frozenset(_several(offer.algorithms)),
     )  # fmt: skip
     return replace(
-        known,
+        op,
         subjects={"opassay": offer.picked(kernel)},
-        samples=known.samples if supported is None else _filtered(known, supported),
-        differentiable=known.differentiable if offer.max_order else (),
+        samples=op.samples if supported is None else _filtered(op, supported),
+        differentiable=op.differentiable if offer.max_order else (),
         promises=promises,
         kernels=False,
         ranks=None,

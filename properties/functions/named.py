@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ...oracles.op import Op
+from ...oracles.op.declaration import Op
 from ..names import SelectionError
 from .user import custom_function
 

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from ...oracles.op import Draft
-from ...oracles.verdict import Code
-from ...oracles.violation import Unsupported
+from ...oracles.op.declaration import Draft
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Unsupported
 from ...reference.formats import FORMATS
-from .. import strategies
-from ..choices import choose, settle
+from ..declaring import strategies
+from ..declaring.choices import choose, settle
 
 #: An extent: a number, a symbol, or a multiple of one ("2*n").
 Extent = str | int

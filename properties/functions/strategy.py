@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from ...oracles.op import Draft
+from ...oracles.op.declaration import Draft
 from ...reference.formats import FORMATS
 from ...reference.functions import Term
-from .. import strategies
-from ..choices import choose
+from ..declaring import strategies
+from ..declaring.choices import choose
 from .spec import CALLED, CONTAINERS, RULES, TOLD, Spec
 
 _REGIMES = ("benign", "benign", "ties", "small variance")  # exp of them overflows nowhere

@@ -12,12 +12,12 @@ import torch
 from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
-from ...oracles.checks.transforms.agree import Opaque
-from ...oracles.op import Draft, Op, Promises, Sample, is_float
+from ...oracles.op.declaration import Draft, Op, Promises, Sample, is_float
 from ...oracles.specs import UntraceableError, formula_of
-from ...oracles.verdict import Code
-from ...oracles.violation import Unsupported
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Unsupported
 from ...reference.algorithms import declare_all, declared
+from ..checks.transforms.agree import Opaque
 from .old_style import forward_of, not_offered
 
 Args = tuple[Any, ...]

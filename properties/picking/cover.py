@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...oracles.op import Draft
-from ...oracles.tally import Tally
+from ...oracles.judge.tally import Tally
+from ...oracles.op.declaration import Draft
 from .drafting import Drafts, Drawn
 
 Pair = tuple[str, str]

@@ -19,9 +19,9 @@ from hypothesis.control import BuildContext
 from hypothesis.errors import StopTest
 from hypothesis.internal.conjecture.data import ConjectureData
 
-from ...oracles.op import Draft, Op
+from ...oracles.op.declaration import Draft, Op
 from .. import worlds
-from ..engine.kinds import drafts_of
+from ..declaring.kinds import drafts_of
 
 #: How many drafts in a row may be given up by their strategy before there are no more.
 GIVEN_UP = 50

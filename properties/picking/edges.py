@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...oracles.judge import Judge
-from ...oracles.op import Sample, dtype_name
-from ...oracles.paths import Problem
-from ...oracles.rounding import balls
+from ...oracles.bound.rounding import balls
+from ...oracles.judge.judge import Judge
+from ...oracles.op.declaration import Sample, dtype_name
+from ...oracles.op.paths import Problem
 from ...reference.formats import FORMATS, ulp_array
 
 #: How many fillings of a draft are compared.

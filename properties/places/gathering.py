@@ -21,9 +21,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ...oracles.op import Op, Sample
-from ...oracles.verdict import CHECKED, Cell, Code, Verdict
-from ...oracles.violation import Unsupported
+from ...oracles.op.declaration import Op, Sample
+from ...oracles.verdicts.verdict import CHECKED, Cell, Code, Verdict
+from ...oracles.verdicts.violation import Unsupported
 from .. import worlds
 from ..engine import cells, samples
 from ..worlds import World

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ...oracles.op import Op, Sample
-from ...oracles.verdict import Cell, Verdict
+from ...oracles.op.declaration import Op, Sample
+from ...oracles.verdicts.verdict import Cell, Verdict
 from ..engine import cells, samples
 
 

@@ -13,17 +13,17 @@ import importlib.util
 from dataclasses import asdict
 from typing import Any
 
-from ...oracles.op import INTERPRETED, Op, Sample
-from ...oracles.properties import PROPERTIES
-from ...oracles.verdict import Cell, Code, Verdict
-from ...oracles.violation import Unsupported
+from ...oracles.op.declaration import INTERPRETED, Op, Sample
+from ...oracles.verdicts.verdict import Cell, Code, Verdict
+from ...oracles.verdicts.violation import Unsupported
 from .. import worlds
 from ..engine import cells, samples
+from ..table import PROPERTIES
 from .prepared import Worker
 
 #: Seconds that one question may take. An interpreted program takes milliseconds, and a cell has thousands.
 DEADLINE = 900.0
-INSTALL = "opassay.properties.kernels.interpreting:install"
+INSTALL = "opassay.properties.places.interpreting:install"
 _NAME = "interprets kernels"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ..catalog import CATALOG
 from ..names import PluginError
-from .pool import ALONE, WORKER
+from .pool import ALONE
 from .process import AnswerError, EndedError, Process
 
 #: Seconds that the declarations of all ops together may take.
@@ -19,7 +19,7 @@ DEADLINE = 300.0
 
 
 def require_loadable(
-    ops: Sequence[str], *, command: Sequence[str] = (), stopped: Callable[[], bool] = lambda: False
+    ops: Sequence[str], *, command: Sequence[str], stopped: Callable[[], bool] = lambda: False
 ) -> None:
     """Load the declarations of the ops that are not of this package, in another process.
 
@@ -29,7 +29,7 @@ def require_loadable(
     names = [name for name in ops if name not in CATALOG]
     if not names:
         return
-    process = Process(ALONE, command=command or WORKER)
+    process = Process(ALONE, command=command)
     try:
         until = time.monotonic() + DEADLINE
         # The first answer only says that the worker is ready, so it is taken before any name is asked for.

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -25,15 +24,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from ...oracles.verdict import Cell, Verdict
+from ...oracles.verdicts.verdict import Cell, Verdict
 from ..catalog import CATALOG
-from ..deaths import Deaths
-from ..waiting import Waiting
+from .crash_limit import Deaths
 from .lifeline import adopt_orphans, end_orphans
 from .process import AnswerError, Process
+from .topic_queue import Waiting
 
-#: The program of a worker.
-WORKER = (sys.executable, "-m", "opassay.properties.places.worker")
 #: What a worker is told that judges alone: in no team of ranks, and with no limit on its memory.
 ALONE: Mapping[str, Any] = {"world": ["lockstep", "host", None], "memory": 0, "join": False}
 #: Workers that may end before their first cell, one after the other.
@@ -114,15 +111,15 @@ class Terms:
         settings: of `samples.Settings`, as data. world: of `worlds.World`, as data.
         workers: how many processes at once; 0: one that shares this process's terminal, for a debugger.
         timeout: seconds per cell. memory: bytes per worker; 0: as many as there are (see `fair_share`).
-        command: the program of a worker; by default opassay's own.
+        command: the program of a worker (`programs.command.WORKER`).
     """
 
     settings: Mapping[str, Any]
     world: Sequence[Any]
+    command: Sequence[str]
     workers: int = 1
     timeout: float = 1200.0
     memory: int = 0
-    command: Sequence[str] = ()
 
 
 def owner_of(op: str) -> str:
@@ -250,7 +247,7 @@ class Pool:
     def _hire(self, owner: str) -> None:
         hello = {"world": list(self.terms.world), "memory": self._memory, "join": True}
         attached = self.terms.workers == 0
-        process = Process(hello, command=self.terms.command or WORKER, attached=attached)
+        process = Process(hello, command=self.terms.command, attached=attached)
         self._workers.append(_Worker(process, owner, time.monotonic() + STARTING, self._started))
         self._started += 1
         for handle in (process.answers, process.output):

@@ -18,9 +18,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ...impl import decompositions
-from ...oracles.op import Op, Sample
-from ...oracles.verdict import Cell, Code, Outcome, Verdict
-from ...oracles.violation import Unsupported
+from ...oracles.op.declaration import Op, Sample
+from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
+from ...oracles.verdicts.violation import Unsupported
 from .. import worlds
 from ..engine import cells, samples
 from .process import AnswerError, EndedError, Process

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ...oracles.case import load_case
-from ...oracles.verdict import Cell, Verdict, as_data
+from ...oracles.verdicts.case import load_case
+from ...oracles.verdicts.verdict import Cell, Verdict, as_data
 from ..engine import cells, samples
 from ..engine.guard import guarded
 from .serving import serve

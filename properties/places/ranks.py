@@ -24,7 +24,7 @@ import torch.distributed as dist
 import torch.utils._pytree as pytree
 
 from ...impl.comm import Board, CommError, TorchComm
-from ...oracles.state import interrupt
+from ...oracles.process import interrupt
 from .. import worlds
 from ..worlds import World
 from .wire import Message, Said, pack, unpack

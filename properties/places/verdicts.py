@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ...oracles.verdict import Verdict
+from ...oracles.verdicts.verdict import Verdict
 
 
 def verdict_of(data: Any) -> Verdict:

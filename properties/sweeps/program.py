@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from ...oracles.contract import CPU_FUNCTIONS, CUDA_FUNCTIONS
+from ...oracles.bound.contract import CPU_FUNCTIONS, CUDA_FUNCTIONS
 from ..engine.environment import environment
 from .measure import measure
 
@@ -20,6 +20,16 @@ def greeting(device: str) -> dict[str, Any]:
     """What the process says first."""
     functions = CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS
     return {"environment": environment(), "contract": dict(functions)}
+
+
+def run_item(item: dict[str, Any]) -> dict[str, Any]:
+    """One shard as an item of a campaign: what `measure` gives, and what the contracts promise.
+
+    Args:
+        item: {"function", "dtype", "shard", "device"}.
+    """
+    shard = measure(item["function"], item["dtype"], item["shard"], item["device"])
+    return {"shard": shard, **greeting(item["device"])}
 
 
 def serve(device: str) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...oracles.contract import CPU_FUNCTIONS
-from ...oracles.rounding.functions import erf_centre, erfc_centre
+from ...oracles.bound.contract import CPU_FUNCTIONS
+from ...oracles.bound.rounding.functions import erf_centre, erfc_centre
 from ...reference.formats import FORMATS, Format, ulp_array
 from .tables import promised
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...oracles.verdict import FAILED, Code, Failure, Outcome, Verdict, counted, steps_of
+from ...oracles.verdicts.verdict import FAILED, Code, Failure, Outcome, Verdict, counted, steps_of
 from ..text import by_key, number, one_line
 from .severity import Severity, gravity, severity_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ...oracles.verdict import Code, clean, counted, replaying, told
+from ...oracles.verdicts.verdict import Code, clean, counted, replaying, told
 from ..record import Run
 from ..text import code_span, markdown, number
 from .grouping import Cause

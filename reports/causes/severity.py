@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 
-from ...oracles.verdict import Code, Failure
+from ...oracles.verdicts.verdict import Code, Failure
 
 
 class Severity(enum.StrEnum):

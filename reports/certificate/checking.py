@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...oracles.verdict import Outcome, Verdict
+from ...oracles.verdicts.verdict import Outcome, Verdict
 from .statement import VERSIONS, Data
 
 #: Names of the parts of an op's source, in words.

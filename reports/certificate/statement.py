@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...oracles.verdict import CHECKED, Measure, Outcome, Verdict
+from ...oracles.verdicts.verdict import CHECKED, Measure, Outcome, Verdict
 from ..record import Run
 from ..text import counts
 from .extents import extents

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import click
 
-from .project.hints import HintedGroup
+from .lazy import LazyGroup
 from .project.settings import Settings, defaults, find_settings, read_settings
 
 #: command -> (module with it, what it does).
@@ -30,11 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": (".replay", "Run a case file again."),
     "judge": (".judge.judge", "Judge a kernel by its plain PyTorch."),
     "audit-task": (".judge.audit_task", "Say which trivial programs a check would let through."),
-    "kernels": (".gpu.kernels", "Judge the CUDA kernels without a GPU."),
     "sweep": (".sweeps.sweep", "Measure elementary functions on every argument."),
-    "second-opinion": (".checking.second_opinion", "Hold the exact reading against a second one."),
-    "attack": (".checking.attack", "Hold the bounds against random evaluations that the contract allows."),
-    "mutate": (".mutation.mutate", "Plant mistakes in the ops, and see which are refused."),
     "explain": (".project.explain", "Say what a code, property, profile, outcome or subject means."),
     "doctor": (".tools", "Show the environment and what it lacks."),
     "plugins": (".tools", "List installed plugins without loading them."),
@@ -42,25 +37,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class _Lazy(HintedGroup):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(COMMANDS[cmd_name][0], __package__)
-        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            # click would import the module of every command for its line of help; the table
-            # above has the words already.
-            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+#: Commands of the workshop, which is not installed: the line that does the work.
+MOVED = {name: f"python -m workshop {name}" for name in ("kernels", "second-opinion", "attack", "mutate")}
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, table=COMMANDS, package=__package__, moved=MOVED,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
 @click.option(
     "--settings", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE",
     help="Take settings from this TOML file, not from the nearest pyproject.toml.",

@@ -12,15 +12,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ...oracles.verdict import AXES, Cell, counted
+from ...oracles.verdicts.verdict import AXES, Cell, counted
 from ...properties.engine.plan import DTYPES, Selection, in_shard, plan
 from ...properties.names import DEVICES, PluginError, SelectionError
 from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD
 from ..keyword import KeywordError, matcher
 from ..merge import MissingShards, merge
-from ..record import RecordError, Run, encode, load, plan_digest, read_capped
+from ..record import RecordError, Run, encode, load, plan_digest
 from ..schemas.documents import NAMES, text_of
+from ..store.files import read_capped
 from ..store.output import CTRF, JUNIT, PAGE, RECORD, replaceable, write_output
 from ..text import headline, one_line
 from .host import Stop

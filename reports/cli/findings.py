@@ -10,7 +10,7 @@ import click
 from .. import exit_codes
 from ..causes.grouping import Cause, causes_of
 from ..causes.page import index, page
-from ..record import write_atomically
+from ..store.files import write_atomically
 from ..text import one_line
 from .files import as_usage, load_run
 

@@ -10,11 +10,12 @@ from typing import TypeVar
 
 import click
 
-from ...oracles.verdict import counted
+from ...oracles.verdicts.verdict import counted
 from .. import baseline, exit_codes
 from ..accept import accept
 from ..gate import Files, Finding, exit_code, finding_line, is_shard, judge
-from ..record import Run, write_atomically
+from ..record import Run
+from ..store.files import write_atomically
 from ..store.output import PAGE, replaceable, write_output
 from ..text import github_command, number, one_line
 from .files import as_usage, load_run

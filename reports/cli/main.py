@@ -6,13 +6,14 @@ This module needs the standard library alone, so that a missing package is a sen
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 
-from ...oracles.verdict import told, without_requests
+from ...oracles.verdicts.verdict import told, without_requests
 from .. import exit_codes
 from ..steady import steady_output
 from ..text import clean, one_line
@@ -20,20 +21,25 @@ from .host import EXTRA, Host, Stop, not_installed
 
 #: The variable by which a shell asks click for completions; its name follows from that of the program.
 _COMPLETION = "_OPASSAY_COMPLETE"
+#: The address of the group of commands.
+COMMANDS = "opassay.reports.cli.commands:cli"
 
 
-def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> int:
+def main(
+    argv: Sequence[str] | None = None, *, worker: Sequence[str] = (), commands: str = COMMANDS, program: str = "opassay"
+) -> int:
     """Runs the command line and returns its exit code: always one of `exit_codes.PRIORITY`, or 0.
 
     Args:
         argv: arguments without the program's name; by default those of the process.
         worker: the program of a process that judges, and its arguments; by default opassay's own.
+        commands: the address of the group of commands. program: what the user calls them by.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     host = Host(tuple(worker))
     with steady_output() as streams:
         try:
-            code = _run_click(arguments, host)
+            code = _run_click(arguments, host, commands, program)
         except BaseException as err:
             code = _ended(err)
         fault = streams.fault()
@@ -46,17 +52,18 @@ def main(argv: Sequence[str] | None = None, *, worker: Sequence[str] = ()) -> in
     return code
 
 
-def _run_click(arguments: list[str], host: Host) -> int:
+def _run_click(arguments: list[str], host: Host, commands: str, program: str) -> int:
     # Here and not above, so that a missing click reaches `_ended` as an exception and becomes a sentence.
     import click
 
-    from .commands import cli
+    module, _, name = commands.partition(":")
+    cli: click.Group = getattr(importlib.import_module(module), name)
 
     if os.environ.get(_COMPLETION):
         return _completed(cli.main)
     try:
         # By itself click would print errors and end the program with codes of its own, such as 1 for an interrupt.
-        found = cli.main(arguments, prog_name="opassay", standalone_mode=False, obj=host)
+        found = cli.main(arguments, prog_name=program, standalone_mode=False, obj=host)
     except click.Abort:
         raise KeyboardInterrupt from None
     except click.exceptions.Exit as stop:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import click
 
-from ...oracles.verdict import AXES, HELD, Cell, Code, Failure, Outcome, Verdict
-from ...properties.engine.plan import op_names
-from ...properties.places.pool import ALONE, WORKER
+from ...oracles.verdicts.verdict import AXES, HELD, Cell, Code, Failure, Outcome, Verdict
+from ...properties.catalog.loading import op_names
+from ...properties.places.pool import ALONE
 from ...properties.places.process import AnswerError, EndedError, Process
+from ...properties.programs.command import WORKER
 from .. import exit_codes
-from ..record import RecordError, read_capped
+from ..record import RecordError
+from ..store.files import read_capped
 from ..text import clean, failure_text, one_line, verdict_line
 from .host import Host, Stop, require
 from .session import accepted

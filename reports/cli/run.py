@@ -12,12 +12,13 @@ from typing import Any
 
 import click
 
-from ...oracles.verdict import Cell, counted
+from ...oracles.verdicts.verdict import Cell, counted
 from ...properties.engine import environment as surroundings
 from ...properties.engine.plan import Selection
 from ...properties.engine.profiles import PROFILES, default_seed
 from ...properties.names import PluginError
 from ...properties.places.loading import require_loadable
+from ...properties.programs.command import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
@@ -169,7 +170,7 @@ def asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, 
     # a process of its own, because a module may do anything while it is imported, ending the process included.
     asked = dict.fromkeys(cell.op for cell in cells if cell.key not in left_out)
     try:
-        require_loadable(tuple(asked), command=request.command, stopped=ending)
+        require_loadable(tuple(asked), command=request.command or WORKER, stopped=ending)
     except PluginError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     except KeyboardInterrupt:

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from ...oracles.verdict import Cell, Outcome, Verdict
+from ...oracles.verdicts.verdict import Cell, Outcome, Verdict
 from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
-from ...properties.inquest import culprit
+from ...properties.places.crash_search import culprit
 from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, Ready, Started, StartError, Terms
+from ...properties.programs.command import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
@@ -50,7 +51,7 @@ class Request:
     memory: int = 0  # bytes per worker; 0: a fair share
     shard: str | None = None
     world: World = field(default_factory=World)
-    command: Sequence[str] = ()  # of a worker
+    command: Sequence[str] = ()  # of a worker; by default `WORKER`
     verb: str = "run"
     more: tuple[str, ...] = ()
 
@@ -58,7 +59,7 @@ class Request:
         """The same for the pool."""
         settings = {"profile": self.profile, "seed": self.seed, "max_examples": self.max_examples}
         world = tuple(asdict(self.world).values())
-        return Terms(settings, world, self.workers, self.timeout, self.memory, self.command)
+        return Terms(settings, world, self.command or WORKER, self.workers, self.timeout, self.memory)
 
 
 def worker_count(wanted: str, cells: int) -> int:

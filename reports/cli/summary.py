@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ...oracles.verdict import FAILED, Outcome, Verdict, counted, replaying
+from ...oracles.verdicts.verdict import FAILED, Outcome, Verdict, counted, replaying
 from ..causes.grouping import causes_of
 from ..exit_codes import Reason
 from ..record import Run

@@ -9,11 +9,10 @@ from importlib.metadata import EntryPoint
 import click
 
 from ...properties.catalog import CATALOG
+from ...properties.catalog.loading import load_op, plugin_entry_points
 from ...properties.engine import environment as surroundings
-from ...properties.engine.plan import plugin_entry_points
 from .. import exit_codes
 from ..text import one_line
-from .gpu.kernels import asked
 from .host import EXTRA, installed
 
 
@@ -73,15 +72,9 @@ def _lacks(found: dict[str, str], no_torch: str) -> list[str]:
 
 
 def _kernels(found: dict[str, str], no_torch: str) -> list[str]:
-    """Which ops Triton serves on CUDA, and which calls fall back to compositions of torch's ops."""
+    """Which ops have Triton kernels for CUDA; the others are compositions of torch's ops there."""
     if no_torch:
         return []
     if "triton" not in found:
         return ['no Triton: CUDA tensors are served by compositions of torch\'s ops; pip install "opassay[triton]"']
-    rows = asked({"table": "served", "ops": []})
-    served = [row["op"] for row in rows if row["kernels"]]
-    fallen = [f"{row['op']}: {reason}" for row in rows for reason in row["fallbacks"]]
-    lines = [f"Triton {found['triton']} serves on CUDA: {', '.join(served) or 'no op'}"]
-    without = [row["op"] for row in rows if not row["kernels"]]
-    lines += [f"on CUDA without a kernel: {', '.join(without)}"] if without else []
-    return [*lines, *(f"calls on CUDA fall back: {reason}" for reason in fallen)]
+    return [f"Triton {found['triton']} serves on CUDA: {', '.join(name for name in CATALOG if load_op(name).kernels)}"]

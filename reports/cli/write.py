@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from ...oracles.verdict import Outcome
+from ...oracles.verdicts.verdict import Outcome
 from .. import exit_codes
 from ..collect import Account
 from ..exit_codes import Reason

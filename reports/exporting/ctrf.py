@@ -12,7 +12,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from ...oracles.verdict import HELD, MAX_TEXT, Outcome, Verdict
+from ...oracles.verdicts.verdict import HELD, MAX_TEXT, Outcome, Verdict
 from ..exit_codes import is_incomplete
 from ..record import Run
 from ..text import clean, failure_text, one_line

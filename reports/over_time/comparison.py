@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...oracles.verdict import CHECKED, FAILED, HELD, Code, Outcome, Verdict
+from ...oracles.verdicts.verdict import CHECKED, FAILED, HELD, Code, Outcome, Verdict
 from ..baseline import size_of
 from ..exit_codes import FAILED as EXIT_FAILED
 from ..exit_codes import INCOMPLETE, NOTHING, OK, Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdict import CHECKED, FAILED, Cell
+from ...oracles.verdicts.verdict import CHECKED, FAILED, Cell
 from .history import History
 from .trends import Passed, listed
 

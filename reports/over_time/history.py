@@ -14,8 +14,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...oracles.verdict import Verdict, clean
-from ..record import RecordError, Run, decode, read_capped
+from ...oracles.verdicts.verdict import Verdict, clean
+from ..record import RecordError, Run, decode
+from ..store.files import read_capped
 from ..text import one_line
 
 #: What SQLite writes into the head of the file, so that a database of somebody else is not taken for ours: "opas".

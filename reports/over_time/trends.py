@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdict import FAILED, HELD, Outcome
+from ...oracles.verdicts.verdict import FAILED, HELD, Outcome
 from ..text import by_key
 from .comparison import Limits
 from .history import History

@@ -10,15 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdict import Cell, Verdict
-from ..text import by_key, drawn_alike, number
+from ...oracles.verdicts.verdict import Verdict
+from ..text import by_key, drawn_alike, number, series_name, short_dtype
 
 LEFT, TOP, FOOT, ROW = 190.0, 24.0, 34.0, 17.0
 WIDTH = 1080.0
 _ZERO_GAP = 72.0  # room left of the axis for exact results
 _OVER_GAP = 190.0  # room right of it for errors off the scale, with their numbers
 _LONGEST = 13  # doublings; a failure may be off by any factor, and the other marks would be pressed together
-_SHORT = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 _SERIES = 4  # kinds of marks
 #: So that the marks of several subjects in one row stay apart.
 _OFFSETS = {1: (0.0,), 2: (-3.6, 3.6), 3: (-5.0, 0.0, 5.0), 4: (-6.0, -2.0, 2.0, 6.0)}
@@ -146,14 +145,6 @@ def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | 
         ticks=_ticks(scale),
         one=scale.x(1.0),
     )
-
-
-def series_name(cell: Cell) -> str:
-    return f"{cell.subject} {cell.device}"
-
-
-def short_dtype(dtype: str) -> str:
-    return _SHORT.get(dtype, dtype[:6])
 
 
 def _scale(verdicts: Sequence[Verdict]) -> _Scale:

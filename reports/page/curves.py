@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdict import Bin, Verdict
-from ..text import by_key
-from .chart import series_name, short_dtype
+from ...oracles.verdicts.verdict import Bin, Verdict
+from ..text import by_key, series_name, short_dtype
 
 WIDTH, HEIGHT = 316.0, 178.0
 LEFT, RIGHT, TOP, FOOT = 34.0, 30.0, 8.0, 34.0

@@ -17,11 +17,10 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
-from ...oracles.verdict import Code, Outcome, Verdict
+from ...oracles.verdicts.verdict import Code, Outcome, Verdict
 from ..explain import EXPLANATIONS, OUTCOMES
 from ..record import Run
-from ..text import clean, decimal, duration, grouped, has_ulps, number, one_line, short_hex
-from .chart import short_dtype
+from ..text import clean, decimal, duration, grouped, has_ulps, number, one_line, short_dtype, short_hex
 from .matrix import SIGNS, Gated
 from .view import make_view
 

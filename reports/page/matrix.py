@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdict import CHECKED, Cell, Outcome, Verdict
+from ...oracles.verdicts.verdict import CHECKED, Cell, Outcome, Verdict
 from .. import exit_codes
 from ..gate import Finding
-from ..text import BAD, GLYPHS, clean, error_said, has_ulps, number, one_line
-from .chart import series_name
+from ..text import BAD, GLYPHS, clean, error_said, has_ulps, number, one_line, series_name
 
 #: A filled square on a pale one would be hard to see, so what held has a tick on the page.
 SIGNS = GLYPHS | {Outcome.VERIFIED: "✓"}

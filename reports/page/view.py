@@ -8,14 +8,27 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...oracles.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict, replaying
+from ...oracles.verdicts.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict, replaying
 from ..accuracy import Line, accuracy
 from ..causes.grouping import Cause, causes_of
 from ..causes.page import page as issue_text
 from ..explain import EXPLANATIONS, Explanation
 from ..record import Run
-from ..text import Standing, by_key, clean, complaints, counts, duration, is_measured, number, one_line, standings
-from .chart import Plot, accuracy_plot, series_name, short_dtype
+from ..text import (
+    Standing,
+    by_key,
+    clean,
+    complaints,
+    counts,
+    duration,
+    is_measured,
+    number,
+    one_line,
+    series_name,
+    short_dtype,
+    standings,
+)
+from .chart import Plot, accuracy_plot
 from .curves import Figures, figures
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
 

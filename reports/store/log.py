@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from ...oracles.verdict import MAX_CASE, MAX_TEXT, Verdict, as_data
+from ...oracles.verdicts.verdict import MAX_CASE, MAX_TEXT, Verdict, as_data
 from .verdict_data import VerdictData
 
 #: Bytes of a line; an event with the largest case and snippet of a failure stays below it.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..record import RecordError, check_replaceable, write_atomically
+from .files import check_replaceable, write_atomically
+from .verdict_data import RecordError
 
 RECORD = "run record"
 PAGE = "report page"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ...oracles.verdict import (
+from ...oracles.verdicts.verdict import (  # fmt: skip
     FAILED,
     MAX_CASE,
     MAX_TEXT,
@@ -24,7 +24,7 @@ from ...oracles.verdict import (
     Signs,
     Verdict,
     Worst,
-)  # fmt: skip
+)
 
 # Exactly what `float.hex` writes: `float.fromhex` by itself also takes blanks, other
 # spellings and numbers of any length.

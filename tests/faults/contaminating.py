@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from opassay import Op, Promises
-from opassay.properties import strategies
+from opassay.properties.declaring import strategies
 
 
 def formula(x: Any, scale: Any) -> Any:

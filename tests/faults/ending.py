@@ -7,7 +7,7 @@ import os
 import torch
 
 from opassay import Op, Promises
-from opassay.properties import strategies
+from opassay.properties.declaring import strategies
 
 from .contaminating import formula
 

@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from opassay.oracles.verdict import Cell, Code, Measure, Outcome, Verdict
+from opassay.oracles.verdicts.verdict import Cell, Code, Measure, Outcome, Verdict
 
 FOREVER = 1000
 
@@ -197,7 +197,7 @@ def set_num_threads(count: int) -> None:
 
 
 if __name__ == "__main__":
-    from opassay.properties.places.worker import main
+    from opassay.properties.programs.worker import main
 
     install()
     main()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from opassay.oracles.case import load_case
-from opassay.oracles.verdict import Cell, Code
-from opassay.properties.inquest import culprit
+from opassay.oracles.verdicts.case import load_case
+from opassay.oracles.verdicts.verdict import Cell, Code
+from opassay.properties.places.crash_search import culprit
 from opassay.reports.causes.grouping import causes_of
 from opassay.reports.causes.page import page
 from opassay.reports.causes.severity import Severity

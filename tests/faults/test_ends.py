@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opassay.oracles.verdict import Code, Outcome
+from opassay.oracles.verdicts.verdict import Code, Outcome
 from tests.faults.runs import BAD, GOOD, cells, command, environment, load, log_of, outcomes, run, wait_for, workers_of
 
 MANY = cells(BAD, GOOD, "layer_norm", properties=("FWD", "VJP", "JVP", "ORD2", "ADJ", "VMAP"))

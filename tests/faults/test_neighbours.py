@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opassay import Cell, Settings, run_cell
-from opassay.oracles.verdict import Code, Outcome, Verdict, as_data
+from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict, as_data
 from tests.faults.runs import HERE, command, environment, load
 
 #: The ops of `contaminating.py`, and what must be said of each.

@@ -14,7 +14,7 @@ import json
 from typing import Any
 from unittest.mock import patch
 
-from opassay.properties.kernels import interpreting
+from opassay.properties.places import interpreting
 
 MACHINE = interpreting.install()
 
@@ -27,7 +27,7 @@ from opassay.impl.norms.kernels_cpu import batch_norm as batch_cpu  # noqa: E402
 from opassay.impl.norms.kernels_cuda import batch_norm as batch_cuda  # noqa: E402
 from opassay.impl.norms.layout import memory_format  # noqa: E402
 from opassay.impl.norms.running import Running, updating  # noqa: E402
-from opassay.oracles.violation import Violation  # noqa: E402
+from opassay.oracles.verdicts.violation import Violation  # noqa: E402
 
 SEED = 20_26
 LAST: Any = {4: torch.channels_last, 5: torch.channels_last_3d}

@@ -364,7 +364,7 @@ def nothing_falls_back() -> None:
 
 
 def main() -> None:
-    from opassay.properties.kernels import interpreting
+    from opassay.properties.places import interpreting
 
     interpreting.install()
     found = {}

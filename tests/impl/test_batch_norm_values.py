@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from opassay import impl
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.oracles.op import Sample, dtype_name
-from opassay.properties.engine.plan import load_op
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.op.declaration import Sample, dtype_name
+from opassay.properties.catalog.loading import load_op
 
 EVERY = [True, True, True]
 #: Shapes large enough for the kernels that small samples do not reach.

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from opassay.impl.comm import LockstepWorld
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
 from opassay.reference.derivative import vjp
 
 PROGRAM = Path(__file__).with_name("gloo_ranks.py")

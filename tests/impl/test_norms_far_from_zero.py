@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.checks.transforms.nesting import jacobians
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.oracles.op import Sample
-from opassay.properties.engine.plan import load_op
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.op.declaration import Sample
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks.transforms.nesting import jacobians
 
 ROWS = 1000
 

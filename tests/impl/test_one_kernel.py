@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opassay.oracles.op import Sample
+from opassay.oracles.op.declaration import Sample
 from opassay.properties.catalog import CATALOG
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 BATCH = 3
 

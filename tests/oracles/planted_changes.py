@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opassay.oracles import state
+from opassay.oracles import process
 
 #: Keeps what would be closed, or end, when nobody held it any more.
 _HELD: list[Any] = []
@@ -68,7 +68,7 @@ def _leaves_a_process() -> None:
 
 def release() -> None:
     """End what was left, so that nothing of it reaches other tests; contexts that are dropped set what they find."""
-    with state.pinned():
+    with process.pinned():
         _end_all()
 
 

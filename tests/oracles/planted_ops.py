@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.oracles.op import Op, Promises, Sample
-from opassay.oracles.tally import Tally
-from opassay.oracles.violation import Violation
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.judge.tally import Tally
+from opassay.oracles.op.declaration import Op, Promises, Sample
+from opassay.oracles.verdicts.violation import Violation
 from opassay.reference.formats import FORMATS, round_array
 
 Subject = Callable[..., Any]

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from opassay.oracles import accept
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, balls
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.specs import traced
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS

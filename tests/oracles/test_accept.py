@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from mpmath import libmp
 
-from opassay.oracles.accept import Elements, ReadingError, judge
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, balls
-from opassay.oracles.scale import scaled
+from opassay.oracles.bound.accept import Elements, ReadingError, judge
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, balls
+from opassay.oracles.bound.scale import scaled
 from opassay.reference.exact import Exact, evaluate
 from opassay.reference.exact import exact as exact_array
 from opassay.reference.formats import BINARY16, BINARY32, FORMATS, Format, round_array, round_to, ulp_array

@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles import accept
-from opassay.oracles.checks.transforms.values import forward
-from opassay.oracles.contract import CPU_FUNCTIONS, EXP2, contract
-from opassay.oracles.op import Promises, Sample
-from opassay.oracles.rounding import balls
-from opassay.properties.engine.plan import load_op
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.contract import CPU_FUNCTIONS, EXP2, contract
+from opassay.oracles.bound.rounding import balls
+from opassay.oracles.op.declaration import Promises, Sample
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks.transforms.values import forward
 from opassay.reference.algorithms import algorithm_of, algorithms, declared
 from opassay.reference.formats import BINARY32
 from opassay.reference.norms.batch_norm import batch_norm

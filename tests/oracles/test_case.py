@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles import case
-from opassay.oracles.bits import same_bits
-from opassay.oracles.case import CaseError, case_id, dump_case, load_case
-from opassay.oracles.op import Sample
-from opassay.oracles.verdict import Cell
+from opassay.oracles.op.bits import same_bits
+from opassay.oracles.op.declaration import Sample
+from opassay.oracles.verdicts import case
+from opassay.oracles.verdicts.case import CaseError, case_id, dump_case, load_case
+from opassay.oracles.verdicts.verdict import Cell
 
 CELL = Cell("layer_norm", "VJP", "float32", "cpu", "opassay")
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

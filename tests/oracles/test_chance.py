@@ -10,11 +10,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls
-from opassay.oracles.rounding.ball import RULES
-from opassay.oracles.rounding.chance import Evaluations
-from opassay.oracles.rounding.likeness import RISK, RUNS, Likeness, likeness, quantile, spreads
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
+from opassay.oracles.bound.rounding.ball import RULES
+from opassay.oracles.bound.rounding.chance import Evaluations
+from opassay.oracles.bound.rounding.likeness import RISK, RUNS, Likeness, likeness, quantile, spreads
 from opassay.reference.formats import BINARY32, FORMATS, round_array
 
 SEED = 20

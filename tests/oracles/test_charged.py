@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opassay.oracles.verdict import Cell, Code, Outcome, Verdict, charged, failure_text
+from opassay.oracles.verdicts.verdict import Cell, Code, Outcome, Verdict, charged, failure_text
 
 LINE = "default dtype: torch.float32 -> torch.float64"
 

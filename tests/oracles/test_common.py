@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles import accept
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, ball, balls
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, ball, balls
 from opassay.reference.algorithms import algorithm_of, algorithms
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import BINARY32

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.oracles.contract import Contract, contract
-from opassay.oracles.rounding import Ball, ball, balls
+from opassay.oracles.bound.contract import Contract, contract
+from opassay.oracles.bound.rounding import Ball, ball, balls
 from opassay.reference.array import amax, sigmoid
 from opassay.reference.derivative import jvp, vjp
 from opassay.reference.exact import evaluate, to_float_pair

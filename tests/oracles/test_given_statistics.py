@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.oracles.contract import contract
-from opassay.oracles.legal import Legal, Working
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
 from opassay.reference.algorithms import algorithm_of, algorithms
 from opassay.reference.formats import BINARY32, round_array
 from opassay.reference.norms.batch_norm import native_batch_norm_backward
 from opassay.reference.norms.group_norm import native_group_norm_backward
 from opassay.reference.norms.layer_norm import native_layer_norm_backward
+from workshop.random_evaluation import Legal, Working
 
 #: Backward ops of given statistics -> their arguments for g, x (N, C, positions), the statistics and the weight.
 BACKWARD: dict[Callable[..., Any], Callable[..., tuple[Any, ...]]] = {

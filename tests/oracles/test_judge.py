@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.oracles.op import Sample
-from opassay.oracles.paths import Path as TransformPath
-from opassay.oracles.tally import LARGE, PLANNED, Tally
-from opassay.oracles.transforms import FIRST, SECOND, THIRD, Word
-from opassay.oracles.violation import Violation
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.judge.tally import LARGE, PLANNED, Tally
+from opassay.oracles.op.declaration import Sample
+from opassay.oracles.op.paths import Path as TransformPath
+from opassay.oracles.op.transforms import FIRST, SECOND, THIRD, Word
+from opassay.oracles.verdicts.violation import Violation
 
 from .planted_ops import declared, sample, scaled, upward
 

@@ -12,12 +12,12 @@ import torch
 from mpmath import libmp
 from torch import Tensor
 
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.oracles.op import Sample
-from opassay.oracles.rounding.one_element import exact_element
-from opassay.oracles.tally import LARGE
-from opassay.oracles.violation import Violation
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding.one_element import exact_element
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.judge.tally import LARGE
+from opassay.oracles.op.declaration import Sample
+from opassay.oracles.verdicts.violation import Violation
 from opassay.reference import array
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import agree, evaluate

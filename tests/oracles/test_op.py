@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from opassay.oracles.op import Op, Promises, to_array
+from opassay.oracles.op.declaration import Op, Promises, to_array
 
 
 def _variadic(scale: Any, *rest: Any) -> tuple[Any, ...]:

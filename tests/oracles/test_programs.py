@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 import torch
 
-from opassay.oracles.accept import Edges
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.oracles.op import Op, Sample
+from opassay.oracles.bound.accept import Edges
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.op.declaration import Op, Sample
+from opassay.oracles.op.script import NoProgram, Script
 from opassay.oracles.programs.along import along_path
 from opassay.oracles.programs.naming import named
 from opassay.oracles.programs.questions import of_element
-from opassay.oracles.programs.script import NoProgram, Script
 from opassay.oracles.programs.values import literal
 from opassay.oracles.programs.writing import LONGEST, program, without
-from opassay.oracles.verdict import Cell
-from opassay.oracles.violation import Fault, Violation
-from opassay.properties.engine.plan import load_op
+from opassay.oracles.verdicts.verdict import Cell
+from opassay.oracles.verdicts.violation import Fault, Violation
+from opassay.properties.catalog.loading import load_op
 
 from .planted_ops import declared, scaled, tensor
 from .program_runner import REPOSITORY, Ran, run_program
@@ -202,5 +202,5 @@ def test_the_runner_tells_an_import_of_the_framework_and_an_error() -> None:
     assert run_program("1 / 0").status == 99
     assert run_program("import sys; sys.exit(3)") == Ran(3, "")
     with pytest.raises(AssertionError, match="imports what judges"):
-        run_program("import opassay.oracles.verdict")
+        run_program("import opassay.oracles.verdicts.verdict")
     assert (REPOSITORY / "pyproject.toml").is_file()

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from opassay.oracles.checks import CHECKS
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.oracles.op import Op, Refusal, Sample, Tensor
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.op.declaration import Op, Refusal, Sample, Tensor
 from opassay.oracles.programs.writing import program
-from opassay.oracles.properties import PROPERTIES
-from opassay.oracles.verdict import Cell
-from opassay.oracles.violation import Violation
+from opassay.oracles.verdicts.verdict import Cell
+from opassay.oracles.verdicts.violation import Violation
+from opassay.properties.checks import CHECKS
+from opassay.properties.table import PROPERTIES
 
 from . import faulty_products as products
 from .planted_ops import declared, sample

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from opassay.oracles.checks import CHECKS
-from opassay.oracles.properties import DTYPES, PROPERTIES, Property, Where, bound
+from opassay.properties.checks import CHECKS
+from opassay.properties.table import DTYPES, PROPERTIES, Property, Where, bound
 
 
 def test_every_property_has_a_check_in_the_order_of_the_table() -> None:
@@ -45,5 +45,5 @@ def test_what_is_judged_in_a_prepared_process_is_the_op_of_torch() -> None:
 
 
 def test_the_table_is_read_without_torch(tmp_path: Path) -> None:
-    program = "import sys, opassay.oracles.properties; sys.exit('torch' in sys.modules or 'mpmath' in sys.modules)"
+    program = "import sys, opassay.properties.table; sys.exit('torch' in sys.modules or 'mpmath' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.oracles.contract import Contract, contract
-from opassay.oracles.legal import evaluated
-from opassay.oracles.rounding import Ball, ball, balls
-from opassay.oracles.rounding.ball import RULES
-from opassay.oracles.rounding.functions import erf_centre, erfc_centre
-from opassay.oracles.terms import terms
+from opassay.oracles.bound.contract import Contract, contract
+from opassay.oracles.bound.rounding import Ball, ball, balls
+from opassay.oracles.bound.rounding.ball import RULES
+from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
+from opassay.oracles.bound.terms import terms
 from opassay.reference.algorithms import Algorithm, Inapplicable
 from opassay.reference.array import PRIMITIVES, among, attach, bind, erf, erfc, store
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, exact, precision, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
 from opassay.reference.norms.layer_norm import native_layer_norm
+from workshop.random_evaluation import evaluated
 
 
 def _random(rng: Any, shape: tuple[int, ...], positive: bool = False) -> Any:

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from opassay.oracles import accept
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, balls, reading, rows
-from opassay.oracles.rounding.spread import SLACK
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, balls, reading, rows
+from opassay.oracles.bound.rounding.spread import SLACK
+from opassay.oracles.bound.terms import terms
 from opassay.oracles.specs import traced
-from opassay.oracles.terms import terms
 from opassay.reference.algorithms import Algorithm
 from opassay.reference.array import among, store
 from opassay.reference.formats import BINARY32

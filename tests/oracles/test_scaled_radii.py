@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.oracles.contract import Contract, contract
-from opassay.oracles.rounding import Ball, arithmetic, ball
-from opassay.oracles.rounding.spread import SLACK
+from opassay.oracles.bound.contract import Contract, contract
+from opassay.oracles.bound.rounding import Ball, arithmetic, ball
+from opassay.oracles.bound.rounding.spread import SLACK
 
 #: Operations of one formula at most, each of which may round its radius by less than SLACK.
 OPERATIONS = 32

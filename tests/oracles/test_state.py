@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from opassay.oracles import state
-from opassay.oracles.checks.purity import pure
+from opassay.oracles import process
+from opassay.properties.checks.purity import pure
 
 from .planted_changes import CHANGES, LEFT, release
 from .planted_ops import declared, sample, scaled, violation
 
-TIERS = (state.SETTINGS, state.DEEP, state.LEFTOVERS)
+TIERS = (process.SETTINGS, process.DEEP, process.LEFTOVERS)
 
 
 @pytest.fixture(autouse=True)
 def _pinned() -> Iterator[None]:
-    with state.pinned():
+    with process.pinned():
         yield
     release()
 
@@ -32,19 +32,19 @@ def _pinned() -> Iterator[None]:
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_named_and_put_back(name: str) -> None:
     change, line = CHANGES[name]
-    with state.watched(*TIERS) as after, state.watched(*TIERS) as seen:
+    with process.watched(*TIERS) as after, process.watched(*TIERS) as seen:
         change()
     assert [found for found in seen if found.startswith(line)], seen
     assert after == []
-    assert all(len(found) <= state.MAX_LINE for found in seen)
+    assert all(len(found) <= process.MAX_LINE for found in seen)
 
 
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_left_is_named_once(name: str) -> None:
     leave, line = LEFT[name]
-    with state.watched(state.LEFTOVERS) as seen:
+    with process.watched(process.LEFTOVERS) as seen:
         leave()
-    with state.watched(state.LEFTOVERS) as after:
+    with process.watched(process.LEFTOVERS) as after:
         pass
     assert [found for found in seen if found.startswith(line)], seen
     assert after == []
@@ -66,7 +66,7 @@ def test_pure_finds_it(name: str) -> None:
 
 
 def test_nothing_is_found_where_nothing_changed() -> None:
-    with state.watched(*TIERS) as seen:
+    with process.watched(*TIERS) as seen:
         torch.ones(3).sum().item()
         threading.Thread(target=int).start()  # one that ends is not left
         with open(os.devnull) as file:
@@ -81,9 +81,9 @@ def test_modes_that_decide_numbers_are_put_back_before_the_call_returns_to_us() 
         torch.set_default_dtype(torch.float64)
         raise ValueError("after the change")
 
-    with state.watched(state.SETTINGS) as seen:
+    with process.watched(process.SETTINGS) as seen:
         with pytest.raises(ValueError, match="after the change"):
-            state.undisturbed(changing, (torch.ones(1),))
+            process.undisturbed(changing, (torch.ones(1),))
         assert sys.float_info.min * float(np.float64(0.5)) > 0
         assert torch.get_default_dtype() is torch.float32
     assert seen[0] == "flush-to-zero: off -> on"
@@ -91,13 +91,13 @@ def test_modes_that_decide_numbers_are_put_back_before_the_call_returns_to_us() 
 
 
 def test_a_cell_begins_as_in_a_fresh_process_and_gives_the_user_s_state_back() -> None:
-    with state.pinned():
+    with process.pinned():
         torch.set_default_dtype(torch.float64)
         torch.set_flush_denormal(True)
         torch.manual_seed(11), random.seed(12), np.random.seed(13)  # noqa: NPY002
         np.random.normal()  # noqa: NPY002 (leaves a second value cached)
         before = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
-        with state.pinned() as pin, torch.no_grad():
+        with process.pinned() as pin, torch.no_grad():
             assert torch.get_default_dtype() is torch.float32
             first = torch.rand(1).item(), random.random(), np.random.rand()  # noqa: NPY002
         assert pin.changed == ()
@@ -106,24 +106,24 @@ def test_a_cell_begins_as_in_a_fresh_process_and_gives_the_user_s_state_back() -
         assert torch.equal(before[0], torch.get_rng_state())
         assert before[1] == random.getstate()
         np.testing.assert_equal(before[2], np.random.get_state())  # noqa: NPY002
-        with state.pinned():
+        with process.pinned():
             assert first == (torch.rand(1).item(), random.random(), np.random.rand())  # noqa: NPY002
 
 
 def test_what_is_told_of_one_cell_is_bounded() -> None:
-    with state.pinned() as pin:
+    with process.pinned() as pin:
         for i in range(100):
-            with state.watched(state.DEEP):
+            with process.watched(process.DEEP):
                 os.environ[f"OPASSAY_PLANTED_{i}" + 9999 * "x"] = "secret"
-    assert len(pin.changed) == state.MAX_LINES + 1
-    assert all(len(line) <= state.MAX_LINE for line in pin.changed)
+    assert len(pin.changed) == process.MAX_LINES + 1
+    assert all(len(line) <= process.MAX_LINE for line in pin.changed)
     assert not any("secret" in line for line in pin.changed)
 
 
 def test_a_process_that_a_sample_forked_ends_at_the_end_of_the_sample() -> None:
     code = (
         "import os\nfrom opassay.oracles import state\n"
-        "with state.watched(state.SETTINGS):\n    child = os.fork()\n"
+        "with process.watched(process.SETTINGS):\n    child = os.fork()\n"
         "print('alive', flush=True)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -138,7 +138,7 @@ def test_a_change_by_torch_s_compiler_is_not_the_subject_s() -> None:
 def test_the_import_of_inductor_is_no_change() -> None:
     code = (
         "import sys, torch\nfrom opassay.oracles import state\n"
-        "with state.pinned(), state.watched(state.SETTINGS, state.DEEP, state.LEFTOVERS) as seen:\n"
+        "with process.pinned(), process.watched(process.SETTINGS, process.DEEP, process.LEFTOVERS) as seen:\n"
         "    before = 'torch._inductor.compile_fx' in sys.modules\n"
         "    import torch._inductor.compile_fx\n"
         "print(before, seen)"

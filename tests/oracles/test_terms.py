@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import opassay
-from opassay.oracles.contract import contract
-from opassay.oracles.terms import ALLOWANCES, FACTORS, LADDER, PRESETS, Terms, terms
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.terms import ALLOWANCES, FACTORS, LADDER, PRESETS, Terms, terms
 from opassay.reference.formats import FORMATS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opassay.oracles.violation import clear, said
+from opassay.oracles.verdicts.violation import clear, said
 
 ASSERTED = 'x INTERNAL ASSERT FAILED at "/a/b.cpp":614'
 

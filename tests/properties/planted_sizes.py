@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from opassay import Op
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 Tensor = torch.Tensor
 Args = tuple[Any, ...]

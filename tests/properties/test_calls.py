@@ -11,7 +11,7 @@ import torch
 
 from opassay import Cell, Documented, Outcome, Settings, Verdict, run_cell
 from opassay.impl import layer_norm
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 from .planted_state import calls
 

@@ -12,8 +12,9 @@ import pytest
 import opassay.impl
 import opassay.properties.catalog as catalog
 import opassay.reference
-from opassay.oracles.op import Op
-from opassay.properties.engine.plan import Selection, load_op, op_names, plan
+from opassay.oracles.op.declaration import Op
+from opassay.properties.catalog.loading import load_op, op_names
+from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.names import SelectionError
 
 #: Judged through something else that calls them: what generates classes from a base class, or chooses devices.

@@ -10,10 +10,11 @@ import torch
 
 from opassay import Cell, Code, Op, Outcome, Settings, replay_case, run_cell, verify
 from opassay.impl import layer_norm
-from opassay.oracles import accept, judge
-from opassay.oracles.accept import ReadingError
-from opassay.oracles.case import CaseError, load_case
-from opassay.properties.engine.plan import load_op
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.accept import ReadingError
+from opassay.oracles.judge import judge
+from opassay.oracles.verdicts.case import CaseError, load_case
+from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.profiles import PROFILES
 
 FEW = Settings("commit", max_examples=8)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from opassay import Cell, Code, Outcome, Settings, Verdict, impl, run_cell
-from opassay.oracles.accept import Edges
-from opassay.oracles.op import Sample
-from opassay.oracles.verdict import Worst
-from opassay.oracles.violation import Fault, Violation, same_failure
-from opassay.properties.engine.contrast import Contrast, facts_of
-from opassay.properties.engine.plan import load_op
+from opassay.oracles.bound.accept import Edges
+from opassay.oracles.op.declaration import Sample
+from opassay.oracles.verdicts.verdict import Worst
+from opassay.oracles.verdicts.violation import Fault, Violation, same_failure
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.engine.failure_pattern import Contrast, facts_of
 
 VALUE = Violation(Code.VALUE, "wrong", path="forward")
 

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from opassay import Cell, Code, Outcome, Settings, Verdict, custom_function, replay_case, run_cell, verify_function
 from opassay.impl import Function
-from opassay.oracles.checks.transforms.agree import AGREEMENT
-from opassay.oracles.contract import EXP2
+from opassay.oracles.bound.contract import EXP2
 from opassay.oracles.specs import RULES, UntraceableError, formula_of
-from opassay.properties.engine.plan import Selection, load_op, plan
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks.transforms.agree import AGREEMENT
+from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.names import SelectionError
 
 FEW = Settings("brief", simpler=False)

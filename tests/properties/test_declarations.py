@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from opassay import Cell, Code, Law, Op, Outcome, Promises, Settings, Verdict, run_cell
-from opassay.properties import strategies
+from opassay.properties.declaring import strategies
 from opassay.reports.exit_codes import NOTHING, USAGE, run_reasons
 
 FEW = Settings("commit", max_examples=3)

@@ -12,15 +12,14 @@ import torch
 from hypothesis import strategies as st
 
 from opassay import Cell, Code, Draft, Op, Outcome, Sample, Settings, run_cell
-from opassay.oracles import judge
-from opassay.oracles.accept import Edges, Elements, Measures
-from opassay.oracles.checks import CHECKS
-from opassay.oracles.tally import Tally
-from opassay.oracles.verdict import Worst
-from opassay.properties import choices
-from opassay.properties.declaring import drawing
+from opassay.oracles.bound.accept import Edges, Elements, Measures
+from opassay.oracles.judge import judge
+from opassay.oracles.judge.tally import Tally
+from opassay.oracles.verdicts.verdict import Worst
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks import CHECKS
+from opassay.properties.declaring import choices, drawing
 from opassay.properties.declaring.declare import declare
-from opassay.properties.engine.plan import load_op
 from opassay.properties.picking import drafting
 from opassay.properties.picking.cover import Cover
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from opassay import Cell, Code, Documented, Limit, Op, Outcome, Settings, Verdict, impl, replay_case, run_cell
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.oracles.op import Sample
-from opassay.oracles.verdict import Failure, Signs
-from opassay.oracles.violation import Violation, error_of, raised
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.op.declaration import Sample
+from opassay.oracles.verdicts.verdict import Failure, Signs
+from opassay.oracles.verdicts.violation import Violation, error_of, raised
+from opassay.properties.catalog.loading import load_op
 from opassay.properties.declaring.declare import declare
-from opassay.properties.engine.plan import load_op
 from opassay.reference.linalg import trace as formula
 from opassay.reports.causes.severity import Severity, severity_of
 

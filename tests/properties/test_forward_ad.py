@@ -11,8 +11,8 @@ import pytest
 
 from opassay import Cell, Code, Outcome, Settings, replay_case, run_cell
 from opassay.properties import worlds
+from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.guard import guarded
-from opassay.properties.engine.plan import load_op
 from opassay.properties.places import prepared as places
 from opassay.properties.places.prepared import Prepared, Worker, WorkerError
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.checks.calls.interrupted import interrupted
+from opassay.properties.checks.calls.interrupted import interrupted
 
 X = torch.ones(2)
 

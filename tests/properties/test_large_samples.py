@@ -15,16 +15,17 @@ import torch
 from hypothesis import strategies as st
 
 from opassay import Cell, Code, Draft, Op, Outcome, Sample, Settings, Unsupported, replay_case, run_cell
-from opassay.oracles import judge
-from opassay.oracles.case import load_case
-from opassay.oracles.checks import CHECKS
-from opassay.oracles.checks.determinism import SINGLE_SUM
-from opassay.oracles.tally import Tally
-from opassay.oracles.verdict import MAX_CASE
+from opassay.oracles.judge import judge
+from opassay.oracles.judge.tally import Tally
+from opassay.oracles.verdicts.case import load_case
+from opassay.oracles.verdicts.verdict import MAX_CASE
 from opassay.properties.catalog import CATALOG
-from opassay.properties.engine import draws, kinds
-from opassay.properties.engine.plan import load_op
-from opassay.properties.engine.wanted import longest
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks import CHECKS
+from opassay.properties.checks.determinism import SINGLE_SUM
+from opassay.properties.declaring import kinds
+from opassay.properties.engine import draws
+from opassay.properties.engine.draft_filters import longest
 from opassay.reports.exit_codes import NOTHING, USAGE, run_reasons
 
 from .planted_sizes import AXES, long_diagonal, many_rows, stops_at

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from opassay import Cell, Code, Outcome, Settings, Verdict, declare, run_cell, strategies
-from opassay.oracles.checks.ways.modules import Built, ModuleSubject
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks.ways.modules import Built, ModuleSubject
 from opassay.properties.declaring.modules import module_subjects
 from opassay.properties.engine.cells import judge_sample
 from opassay.properties.engine.failures import calls_of, kernel_of
-from opassay.properties.engine.plan import Selection, load_op, plan
+from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.picking.drafting import drafts
 
 OPS = (

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from opassay import Cell, Outcome, Settings, Verdict, run_cell
-from opassay.oracles.op import Sample
+from opassay.oracles.op.declaration import Sample
+from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.cells import judge_sample
-from opassay.properties.engine.plan import load_op
 
 from .planted_state import needs
 

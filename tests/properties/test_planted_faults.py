@@ -16,7 +16,7 @@ import torch
 from hypothesis import strategies as st
 
 from opassay import Cell, Code, Draft, Op, Outcome, Promises, Settings, run_cell
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 from .planted.fault import Fault, judged
 

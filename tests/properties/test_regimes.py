@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from opassay import Cell, Op, Outcome, Settings, run_cell
-from opassay.oracles.checks.special import special_values
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
-from opassay.properties.engine.plan import load_op
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks.special import special_values
 from opassay.properties.picking import drafting, edges
 
 Tensor = torch.Tensor

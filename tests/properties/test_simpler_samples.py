@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 
 from opassay import Code
-from opassay.oracles.op import Draft, Sample
-from opassay.oracles.violation import Violation
+from opassay.oracles.op.declaration import Draft, Sample
+from opassay.oracles.verdicts.violation import Violation
 from opassay.properties.engine import draws
 from opassay.properties.engine.limits import limits_of
 from opassay.properties.picking.drafting import Drafts

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from opassay import Cell, Code, Op, Outcome, Settings, run_cell
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 Tensor = torch.Tensor
 

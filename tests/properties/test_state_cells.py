@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from opassay import Cell, Code, Draft, Op, Outcome, Settings, run_cell, verify
-from opassay.oracles.cleaning import MAX_LINE, MAX_LINES
-from opassay.oracles.op import Refusal
-from opassay.oracles.state.settings import SampleSettings
-from opassay.oracles.verdict import Verdict
-from opassay.oracles.violation import Unsupported
+from opassay.oracles.op.declaration import Refusal
+from opassay.oracles.process.settings import SampleSettings
+from opassay.oracles.verdicts.cleaning import MAX_LINE, MAX_LINES
+from opassay.oracles.verdicts.verdict import Verdict
+from opassay.oracles.verdicts.violation import Unsupported
 from opassay.properties.engine import cells
 
 from ..oracles.planted_changes import CHANGES, LEFT, release

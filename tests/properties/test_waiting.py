@@ -8,8 +8,8 @@ from operator import attrgetter
 
 import pytest
 
-from opassay.oracles.verdict import Cell
-from opassay.properties.waiting import Waiting
+from opassay.oracles.verdicts.verdict import Cell
+from opassay.properties.places.topic_queue import Waiting
 
 SEED = 0
 NAMES = [f"{op}{number}" for op in "abc" for number in range(3)]

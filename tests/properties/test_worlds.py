@@ -12,7 +12,7 @@ import pytest
 
 from opassay.properties import worlds
 from opassay.properties.catalog import CATALOG
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 from opassay.properties.worlds import Peers, World
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from opassay import Cell, Outcome, Settings, Verdict, run_cell
-from opassay.oracles.state import WatchedTensor, watches
-from opassay.properties.engine.plan import load_op
+from opassay.oracles.process import WatchedTensor, watches
+from opassay.properties.catalog.loading import load_op
 
 from .planted_state import writes
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import opassay
-from opassay.properties import strategies
+from opassay.properties.declaring import strategies
 from opassay.properties.verification import Settings, verify
 from opassay.pytest import assert_verified, questions
 

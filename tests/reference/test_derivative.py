@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from mpmath import libmp
 
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
 from opassay.reference import activations, array, derivative, losses, softmax
 from opassay.reference.algorithms import Algorithm
 from opassay.reference.exact import Exact, exact, precision

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from mpmath import libmp
 
-from opassay.oracles.transforms import FIRST, REFERENCE, SECOND, THIRD, Word
-from opassay.oracles.transforms import along as along_tapes
-from opassay.properties.checking.comparing import compared, interval_of
+from opassay.oracles.op.transforms import FIRST, REFERENCE, SECOND, THIRD, Word
+from opassay.oracles.op.transforms import along as along_tapes
 from opassay.reference.array import bind, constant, one_less, sigmoid
 from opassay.reference.derivative import rules
 from opassay.reference.exact import evaluate, functions, numbers
@@ -21,6 +20,7 @@ from opassay.reference.second import Undecided, along, enclosures, intervals, pr
 from opassay.reference.second.functions import UNARY
 from opassay.reference.second.intervals import WHOLE, divide, multiply, point, square, subtract
 from opassay.reference.softmax import softmax
+from workshop.checking.comparing import compared, interval_of
 
 Formula = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

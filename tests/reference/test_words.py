@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
 from opassay.reference import array, derivative
 from opassay.reference.exact import evaluate, exact, to_float_pair
 from opassay.reference.missing import NoReadingError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opassay.oracles.verdict import Cell, Code, Failure, Measure, Outcome, Verdict, Worst
+from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Verdict, Worst
 from opassay.reports.record import Run, plan_digest
 
 HERE = Path(__file__).resolve().parent

@@ -14,7 +14,7 @@ import time
 import types
 from dataclasses import dataclass
 
-from opassay.oracles.verdict import Cell, Code, Failure, Measure, Outcome, Verdict, Worst
+from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Verdict, Worst
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m\x00\u202e & 'quotes\""
 
@@ -73,6 +73,6 @@ def install() -> None:
 install()
 
 if __name__ == "__main__":  # as the program of a worker
-    from opassay.properties.places.worker import main
+    from opassay.properties.programs.worker import main
 
     main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from opassay.oracles.verdict import Code, Outcome, Verdict
+from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
 from opassay.reports.accuracy import accuracy, markdown_table
 from opassay.reports.page.html import render
 from tests.reports.conftest import failed, make_run, verdict

@@ -15,17 +15,15 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.verdict import Cell, Failure, Measure, Outcome, Verdict, as_data
+from opassay.oracles.verdicts.verdict import Cell, Failure, Measure, Outcome, Verdict, as_data
 from opassay.properties.campaign.bench import ItemLost
 from opassay.properties.campaign.performing import perform, release
-from opassay.properties.campaign.runners import RUNNERS
 from opassay.properties.engine.plan import Selection
-from opassay.properties.mutation import campaign as mutation
 from opassay.properties.sweeps import tables
+from opassay.properties.sweeps.program import run_item
 from opassay.reports import record
 from opassay.reports.cli.campaign.cells import CellWork
 from opassay.reports.cli.campaign.draws import joined, seeds_of
-from opassay.reports.cli.campaign.mutants import MutantWork
 from opassay.reports.cli.campaign.shards import ShardWork
 from opassay.reports.cli.campaign.work import WorkError
 from opassay.reports.cli.main import main
@@ -119,7 +117,7 @@ def test_killed_workers_and_a_killed_owner_lose_nothing(tmp_path: Path, capsys: 
 #: A worker's program: ORD3 of softmax kills its process, that of trace the worker of Dask above it.
 KILLER = """
 import os, signal
-from opassay.oracles.verdict import Cell, Code, Outcome, Verdict, as_data
+from opassay.oracles.verdicts.verdict import Cell, Code, Outcome, Verdict, as_data
 from opassay.properties.places.serving import serve
 
 def answer(question):
@@ -195,7 +193,8 @@ def test_a_process_that_ends_raises_and_one_that_is_out_of_time_tells(tmp_path: 
     try:
         first, again = ask("FWD"), ask("ORD2")
         assert first["worker"] == again["worker"], "one process runs what comes after each other"
-        assert asked({"kind": "gone", "item": {}})["answer"] == {"error": "KeyError: 'gone'"}
+        gone = asked({"runner": "opassay.gone:f", "item": {}})
+        assert gone["answer"]["error"].startswith("ModuleNotFoundError: ")
         assert ask("ADJ")["lost"][0] == "stopped after its time limit"
         with pytest.raises(ItemLost, match="killed by SIGKILL"):
             ask("ORD3")
@@ -324,62 +323,11 @@ def test_failures_of_other_draws_stay_with_the_worst() -> None:
 # ---------------------------------------------------------------------------------------------------- a further kind
 
 
-def _with_stub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Teller]:
-    """Where the log of mutants goes, and who tells of them; they are tried by a stub in place of the program."""
-    stub = Path(__file__).with_name("stub_mutants.py")
-    monkeypatch.setattr(mutation, "PROGRAM", (sys.executable, str(stub)))
-    return folder / "mutants.jsonl", Teller(make_console(sys.stdout), 1, live=False)
-
-
-def test_mutants_become_the_log_of_opassay_mutate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, teller = _with_stub(tmp_path, monkeypatch)
-    work = MutantWork(["trace"], 2, False, path, teller)
-    (item,) = work.items()
-    try:
-        answer = {"result": RUNNERS[item.kind](item.question["item"])}
-    finally:
-        mutation.release()
-    assert work.take(item, json.loads(json.dumps(answer)), []) is False
-    assert work.worst().startswith("mutants, each by one module: 1 killed, ")
-    ((code, low),) = work.finish("")
-    assert (code, low[:14]) == (1, "mutation score")
-    capsys.readouterr()
-    assert main(["mutate", "--op", "trace", "--most", "2", "--log", str(path), "--table"]) == 1
-    assert capsys.readouterr().out.split() == " ".join(work.lines).split()
-    again = MutantWork(["trace"], 2, False, path, teller)
-    with pytest.raises(WorkError, match="overflow"):
-        again.take(item, {"error": "RuntimeError: overflow"}, [])
-    with pytest.raises(WorkError, match="no result of mutants"):
-        again.take(item, {"result": {"records": [{}]}}, [])
-    assert again.finish("") == [(4, "1 items of mutants were not asked")]
-
-
-def test_mutants_of_the_graph_are_found_where_the_ops_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, teller = _with_stub(tmp_path, monkeypatch)
-    work = MutantWork(["trace"], 11, True, path, teller)
-    assert [item.name for item in work.items()] == ["graph 1/2 of linalg", "graph 2/2 of linalg"]
-    try:
-        for item in work.items():
-            work.take(item, json.loads(json.dumps({"result": RUNNERS[item.kind](item.question["item"])})), [])
-    finally:
-        mutation.release()
-    ((code, low),) = work.finish("")
-    assert (code, low[:14]) == (1, "mutation score")
-    assert "linalg" in " ".join(work.lines)
-    capsys.readouterr()
-    assert main(["mutate", "--op", "trace", "--most", "11", "--graph", "--log", str(path), "--table"]) == 1
-    assert capsys.readouterr().out.split() == " ".join(work.lines).split()
-
-
 def test_shards_become_the_logs_of_a_sweep(tmp_path: Path) -> None:
     teller = Teller(make_console(sys.stdout), 1, live=False)
     work = ShardWork(["reciprocal"], ["bfloat16"], "", tmp_path, teller)
     (item,) = work.items()
-    answer = {"result": RUNNERS[item.kind](item.question["item"])}
+    answer = {"result": run_item(item.question["item"])}
     assert work.take(item, json.loads(json.dumps(answer)), []) is False
     assert work.finish("") == []
     (row,) = tables.swept([tables.read_log(tmp_path / "reciprocal-bfloat16-cpu.jsonl")], {})

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from opassay.properties.campaign.performing import Item
-from opassay.properties.waiting import Waiting
+from opassay.properties.places.topic_queue import Waiting
 from opassay.reports.cli.campaign.cluster import _AHEAD, _Topics
 
 NAMES = [f"{topic}{number}" for topic in "abcd" for number in range(6)]

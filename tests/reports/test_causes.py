@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
+from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
 from opassay.reports import exit_codes, record
 from opassay.reports.accept import accept
 from opassay.reports.baseline import update

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.verdict import Outcome
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.certificates.facts import facts
 from opassay.properties.certificates.source_files import elementary_functions, files_of_formula, files_of_subject
 from opassay.properties.sources import source_digest

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from opassay.oracles.verdict import Code, Outcome
-from opassay.properties.engine.plan import op_names
+from opassay.oracles.verdicts.verdict import Code, Outcome
+from opassay.properties.catalog.loading import op_names
 from opassay.reports import record
 from opassay.reports.record import Run
 from tests.reports.conftest import HERE, command_line, failed, make_run, verdict

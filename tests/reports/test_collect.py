@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from opassay.oracles.verdict import Cell, Code, Outcome, Verdict
+from opassay.oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from opassay.reports.collect import DESELECTED, OTHER_SHARD, SEVERITY, Account
 from opassay.reports.record import RecordError, plan_digest
 from opassay.reports.store import log

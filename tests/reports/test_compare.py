@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from opassay.oracles.verdict import Code, Failure, Outcome, Verdict
+from opassay.oracles.verdicts.verdict import Code, Failure, Outcome, Verdict
 from opassay.reports import record
 from opassay.reports.cli.commands import cli
 from opassay.reports.over_time.comparison import Comparison, Kind, compare, exit_reasons

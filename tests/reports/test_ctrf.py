@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.verdict import Code, Failure, Outcome
+from opassay.oracles.verdicts.verdict import Code, Failure, Outcome
 from opassay.reports import record
 from opassay.reports.cli.main import main
 from opassay.reports.exporting.ctrf import to_ctrf

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from opassay import Cell, Settings, run_cell
-from opassay.oracles.rounding import lengths
-from opassay.oracles.verdict import Bin, Verdict
+from opassay.oracles.bound.rounding import lengths
+from opassay.oracles.verdicts.verdict import Bin, Verdict
 from opassay.reports.cli.campaign.draws import joined
 from opassay.reports.page.curves import HEIGHT, WIDTH, Panel, figures
 from opassay.reports.page.html import render

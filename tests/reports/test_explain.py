@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from opassay.oracles.properties import PROPERTIES
-from opassay.oracles.verdict import Code, Outcome
+from opassay.oracles.verdicts.verdict import Code, Outcome
 from opassay.properties.engine.profiles import PROFILES
 from opassay.properties.names import SUBJECTS
+from opassay.properties.table import PROPERTIES
 from opassay.reports.cli.main import main
 from opassay.reports.cli.project.explain import _CODES, samples_of
 from opassay.reports.explaining.topics import ASKED, PROFILES_TOLD, SUBJECTS_TOLD

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from opassay.oracles.verdict import Code, Measure, Outcome, Verdict
+from opassay.oracles.verdicts.verdict import Code, Measure, Outcome, Verdict
 from opassay.reports import baseline
 from opassay.reports.baseline import KnownEntry, dump_budget, dump_known, load_budget, load_known, update
 from opassay.reports.gate import Files, exit_code, judge

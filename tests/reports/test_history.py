@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from opassay.oracles.verdict import Code, Outcome, Verdict
+from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
 from opassay.reports import record
 from opassay.reports.cli.main import main
 from opassay.reports.over_time.failures import Course, failures_of

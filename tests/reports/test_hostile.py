@@ -14,7 +14,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from opassay.oracles.verdict import MAX_CASE, MAX_TEXT, Cell, Code, Failure, Outcome, Verdict, Worst, failure_text, told
+from opassay.oracles.verdicts.verdict import (
+    MAX_CASE,
+    MAX_TEXT,
+    Cell,
+    Code,
+    Failure,
+    Outcome,
+    Verdict,
+    Worst,
+    failure_text,
+    told,
+)
 from opassay.reports import record
 from opassay.reports.accuracy import accuracy, markdown_table
 from opassay.reports.cli.commands import cli
@@ -25,6 +36,7 @@ from opassay.reports.junit import to_xml
 from opassay.reports.page.html import render
 from opassay.reports.progress import make_console
 from opassay.reports.record import RecordError, Run, decode, encode
+from opassay.reports.store import files
 from opassay.reports.store.output import JUNIT, PAGE, RECORD, replaceable, write_output
 from opassay.reports.text import short_hex, verdict_line, wrapped
 from tests.reports.conftest import failed, make_run, verdict
@@ -219,7 +231,7 @@ def test_what_is_no_regular_file_is_never_renamed_over(tmp_path: Path, make: Cal
         with pytest.raises(RecordError, match=r"is a (folder|special file|symbolic link); need a regular file"):
             write_output(tmp_path / "x", kind, b"new")
     with pytest.raises(RecordError, match="need a regular file"):
-        record.write_atomically(tmp_path / "x", b"new")
+        files.write_atomically(tmp_path / "x", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 

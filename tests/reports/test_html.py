@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from opassay.oracles.verdict import Cell, Code, Failure, Measure, Outcome, Verdict
+from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Verdict
 from opassay.reports.gate import Finding
 from opassay.reports.page.chart import Row, accuracy_plot
 from opassay.reports.page.html import render

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from opassay.oracles.verdict import Code, Outcome, Verdict
+from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
 from opassay.reports import record
 from opassay.reports.accept import accept
 from opassay.reports.baseline import Known, KnownEntry, dump_known, load_known, size_of, update

@@ -113,7 +113,7 @@ def test_an_internal_error_needs_no_temporary_folder(tmp_path: Path) -> None:
     ],
 )
 def test_a_reader_that_goes_away_does_not_change_the_code(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
-    from opassay.oracles.verdict import Code, Outcome
+    from opassay.oracles.verdicts.verdict import Code, Outcome
 
     record.save(tmp_path / "good.json", make_run(verdict()))
     record.save(tmp_path / "bad.json", make_run(verdict(), failed()))

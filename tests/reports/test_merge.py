@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.verdict import Code, Outcome, Verdict
+from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
 from opassay.reports.collect import OTHER_SHARD
 from opassay.reports.merge import MissingShards, merge, shard_of
 from opassay.reports.record import RecordError, Run

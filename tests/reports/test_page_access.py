@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.verdict import Code, Outcome
+from opassay.oracles.verdicts.verdict import Code, Outcome
 from opassay.reports.gate import Finding
 from opassay.reports.page.html import render
 from opassay.reports.page.matrix import Gated

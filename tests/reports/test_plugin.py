@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from opassay.oracles.verdict import Cell
+from opassay.oracles.verdicts.verdict import Cell
+from opassay.properties.catalog.loading import op_names
 from opassay.properties.engine.plan import Selection as Wanted
-from opassay.properties.engine.plan import in_shard, op_names, plan
+from opassay.properties.engine.plan import in_shard, plan
 from opassay.properties.names import SelectionError
 from opassay.reports.pytest_plugin import item_name
 from tests.reports.conftest import HERE

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.verdict import MAX_CASE, Cell, Code, Failure, Measure, Outcome, Verdict, Worst, clean
+from opassay.oracles.verdicts.verdict import MAX_CASE, Cell, Code, Failure, Measure, Outcome, Verdict, Worst, clean
 from opassay.reports import record
 from opassay.reports.record import RecordError, Run, decode, encode
+from opassay.reports.store import files
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
 
 
@@ -117,9 +118,9 @@ def test_a_file_too_large_is_refused_unread(tmp_path: Path, monkeypatch: pytest.
         decode(b" " * 11)
     (tmp_path / "x").write_bytes(b"0123")
     with pytest.raises(RecordError, match="more than 3 bytes"):
-        record.read_capped(tmp_path / "x", 3)
+        files.read_capped(tmp_path / "x", 3)
     with pytest.raises(RecordError, match="no such file"):
-        record.read_capped(tmp_path)
+        files.read_capped(tmp_path)
 
 
 def test_the_schema_names_every_field() -> None:
@@ -136,14 +137,14 @@ def test_the_digest_does_not_depend_on_order() -> None:
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "run.json"
-    record.write_atomically(target, b"old")
+    files.write_atomically(target, b"old")
 
     def broken(*_: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr("os.replace", broken)
     with pytest.raises(OSError, match="disk full"):
-        record.write_atomically(target, b"new")
+        files.write_atomically(target, b"new")
     assert target.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 

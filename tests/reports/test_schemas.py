@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.verdict import Code
+from opassay.oracles.verdicts.verdict import Code
 from opassay.reports.baseline import Known, KnownEntry, dump_budget, dump_known, load_budget, load_known, update
 from opassay.reports.cli.main import main
 from opassay.reports.record import RecordError, decode, encode

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from opassay.oracles.verdict import Cell, Code, Failure, Outcome
+from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Outcome
 from opassay.reports import exit_codes, text
 from opassay.reports.cli.summary import print_summary, step_summary
 from opassay.reports.explain import EXPLANATIONS, OUTCOMES, explain

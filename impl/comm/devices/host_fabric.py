@@ -21,43 +21,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .fabric import DeviceName, Fabric, Stream
-from .logical import Buffer, Event, LogicalTensor
+from .clocks import Event, LogicalStream
+from .fabric import DeviceName, Stream
+from .logical import BookedFabric, Buffer, LogicalTensor
 
 HOST = torch.device("cpu")
 
 
 class RaceError(RuntimeError):
     """Two uses of a buffer that nothing orders; the text names both, and their streams."""
-
-
-class LogicalStream:
-    """A queue of a logical device: what is on it happens in order.
-
-    Attributes:
-        clock: for every stream, how many of its events have happened before what this one does next.
-    """
-
-    def __init__(self, device: torch.device, name: str) -> None:
-        self.device, self.name = device, name
-        self.clock: dict[LogicalStream, int] = {self: 0}
-
-    def __repr__(self) -> str:
-        return f"{self.device}/{self.name}"
-
-    def tick(self) -> int:
-        """A new event; its number."""
-        self.clock[self] += 1
-        return self.clock[self]
-
-    def wait_stream(self, other: LogicalStream) -> None:
-        """What comes next here happens after all that is on the other by now."""
-        # The larger count for every stream: whatever either of the two has seen, the waiting one has seen from now on.
-        for stream, count in other.clock.items():
-            self.clock[stream] = max(self.clock.get(stream, 0), count)
-
-    def has_seen(self, stream: LogicalStream, event: int) -> bool:
-        return self.clock.get(stream, 0) >= event
 
 
 @dataclass(frozen=True)
@@ -69,7 +41,7 @@ class Transfer:
     size: int
 
 
-class HostFabric(Fabric):
+class HostFabric(BookedFabric):
     """`size` logical devices, "cpu:0" to "cpu:{size − 1}", in the memory of one host.
 
     A tensor on one of them is a `LogicalTensor`: it has its device, computes like any tensor, refuses operands of other

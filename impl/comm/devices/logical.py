@@ -8,7 +8,8 @@ operation says which arguments it reads and which it writes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from abc import abstractmethod
+from typing import Any, TypeAlias
 
 import torch
 import torch.utils._pytree as pytree
@@ -16,11 +17,9 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-if TYPE_CHECKING:  # the fabric makes these tensors, so it imports them
-    from .host_fabric import HostFabric, LogicalStream
+from .clocks import Event, LogicalStream
+from .fabric import Fabric, Stream
 
-#: A stream, the number of its event, and what was done.
-Event: TypeAlias = "tuple[LogicalStream, int, str]"
 #: Arguments and results of an operation of torch, tensors and others, in whatever its schema says.
 Value: TypeAlias = Any
 Arguments: TypeAlias = tuple[Value, ...]
@@ -38,7 +37,7 @@ class Buffer:
         reads: the last read of every stream since.
     """
 
-    def __init__(self, fabric: HostFabric, owner: LogicalStream) -> None:
+    def __init__(self, fabric: BookedFabric, owner: LogicalStream) -> None:
         self.kept: set[LogicalStream] = set()
         self.written: Event | None = None
         self.reads: dict[LogicalStream, Event] = {}
@@ -48,6 +47,26 @@ class Buffer:
         fabric = getattr(self, "fabric", None)  # none where __init__ failed
         if fabric is not None:
             fabric.freed(self)
+
+
+class BookedFabric(Fabric):
+    """A fabric that is told of every use of a buffer."""
+
+    @abstractmethod
+    def on_device(self, raw: Tensor, device: torch.device, what: str, stream: Stream = None) -> Tensor:
+        """Memory of the host as a tensor of a device."""
+
+    @abstractmethod
+    def read(self, buffer: Buffer, stream: Stream, what: str) -> None:
+        """A read of a buffer."""
+
+    @abstractmethod
+    def write(self, buffer: Buffer, stream: Stream, what: str) -> None:
+        """A write of a buffer."""
+
+    @abstractmethod
+    def freed(self, buffer: Buffer) -> None:
+        """The end of a buffer."""
 
 
 class LogicalTensor(Tensor):
@@ -62,11 +81,11 @@ class LogicalTensor(Tensor):
     """
 
     raw: Tensor
-    fabric: HostFabric
+    fabric: BookedFabric
     buffer: Buffer
 
     @staticmethod
-    def __new__(cls, raw: Tensor, device: torch.device, fabric: HostFabric, buffer: Buffer) -> LogicalTensor:
+    def __new__(cls, raw: Tensor, device: torch.device, fabric: BookedFabric, buffer: Buffer) -> LogicalTensor:
         made: LogicalTensor = Tensor._make_wrapper_subclass(
             cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, device=device
         )
@@ -151,7 +170,7 @@ def _moved(func: OpOverload, args: Arguments, kwargs: dict[str, Value]) -> Value
     return there if kwargs.get("dtype") is None else there.to(kwargs["dtype"])
 
 
-def _require_one_device(func: OpOverload, leaves: list[Value], device: torch.device, fabric: HostFabric) -> None:
+def _require_one_device(func: OpOverload, leaves: list[Value], device: torch.device, fabric: BookedFabric) -> None:
     for t in leaves:
         if isinstance(t, LogicalTensor) and t.fabric.devices is not fabric.devices:
             raise RuntimeError(f"{func}: got tensors on {device} and on {t.device} of another fabric, need one fabric.")
@@ -176,7 +195,7 @@ def _makes_memory(func: OpOverload) -> bool:
 
 
 def _booked(
-    func: OpOverload, args: Arguments, kwargs: dict[str, Value], fabric: HostFabric, stream: LogicalStream | None
+    func: OpOverload, args: Arguments, kwargs: dict[str, Value], fabric: BookedFabric, stream: LogicalStream | None
 ) -> None:
     """Tell the fabric what a call reads and writes."""
     declared = func._schema.arguments

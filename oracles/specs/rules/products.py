@@ -11,7 +11,7 @@ import torch
 from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import among
 from ....reference.derivative import vjp
-from ...contract import SCALED
+from ...bound.contract import SCALED
 from .table import LIBRARY, RULES, Rule, enter, may_store
 
 aten = torch.ops.aten

@@ -10,7 +10,7 @@ import torch
 from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import amax, among, constant
 from ....reference.softmax import less_log_sum, log_softmax, log_softmax_by, of_stored_sum, softmax
-from ...contract import LOG_SUM
+from ...bound.contract import LOG_SUM
 from .table import RULES, Rule, axes_of, enter, may_store
 
 aten = torch.ops.aten

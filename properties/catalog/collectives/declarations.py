@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from ....impl.comm.devices import differentiable as devices
 from ....impl.comm.devices import fabric as fabrics
 from ....impl.comm.ranks import collective
-from ....oracles.op import Draft, Op
-from ....oracles.subjects.several import Devices, Homes, Ranks
+from ....oracles.op.declaration import Draft, Op
+from ....oracles.op.placement import Devices, Homes, Ranks
 from ....reference import collectives as formulas
-from ... import strategies, worlds
-from ...choices import choose
-from ...declaring import drawing
+from ... import worlds
+from ...declaring import drawing, strategies
 from ...declaring.arguments import Args, Named, Signature
+from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import all_dims
 from .laws import LAWS, REFUSALS

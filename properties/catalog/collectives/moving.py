@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ....oracles.subjects.several import Promise
+from ....oracles.op.placement import Promise
 from ... import worlds
-from ..told import Told, found, numbers, refused
+from ..mismatch import Told, found, numbers, refused
 from .promises import Fabric, of_logical_devices
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool)

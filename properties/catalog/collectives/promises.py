@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from ....oracles.subjects.several import Promise
-from ..told import Told, found, numbers, refused
+from ....oracles.op.placement import Promise
+from ..mismatch import Told, found, numbers, refused
 
 #: (number of devices) -> a fabric of so many logical devices.
 Fabric = Callable[[int], Any]

@@ -13,8 +13,8 @@ import torch.distributed.nn.functional as distributed
 from torch.nn.parallel import _functions as parallel
 
 from ....impl.comm import TorchComm
-from ....oracles.verdict import Code
-from ....oracles.violation import Unsupported
+from ....oracles.verdicts.verdict import Code
+from ....oracles.verdicts.violation import Unsupported
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from .... import impl
-from ....oracles.op import Draft, Op, Slices
-from ....oracles.subjects.several import Ranks
-from ....oracles.verdict import Code
-from ....oracles.violation import Unsupported
+from ....oracles.op.declaration import Draft, Op, Slices
+from ....oracles.op.placement import Ranks
+from ....oracles.verdicts.verdict import Code
+from ....oracles.verdicts.violation import Unsupported
 from ....reference.norms import batch_norm as formulas
-from ... import choices, strategies, worlds
-from ...choices import choose
-from ...declaring import drawing, refusals, torch_documents
+from ... import worlds
+from ...declaring import choices, drawing, refusals, strategies, torch_documents
 from ...declaring.arguments import Named, Signature
+from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
 from ...declaring.subjects import ours, with_aten

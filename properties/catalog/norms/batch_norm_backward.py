@@ -10,12 +10,11 @@ import torch
 from hypothesis import strategies as st
 from torch._decomp import decompositions
 
-from ....oracles.op import Draft, Op
+from ....oracles.op.declaration import Draft, Op
 from ....reference.norms import batch_norm as formulas
-from ... import choices, strategies
-from ...choices import choose
-from ...declaring import drawing, laws, refusals, torch_documents
+from ...declaring import choices, drawing, laws, refusals, strategies, torch_documents
 from ...declaring.arguments import Named, Signature
+from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.subjects import ours, with_aten
 from . import shared

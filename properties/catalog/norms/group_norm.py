@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from ....oracles.op import Op, Slices
+from ....oracles.op.declaration import Op, Slices
 from ....reference.norms import group_norm as formulas
-from ... import strategies
-from ...choices import choose
-from ...declaring import drawing, laws, refusals, torch_documents
+from ...declaring import drawing, laws, refusals, strategies, torch_documents
 from ...declaring.arguments import Named
+from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.subjects import ours
 from . import shared

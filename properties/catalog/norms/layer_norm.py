@@ -10,11 +10,11 @@ import torch
 import torch._refs.nn.functional
 from hypothesis import strategies as st
 
-from ....oracles.op import Op, Slices
+from ....oracles.op.declaration import Op, Slices
 from ....reference.norms import layer_norm as formulas
-from ...choices import choose
 from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.arguments import Named
+from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.subjects import ours, with_aten
 from . import shared

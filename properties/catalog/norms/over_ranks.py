@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ....oracles.subjects.several import Promise
+from ....oracles.op.placement import Promise
 from ... import worlds
-from ..told import Told, found, numbers
+from ..mismatch import Told, found, numbers
 
 Tensor = torch.Tensor
 #: sync_batch_norm, with a comm as its last argument.

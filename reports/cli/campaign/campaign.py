@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ....oracles.verdict import Cell
+from ....oracles.verdicts.verdict import Cell
 from ....properties.campaign.performing import Manner
-from ....properties.catalog import CATALOG
 from ....properties.engine.environment import untested
 from ....properties.engine.profiles import PROFILES, default_seed
 from ....properties.sources import source_digest
@@ -36,7 +35,6 @@ from ..write import keep_case, write_plan, write_reports
 from .cells import CellWork
 from .cluster import Cluster, ClusterError
 from .conducting import Conduct, items_digest
-from .mutants import MutantWork
 from .shards import ShardWork
 from .work import Work
 
@@ -57,10 +55,6 @@ _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 @click.option("--sweep-shards", metavar="FIRST:END", default="", help="Only these of the 256 shards of float32.")
 @click.option("--sweep-into", type=click.Path(path_type=Path), default=Path("sweeps"), show_default=True,
               help="The folder of the sweeps' logs.")  # fmt: skip
-@click.option("--mutants", type=click.IntRange(min=0), help="Mutants of each family of ops, as `mutate`; 0 for all.")
-@click.option("--graph", is_flag=True, help="The mutants are of the graph, and not of the text.")
-@click.option("--mutants-into", type=click.Path(path_type=Path, dir_okay=False), default=Path("mutants.jsonl"),
-              show_default=True, help="The log of the mutants.")  # fmt: skip
 @click.option("-n", "--workers", default="auto", show_default=True, metavar="N", help="Workers of a cluster here.")
 @click.option("--scheduler", default="", metavar="ADDRESS", help="Of a Dask scheduler that is there, instead of -n.")
 @click.option("--log", "book", type=click.Path(path_type=Path, dir_okay=False), default=Path("campaign.jsonl"),
@@ -75,27 +69,43 @@ _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 @click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
 @click.pass_obj
 def campaign_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
-    """Spread cells, draws, sweeps, mutants over a cluster; ends with the record, the report and the exit code of `run`.
+    """Spread cells, draws and sweeps over a cluster; ends with the record, the report and the exit code of `run`.
 
     The cluster is one on this machine, or that of a Dask scheduler. Every result is a line of the log at once; the same
     command with the same log asks only what is missing.
+    """
+    return run_campaign(host, ops, options)
+
+
+def _no_more(request: Request, teller: Teller) -> dict[str, Work]:
+    return {}
+
+
+def run_campaign(
+    host: Host, ops: tuple[str, ...], options: dict[str, Any], *,
+    words: Sequence[str] = (), more: Callable[[Request, Teller], dict[str, Work]] | None = None,
+) -> int:  # fmt: skip
+    """A campaign; its exit code.
+
+    Args:
+        host: what surrounds the command. ops, options: those of the command line.
+        words: of the command line, for the record, about work that is not of this package.
+        more: makes that work, by kind.
     """
     if not installed("distributed"):
         raise Stop(exit_codes.USAGE, _INSTALL)
     require("torch", "mpmath", "hypothesis")  # of the processes that judge
     selection = selection_of(ops, options)
     cells = [] if options["no_cells"] else planned(selection)
-    if options["graph"] and options["mutants"] is None:
-        raise Stop(exit_codes.USAGE, "--graph: got no --mutants, need how many of each family")
-    if not cells and not options["functions"] and options["mutants"] is None:
-        raise Stop(exit_codes.NOTHING, "nothing selected: no cell, no sweep and no mutant")
+    if not cells and not options["functions"] and more is None:
+        raise Stop(exit_codes.NOTHING, "nothing selected: no cell and no sweep")
     with as_usage(journal.JournalError), contextlib.ExitStack() as stack:
         book = stack.enter_context(journal.Journal(options["book"]))
         ending = stack.enter_context(Ending())
-        request = _request(selection, cells, options, host, book)
+        request = _request(selection, words, options, host, book)
         left_out = asked(cells, request, ending) if cells else {}
         folder = stack.enter_context(claimed(options["report_dir"])) if cells else None
-        return _Campaign(request, cells, left_out, options, book, ending).run(folder)
+        return _Campaign(request, cells, left_out, options, book, ending, more or _no_more).run(folder)
 
 
 class _Campaign:
@@ -104,14 +114,15 @@ class _Campaign:
     Args:
         request: what is asked of cells. cells: the whole plan. left_out: key of a cell -> why it is not asked.
         options: those of the command line. book: the log. ending: whether the user has asked for the end.
+        more: makes work that is not of this package, by kind.
     """
 
     def __init__(
         self, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any],
-        book: journal.Journal, ending: Ending,
+        book: journal.Journal, ending: Ending, more: Callable[[Request, Teller], dict[str, Work]],
     ) -> None:  # fmt: skip
         self.request, self.cells, self.options, self.book, self.ending = request, cells, options, book, ending
-        self.left_out = left_out
+        self.left_out, self.more = left_out, more
         self.console = make_console(output())
 
     def run(self, folder: Folder | None) -> int:
@@ -138,7 +149,7 @@ class _Campaign:
         if self.book.broken:
             reasons.append((exit_codes.INTERNAL, f"the log could not be written: {self.book.broken}"))
         for work in works.values():
-            for line in work.lines if isinstance(work, ShardWork | MutantWork) else ():
+            for line in work.lines:
                 self.console.print(line, soft_wrap=True)
         if folder is None:
             return self._code_without_cells(reasons)
@@ -180,11 +191,7 @@ class _Campaign:
             works["shard"] = ShardWork(
                 options["functions"], options["dtypes"], options["sweep_shards"], options["sweep_into"], teller
             )
-        if options["mutants"] is not None:
-            ops = [name for name in CATALOG if name in (self.request.selection.ops or CATALOG)]
-            most, graph = options["mutants"], options["graph"]
-            works["mutants"] = MutantWork(ops, most, graph, options["mutants_into"], teller)
-        return works
+        return {**works, **self.more(self.request, teller)}
 
     def _begin(self, works: dict[str, Work]) -> log.Began:
         """The head of the record: that of the log, or a new one, which becomes the log's first line."""
@@ -227,12 +234,12 @@ def _head(book: journal.Journal) -> journal.Campaign | None:
 
 
 def _request(
-    selection: Any, cells: Sequence[Cell], options: dict[str, Any], host: Host, book: journal.Journal
+    selection: Any, words: Sequence[str], options: dict[str, Any], host: Host, book: journal.Journal
 ) -> Request:
     """What is asked of cells, as `run` would be asked for it.
 
     Args:
-        selection: names on each axis. cells: the plan that follows from it. options: those of the command line.
+        selection: names on each axis. words, options: of the command line.
         host: what surrounds the command. book: the log, which knows the seed where that was drawn.
 
     Raises:
@@ -247,8 +254,7 @@ def _request(
         raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
     more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
     more += [f"--sweep={name}" for name in options["functions"]]
-    more += [f"--mutants={options['mutants']}"] if options["mutants"] is not None else []
-    more += ["--graph"] if options["graph"] else []
+    more += words
     found = Request(selection, profile, seed, options["max_examples"], workers, command=host.worker, verb="campaign")
     return replace(
         found, maxfail=options["maxfail"], keyword=options["keyword"], timeout=options["timeout"],

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from ....oracles.verdict import HELD, Cell, Verdict, counted
+from ....oracles.verdicts.verdict import HELD, Cell, Verdict, counted
 from ....properties.campaign.performing import Item
-from ....properties.inquest import culprit
+from ....properties.places.crash_search import culprit
 from ....properties.places.pool import owner_of
 from ...collect import Account, died
 from ...exit_codes import Reason
@@ -38,6 +38,7 @@ class CellWork:
         self._items: list[Item] = []
         self._worst: tuple[float, str] = (0.0, "")
         self._failing: dict[str, None] = {}
+        self.lines: list[str] = []  # cells have a report of their own
         # Every cell is asked once before any is asked a second time, so that what is plainly wrong is seen early.
         for draw, seed in enumerate(seeds_of(request.seed, seeds)):
             for cell in cells:

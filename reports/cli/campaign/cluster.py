@@ -18,7 +18,7 @@ from typing import Any
 
 from ....properties.campaign.bench import ItemLost, NotStarted
 from ....properties.campaign.performing import Item, Manner, Told, perform, release
-from ....properties.waiting import Waiting
+from ....properties.places.topic_queue import Waiting
 from ...text import one_line
 
 #: How an item is told whose workers ended, and not only its processes.

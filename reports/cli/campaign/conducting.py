@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ....properties.campaign.bench import ItemLost
 from ....properties.campaign.performing import Item, Manner, Told
-from ....properties.deaths import Deaths
+from ....properties.places.crash_limit import Deaths
 from ....properties.places.pool import LOUD, left_behind, loud
 from ....properties.sources import source_digest
 from ... import exit_codes

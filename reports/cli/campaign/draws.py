@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ....oracles.verdict import Bin, Failure, Measure, Verdict
+from ....oracles.verdicts.verdict import Bin, Failure, Measure, Verdict
 from ...certificate.extents import extents
 from ...collect import worse
 

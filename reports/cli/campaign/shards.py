@@ -14,13 +14,15 @@ from ....properties.sweeps.inputs import DTYPES, shards_of
 from ... import exit_codes
 from ...exit_codes import Reason
 from ...progress import Teller
-from ...record import write_atomically
+from ...store.files import write_atomically
 from ..host import Stop
 from ..sweeps.sweep import chosen_shards, log_to_continue
 from ..sweeps.sweep_tables import sweep_table
 from .work import OneByOne, WorkError
 
 EVERY = "all"
+#: What a worker calls with an item.
+RUNNER = "opassay.properties.sweeps.program:run_item"
 
 
 class ShardWork(OneByOne):
@@ -108,4 +110,4 @@ class ShardWork(OneByOne):
 
 
 def _question(key: tables.Key, shard: int) -> dict[str, Any]:
-    return {"kind": "shard", "item": {**vars(key), "shard": shard}}
+    return {"runner": RUNNER, "item": {**vars(key), "shard": shard}}

@@ -1,7 +1,7 @@
 """What a campaign asks of one kind of work: which items there are, and what becomes of their results.
 
-A further kind is a class of this form with its options in `campaign`, which makes one of each kind that is asked for,
-and a line in `properties.campaign.runners`, which says how one item is run.
+A further kind is a class of this form with its options in `campaign`, which makes one of each kind that is asked for.
+The question of an item names the function that a worker calls with it (`properties.programs.worker`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ class WorkError(ValueError):
 
 
 class Work(Protocol):
-    """One kind of work. Its results come in any order, and also, of items that are done already, from the log."""
+    """One kind of work. Its results come in any order, and also, of items that are done already, from the log.
+
+    Attributes:
+        lines: what is printed of the results, once `finish` was called.
+    """
+
+    lines: list[str]
 
     def items(self) -> Sequence[Item]:
         """All items, in the order in which they should be asked; the same ones whenever the campaign is asked for."""

@@ -11,12 +11,13 @@ from typing import Any
 
 import click
 
-from ....oracles.verdict import Verdict
+from ....oracles.verdicts.verdict import Verdict
 from ... import exit_codes
 from ...certificate.checking import broken_by
 from ...certificate.page import certificate_page
 from ...certificate.statement import CertificateError, Data, as_json, from_json, statement
-from ...record import Run, load, read_capped, write_atomically
+from ...record import Run, load
+from ...store.files import read_capped, write_atomically
 from ...text import by_key, one_line
 from ..files import as_usage
 from ..host import Host, Stop, require

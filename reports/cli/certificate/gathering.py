@@ -13,11 +13,13 @@ from ....properties.campaign.bench import Bench, ItemLost, NotStarted
 from ....properties.places.pool import fair_share, owner_of
 from ....properties.sweeps import tables
 from ...certificate.statement import NOT_MEASURED, CertificateError, Data
-from ...record import read_capped
+from ...store.files import read_capped
 from ...text import one_line
 
 #: Seconds that the declaration of an op may take to be loaded.
 DEADLINE = 300.0
+#: What a worker calls with an op.
+RUNNER = "opassay.properties.certificates.facts:facts"
 
 
 class Facts:
@@ -33,7 +35,7 @@ class Facts:
         Raises:
             CertificateError: it cannot be loaded.
         """
-        question = {"kind": "facts", "item": {"op": op, "subject": subject, "device": device}}
+        question = {"runner": RUNNER, "item": {"op": op, "subject": subject, "device": device}}
         # The declaration of somebody else's op may do anything to the process that loads it.
         if self._bench is not None and self._bench.owner != owner_of(op):
             self.close()

@@ -32,7 +32,7 @@ def audit_task_command(
         seed: of what is drawn. given: NAME=VALUE words. as_json: whether a program reads this.
     """
     require("torch", "mpmath", "msgspec")
-    from ....properties.judging import tasks
+    from ....properties.candidates import tasks
 
     found = asked_of_files(lambda: tasks.audit_task(reference, relative, absolute, seed=seed, given=parsed(given)))
     said = {

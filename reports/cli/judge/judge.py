@@ -106,11 +106,11 @@ def judge_command(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
     host.ends_at_once = alone
-    from ....properties.judging import filed
+    from ....properties.candidates import judge_files
 
     with _telling_in_json(as_json), _progress() as progress:
         asked = functools.partial(
-            filed.judge_file,
+            judge_files.judge_file,
             candidate,
             spec,
             contract=contract,
@@ -131,8 +131,8 @@ def asked_of_files(run: Callable[[], _Found]) -> _Found:
     Raises:
         Stop: a file is not there, lacks a name, or raised; or a contract is none.
     """
-    from ....properties.judging.candidates.files import GivenError
-    from ....properties.judging.specification import SpecError
+    from ....properties.candidates.host.files import GivenError
+    from ....properties.candidates.specification import SpecError
 
     try:
         # What the spec prints must not be taken for the judgement.

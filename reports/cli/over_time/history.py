@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from ....oracles.verdict import counted
+from ....oracles.verdicts.verdict import counted
 from ... import exit_codes
 from ...over_time.failures import Course, failures_of
 from ...over_time.history import Gathered, opened, records_in

@@ -8,10 +8,10 @@ from functools import partial
 
 import click
 
-from ....oracles.properties import PROPERTIES
-from ....oracles.verdict import Code, Outcome
+from ....oracles.verdicts.verdict import Code, Outcome
 from ....properties.engine.profiles import PROFILES
 from ....properties.names import SUBJECTS
+from ....properties.table import PROPERTIES
 from ... import exit_codes
 from ...causes.severity import Severity
 from ...explain import OUTCOMES, explain

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from ... import exit_codes
-from ...record import RecordError, write_atomically
+from ...record import RecordError
+from ...store.files import write_atomically
 from ...text import clean
 from ..files import as_usage
 from ..host import Stop

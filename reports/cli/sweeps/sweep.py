@@ -18,7 +18,8 @@ from ....properties.sweeps import tables
 from ....properties.sweeps.functions import FUNCTIONS
 from ....properties.sweeps.inputs import DTYPES, shards_of
 from ... import exit_codes
-from ...record import RecordError, write_atomically
+from ...record import RecordError
+from ...store.files import write_atomically
 from ...text import one_line
 from ..host import Stop
 from .sweep_tables import sweep_table

@@ -6,18 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....properties.sweeps.tables import Swept
-from ..gpu import kernel_tables
+from ...text_table import TextTable
 
 
 @dataclass(frozen=True)
-class SweepTable(kernel_tables.Table):
+class SweepTable(TextTable):
     """A table, and whether a contract in it is tighter than what was measured."""
 
     broken: bool = False
-
-    def markdown(self) -> list[str]:
-        """The table for a page."""
-        return kernel_tables.markdown(self)
 
 
 def sweep_table(rows: Sequence[Swept]) -> SweepTable:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from opassay.properties.kernels.interpreting import install
+from opassay.properties.places.interpreting import install
 
 MACHINE = install()
 

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from opassay.impl.gpu import launching
-from opassay.oracles.contract import contract
-from opassay.oracles.judge import Judge
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
 from opassay.oracles.machine import interpreter
-from opassay.oracles.op import Op, Promises, Sample
-from opassay.oracles.verdict import Code
-from opassay.oracles.violation import Violation
+from opassay.oracles.op.declaration import Op, Promises, Sample
+from opassay.oracles.verdicts.verdict import Code
+from opassay.oracles.verdicts.violation import Violation
 from opassay.reference import activations, softmax
 
 Tensor = torch.Tensor

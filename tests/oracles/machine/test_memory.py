@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from opassay.oracles.machine.memory import GUARD, Book, Memory, Traffic
-from opassay.oracles.verdict import Code
-from opassay.oracles.violation import Violation
+from opassay.oracles.verdicts.verdict import Code
+from opassay.oracles.verdicts.violation import Violation
 
 ITEM = 4
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import opassay
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.specs import traced
 from opassay.oracles.specs.integers import of_integers
 from opassay.reference.whole import Whole, unbounded

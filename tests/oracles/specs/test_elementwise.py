@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.specs import RULES, traced
 from opassay.reference import derivative
 from opassay.reference.formats import FORMATS

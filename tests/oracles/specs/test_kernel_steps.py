@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 import opassay
-from opassay.oracles import accept
-from opassay.oracles.op import dtype_name, to_array
-from opassay.oracles.terms import terms
-from opassay.properties.judging.arguments import Arguments
-from opassay.properties.judging.specification import specification
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.terms import terms
+from opassay.oracles.op.declaration import dtype_name, to_array
+from opassay.properties.candidates.arguments import Arguments
+from opassay.properties.candidates.specification import specification
 from opassay.reference.formats import FORMATS
 
 from ..spec_judging import drawn

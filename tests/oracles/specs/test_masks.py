@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import opassay
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, balls
 
 from ..spec_judging import drawn
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls, products
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls, products
 from opassay.oracles.specs import traced
 from opassay.reference.exact import evaluate, to_float_pair
 from opassay.reference.formats import BFLOAT16, FORMATS

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, ball, balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, ball, balls
 from opassay.oracles.specs import ARGUMENT, BUFFER, PARAMETER, RESULT, Call, UntraceableError, trace, traced
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair

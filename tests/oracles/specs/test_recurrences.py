@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import opassay
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
 from opassay.oracles.specs import traced
 from opassay.reference.derivative import vjp
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.specs import SAMPLED, gradients, made, values
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
 from opassay.oracles.specs import Call, traced
 from opassay.reference.choice import Choice
 from opassay.reference.derivative import vjp

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import Ball, balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.specs import traced
 from opassay.reference.choice import Choice
 from opassay.reference.derivative import vjp

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles import accept
-from opassay.oracles.rounding import Ball, balls
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.rounding import Ball, balls
+from opassay.oracles.bound.terms import terms
 from opassay.oracles.specs import traced
-from opassay.oracles.terms import terms
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS
 from tests.oracles.spec_judging import Spec, drawn, name_of, read

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opassay.oracles import accept
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.rounding import balls
+from opassay.oracles.bound.terms import terms
 from opassay.oracles.specs import traced
-from opassay.oracles.terms import terms
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS
 from tests.oracles.spec_judging import Spec, accepted, drawn, name_of, read

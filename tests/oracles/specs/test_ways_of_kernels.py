@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opassay.oracles import accept
-from opassay.oracles.contract import LOG_SUM
+from opassay.oracles.bound import accept
+from opassay.oracles.bound.contract import LOG_SUM
 from opassay.reference.formats import FORMATS
 from tests.oracles.spec_judging import accepted, name_of, read
 

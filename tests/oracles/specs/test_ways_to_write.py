@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import opassay
-from opassay.oracles.contract import contract
-from opassay.oracles.rounding import balls
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.rounding import balls
 from opassay.oracles.specs import UntraceableError, traced
 
 from .test_casts import ASKED, normal

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from opassay import Code, Op
 from opassay.impl import log_sigmoid, log_sigmoid_backward
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 from .fault import Fault
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opassay import Cell, Code, Op, Outcome, Settings, Verdict, run_cell
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 #: Codes of a wrong value: the usual way to be caught.
 WRONG = (Code.VALUE, Code.SPECIAL, Code.BITS)

@@ -10,7 +10,7 @@ import torch
 
 from opassay import Code, Op
 from opassay.impl import trace
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 from .fault import Fault
 

@@ -9,7 +9,7 @@ import torch
 
 from opassay import Code, Op
 from opassay.impl import log_softmax, log_softmax_backward_data, softmax, softmax_backward_data
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 from .fault import Fault
 

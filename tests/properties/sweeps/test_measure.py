@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from opassay.oracles.contract import CPU_FUNCTIONS
+from opassay.oracles.bound.contract import CPU_FUNCTIONS
 from opassay.properties.sweeps import inputs, measure, sampling
 from opassay.properties.sweeps.functions import FUNCTIONS, Wide
 from opassay.properties.sweeps.measure import error_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from opassay.oracles.contract import CPU_FUNCTIONS
+from opassay.oracles.bound.contract import CPU_FUNCTIONS
 from opassay.properties.sweeps import sampling
 from opassay.properties.sweeps.tables import promised
 

@@ -15,7 +15,7 @@ from .....reference.algorithms import STORED, Algorithm
 from .....reference.array import among, bind, choose, constant, largest_at, scatter, windows
 from .....reference.choice import Choice
 from .....reference.condition import surely
-from ....rounding.rows import Recorded
+from ....bound.rounding.rows import Recorded
 from ..table import enter, enter_move, may_store
 from .convolution import for_each_axis, placed
 

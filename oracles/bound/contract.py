@@ -1,0 +1,197 @@
+"""The contract of an evaluation: what an implementation may do, and so how far its outputs may be off.
+
+That the bound holds every evaluation of a declared algorithm is proven for values and first derivatives, where those
+are evaluated as the formula and its reverse or forward mode read (a sigmoid's slope: from its result). For higher
+orders it rests on a heuristic, `Contract.roundings`: no proof relates the error of a closed form to that of the formula
+after it was differentiated twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...reference.formats import BINARY32, BINARY64, FORMATS, Format, round_array
+
+#: Name of an algorithm of the exponential: exp(x) as 2^(x log2 e), with a rounded exponent.
+EXP2 = "exp2"
+#: Name of an algorithm of log_softmax, and so of cross entropy: x − lse, of a log-sum-exp that is kept.
+LOG_SUM = "lse"
+#: Name of an algorithm of attention: queries and keys are scaled, each by the root of the scale, before they meet.
+SCALED = "scaled"
+
+#: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and
+#: CUDA's single precision tables (CUDA C++ Programming Guide, mathematical functions). IEEE 754 asks for roots that are
+#: correctly rounded, but torch takes roots of contiguous tensors from MKL's vector maths, which documents less than
+#: 1 ulp for its mode of high accuracy. Over all 2^24 float32 numbers from 1 to 4, torch 2.13 on an AMD EPYC rounds 17 %
+#: to another number, the worst by 0.75 ulp; in float64 1.3 % of random ones, by 0.53.
+#: The sigmoid is 1 / (1 + exp(−x)), which is off by 4u of its value at most: twice u for the exponential, and two
+#: roundings. In ulps that is up to 4; the largest that torch shows on 4 million float32 numbers is 2.43.
+#: The others of torch on CPUs are SLEEF's of 1.0 ulp and MKL's of less than 1, or made of those; what they show on all
+#: float32 numbers and in the half formats stands in docs/functions.md. torch computes sinh and its like from
+#: exponentials and logarithms where it takes single elements, up to 1.9 ulp, and arccosh of float32 numbers is off by
+#: 2.0002 at most; log(exp(a) + exp(b)) has no row, because its error is that of the parts. NumPy's cube root and
+#: length of two numbers are C's (glibc manual, known maximum errors: at most 1 ulp, of which its cube root of float32
+#: numbers shows 1.93).
+CPU_FUNCTIONS: Mapping[str, float] = {
+    "sqrt": 1.0, "exp": 1.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 1.0, "power": 1.0,
+    "sigmoid": 3.0, "sin": 1.0, "cos": 1.0, "tan": 1.0, "arcsin": 1.0, "arccos": 1.0, "arctan": 1.0,
+    "sinh": 2.0, "cosh": 2.0, "arcsinh": 2.0, "arccosh": 2.5, "arctanh": 2.0,
+    "exp2": 1.0, "log2": 1.0, "log10": 1.0, "cbrt": 2.0, "erf": 1.0, "erfc": 1.5, "arctan2": 1.0, "hypot": 1.0,
+}  # fmt: skip
+CUDA_FUNCTIONS: Mapping[str, float] = {
+    "sqrt": 1.5, "exp": 2.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 2.0, "power": 4.0,
+    "sigmoid": 3.0, "sin": 2.0, "cos": 2.0, "tan": 4.0, "arcsin": 2.0, "arccos": 2.0, "arctan": 2.0,
+    "sinh": 3.0, "cosh": 2.0, "arcsinh": 3.0, "arccosh": 4.0, "arctanh": 3.0,
+    "exp2": 2.0, "log2": 1.0, "log10": 2.0, "cbrt": 1.0, "erf": 2.0, "erfc": 4.0, "arctan2": 3.0, "hypot": 3.0,
+}  # fmt: skip
+#: NumPy's and XLA's on CPUs, which differ from torch's: what `benchmarks/library_functions.py` shows in float32 (NumPy
+#: 2.4.6, jax 0.10.2; AVX512), rounded up, and torch's number where that is larger or nothing was measured.
+NUMPY_FUNCTIONS: Mapping[str, float] = {
+    **CPU_FUNCTIONS, "exp": 3.0, "expm1": 3.0, "log": 4.0, "log1p": 2.0, "tanh": 2.0, "sin": 2.0, "cos": 2.0,
+    "exp2": 3.0, "log2": 3.0, "log10": 4.0, "cosh": 3.0, "arctan": 3.0, "sigmoid": 5.0,
+}  # fmt: skip
+XLA_FUNCTIONS: Mapping[str, float] = {
+    **CPU_FUNCTIONS, "exp": 6.0, "expm1": 6.0, "log": 2.0, "log1p": 3.0, "tanh": 5.0, "exp2": 68.0, "log2": 3.0,
+    "log10": 3.0, "sinh": 25.0, "cosh": 25.0, "erf": 6.0,
+}  # fmt: skip
+#: The tables of libraries, by the name that terms have for them.
+LIBRARIES: Mapping[str, Mapping[str, float]] = {"numpy": NUMPY_FUNCTIONS, "xla": XLA_FUNCTIONS}
+#: Errors that approximations have whatever the size of the result, in units of u of binary32. torch's vectorised GELU
+#: takes erf from Abramowitz and Stegun 7.1.26, which is off by 1.5e-7 (2.5 u) on paper; with its roundings 1 + erf is
+#: off by 11.6 u on a million float32 numbers (torch 2.13, AVX512).
+CPU_ABSOLUTE: Mapping[str, float] = {"erf": 12.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Contract:
+    """What an evaluation may do: the format it accumulates in, and how well its functions are known.
+
+    Attributes:
+        accumulate: format of every intermediate.
+        stores: format of stored intermediates (`reference.array.store`).
+        functions: largest error of each elementary function, in ulps.
+        absolute: error of a function's cheap approximation whatever the size of its result, in units of u of the
+            accumulate format; it counts where a spec uses the function so (`reference.array.erf`).
+        intermediates: whether an evaluation of a spec may store every intermediate in the dtype that the spec has
+            there, and not only those that the spec casts.
+        factors: relative error of each factor of a product of matrices, on top of the accumulate format's: 2^-11 where
+            factors are rounded to TF32. narrow: the format of such factors, where its range is narrower than that of
+            the accumulate format; None where it is not.
+        partials: format in which partial sums of a product of matrices may be stored; None for that of accumulation.
+        division: roundings of a quotient: two where it is a product with the rounded reciprocal.
+        lattice: whether results are exact that are integers times a power of two and fit the format
+            (`oracles.rounding.lattice`). An evaluation that folds constants does not keep to it.
+        flush: whether subnormal operands and results may become zero.
+        algorithms: names of further algorithms of elementary functions that an evaluation may use: EXP2.
+        others: whether a formula's other algorithms count, or its own text alone, whose balls are narrower.
+        systematic: whether errors count that may be the same in every sample: the roundings of constants and of their
+            reciprocals, the side of a comparison that rounding leaves open, the slope at a kink. A reading without them
+            tells what of a bound is no evidence of a bias.
+        scaling: how far an evaluation may scale an intermediate on its way (n x − Σx for x − mean, a product in
+            another order): so much closer to the formula come overflow, beyond which nothing is judged, and underflow.
+        roundings: of an evaluation per operation of the reading. Values and first derivatives are evaluated as the
+            formula and its reverse or forward mode read, one for one. Higher orders are evaluated from closed forms,
+            whose product rules repeat factors: twice as many with each order. That factor is a heuristic, not a
+            theorem.
+    """
+
+    accumulate: Format
+    stores: Format
+    functions: Mapping[str, float] = field(default_factory=lambda: CPU_FUNCTIONS)
+    absolute: Mapping[str, float] = field(default_factory=dict)
+    intermediates: bool = False
+    factors: float = 0.0
+    narrow: Format | None = None
+    partials: Format | None = None
+    division: float = 2.0
+    lattice: bool = False
+    flush: bool = False
+    algorithms: frozenset[str] = frozenset()
+    others: bool = True
+    systematic: bool = True
+    scaling: float = 2.0**12
+    roundings: float = 1.0
+
+    @functools.cached_property
+    def on_lattice(self) -> Contract:
+        """The same contract for data of which results are exact."""
+        return replace(self, lattice=True)
+
+    def may_store(self, fmt: Format) -> bool:
+        """Whether an evaluation may store an intermediate in a format that rounds it."""
+        return self.intermediates and fmt.precision < self.accumulate.precision
+
+    @functools.cached_property
+    def roundoff(self) -> float:
+        """The relative error that an operation may add."""
+        return self.accumulate.unit_roundoff * self.roundings
+
+    @functools.cached_property
+    def centre_type(self) -> Any:
+        """float64 below binary64; for binary64 the machine's widest float, so that centres cost little there."""
+        return np.longdouble if self.accumulate.precision >= BINARY64.precision else np.float64
+
+    @functools.cached_property
+    def centre_roundoff(self) -> float:
+        return float(np.finfo(self.centre_type).eps) / 2
+
+    @functools.cached_property
+    def underflow(self) -> float:
+        # An evaluation that scales an intermediate down loses up to η there, or all of a subnormal where those are
+        # flushed. When it scales the result up again, that loss grows by the same factor.
+        return (self.accumulate.smallest_normal if self.flush else self.accumulate.eta) * self.scaling
+
+    @functools.cached_property
+    def limit(self) -> float:
+        """The largest intermediate that no evaluation turns into an infinity."""
+        return self.accumulate.max / self.scaling
+
+    def rounding_of(self, constants: Any) -> Any:
+        """How far the constants of a formula move when the accumulate format takes them, at most; None if it has all.
+
+        Args:
+            constants: of the type of centres.
+        """
+        fmt = self.accumulate
+        size = np.abs(constants).astype(np.float64)
+        held = round_array(fmt, size) == size
+        if held.all() and not self.flush:
+            return None
+        rounded = np.where(held, 0.0, np.maximum(size * fmt.unit_roundoff, fmt.eta))
+        flushed = np.where(self.flush & (size < fmt.smallest_normal), size, 0.0)
+        return np.where(np.isfinite(size), np.maximum(rounded, flushed), 0.0)
+
+    def holds(self, value: float) -> bool:
+        """Whether the accumulate format holds a value without rounding it; overflow is for the caller to rule out."""
+        if value == 0 or not math.isfinite(value):
+            return True
+        # `frexp` gives a mantissa below 1, which becomes an integer times 2^p exactly if p bits hold it. Subnormal
+        # numbers have fewer bits than p, so they are not credited, whatever their mantissa.
+        mantissa = abs(math.frexp(value)[0]) * 2.0**self.accumulate.precision
+        return mantissa == int(mantissa) and abs(value) >= self.accumulate.smallest_normal
+
+
+@functools.lru_cache(maxsize=64)
+def contract(
+    dtype: str, device: str = "cpu", order: int = 0, *, flush: bool = False, algorithms: frozenset[str] = frozenset()
+) -> Contract:
+    """The contract of a dtype (torch's name) and an order of derivatives; half types accumulate in binary32.
+
+    That is torch's own rule for them (opmath).
+
+    Args:
+        dtype, device: where arithmetic is done, and in what; "cuda" also for kernels that are interpreted.
+        order: of the derivative. flush, algorithms: see `Contract`.
+    """
+    stores = FORMATS[dtype]
+    accumulate = stores if stores.precision >= BINARY32.precision else BINARY32
+    functions = CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS
+    roundings = 2.0 ** max(order - 1, 0)
+    absolute = CPU_ABSOLUTE if device != "cuda" and accumulate is BINARY32 else {}
+    return Contract(accumulate, stores, functions, absolute, flush=flush, algorithms=algorithms, roundings=roundings)

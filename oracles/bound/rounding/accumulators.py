@@ -1,0 +1,110 @@
+"""Accumulators that begin with what is added to a sum: a bias, a residual, another product.
+
+What this is for. A text says C + A B, and a kernel lets its accumulator begin with an element of C and adds the n
+products to that, as BLAS does where it adds one block after another to C. Then C passes n roundings and not one, and
+where C is much larger than the product, the error is n times what the text's own order has.
+
+The rule. `Ball.summed` has of a sum how many roundings a further summand may pass, n, and the sum S of the magnitudes
+of its terms. Of two that are added up all terms may go into one accumulator, in any order and along any tree. Those are
+n + n' + 1 additions of partial sums that are S + S' at most, where a summand that is no sum has n' = 0 and
+S' = |c| + r. Of that n u S and n' u S' are in the radii already, so that n u S' + n' u S comes to them
+(C.-P. Jeannerod, S. M. Rump, SIMAX 34, 2013, for the sum of all terms). What only moves elements hands both on, and so
+does a product with a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....reference.array import Params
+from ..contract import Contract
+from .ball import ACCUMULATED, RULES, Ball
+from .spread import SLACK
+
+_Rule = Callable[[str, Ball, Sequence[Ball], Params], None]
+
+
+def sum_of(centre: Any, radius: Any, contract: Contract, count: Any, size: Any) -> Ball:
+    """The ball of a sum: of `count` roundings, and of terms whose magnitudes add up to `size`."""
+    total = Ball(centre, radius, contract)
+    total.summed = (count, size)
+    return total
+
+
+def _added(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+    a, b = operands
+    count, size = zip(*(_terms_of(x, out) for x in (a, b)), strict=True)
+    if not np.any(count[0]) and not np.any(count[1]):
+        return
+    contract = out.contract
+    more = (count[0] * size[1] + count[1] * size[0]) * (contract.roundoff * (1.0 + 4.0 * SLACK))
+    if contract.flush:
+        more = more + (count[0] + count[1]) * contract.underflow
+    out.radius = out.radii() + more
+    out.summed = (count[0] + count[1] + 1.0, size[0] + size[1])
+
+
+def _terms_of(x: Ball, out: Ball) -> tuple[Any, Any]:
+    """How many roundings what is added to an operand may pass, and the sum of the magnitudes of its terms."""
+    if x.summed is not None and x.shape == out.shape:
+        return x.summed
+    return 0.0, np.abs(np.asarray(x.centre, dtype=np.float64)) + x.radii()
+
+
+def _moved(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+    (x,) = operands
+    assert x.summed is not None
+
+    def move(values: Any) -> Any:
+        return RULES[primitive](
+            out.contract, Ball(np.broadcast_to(values, x.shape), None, out.contract), **params
+        ).centre
+
+    count, size = x.summed
+    out.summed = (count if np.ndim(count) == 0 else move(count), move(size))
+
+
+def _same(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+    if not params.get("asked", False):
+        out.summed = operands[0].summed
+
+
+def _scaled(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+    """A sum times a number: the accumulator may begin with what is added, divided by that number."""
+    for x, factor in (operands, operands[::-1]):
+        if x.summed is not None and factor.centre.ndim == 0 and x.shape == out.shape:
+            out.summed = (x.summed[0], x.summed[1] * (abs(float(factor.centre)) + float(factor.radii())))
+
+
+def _joined(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+    """Parts of one array: each may have been summed up in as many steps as the longest."""
+    parts = [_terms_of(x, x) for x in operands]
+    sizes = [np.broadcast_to(size, x.shape) for (_, size), x in zip(parts, operands, strict=True)]
+    out.summed = (float(max(np.max(count, initial=0.0) for count, _ in parts)), np.concatenate(sizes, params["axis"]))
+
+
+def _totalled(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+    """A sum of sums."""
+    (x,) = operands
+    assert x.summed is not None
+    count, size = x.summed
+    summands = x.centre.size // max(out.centre.size, 1)
+    whole = np.sum(np.broadcast_to(size, x.shape), axis=params["axes"], keepdims=True)
+    every = float(np.max(count, initial=0.0)) * summands
+    out.radius = out.radii() + whole * (every * out.contract.roundoff * (1.0 + summands * SLACK))
+    out.summed = (every + summands, whole)
+
+
+ACCUMULATED.update(
+    {
+        **dict.fromkeys(("add", "subtract"), _added),
+        **dict.fromkeys(("reshape", "transpose", "getitem", "broadcast"), _moved),
+        **dict.fromkeys(("negative", "store"), _same),
+        "multiply": _scaled,
+        "concatenate": _joined,
+        "sum": _totalled,
+    }
+)

@@ -1,0 +1,398 @@
+"""A ball around each value: its centre, its radius, and what is asked of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ....reference.array import BILINEAR, Array, Irrational, Operands, Params, Precise
+from ....reference.condition import EITHER, Condition, condition
+from ....reference.formats import BINARY32, FORMATS, Format, ulp_array
+from ..contract import Contract
+from .kinds import COMPUTED, KEEP_SIGN, LOGARITHMS, MOVED, NEVER_NEGATIVE, RUNNING
+from .shared_error import Common
+from .spread import SLACK
+
+#: Elements of a block of a large array, of which a few arrays stay in the cache.
+_BLOCK = 2**14
+
+#: The rule of every primitive, by name. It is filled by `rules.py`: a rule makes balls, and a ball asks for rules.
+RULES: dict[str, Callable[..., Ball]] = {}
+#: Of a primitive, by name: which elements of its result no evaluation rounds. It is filled by `lattice.py`.
+EXACT: dict[str, Callable[..., Any]] = {}
+#: Of a primitive, by name: what its result knows of operands without a bound. It is filled by `beyond.py`.
+HANDED_ON: dict[str, Callable[..., None]] = {}
+#: Of a primitive, by name: what its result knows as a sum. They are filled by `accumulators.py` and `recurrences.py`.
+ACCUMULATED: dict[str, Callable[..., None]] = {}
+CHAINED: dict[str, Callable[..., None]] = {}
+#: Of a primitive, by name: its result where operands have inserted zeros. It is filled by `insertions.py`.
+MARKED: dict[str, Callable[..., Ball]] = {}
+#: Hands the common errors of operands on to a result. It is filled by `common_errors.py`.
+FOLLOW: list[Callable[..., None]] = []
+
+
+class Ball(Array):
+    """Centres, radii (None: exactly zero), and the contract.
+
+    Attributes:
+        radius: of every element; None where all are zero. parts: of radii that `scaled` computes, what from; else None.
+        most: a bound on |c| + r of all elements; infinite where none is known.
+        special: whether some element, or one that it came from, is not finite.
+        bounded: whether all centres are known to be finite.
+        nonnegative: whether no evaluation gives a negative element, however far below zero the radius reaches: squares,
+            and what is made of them by sums and products.
+        common: errors that elements have in common, of which the radius is the sum and more.
+        origin: the ball that this one repeats along some axes; None for any other.
+        systematic: of a result, how much of every radius may be the same error in every sample; None if nobody asked.
+        inserted: which elements are zeros, or −∞ before an exponential, that an evaluation need not form; or None.
+        stray: which elements may as well be NaN, as a product of such a zero and an infinity is; None for none.
+        beyond: of elements with an infinite radius, a magnitude that every evaluation reaches or exceeds, with the sign
+            of the centre, and 0 where none is known (`beyond.py`); None where none is known of any.
+        summed: of a sum: how many roundings a further summand may pass, and the sum of the magnitudes of its terms
+            (`accumulators.py`); None for what is no sum. chain: of products that are added (`recurrences.py`); or None.
+    """
+
+    __slots__ = (
+        "_radius", "beyond", "bounded", "centre", "chain", "common", "contract", "inserted", "most", "nonnegative",
+        "origin", "parts", "special", "stray", "summed", "systematic",
+    )  # fmt: skip
+
+    def __init__(
+        self, centre: Any, radius: Any, contract: Contract, special: bool = False, nonnegative: bool = False
+    ) -> None:
+        self.centre = centre
+        self._radius = radius
+        self.parts: tuple[Any, Any] | None = None
+        self.most = math.inf
+        self.contract = contract
+        self.special = special
+        self.bounded = False
+        self.nonnegative = nonnegative
+        self.common: tuple[Common[Ball], ...] = ()
+        self.origin: Ball | None = None
+        self.systematic: Any = None
+        self.inserted: Any = None
+        self.stray: Any = None
+        self.beyond: Any = None
+        self.summed: tuple[Any, Any] | None = None
+        self.chain: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.centre.shape  # type: ignore[no-any-return]
+
+    @property
+    def radius(self) -> Any:
+        if self._radius is None and self.parts is not None:
+            self._radius = magnitude_of(self.centre)
+            self._radius *= self.parts[0]
+            self._radius += self.parts[1]
+        return self._radius
+
+    @radius.setter
+    def radius(self, radius: Any) -> None:
+        self._radius, self.parts, self.most = radius, None, math.inf
+
+    @property
+    def exact(self) -> bool:
+        """Whether every radius is zero."""
+        return self._radius is None and self.parts is None
+
+    def around(self, centre: Any) -> Ball:
+        """The same radii around centres of the same magnitudes."""
+        found = Ball(centre, self._radius, self.contract)
+        found.parts, found.bounded, found.most = self.parts, self.bounded, self.most
+        return found
+
+    def base(self) -> Array:
+        return self
+
+    def comparable(self) -> Any:
+        return self.centre
+
+    def lift(self, value: Any) -> Ball:
+        return _constant(value, self.contract)
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
+        contract = self.contract
+        balls = [x if isinstance(x, Ball) else _constant(x, contract) for x in operands]
+        out = RULES[primitive](contract, *balls, **params)
+        special, nonnegative, marked, beyond, summed = False, True, "inserted" in params, False, False
+        for x in balls:
+            beyond, summed = beyond or x.beyond is not None, summed or x.summed is not None
+            special = special or x.special
+            marked = marked or x.inserted is not None or x.stray is not None
+            nonnegative = nonnegative and x.nonnegative
+        if summed and primitive in ACCUMULATED and contract.roundings == 1.0:
+            ACCUMULATED[primitive](primitive, out, balls, params)
+        if primitive in CHAINED and contract.roundings == 1.0 and not special:
+            CHAINED[primitive](primitive, out, balls, params)
+        total, strange, chain = out.summed, out.stray, out.chain
+        if special or not (out.bounded or primitive in MOVED or np.isfinite(out.centre).all()):
+            out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
+        elif contract.roundings == 1.0:
+            FOLLOW[0](primitive, out, balls, params)
+        if beyond and primitive in HANDED_ON:
+            HANDED_ON[primitive](primitive, out, balls, params)
+        if marked:
+            out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
+        if contract.lattice:
+            out = _credited(primitive, out, balls, params)
+        out.summed, out.chain = total, chain
+        out.stray = out.stray if strange is None else strange | (out.stray is not None and out.stray)
+        # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
+        out.nonnegative = (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
+        if primitive == "multiply" and not nonnegative:
+            out.nonnegative = balls[0] is balls[1]  # a square, written as a product
+        return out
+
+    def compare(self, ufunc: np.ufunc, other: Array) -> Any:
+        assert isinstance(other, Ball)
+        found = ufunc(self.centre, other.centre)
+        exact = self.radius is None and other.radius is None
+        stray = [x.stray for x in (self, other) if x.stray is not None]
+        if (exact and not stray) or other is self or not self.contract.systematic:
+            return found
+        # Where the two balls meet, some evaluation finds one thing and some another. Elements without any error are
+        # what they are, and so are infinities and NaNs that every evaluation gives.
+        reach = self.radii() + other.radii()
+        apart = np.abs(self.centre - other.centre) > reach * (1.0 + 2.0 * SLACK)
+        if self.beyond is not None or other.beyond is not None:
+            (low, high), (lower, higher) = self.ends(), other.ends()
+            apart = apart | (high < lower) | (higher < low)
+        sure = [np.isnan(x.centre) & (x.radii() == 0) for x in (self, other)]
+        open_ = ~(apart | (reach == 0) | sure[0] | sure[1])
+        for mask in stray:  # With NaN a comparison finds something else.
+            open_ = open_ | mask
+        return condition(found & ~open_, found | open_, self)
+
+    def ends(self) -> tuple[Any, Any]:
+        if self.radius is None:
+            return self.centre, self.centre
+        # An element without any bound may be anywhere; the next numbers cover the roundings of the ends.
+        radius = np.where(np.isnan(self.radii()) & ~np.isnan(self.centre), np.inf, self.radii())
+        low, high = self.centre - radius, self.centre + radius
+        moved = radius > 0
+        low = np.where(moved, np.nextafter(low, -np.inf), self.centre)
+        high = np.where(moved, np.nextafter(high, np.inf), self.centre)
+        if self.beyond is not None:
+            known, below = self.beyond > 0, np.asarray(self.centre) < 0
+            low, high = np.where(known & ~below, self.beyond, low), np.where(known & below, -self.beyond, high)
+        return low, high
+
+    def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
+        radius = self.radii()
+        low, high = self.ends()
+        possibly = ~(high < np.max(low, axis=axes, keepdims=True))
+        # One that no other reaches is the largest, and so are several that are equal without any error.
+        alone = np.sum(possibly, axis=axes, keepdims=True) == 1
+        known = np.all(~possibly | (radius == 0), axis=axes, keepdims=True)
+        return possibly & (alone | known), possibly
+
+    def leave_out(self, zeros: Any) -> None:
+        self.inserted = zeros
+
+    def may_store(self, dtype: str) -> bool:
+        return self.contract.may_store(FORMATS[dtype]) if dtype in FORMATS else False
+
+    def radii(self) -> Any:
+        """The radius of every element; not to be written."""
+        radius, shape = self.radius, self.shape
+        if radius is None:
+            return np.zeros(shape)
+        return radius if isinstance(radius, np.ndarray) and radius.shape == shape else np.broadcast_to(radius, shape)
+
+    def half_widths(self, fmt: Format) -> Any:
+        """Half-width of the accept set of every element, as float64, for outputs in a format."""
+        width = np.empty(self.shape)
+        rows = _rows_of_blocks(self.shape)
+        for start in range(0, len(width) if width.ndim else 1, rows):
+            # Blocks, because what is computed of them stays in the cache.
+            part = slice(start, start + rows) if width.ndim else ()
+            radius = np.asarray(self.radii()[part], dtype=np.float64)
+            ulps = 0.5 * ulp_array(fmt, np.abs(np.asarray(self.centre[part], dtype=np.float64)) + radius)
+            np.add(radius, ulps, out=width[part] if width.ndim else width)
+        return width
+
+
+def scaled(centre: Any, share: Any, part: Any, contract: Contract, most: float) -> Ball:
+    """A ball with the radii `share` · |c| + `part`, all of whose elements are finite.
+
+    Many results have such radii, where share and part are numbers, or one number for each row: an operand without
+    errors less the mean of its row, and that times a scale of its row. A rule that reads the two numbers need not walk
+    through the radii at all, so they are computed only when somebody asks for them.
+
+    Args:
+        centre: of the elements. share, part: arrays that broadcast to its shape. contract: of the ball.
+        most: a bound on |c| + r.
+    """
+    found = Ball(centre, None, contract)
+    found.parts, found.bounded, found.most = (share, part), True, most
+    return found
+
+
+def magnitude_of(centre: Any) -> Any:
+    """|c| as a new array for a radius: float64, for `SLACK` covers what a wider centre loses by it."""
+    size = np.abs(centre)
+    return size if size.dtype == np.float64 else size.astype(np.float64)
+
+
+def _rows_of_blocks(shape: tuple[int, ...]) -> int:
+    """How many elements along axis 0 make a block."""
+    return max(_BLOCK * shape[0] // max(math.prod(shape), 1), 1) if shape else 1
+
+
+def ball(values: Any, contract: Contract) -> Ball:
+    """float64 inputs, held exactly by the dtype under test."""
+    centre = np.asarray(values, dtype=contract.centre_type)
+    lost: Any = 0.0
+    if contract.flush:  # Subnormal operands are read as zero.
+        size = magnitude_of(centre)
+        lost = np.where(size < contract.accumulate.smallest_normal, size, 0.0)
+    most = float(max(np.max(centre, initial=0.0), -np.min(centre, initial=0.0)))
+    if most <= contract.limit:
+        found = Ball(centre, lost if np.any(lost) else None, contract)
+        found.bounded, found.most = True, 2.0 * most if contract.flush else most  # No more than the element is flushed.
+        return found
+    finite = np.isfinite(centre)
+    beyond = finite & (np.abs(centre) > contract.limit)  # An evaluation may scale its inputs, too.
+    found = Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())
+    found.beyond = np.where(beyond, np.abs(centre).astype(np.float64), 0.0) if beyond.any() else None
+    return found
+
+
+def _credited(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
+    """The result with radius zero where no evaluation rounds, and with one above zero where one may."""
+    contract = out.contract
+    if primitive == "divide":  # An implementation may average in one pass, whatever the divisor.
+        return Ball(out.centre, np.maximum(out.radii(), contract.underflow), contract, out.special)
+    rule = EXACT.get(primitive)
+    if rule is None or out.radius is None:
+        return out
+    exact = rule(contract, out, *operands, **params) & np.isfinite(out.radii())
+    if not np.any(exact):
+        return out
+    return Ball(out.centre, None if np.all(exact) else np.where(exact, 0.0, out.radii()), contract, out.special)
+
+
+def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
+    """The radii of a result, where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
+    if primitive in RUNNING:
+        return _settled_scan(out, operands, params["axis"])
+    if primitive in BILINEAR:
+        return settled_product(primitive, out, operands, params)
+    if primitive not in COMPUTED:
+        return out.radius
+    axes = params.get("axes", ())
+    sure, given = np.True_, np.False_  # `given`: whether an operand is not finite
+    for x in operands:
+        finite, radius = np.isfinite(x.centre), x.radii()
+        sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
+        given = given | np.any(~finite, axis=axes, keepdims=True)
+    if primitive == "logaddexp":  # Beside -inf it is the other operand, with the errors of that.
+        given = given & ~np.isfinite(out.centre)
+    # 0 / 0 without errors is NaN in every evaluation: the mean of no elements. Else finite operands met a singularity.
+    nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
+    if primitive in LOGARITHMS:
+        nothing = (operands[0].centre == 0) & (operands[0].radii() == 0)
+    sure = sure & (given | np.isfinite(out.radii()) | nothing)
+    if primitive == "prod":
+        (x,) = operands
+        met = np.isinf(x.centre), (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
+        sure = sure & ~np.logical_and(*(np.any(each, axis=axes, keepdims=True) for each in met))
+    if primitive in ("multiply", "divide"):
+        for x, y in (operands, operands[::-1])[: 2 if primitive == "multiply" else 1]:
+            maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
+            sure = sure & ~(np.isinf(x.centre) & maybe_zero)
+    return np.where(given | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
+
+
+def _settled_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
+    """`_settled` where elements are made of all that came before them."""
+    (x,) = operands
+    strange = ~np.isfinite(x.centre)
+    open_ = np.where(strange, x.radii() != 0, ~np.isfinite(x.radii()))
+    maybe_zero = (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
+    before = [np.logical_or.accumulate(each, axis=axis) for each in (strange, open_, np.isinf(x.centre), maybe_zero)]
+    given, unsure, infinite, vanishing = before
+    unsure |= infinite & vanishing
+    return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
+
+
+def met(primitive: str, contract: Contract, params: Params) -> Callable[[Any, Any], Any]:
+    """A question about a product: which of its elements have a term with a left and a right factor of some kinds.
+
+    Args:
+        primitive, params: the product. contract: of its operands.
+    """
+    plain = replace(contract, accumulate=BINARY32, factors=0.0, partials=None)  # float64 counts whatever is counted
+
+    def has_term(left: Any, right: Any) -> Any:
+        pair = (Ball(x.astype(np.float64), None, plain) for x in (left, right))
+        return RULES[primitive](plain, *pair, **params).centre > 0
+
+    return has_term
+
+
+def settled_product(
+    primitive: str, out: Ball, operands: Sequence[Ball], params: Params, real: Sequence[Any] | None = None
+) -> Any:
+    """`_settled` where elements are sums of products: a factor that is not finite reaches all that it is a term of.
+
+    Args:
+        primitive, out, operands, params: the product. real: which factors surely count; all of them by default.
+    """
+    has_term = met(primitive, out.contract, params)
+    a, b = operands
+    any_a, any_b = [np.ones(x.shape) for x in operands] if real is None else real
+    strange = [~np.isfinite(x.centre) for x in operands]
+    open_ = [np.where(bad, x.radii() != 0, ~np.isfinite(x.radii())) for x, bad in zip(operands, strange, strict=True)]
+    # ∞ times what may be zero, and is not surely zero, is NaN in one evaluation and infinite in another.
+    maybe_zero = [(np.abs(x.centre) <= x.radii()) & (x.radii() > 0) for x in operands]
+    given = has_term(strange[0], any_b) | has_term(any_a, strange[1])
+    unsure = has_term(open_[0], any_b) | has_term(any_a, open_[1])
+    unsure |= has_term(np.isinf(a.centre), maybe_zero[1]) | has_term(maybe_zero[0], np.isinf(b.centre))
+    return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
+
+
+@functools.lru_cache(maxsize=512)
+def _scalar(value: float, contract: Contract) -> Ball:
+    return _constant_array(value, contract, value >= 0)
+
+
+def _constant(value: Any, contract: Contract) -> Ball:
+    if isinstance(value, Irrational):
+        return _irrational(value, contract)
+    if isinstance(value, Precise):
+        held = _scalar(float(value), contract)
+        return Ball(held.centre, held.radii() + abs(value.low), contract, nonnegative=held.nonnegative)
+    if isinstance(value, (int, float)):
+        return _scalar(float(value), contract)
+    if isinstance(value, Condition):  # as a number: 0, 1, or anything between
+        codes = value.view(np.ndarray)
+        either = codes == EITHER
+        centre = np.where(either, 0.5, codes).astype(contract.centre_type)
+        return Ball(centre, np.where(either, 0.5, 0.0), contract, nonnegative=True)
+    return _constant_array(value, contract, False)
+
+
+def _irrational(value: Irrational, contract: Contract) -> Ball:
+    """No format holds it, so that an evaluation has it rounded; the centre is as close as its type allows."""
+    centre = np.asarray(contract.centre_type(float(value)) + contract.centre_type(value.low))
+    unit = contract.accumulate.unit_roundoff if contract.systematic else contract.centre_roundoff
+    return Ball(centre, np.abs(centre).astype(np.float64) * unit, contract, nonnegative=value >= 0)
+
+
+def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
+    """Constants of the formula; those that the format lacks are rounded, once and for all samples."""
+    centre = np.asarray(value, dtype=contract.centre_type)
+    radius = contract.rounding_of(centre) if contract.systematic and centre.any() else None
+    found = Ball(centre, radius, contract, nonnegative=nonnegative)
+    if centre.ndim and centre.size and np.min(centre) == -np.inf:  # a mask that is added
+        found.inserted = centre == -np.inf
+    return found

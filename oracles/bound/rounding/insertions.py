@@ -1,0 +1,191 @@
+"""Zeros that a reading inserts, and what is made of them.
+
+What this is for. A margin of zeros around an image, and the zeros between the elements of a transposed convolution's
+input, make a convolution a plain product. Kernels differ: one forms the products with these zeros, as a product of
+matrices of windows does, and another leaves them out. Both are right, and they agree until the other factor is an
+infinity or NaN: then 0 · ∞ makes the one NaN, and says nothing in the other.
+
+The rule. A product with an inserted zero is left out. So the centre and the radius of an element are those of the terms
+that every evaluation has, and a finite result must be in that ball. An element that would have had such a product with
+an infinity or NaN is marked as `stray`: NaN is right there, too. What is computed of a stray element is stray.
+
+Minus infinity that a reading inserts, as a causal mask does, becomes such a zero by an exponential: a kernel that skips
+masked keys never forms the product of their weight, which is 0, and their value, which may be NaN.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....reference.array import BILINEAR, Params
+from ..contract import contract
+from .ball import MARKED, RULES, Ball, met, settled_product
+
+#: For masks, any contract will do.
+_ANY = contract("float32")
+
+
+def _counted(primitive: str, masks: Sequence[Any], params: Params) -> Any:
+    """What a linear primitive makes of masks: which elements of its result hang on one that is marked."""
+    known = {name: value for name, value in params.items() if name not in ("inserted", "in_place")}
+    return RULES[primitive](_ANY, *(Ball(mask, None, _ANY) for mask in masks), **known).centre > 0
+
+
+def _mask(mask: Any, shape: tuple[int, ...]) -> Any:
+    return np.zeros(shape, dtype=bool) if mask is None else np.broadcast_to(mask, shape)
+
+
+def _marked(masks: Sequence[Any]) -> bool:
+    return any(mask is not None for mask in masks)
+
+
+def _anywhere(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Elementwise primitives and reductions: a stray operand makes all stray that is computed of it."""
+    masks = [x.stray for x in operands]
+    if not _marked(masks):
+        return out
+    axes = params.get("axes", ())
+    found = np.zeros((1,) * len(out.shape), dtype=bool)
+    for x, mask in zip(operands, masks, strict=True):
+        if mask is not None:
+            reached = np.any(_mask(mask, x.shape), axis=axes, keepdims=True) if axes else mask
+            found = found | reached
+    out.stray = np.broadcast_to(found, out.shape)
+    return out
+
+
+def _masked(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Elementwise primitives that scores and weights of a masked row pass."""
+    out = _anywhere(primitive, out, operands, params)
+    masks = [_mask(x.inserted, x.shape) for x in operands]
+    if primitive == "where":
+        condition = params["condition"]
+        known = np.where(condition, *masks) if _is_truth(condition) else np.zeros(out.shape, dtype=bool)
+    elif primitive == "divide":
+        known = masks[0]
+    else:
+        pairs = zip(operands, masks, strict=True)
+        known = functools.reduce(np.logical_or, (mask & (x.centre == -np.inf) for x, mask in pairs))
+        if primitive == "add":
+            out = _despite_nan(out, known)
+    if known.any():
+        out.inserted = np.broadcast_to(known, out.shape)
+    return out
+
+
+def _despite_nan(out: Ball, known: Any) -> Ball:
+    """A sum with a mask's −∞, which a kernel that skips the element never forms with the NaN that it is added to."""
+    hit = known & np.isnan(out.centre)
+    if not hit.any():
+        return out
+    read = Ball(np.where(hit, -np.inf, out.centre), np.where(hit, 0.0, out.radii()), out.contract, True)
+    read.stray, read.summed = hit | _mask(out.stray, out.shape), out.summed
+    return read
+
+
+def _is_truth(condition: Any) -> bool:
+    return isinstance(condition, (bool, np.bool_)) or (type(condition) is np.ndarray and condition.dtype == bool)
+
+
+def _along(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Scans and sorting: a stray element reaches all of its row."""
+    (x,) = operands
+    if x.stray is not None:
+        out.stray = np.broadcast_to(np.any(x.stray, axis=params["axis"], keepdims=True), out.shape)
+    return out
+
+
+def _moved(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Primitives that move elements: marks go with them."""
+    if _marked([x.inserted for x in operands]):
+        out.inserted = _counted(primitive, [_mask(x.inserted, x.shape) for x in operands], params)
+    return _added_up(primitive, out, operands, params)
+
+
+def _added_up(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    if _marked([x.stray for x in operands]):
+        out.stray = _counted(primitive, [_mask(x.stray, x.shape).astype(np.float64) for x in operands], params)
+    return out
+
+
+def _kept(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    (x,) = operands
+    out.inserted, out.stray = x.inserted, x.stray
+    return out
+
+
+def _scattered(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    out = _moved(primitive, out, operands, params)
+    if params.get("inserted"):
+        (x,) = operands
+        out.inserted = ~_counted(primitive, [~_mask(x.inserted, x.shape)], params)
+    return out
+
+
+def _as_it_is(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Each way of `among` has marked its result by itself."""
+    return out
+
+
+def _product(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Products: without the terms that have an inserted zero and a factor that is not finite."""
+    a, b = operands
+    if not out.special and not _marked([a.stray, b.stray]):
+        return out
+    has_term = met(primitive, out.contract, params)
+    stray = np.zeros(out.shape, dtype=bool)
+    if a.stray is not None:
+        stray |= has_term(_mask(a.stray, a.shape), np.ones(b.shape))
+    if b.stray is not None:
+        stray |= has_term(np.ones(a.shape), _mask(b.stray, b.shape))
+    if out.special and _marked([a.inserted, b.inserted]):
+        strange = [~np.isfinite(x.centre) for x in operands]
+        zeros = [_mask(x.inserted, x.shape) for x in operands]
+        skipped = has_term(zeros[0], strange[1]) | has_term(strange[0], zeros[1])
+        if skipped.any():
+            out, stray = _without(primitive, out, operands, params), stray | skipped
+    out.stray = stray if stray.any() else None
+    return out
+
+
+def _without(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """A product of the factors that count; see `_product`."""
+    terms = out.contract
+    has_term = met(primitive, terms, params)
+    real = [~_mask(x.inserted, x.shape) for x in operands]
+    finite = [np.isfinite(x.centre) for x in operands]
+    numbers = (
+        Ball(np.where(good, x.centre, 0.0), None if x.radius is None else np.where(good, x.radii(), 0.0), terms)
+        for x, good in zip(operands, finite, strict=True)
+    )
+    plain = RULES[primitive](terms, *numbers, **params)
+    (a, b), (real_a, real_b) = (x.centre for x in operands), real
+    plus, minus = np.inf, -np.inf
+    up = has_term(a == plus, b > 0) | has_term(a > 0, b == plus) | has_term(a == minus, b < 0)
+    up |= has_term(a < 0, b == minus)
+    down = has_term(a == plus, b < 0) | has_term(a < 0, b == plus) | has_term(a == minus, b > 0)
+    down |= has_term(a > 0, b == minus)
+    none = has_term(np.isnan(a), real_b) | has_term(real_a, np.isnan(b))
+    none |= has_term(np.isinf(a), (b == 0) & real_b) | has_term((a == 0) & real_a, np.isinf(b))
+    limit = np.where(none | (up & down), np.nan, np.where(up, plus, np.where(down, minus, 0.0)))
+    found = Ball(plain.centre + limit, plain.radii(), terms, True)
+    return Ball(found.centre, settled_product(primitive, found, operands, params, real), terms, True)
+
+
+_TABLE: dict[str, Callable[..., Ball]] = {
+    "": _anywhere,
+    **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _moved),
+    **dict.fromkeys(("cumsum", "cumprod", "sort"), _along),
+    **dict.fromkeys(("negative", "store"), _kept),
+    **dict.fromkeys(("add", "subtract", "exp", "exp2", "divide", "where"), _masked),
+    **dict.fromkeys(("multiply", *BILINEAR), _product),
+    "overlap": _added_up,
+    "scatter": _scattered,
+    "among": _as_it_is,
+}
+
+MARKED.update(_TABLE)

@@ -1,0 +1,143 @@
+"""Where no evaluation rounds: results on integers times a power of two, while they fit the format.
+
+On such a lattice, sums and products that stay below 2^p units are exact, whatever the order, the tree or the number of
+partial sums. So a sum or product of exact elements is exact while it stays below 2^p units of its terms' common power
+of two. This counts only where a contract asks for it (`Contract.lattice`), because an evaluation may fold constants.
+Quotients are never credited: an implementation may average in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....reference.formats import FORMATS, Format, round_array
+from ....reference.windows import offsets_of
+from ..contract import Contract
+from .ball import EXACT, Ball
+
+
+def lowest_bit(values: Any) -> Any:
+    """The largest power of two that divides each value; infinite for zero."""
+    array = np.asarray(values, dtype=np.float64)
+    if (np.abs(array) < 2.0**52).all() and (np.rint(array) == array).all():
+        whole = array.astype(np.int64)
+        whole &= -whole
+        return np.where(whole == 0, np.inf, whole)
+    mantissa, exponent = np.frexp(array)
+    # 53 bits hold every mantissa of a float64 as an integer, and of an integer n in two's complement, n & −n is the
+    # lowest bit that is set.
+    integers = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
+    low = (integers & -integers).astype(np.float64)
+    return np.where(low == 0, np.inf, np.ldexp(low, exponent - 53))
+
+
+def common_unit(values: Any) -> float:
+    """A power of two that divides all values, found fast where they are integers; infinite where all are zero."""
+    if (np.rint(values) == values).all():
+        return 1.0
+    return float(np.min(lowest_bit(values), initial=np.inf))
+
+
+def holds_multiples(contract: Contract, size: Any, unit: Any, fmt: Format | None = None) -> Any:
+    """Whether multiples of `unit` up to `size` are held by the accumulate format, or by another."""
+    fmt = contract.accumulate if fmt is None else fmt
+    # Every integer up to 2^p has at most p bits once its trailing zeros are taken off, so it is held without rounding.
+    # Below the smallest subnormal, and beyond the largest number, that is not so.
+    least = fmt.smallest_normal if contract.flush else fmt.smallest_subnormal
+    return (size <= 2.0**fmt.precision * unit) & (unit >= least) & (size <= fmt.max)
+
+
+def is_exact(x: Ball) -> bool:
+    """Whether no element has any error."""
+    return x.radius is None or not np.any(x.radius)
+
+
+def sums_exactly(contract: Contract, size: Any, a: Ball, b: Ball) -> Any:
+    """Where sums of products are exact in any order.
+
+    Args:
+        size: the sums of the magnitudes of the products. a, b: the factors.
+    """
+    if not (is_exact(a) and is_exact(b)):
+        return False
+    units = [common_unit(x.centre) for x in (a, b)]
+    if contract.factors and any(
+        np.max(np.abs(x.centre), initial=0.0) > unit / contract.factors for x, unit in zip((a, b), units, strict=True)
+    ):
+        return False
+    unit = units[0] * units[1]
+    fits = holds_multiples(contract, size, unit)
+    return fits if contract.partials is None else fits & holds_multiples(contract, size, unit, contract.partials)
+
+
+def _both(a: Ball, b: Ball) -> Any:
+    return (a.radii() == 0) & (b.radii() == 0)
+
+
+def _add(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
+    # A formula writes x + 0.0 where an algorithm rounds a product once (x s for x), which no lattice makes exact.
+    if b.centre.ndim == 0 and b.radius is None and b.centre == 0:
+        return np.zeros(out.shape, dtype=bool)
+    both = _both(a, b)
+    if not np.any(both):
+        return both
+    unit = np.minimum(lowest_bit(a.centre), lowest_bit(b.centre))
+    return both & holds_multiples(contract, np.abs(a.centre) + np.abs(b.centre), unit)
+
+
+def _multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
+    # Zero times any finite number is zero, even if the other factor is not known exactly.
+    zero = ((a.centre == 0) & (a.radii() == 0)) | ((b.centre == 0) & (b.radii() == 0))
+    both = _both(a, b)
+    if not np.any(both):
+        return zero
+    return zero | (both & holds_multiples(contract, np.abs(out.centre), lowest_bit(a.centre) * lowest_bit(b.centre)))
+
+
+def _sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...], means: bool = False) -> Any:
+    known = np.all(a.radii() == 0, axis=axes, keepdims=True)
+    if not np.any(known):
+        return known
+    size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
+    unit = np.min(lowest_bit(a.centre), axis=axes, keepdims=True, initial=np.inf)
+    return holds_multiples(contract, size, unit) & known
+
+
+def _cumsum(contract: Contract, out: Ball, a: Ball, axis: int) -> Any:
+    return is_exact(a) & holds_multiples(contract, np.cumsum(np.abs(a.centre), axis=axis), common_unit(a.centre))
+
+
+def _overlap(contract: Contract, out: Ball, a: Ball, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
+    size = np.zeros(shape)
+    for offset, index in offsets_of(size, sizes, stride, dilation):
+        size[index] += np.abs(a.centre[(..., *offset)]).astype(np.float64)
+    return is_exact(a) & holds_multiples(contract, size, common_unit(a.centre))
+
+
+def _scatter(contract: Contract, out: Ball, a: Ball, index: Any, shape: Any, **how: bool) -> Any:
+    size = np.zeros(shape)
+    np.add.at(size, index, np.abs(a.centre).astype(np.float64))
+    return is_exact(a) & holds_multiples(contract, size, common_unit(a.centre))
+
+
+def _store(contract: Contract, out: Ball, a: Ball, dtype: str = "", asked: bool = True) -> Any:
+    fmt = FORMATS[dtype] if dtype else contract.stores
+    return (a.radii() == 0) & (round_array(fmt, a.centre) == a.centre)
+
+
+_TABLE: dict[str, Callable[..., Any]] = {
+    "add": _add,
+    "subtract": _add,
+    "multiply": _multiply,
+    "square": lambda contract, out, a: _multiply(contract, out, a, a),
+    "sum": _sum,
+    "cumsum": _cumsum,
+    "overlap": _overlap,
+    "scatter": _scatter,
+    "store": _store,
+}
+
+EXACT.update(_TABLE)

@@ -1,0 +1,232 @@
+"""Whether an output is as near to its centre as evaluations with random errors are, and to both sides of it.
+
+How sure: with many roundings the error e and its models (`chance`) are nearly normal. Of `RUNS` runs the estimate σ² of
+its variance has as many degrees of freedom, and |e| / σ is at most Student's t with so many. A candidate is suspect
+beyond what is less likely than `RISK`, a third of which is each of three tests':
+- the largest |e_i| / σ_i of N elements, beyond the quantile of RISK / 3N on both sides, for the chance that one of N
+  events happens is at most the sum of their chances (Bonferroni), whatever they have to do with each other;
+- the root mean square of |e_i| / σ_i, beyond the quantile of RISK / 12. The mean of variables F with one tail exceeds x
+  with probability E max(F - a, 0) / (x - a) at most, for any a < x and whatever they have to do with each other
+  (Markov); for the square of Student's t with 32 degrees, near that quantile, a = 9x/10 makes it less than 4 P(F > x);
+- in half types, whose sums are float32, to which side the output lies of the exact result rounded to nearest, beyond
+  the quantile of RISK / 6 for each of two directions: up, and away from zero.
+
+The third test sees what no single element shows: a result cut off in place of rounded is off by less than one ulp, and
+always to one side. It sums S = Σ w_i (y_i - c_i) / h_i, with y_i the output, c_i the exact result rounded to nearest,
+h_i half the width of its accept set, and w_i = 1 or the sign of c_i. A kernel that computes in float32 and rounds to
+nearest once has y_i = c_i, but for the few elements next to the middle between two numbers: the rounding itself, which
+need not be centred (x times 1.001 in bfloat16 is x, and always too small), is in both. What a contract lets it store in
+between is in the random evaluations, rounded in the end as the output is. So S has their standard deviation, over √3
+because errors of roundings to nearest are uniform, and those of the model as large as they may be; and as
+stores need not be centred either, it is measured from the nearest value between 0 and the S of torch's own evaluation
+of the spec. By Bernstein's inequality a sum of independent terms of size b at most exceeds its standard deviations by
+2/3 b ln(2/p) more where it is rarely anything but 0, with b = 2 here. A row may have the error of its scale in common,
+and rows are few; so the sums of several calls are added up before they are held against their standard deviation.
+
+Another formula may measure the elements of a row from one of them: a norm of x - x_0, a sum of exp(x - max) whose
+largest changes on the way. The gradient of that element has terms of all others, which cancel but for their errors.
+That is so where the result does not depend on where zero is along some axes, or moves with it: the gradient adds up to
+nothing along them, or to the cotangent. There the variance of an element is its own and that of the sum of all errors.
+
+This is a model and no proof. What it says is never mixed with what the worst case says.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mpmath
+import numpy as np
+
+from ....reference.formats import Format, round_array, ulp_array
+from .ball import Ball
+
+#: Evaluations with random errors.
+RUNS = 32
+#: How likely a candidate within the model is called suspect at one output.
+RISK = 1e-6
+#: What the third test adds to its standard deviations: 2/3 b ln(2/p) with b = 2 and p = RISK / 6.
+_RARE = 4 / 3 * math.log(12 / RISK)
+#: Axes that are looked at for sums that vanish.
+_MOST_AXES = 4
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far evaluations with random errors are from the centre of an output.
+
+    Attributes:
+        sigma: standard deviation of every element, an array. sides: variance of the two sums of the third test.
+    """
+
+    sigma: Any
+    sides: Any
+
+
+@dataclass(frozen=True)
+class Leaning:
+    """To which side outputs lie: S of the third test, up and away from zero, over the elements of one call or several.
+
+    Attributes:
+        computed, native: of an output, and of torch's own. variance: in the model. elements: how many there are.
+    """
+
+    computed: Any
+    native: Any
+    variance: Any
+    elements: int
+
+    def __add__(self, other: Leaning) -> Leaning:
+        sums = (getattr(self, name) + getattr(other, name) for name in ("computed", "native", "variance", "elements"))
+        return Leaning(*sums)
+
+    @property
+    def beyond(self) -> tuple[float, float]:
+        """How far the two means are beyond what is likely, with their sign; 0 where they are within."""
+        nearest = np.clip(self.computed, np.minimum(self.native, 0.0), np.maximum(self.native, 0.0))
+        off = self.computed - nearest
+        most = quantile(RISK / 6) * np.sqrt(self.variance) + _RARE
+        up, away = np.maximum(np.abs(off) - most, 0.0) * np.sign(off) / max(self.elements, 1)
+        return float(up), float(away)
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Where an output stands among evaluations with random errors.
+
+    Attributes:
+        largest, overall: of the first two tests, in standard deviations of the model.
+        most: beyond which each is suspect.
+        at: the element whose error is the largest. elements: that were looked at.
+    """
+
+    largest: float
+    overall: float
+    most: tuple[float, float]
+    at: tuple[int, ...]
+    elements: int
+
+    @property
+    def suspect(self) -> bool:
+        return self.largest > self.most[0] or self.overall > self.most[1]
+
+
+def spreads(
+    balls: Sequence[Any], formats: Sequence[Any], runs: Iterator[Sequence[Any]], cotangents: Sequence[Any] | None = None
+) -> list[Spread | None]:
+    """How far `RUNS` evaluations with random errors are from the centres of outputs.
+
+    Args:
+        balls: of the outputs, or what is none. formats: of the outputs; None for what is none.
+        runs: the evaluations; no more are taken than are needed.
+        cotangents: where the outputs are gradients, what of; None for other outputs.
+
+    Returns:
+        One for each ball, and None for what is none.
+    """
+    # One evaluation at a time, because all of them take more memory than everything else that is judged.
+    squares: list[Any] = [0.0] * len(balls)
+    sides: list[Any] = [np.zeros(2)] * len(balls)
+    totals = [{} if cotangents is None or not isinstance(read, Ball) else _totals(read, cotangents) for read in balls]
+    sums: list[dict[tuple[int, ...], Any]] = [dict.fromkeys(own, 0.0) for own in totals]
+    with np.errstate(all="ignore"):
+        for outputs in itertools.islice(runs, RUNS):
+            for i, (read, values) in enumerate(zip(balls, outputs, strict=False)):
+                if not isinstance(read, Ball):
+                    continue
+                error = np.asarray(values - read.centre, dtype=np.float64)
+                squares[i] = squares[i] + np.square(error) / RUNS
+                sides[i] = sides[i] + np.square(_sides(values, formats[i], read)) / (3 * RUNS)
+                for axes in sums[i]:
+                    sums[i][axes] = sums[i][axes] + np.square(np.sum(error, axes, keepdims=True)) / RUNS
+        found: list[Spread | None] = []
+        for i, (read, total, side) in enumerate(zip(balls, squares, sides, strict=True)):
+            if not isinstance(read, Ball):
+                found.append(None)
+                continue
+            for axes, variance in sums[i].items():
+                left = np.sum(read.centre, axes, keepdims=True) - totals[i][axes]
+                if np.all(np.square(left) <= variance):
+                    total = total + variance
+            found.append(Spread(np.sqrt(total), side))
+        return found
+
+
+def _totals(read: Ball, cotangents: Sequence[Any]) -> dict[tuple[int, ...], Any]:
+    """The fewest axes along which a gradient may add up to nothing, or to a cotangent, as far as its bounds say."""
+    found: dict[tuple[int, ...], Any] = {}
+    axes = [i for i, length in enumerate(read.shape) if length > 1][:_MOST_AXES]
+    for count in range(1, len(axes) + 1):
+        for some in itertools.combinations(axes, count):
+            total = np.sum(read.centre, some, keepdims=True)
+            alike = [np.reshape(each, total.shape) for each in cotangents if np.size(each) == total.size]
+            radius = np.sum(read.radii(), some, keepdims=True)
+            for need in (np.zeros(total.shape), *alike):
+                if not any(set(fewer) <= set(some) for fewer in found) and np.all(np.abs(total - need) <= radius):
+                    found[some] = need
+    return found
+
+
+def likeness(computed: Any, fmt: Format, read: Ball, spread: Spread) -> Likeness | None:
+    """Hold an output against evaluations with random errors.
+
+    Args:
+        computed: float64 values of the output, in a format. read: its ball. spread: of it.
+
+    Returns:
+        None where no element has an error that the model knows.
+    """
+    centre = np.asarray(read.centre, dtype=np.float64)
+    radius, sigma = np.asarray(read.radii(), dtype=np.float64), spread.sigma
+    with np.errstate(all="ignore"):
+        known = np.isfinite(centre) & np.isfinite(radius) & (radius > 0) & np.isfinite(sigma) & (sigma > 0)
+        known &= np.isfinite(computed)  # An accepted infinity is an overflow of the output's own format.
+        if not known.any():
+            return None
+        # The rounding to the output's own format is no error of the model's: it is taken off, at its most.
+        error = np.abs(computed - centre) - 0.5 * ulp_array(fmt, np.abs(centre) + radius)
+        error = np.where(known, np.maximum(error, 0.0), 0.0)
+        scores = np.where(known, error / np.where(known, sigma, 1.0), 0.0)
+    count = int(np.count_nonzero(known))
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(scores)), scores.shape))
+    overall = float(np.sqrt(np.sum(np.square(scores)) / count))
+    most = (quantile(RISK / 3 / count), quantile(RISK / 12))
+    return Likeness(float(scores.max()), overall, most, at, count)
+
+
+def leaning(computed: Any, fmt: Format, read: Ball, spread: Spread, native: Any) -> Leaning | None:
+    """To which side an output lies; None where that is not asked, because sums are of its own format.
+
+    Args:
+        computed, fmt, read, spread: as for `likeness`. native: what torch computes of the spec, as float64 values.
+    """
+    if fmt.precision >= read.contract.accumulate.precision:
+        return None
+    with np.errstate(all="ignore"):
+        return Leaning(_sides(computed, fmt, read), _sides(native, fmt, read), spread.sides, computed.size)
+
+
+def _sides(values: Any, fmt: Format, read: Ball) -> Any:
+    """The two sums of the third test; zeros in a format that it is not asked in."""
+    if fmt.precision >= read.contract.accumulate.precision:
+        return np.zeros(2)
+    centre = np.asarray(read.centre, dtype=np.float64)
+    off = (round_array(fmt, values) - round_array(fmt, centre)) / read.half_widths(fmt)
+    off = np.where(np.isfinite(off), off, 0.0)
+    return np.asarray([np.sum(off), np.sum(off * np.sign(centre))])
+
+
+@functools.lru_cache(maxsize=256)
+def quantile(risk: float) -> float:
+    """What Student's |t| with `RUNS` degrees of freedom exceeds with this probability."""
+    low, high = 0.0, 1.0e6
+    for _ in range(64):
+        middle = 0.5 * (low + high)
+        beyond = mpmath.betainc(RUNS / 2, 0.5, 0, RUNS / (RUNS + middle**2), regularized=True)
+        low, high = (middle, high) if beyond > risk else (low, middle)
+    return high

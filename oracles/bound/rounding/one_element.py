@@ -1,0 +1,263 @@
+"""The exact value of one element of a large output: the formula, read exactly only where that element depends on it.
+
+What this is for: an exact reading of a large sample takes minutes. But an element of a norm depends on its row, and one
+of an elementwise function on one element of each operand.
+
+What is hard here: which branch a formula takes is asked before anything is known to be needed. So the formula is read
+as balls once more, and that reading answers all comparisons; what was done to which arrays is written down, and then
+replayed on exact numbers, backwards to see what is needed and forwards to compute it. Where a comparison is open, where
+products of matrices occur, and where too much is needed, there is no exact value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....reference.array import ELEMENTWISE, Array, Operands, Params
+from ....reference.condition import Condition
+from ....reference.exact import Exact, evaluate, exact
+from ..contract import Contract
+from .ball import Ball, ball
+
+#: So many numbers may be computed for one element: about two seconds.
+MOST = 150_000
+
+
+class _Unknown(Exception):
+    """There is no exact value of the element."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One primitive: its operands are steps, by number, or constants, and `shape` is that of its result."""
+
+    primitive: str
+    operands: tuple[Any, ...]
+    params: Params
+    shape: tuple[int, ...]
+
+
+class _Recorded(Ball):
+    """A ball that knows its step on a tape; operands of the formula are steps without a primitive."""
+
+    __slots__ = ("step", "tape")
+
+    def __init__(self, of: Ball, tape: list[_Step], step: int) -> None:
+        super().__init__(of.centre, of.radius, of.contract, of.special, of.nonnegative)
+        self.tape, self.step = tape, step
+
+    def base(self) -> Array:
+        return self
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
+        if primitive == "among":
+            first: Ball = params["ways"][0].formula(*operands)
+            return first
+        out = super().apply(primitive, operands, params)
+        taken = tuple(x.step if isinstance(x, _Recorded) else _Constant(x) for x in operands)
+        self.tape.append(_Step(primitive, taken, params, out.shape))
+        return _Recorded(out, self.tape, len(self.tape) - 1)
+
+    def compare(self, ufunc: np.ufunc, other: Array) -> Any:
+        found = super().compare(ufunc, other)
+        if isinstance(found, Condition):
+            raise _Unknown
+        return found
+
+    def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
+        surely, possibly = super().largest(axes)
+        if not np.array_equal(surely, possibly):
+            raise _Unknown
+        return surely, possibly
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """An operand that is no step: a number, an array, or a ball that was lifted."""
+
+    value: Any
+
+    def at(self, shape: tuple[int, ...], places: Any) -> Any:
+        """The elements at flat places of the shape that it broadcasts to."""
+        value = self.value.centre if isinstance(self.value, Ball) else self.value
+        return _taken(value, shape, places) if np.ndim(value) else value
+
+
+def exact_element(
+    formula: Callable[..., Any], operands: Sequence[Any], contract: Contract, output: int, index: tuple[int, ...]
+) -> Exact | None:
+    """The exact value of one element of an output, without axes; None where there is none to be had in seconds.
+
+    Args:
+        formula, operands: as for `balls`. contract: of the reading that answers comparisons.
+        output, index: which element.
+    """
+    tape: list[_Step] = []
+    leaves = []
+    for values in operands:
+        tape.append(_Step("", (), {}, np.shape(values)))
+        leaves.append(_Recorded(ball(values, contract), tape, len(tape) - 1))
+    try:
+        with np.errstate(all="ignore"):
+            found = formula(*leaves)
+        last = (found if isinstance(found, (tuple, list)) else (found,))[output]
+        if not isinstance(last, _Recorded):  # A derivative in what the formula does not depend on is a constant.
+            return exact(last.centre[index]) if isinstance(last, Ball) and last.radius is None else None
+        needed = _needed(tape, last.step, int(np.ravel_multi_index(index, last.shape)) if index else 0)
+    except _Unknown:
+        return None
+    given = [np.ravel(np.asarray(v))[needed[i]] if i in needed else np.zeros(0) for i, v in enumerate(operands)]
+    (value,), _ = evaluate(lambda *inputs: _replayed(tape, needed, last.step, inputs), *given)
+    return Exact(np.reshape(value.values, ()))
+
+
+# ------------------------------------------------------------------------------------------------------ what is needed
+
+
+def _needed(tape: Sequence[_Step], last: int, place: int) -> dict[int, Any]:
+    """The flat places, in order, that are needed of every step."""
+    found: dict[int, Any] = {last: np.array([place])}
+    total = 0
+    for number in range(last, -1, -1):
+        if number not in found:
+            continue
+        step, places = tape[number], found[number]
+        total += places.size
+        if total > MOST:
+            raise _Unknown
+        for operand, wanted in zip(step.operands, _sources(tape, step, places), strict=True):
+            if isinstance(operand, int):
+                found[operand] = np.union1d(found.get(operand, np.zeros(0, dtype=np.int64)), np.ravel(wanted))
+    return found
+
+
+def _sources(tape: Sequence[_Step], step: _Step, places: Any) -> list[Any]:
+    """For every operand of a step, the flat places that the places of its result are made of.
+
+    Of sums and of maxima there is a row of them for each place; of `scatter`, those that land in a place.
+    """
+    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_plain(o)) for o in step.operands]
+    if step.primitive in ELEMENTWISE or step.primitive == "store":
+        return [_broadcast(shape, step.shape, places) for shape in shapes]
+    if not step.primitive:
+        return []
+    if step.primitive == "reshape":
+        return [places]
+    if step.primitive in ("transpose", "broadcast", "getitem"):
+        return [_MOVED[step.primitive](_numbered(shapes[0]), step.params).ravel()[places]]
+    if step.primitive in ("sum", "max"):
+        axes = tuple(axis % len(shapes[0]) for axis in step.params["axes"])
+        rest = [axis for axis in range(len(shapes[0])) if axis not in axes]
+        rows = np.transpose(_numbered(shapes[0]), (*rest, *axes))
+        return [rows.reshape(int(np.prod(step.shape, dtype=np.int64)), -1)[places]]
+    if step.primitive == "scatter":
+        lands = np.broadcast_to(_numbered(step.params["shape"])[step.params["index"]], shapes[0]).ravel()
+        return [np.flatnonzero(np.isin(lands, places))]
+    if step.primitive == "concatenate":
+        which = [np.full(shape, number) for number, shape in enumerate(shapes)]
+        where = np.concatenate([_numbered(shape) for shape in shapes], axis=step.params["axis"]).ravel()[places]
+        owner = np.concatenate(which, axis=step.params["axis"]).ravel()[places]
+        return [where[owner == number] for number in range(len(shapes))]
+    raise _Unknown  # a product of matrices, say
+
+
+_MOVED: dict[str, Callable[[Any, Params], Any]] = {
+    "transpose": lambda x, params: np.transpose(x, params["axes"]),
+    "broadcast": lambda x, params: np.broadcast_to(x, params["shape"]),
+    "getitem": lambda x, params: np.asarray(x[params["index"]]),
+}
+
+
+def _numbered(shape: tuple[int, ...]) -> Any:
+    return np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+
+
+def _broadcast(shape: tuple[int, ...], whole: tuple[int, ...], places: Any) -> Any:
+    """The flat places of an array of a shape that flat places of the shape it broadcasts to are copies of."""
+    if shape == whole:
+        return places
+    along = np.unravel_index(places, whole)[len(whole) - len(shape) :] if whole else ()
+    flat = np.zeros(np.shape(places), dtype=np.int64)
+    for extent, at in zip(shape, along, strict=True):
+        flat = flat * extent + (at if extent > 1 else 0)
+    return flat
+
+
+def _plain(operand: Any) -> Any:
+    value = operand.value
+    return value.centre if isinstance(value, Ball) else value
+
+
+def _taken(values: Any, shape: tuple[int, ...], places: Any) -> Any:
+    array = np.asarray(values)
+    return array.ravel()[_broadcast(array.shape, shape, places)]
+
+
+# ---------------------------------------------------------------------------------------------------------- the replay
+
+
+def _replayed(tape: Sequence[_Step], needed: dict[int, Any], last: int, inputs: Sequence[Exact]) -> Exact:
+    """The needed elements of the last step, from those of the inputs."""
+    values: dict[int, Exact] = {}
+    for number in sorted(needed):
+        step = tape[number]
+        values[number] = _computed(tape, step, needed, values, number) if step.primitive else inputs[number]
+    return values[last]
+
+
+def _computed(
+    tape: Sequence[_Step], step: _Step, needed: dict[int, Any], values: dict[int, Exact], number: int
+) -> Exact:
+    """The needed elements of one step.
+
+    Args:
+        tape, needed: the steps, and what is needed of each. values: those of earlier steps.
+        step, number: which one.
+    """
+    places = needed[number]
+    if step.primitive == "concatenate":
+        return _joined(tape, step, needed, values, places)
+    sources = _sources(tape, step, places)
+    operands = [
+        values[o][np.searchsorted(needed[o], wanted)] if isinstance(o, int) else o.at(step.shape, places)
+        for o, wanted in zip(step.operands, sources, strict=True)
+    ]
+    first = next(o for o in operands if isinstance(o, Exact))
+    if step.primitive in ("sum", "max"):
+        return Exact(np.ravel(first.apply(step.primitive, (first,), {**step.params, "axes": (1,)}).values))
+    if step.primitive == "scatter":
+        lands = np.broadcast_to(_numbered(step.params["shape"])[step.params["index"]], tape[step.operands[0]].shape)
+        at = np.searchsorted(places, lands.ravel()[sources[0]])
+        return first.apply("scatter", (first,), {"index": (at,), "shape": (places.size,)})
+    if step.primitive in ELEMENTWISE or step.primitive == "store":
+        params = {
+            name: _taken(value, step.shape, places) if isinstance(value, np.ndarray) and value.ndim else value
+            for name, value in step.params.items()
+        }
+        return first.apply(step.primitive, tuple(operands), params)
+    return first
+
+
+def _joined(
+    tape: Sequence[_Step], step: _Step, needed: dict[int, Any], values: dict[int, Exact], places: Any
+) -> Exact:  # fmt: skip
+    """`_computed` of arrays that are concatenated.
+
+    Args:
+        tape, step, needed, values: as there. places: what is needed of the step.
+    """
+    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_plain(o)) for o in step.operands]
+    which = [np.full(shape, number) for number, shape in enumerate(shapes)]
+    owner = np.concatenate(which, axis=step.params["axis"]).ravel()[places]
+    joined = np.empty(places.size, dtype=object)
+    for number, (operand, wanted) in enumerate(zip(step.operands, _sources(tape, step, places), strict=True)):
+        if isinstance(operand, int):
+            joined[owner == number] = values[operand].values[np.searchsorted(needed[operand], wanted)]
+        elif wanted.size:
+            constant = np.ravel(np.asarray(_plain(operand), dtype=np.float64))[wanted]
+            joined[owner == number] = exact(constant).values
+    return Exact(joined)

@@ -1,0 +1,69 @@
+"""The rounding reading of a formula with all its algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ....reference.algorithms import Inapplicable, algorithms
+from ..contract import Contract
+from . import rows
+from .ball import Ball, ball, magnitude_of
+from .rules import joined
+
+
+def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
+    """The rounding reading of a formula, its other algorithms included, at float64 inputs: a ball per element."""
+    first = _of_one_algorithm(function, values, contract)
+    for other in algorithms(function) if contract.others else ():
+        try:
+            read = _of_one_algorithm(other, values, contract)
+        except Inapplicable:
+            continue
+        first = tuple(joined(a, b) for a, b in zip(first, read, strict=True))
+    return first
+
+
+def balls_with_systematic(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
+    """`balls`, each of which knows what of its radius may be the same error in every sample."""
+    read = balls(function, values, contract)
+    without = balls(function, values, replace(contract, systematic=False))
+    for whole, rest in zip(read, without, strict=True):
+        with np.errstate(all="ignore"):
+            # An evaluation without such errors is within the smaller ball; from there to anywhere in the larger one is
+            # at most so far.
+            apart = magnitude_of(whole.centre - rest.centre) + whole.radii() - rest.radii()
+        whole.systematic = np.where(apart > 0, apart, 0.0)
+    return read
+
+
+def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
+    with np.errstate(all="ignore"):
+        if max((np.size(v) for v in values), default=0) >= rows.LARGE:
+            plan = _by_rows(function, values, contract)
+            if plan is not None:
+                return plan.run([np.asarray(v) for v in values], contract)
+        outputs = function(*(_held(v, contract) for v in values))
+    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+
+
+def _held(values: Any, contract: Contract) -> Any:
+    """Balls of floating values; integers and truth values are what they are."""
+    return values if _is_counted(values) else ball(values, contract)
+
+
+def _is_counted(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "iub"
+
+
+def _by_rows(function: Callable[..., Any], values: Any, contract: Contract) -> rows.Plan | None:
+    if any(map(_is_counted, values)):
+        return None
+    try:
+        return rows.Plan(function, [np.shape(v) for v in values], contract)
+    except Exception:
+        # What cannot be read from shapes alone is evaluated as a whole; a mistake in the formula is raised again there.
+        return None

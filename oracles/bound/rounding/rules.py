@@ -1,0 +1,400 @@
+"""The rule of every primitive: what it makes of balls, in any evaluation that the contract allows."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....reference.algorithms import STORED, Algorithm, Inapplicable
+from ....reference.array import Precise
+from ....reference.condition import Condition, possibly, surely
+from ....reference.formats import FORMATS, round_array
+from ..contract import EXP2, Contract
+from . import lengths, spread
+from .accumulators import sum_of
+from .arithmetic import rounded
+from .ball import RULES, Ball, magnitude_of, scaled
+from .beyond import mark, of_ends
+from .spread import SLACK
+
+#: Elements of a window, up to which the largest is found element by element for all windows at once.
+_SMALL_WINDOW = 2**10
+#: Elements of a row from which on the cost of means is small beside that of additions.
+_LONG_ROW = 2**8
+
+
+def _function(name: str, value: Callable[[Any], Any], reach: spread.Spread) -> Callable[..., Ball]:
+    """An elementary function whose results reach so far over a ball."""
+
+    def rule(contract: Contract, a: Ball) -> Ball:
+        return _evaluated(contract, name, a, value(a.centre), reach)
+
+    return rule
+
+
+def _evaluated(contract: Contract, name: str, a: Ball, y: Any, reach: spread.Spread) -> Ball:
+    radius = None if a.radius is None else np.array(reach(a.centre, a.radius, y), dtype=np.float64)
+    return rounded(contract, y, radius, times=2.0 * contract.functions[name])
+
+
+def _sqrt(contract: Contract, a: Ball) -> Ball:
+    reach = spread.of_sqrt if a.nonnegative else spread.of_sqrt_through_zero
+    return _evaluated(contract, "sqrt", a, np.sqrt(a.centre), reach)
+
+
+def _exp(contract: Contract, a: Ball) -> Ball:
+    a = _exponent(contract, a)
+    return flushed_below(_evaluated(contract, "exp", a, np.exp(a.centre), spread.of_exp), a)
+
+
+def flushed_below(power: Ball, exponent: Ball) -> Ball:
+    """An exponential as kernels have it, whose results below twice the smallest normal number may be zero.
+
+    The exponent of a softmax, of attention and of a decay is computed, and what such an exponential leaves is added to
+    numbers around 1. Fast exponentials of GPUs (PTX: ex2.approx.ftz) flush what is not normal, and that of torch's
+    attention on CPUs all of the last binade, of which it has the power of two first: 1.28e-38 is 0 there. The
+    exponential of a number that is given is no such step, and keeps its digits.
+    """
+    least, y = 2.0 * power.contract.accumulate.smallest_normal, power.centre
+    if exponent.exact or not np.min(y, initial=np.inf) < least:
+        return power
+    radius = power.radii()
+    size = magnitude_of(y)
+    return Ball(y, np.where(size - radius < least, np.maximum(radius, size), radius), power.contract)
+
+
+def _exponent(contract: Contract, a: Ball) -> Ball:
+    """The exponent of an exponential, as it is taken."""
+    if EXP2 not in contract.algorithms:
+        return a
+    # 2^(x log2 e): the factor and the product are rounded, and so the exponent is off by 2u |x| before the power.
+    read = rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
+    if not read.bounded:
+        # The product with an infinity is that infinity; and where the product overflows, so that only its sign and a
+        # share of its size are known, the exponential has come to its limit long before.
+        size = magnitude_of(a.centre)
+        lost = np.isinf(read.radii()) & (a.radii() <= 0.25 * size)
+        read.radius = np.where(np.isinf(a.centre), a.radii(), np.where(lost, 0.5 * size, read.radii()))
+    return read
+
+
+def _sigmoid(contract: Contract, a: Ball) -> Ball:
+    # 1 / (1 + exp(−x)) of an exponent that is off is the sigmoid of a number that is off by as much.
+    a = _exponent(contract, a)
+    decay = np.exp(-np.abs(a.centre))
+    y = np.where(a.centre < 0, decay, 1.0) / (1.0 + decay)
+    out = _evaluated(contract, "sigmoid", a, np.where(np.isnan(a.centre), a.centre, y), spread.of_sigmoid)
+    # Where exp(−x) overflows, 1 / (1 + exp(−x)) is 0 for a result below 1 / max.
+    radius = out.radii()
+    return Ball(out.centre, np.where(y <= 2.0 / contract.accumulate.max, np.maximum(radius, y), radius), contract)
+
+
+def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
+    y = np.power(a.centre, exponent)
+    radius = None
+    if a.radius is not None:
+        radius = np.asarray(spread.of_power(a.centre, a.radius, exponent), dtype=np.float64)
+    times = 2.0 * contract.functions["power"]
+    if exponent == int(exponent):
+        # An integer power may be made of n - 1 products, and the reciprocal of those.
+        times = max(times, abs(exponent) - (exponent > 0))
+        if exponent < 0:  # Where those overflow, their reciprocal is 0.
+            beyond = np.power(np.abs(a.centre), -exponent) > contract.limit
+            lost = np.where(beyond & np.isfinite(a.centre), magnitude_of(y), 0.0)
+            radius = lost if radius is None else np.maximum(radius, lost)
+    # An evaluation rounds the exponent, which makes x^d more, with |d| <= u |exponent|; so does the centre.
+    off = 0.0 if contract.holds(exponent) else abs(exponent) * contract.accumulate.unit_roundoff
+    off += abs(exponent.low) if isinstance(exponent, Precise) else 0.0
+    if off:
+        growth = np.expm1(np.abs(np.log(a.centre)) * off)
+        extra = np.where(np.isfinite(growth), magnitude_of(y) * growth, 0.0)
+        radius = extra if radius is None else radius * (1.0 + growth) + extra
+    return rounded(contract, y, radius, times=times)
+
+
+def _extreme(choose: Any) -> Callable[..., Ball]:
+    """The larger, or the smaller, of two: between what `choose` says of their lower ends and of their upper ones."""
+
+    def rule(contract: Contract, a: Ball, b: Ball) -> Ball:
+        centre = choose(a.centre, b.centre)
+        if a.radius is None and b.radius is None:
+            return Ball(centre, None, contract)
+        low, high = (choose(*ends) for ends in zip(a.ends(), b.ends(), strict=True))
+        return of_ends(centre, low, high, contract)
+
+    return rule
+
+
+def _where(contract: Contract, a: Ball, b: Ball, condition: Any, share: Any) -> Ball:
+    exact = a.radius is None and b.radius is None
+    chosen = possibly(condition)
+    centre = np.where(chosen, a.centre, b.centre)
+    radius = None if exact else np.where(chosen, _radius(a), _radius(b))
+    if not isinstance(condition, Condition):
+        return Ball(centre, radius, contract)
+    # Where the condition is open, an evaluation may have chosen either; without systematic errors, the middle.
+    either = chosen & ~surely(condition)
+    if contract.systematic:
+        middle, reach = spread.hull(a.centre, _radius(a), b.centre, _radius(b), contract.centre_roundoff)
+    else:
+        middle, reach = share * a.centre + (1.0 - share) * b.centre, np.maximum(_radius(a), _radius(b))
+    return Ball(np.where(either, middle, centre), np.where(either, reach, 0.0 if exact else radius), contract)
+
+
+def _radius(a: Ball) -> Any:
+    return 0.0 if a.radius is None else a.radius
+
+
+def _attach(contract: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
+    """The given value; unless it is `kept`, an evaluation may compute it again as `b` says."""
+    radius = _radius(a) + (0.0 if kept else _radius(b) + magnitude_of(a.centre - b.centre))
+    return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
+
+
+def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = False) -> Ball:
+    centre = np.sum(a.centre, axis=axes, keepdims=True)
+    summands = a.centre.size // max(centre.size, 1)
+    if summands <= 1:
+        return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
+    lengths.met(summands)
+    # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
+    unit = (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
+    growth = (summands - 1) * unit
+    sizes = a.centre if a.nonnegative and a.centre.dtype == np.float64 else magnitude_of(a.centre)
+    size = centre if sizes is a.centre else np.sum(sizes, axis=axes, keepdims=True)
+    given = None if a.exact else _sum_of_radii(a, axes, size, summands)
+    radius = size * growth
+    # Beyond first derivatives no proof says what sums a closed form has, so there the whole bound stays.
+    if sizes is not a.centre and contract.roundings == 1.0 and growth < 0.5:
+        radius = np.minimum(radius, _of_partial_sums(size, centre, given, growth))
+        if means:
+            radius = radius + _apart(a, axes, centre, size, given) * _of_means(summands, unit)
+    if contract.flush:
+        radius = radius + (summands - 1) * contract.underflow
+    if given is not None:
+        size = size + given
+        radius = radius + given * (1.0 + growth + summands * SLACK)
+    if not np.max(size, initial=0.0) <= contract.limit:
+        radius = np.where(size <= contract.limit, radius, np.inf)
+    return sum_of(centre, radius, contract, float(summands - 1), size)
+
+
+def _sum_of_radii(a: Ball, axes: tuple[int, ...], size: Any, summands: int) -> Any:
+    """Σ r along axes; of radii s |c| + p it is s Σ |c| + n p where s and p are the same for all that is added up.
+
+    Args:
+        size: Σ |c|. summands: n.
+    """
+    if a.parts is not None and all(
+        not np.ndim(x) or (np.ndim(x) == a.centre.ndim and all(np.shape(x)[axis] == 1 for axis in axes))
+        for x in a.parts
+    ):
+        share, part = a.parts
+        return size * share + summands * part
+    return np.sum(a.radii(), axis=axes, keepdims=True)
+
+
+def _of_partial_sums(size: Any, centre: Any, given: Any, growth: float) -> Any:
+    """A bound on the error of a sum in which terms cancel: half of (n - 1) u Σ |x| where the sum is zero.
+
+    Each of the n - 1 additions is off by u times its result, which is the sum of some of the terms and of the errors
+    made in it. Positive terms add up to P and the magnitudes of negative ones to N, so that the sum of some terms is
+    max(P, N) = (Σ |x| + |Σ x|) / 2 at most, and the errors are E <= (n - 1) u (max(P, N) + E). This holds for every
+    order and tree.
+
+    Args:
+        size: Σ |x| of the centres. centre: Σ x. given: Σ of the radii, None for zero. growth: (n - 1) u, below 1.
+    """
+    part = 0.5 * (size + magnitude_of(centre)) + (0.0 if given is None else given)
+    return part * (growth / (1.0 - growth))
+
+
+def _of_means(summands: int, unit: float) -> float:
+    """What it costs to keep means in place of sums, in shares of Σ |x − μ|.
+
+    Two means of a and b terms are combined as m + (m' − m) b / (a + b), along any tree (T. F. Chan, G. H. Golub,
+    R. J. LeVeque, COMPSTAT 1982). The difference, the share and their product are rounded besides, by 3 u b |m' − m| on
+    the scale of sums. That difference is the same of the terms less μ, whose sums are t' and t: b |m' − m| <= |t'| +
+    |t| b / a. So a term x adds |x − μ| times 1 where it is in the second part and b / a where it is in the first.
+    With b <= 2 a, as where the larger part comes first or rows are halved, both are at most log((a + b) / part) /
+    log 1.5, for 1 <= log(1 + a / b) / log 1.5 and b / a <= log(1 + b / a) / log 1.5. Along the tree these add up to
+    log n / log 1.5.
+    """
+    return 3.0 * unit * math.log(summands) / math.log(1.5)
+
+
+def _apart(a: Ball, axes: tuple[int, ...], centre: Any, size: Any, given: Any) -> Any:
+    """A bound on Σ |x − μ|; of long rows Σ |x|, where there are so many additions that it makes no difference.
+
+    Args:
+        centre: Σ x. size: Σ |x|. given: Σ of the radii, None for zero.
+    """
+    summands = a.centre.size // max(centre.size, 1)
+    if summands <= _LONG_ROW:
+        apart = np.sum(magnitude_of(a.centre - centre / summands), axis=axes, keepdims=True)
+        size = np.minimum(apart * (1.0 + summands * SLACK), size)
+    return size if given is None else size + 2.0 * given
+
+
+def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = False) -> Ball:
+    centre = _largest_along(a.centre, axes)
+    if a.radius is None:
+        return Ball(centre, None, contract)
+    radii = a.radii()
+    ends = (a.centre - radii, a.centre + radii) if a.beyond is None else a.ends()
+    low, high = (_largest_along(each, axes) for each in ends)
+    return of_ends(centre, low, high, contract)
+
+
+def _largest_along(values: Any, axes: tuple[int, ...]) -> Any:
+    lengths = [values.shape[i] for i in axes]
+    if values.flags.c_contiguous or axes[0] != values.ndim - len(axes) or not 0 < math.prod(lengths) <= _SMALL_WINDOW:
+        return np.max(values, axis=axes, keepdims=True)
+    # Of windows, which overlap in memory, one element after another: NumPy would walk through each window by itself.
+    out: Any = None
+    for offset in np.ndindex(*lengths):
+        part = values[(..., *offset)]
+        out = part.copy() if out is None else np.maximum(out, part, out=out)
+    return out.reshape(*out.shape, *(1,) * len(axes))
+
+
+def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> Ball:
+    fmt = FORMATS[dtype] if dtype else contract.stores
+    if not (asked or contract.intermediates) or fmt.precision >= contract.accumulate.precision:
+        return a
+    size = magnitude_of(a.centre) + a.radii()
+    held = (a.radii() == 0) & (round_array(fmt, a.centre.astype(np.float64)) == a.centre)
+    added = np.where(held, 0.0, fmt.unit_roundoff * size + fmt.eta)
+    if not dtype and asked:
+        return Ball(a.centre, a.radii() + added, contract)
+    # What the narrower format does not hold becomes an infinity there; an infinity is one already.
+    stored = Ball(a.centre, a.radii() + np.where((size <= fmt.max) | held, added, np.inf), contract)
+    mark(stored, np.maximum(magnitude_of(a.centre) - a.radii() - added, 0.0))
+    return stored
+
+
+def joined(a: Ball, b: Ball) -> Ball:
+    """A ball around a's centre that holds both; where b is NaN in every evaluation, that is right beside a's number."""
+    stray = [x for x in (a.stray, b.stray) if x is not None]
+    with np.errstate(all="ignore"):
+        if a.bounded and b.bounded:
+            reach = magnitude_of(a.centre - b.centre)
+            reach += b.radii()
+        else:
+            same = (a.centre == b.centre) | (np.isnan(a.centre) & np.isnan(b.centre))
+            reach = np.where(same, 0.0, magnitude_of(a.centre - b.centre)) + b.radii()
+            lost = np.isnan(b.centre) & (b.radii() == 0) & ~np.isnan(a.centre)
+            if lost.any():
+                reach, stray = np.where(lost, 0.0, reach), [*stray, lost]
+        found = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
+    found.bounded = a.bounded
+    found.stray = functools.reduce(np.logical_or, stray) if stray else None
+    return found
+
+
+def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
+    """The first way, and those of the others that a contract allows."""
+    names = {"", *contract.algorithms} if contract.others else set()
+    if contract.others and contract.may_store(contract.stores):
+        names.add(STORED)
+    return [ways[0], *(way for way in ways[1:] if way.name in names)]
+
+
+def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
+    """What a ball must hold of every way that the contract allows."""
+    first, *others = ways_of(ways, contract)
+    read: Ball = first.formula(*balls)
+    for way in others:
+        try:
+            read = joined(read, way.formula(*balls))
+        except Inapplicable:
+            continue
+    return read
+
+
+def _moved(move: Callable[..., Any]) -> Callable[..., Ball]:
+    """A structural primitive: centres and radii move alike, exactly."""
+
+    def rule(contract: Contract, a: Ball, **params: Any) -> Ball:
+        centre = move(a.centre, **params)
+        if a.parts is not None and not any(map(np.ndim, a.parts)):
+            return scaled(centre, *a.parts, contract, a.most)
+        found = Ball(centre, None if a.radius is None else move(a.radii(), **params), contract)
+        found.bounded, found.most = a.bounded, a.most
+        return found
+
+    return rule
+
+
+def _concatenate(contract: Contract, *balls: Ball, axis: int) -> Ball:
+    centre = np.concatenate([b.centre for b in balls], axis=axis)
+    if all(b.radius is None for b in balls):
+        return Ball(centre, None, contract)
+    return Ball(centre, np.concatenate([b.radii() for b in balls], axis=axis), contract)
+
+
+def _put(values: Any, index: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros with values at an index that reaches every element once."""
+    out = np.zeros(shape, dtype=values.dtype)
+    out[index] = values
+    return out
+
+
+def _scatter_add(
+    contract: Contract, a: Ball, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False
+) -> Ball:
+    if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
+        return Ball(_put(a.centre, index, shape), None if a.radius is None else _put(a.radii(), index, shape), contract)
+    centre = np.zeros(shape, dtype=a.centre.dtype)
+    np.add.at(centre, index, a.centre)
+    hits = np.zeros(shape)
+    np.add.at(hits, index, 1.0)
+    most = float(hits.max(initial=0.0))
+    if most <= 1 and a.radius is None:
+        return Ball(centre, None, contract)
+    given, size = np.zeros(shape), np.zeros(shape)
+    np.add.at(given, index, a.radii())
+    np.add.at(size, index, np.abs(a.centre).astype(np.float64))
+    # Elements that go to one place are added up there, in any order: the bound is that of `_sum_over` for each place.
+    additions = np.maximum(hits - 1.0, 0.0)
+    lost = additions * contract.underflow if contract.flush else 0.0
+    growth = additions * (contract.roundoff + contract.centre_roundoff)
+    if in_place and contract.may_store(contract.stores):
+        growth = growth + additions * contract.stores.unit_roundoff
+        lost = lost + additions * contract.stores.eta
+        lost = np.where((additions > 0) & (size + given > contract.stores.max), np.inf, lost)
+    return sum_of(centre, given * (1.0 + SLACK) + growth * (size + given) + lost, contract, hits, size + given)
+
+
+_TABLE: dict[str, Callable[..., Ball]] = {
+    "negative": lambda contract, a: a.around(-a.centre),
+    "absolute": lambda contract, a: a.around(np.abs(a.centre)),
+    "sqrt": _sqrt,
+    "exp": _exp,
+    "expm1": _function("expm1", np.expm1, spread.of_expm1),
+    "log": _function("log", np.log, spread.of_log),
+    "log1p": _function("log1p", np.log1p, spread.of_log1p),
+    "tanh": _function("tanh", np.tanh, spread.of_tanh),
+    "sigmoid": _sigmoid,
+    "power": _power,
+    "maximum": _extreme(np.maximum),
+    "minimum": _extreme(np.minimum),
+    "where": _where,
+    "attach": _attach,
+    "sum": _sum_over,
+    "max": _max,
+    "store": _store,
+    "among": _among,
+    "reshape": _moved(lambda x, shape: np.reshape(x, shape)),
+    "transpose": _moved(lambda x, axes: np.transpose(x, axes)),
+    "broadcast": _moved(lambda x, shape: np.broadcast_to(x, shape)),
+    "getitem": _moved(lambda x, index: x[index]),
+    "scatter": _scatter_add,
+    "concatenate": _concatenate,
+}
+
+RULES.update(_TABLE)

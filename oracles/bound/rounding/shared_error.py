@@ -1,0 +1,44 @@
+"""One error that several elements, or several balls, have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+#: The ball of a factor. `ball.py` imports this module, so a ball is a parameter of the class here.
+Factor = TypeVar("Factor")
+
+#: After so many steps coefficients are computed, so that what they are made of is not kept for the whole of a graph.
+_STEPS = 8
+
+
+class Common(Generic[Factor]):
+    """One common error: the ball of the factor that has it, and by how much it is in every element, with its sign.
+
+    Most coefficients are never needed, because nothing cancels before the result. So each is computed when it is asked
+    for.
+    """
+
+    __slots__ = ("_coefficient", "_make", "source", "steps")
+
+    def __init__(self, source: Factor, make: Callable[[], Any], before: Common[Factor] | None = None) -> None:
+        """
+        Args:
+            source: the factor. make: computes the coefficient. before: the common error that `make` asks for its own.
+        """
+        self.source, self._make, self._coefficient = source, make, None
+        self.steps: int = 0 if before is None else before.steps + 1
+        if self.steps > _STEPS:
+            self.steps, self._coefficient = 0, make()
+
+    @property
+    def coefficient(self) -> Any:
+        """An array that broadcasts to the shape of the ball."""
+        if self._coefficient is None:
+            self._coefficient = self._make()
+            self.steps = 0
+        return self._coefficient
+
+    def changed(self, change: Callable[[Any], Any]) -> Common[Factor]:
+        """The same error with another coefficient, made of its own."""
+        return Common(self.source, lambda: change(self.coefficient), self)

@@ -1,0 +1,207 @@
+"""Terms: what a user allows an implementation, by name; they make the `Contract` of a dtype, a device and an order.
+
+What this is for: a kernel author says what a kernel may do ("TF32 products", "sums in bfloat16"), and the judge needs
+numbers. Each number here comes from the definition of a format or from the manual that is named beside it.
+
+Terms are a value: two of them are equal if they allow the same. They are named (`PRESETS`), made by adding allowances
+to a name (`terms("tensor_core+flush")`), or made field by field.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...reference.formats import FORMATS, Format
+from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract, contract
+
+#: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
+#: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
+#: by 2^-16 of it, and the product of the two small parts, which is left out, is at most 2^-16 of the product: together
+#: less than what two factors that are off by 2^-15 each give.
+FACTORS: Mapping[str, float] = {
+    "tf32": 2.0**-11,
+    "float16": FORMATS["float16"].unit_roundoff,
+    "bfloat16": FORMATS["bfloat16"].unit_roundoff,
+    "bf16x3": 2.0**-15,
+}
+
+#: Factors that are rounded to the dtype of the spec, where that is a half type: what a tensor core takes.
+HALF = "half"
+_FACTORS_SAID = {HALF: "the half type of the spec"}
+
+#: Largest errors in ulps of the fast functions of CUDA in single precision. PTX ISA 8.7: ex2.approx is off by 2^-22.5
+#: of its value at most, which is 1.42 ulp; tanh.approx by 2^-11, which is 4096 ulp; rsqrt.approx by 2^-22.9, and
+#: sqrt.approx by 2^-23. A sigmoid is 1 / (1 + ex2): 1.42 ulp, a sum, and a quotient of 2 ulp. The logarithm near 1,
+#: and powers, have no bound that is relative to their value there; so they are held to CUDA's accurate functions.
+APPROXIMATE_FUNCTIONS: Mapping[str, float] = {
+    **CUDA_FUNCTIONS, "exp": 2.0, "expm1": 2.0, "sqrt": 1.5, "tanh": 4096.0, "sigmoid": 6.0,
+}  # fmt: skip
+#: Roundings of a quotient by div.full: 2 ulp (PTX ISA 8.7), of two units of roundoff each.
+_FULL_DIVISION = 4.0
+
+
+class TermsError(ValueError):
+    """A name that is none of terms or allowances; the text says which are."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an implementation may do.
+
+    Attributes:
+        name: what the report calls it.
+        accumulate: format of every intermediate, a dtype name of torch; empty for torch's own rule, which is the dtype
+            itself, and float32 for the half types.
+        intermediates: whether every intermediate of the spec may be stored in the dtype that it has there.
+        inputs: format that inputs may be rounded to before the op; empty for none.
+        factors: what factors of products of matrices may be rounded to, a key of `FACTORS`; empty for nothing. `half`
+            is the dtype itself where that is a half type, and allows nothing where it is not.
+        partials: format in which partial sums of products may be stored; empty for that of accumulation.
+        approximate: whether functions and quotients may be CUDA's fast ones.
+        library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
+        flush: whether subnormal numbers may become zero.
+        algorithms: names of further algorithms that may be used (`Promises.algorithms`).
+        others: see `Contract`; users' terms always have them.
+    """
+
+    name: str = "strict"
+    accumulate: str = ""
+    intermediates: bool = False
+    inputs: str = ""
+    factors: str = ""
+    partials: str = ""
+    approximate: bool = False
+    library: str = ""
+    flush: bool = False
+    algorithms: frozenset[str] = frozenset()
+    others: bool = True
+
+    def __post_init__(self) -> None:
+        for field in ("accumulate", "inputs", "partials"):
+            if getattr(self, field) not in ("", *FORMATS):
+                raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(FORMATS)}")
+        if self.factors not in ("", HALF, *FACTORS):
+            raise ValueError(f"factors: got {self.factors!r}, need one of {', '.join((HALF, *FACTORS))}")
+        if self.library not in ("", *LIBRARIES):
+            raise ValueError(f"library: got {self.library!r}, need one of {', '.join(LIBRARIES)}")
+
+    def __str__(self) -> str:
+        """What is allowed, in one line."""
+        said = [f"sums in {self.accumulate}" if self.accumulate else "sums in the dtype, of half types in float32"]
+        said += [f"inputs rounded to {self.inputs}"] if self.inputs else []
+        said += ["intermediates stored in their dtype"] if self.intermediates else []
+        said += (
+            [f"factors of products rounded to {_FACTORS_SAID.get(self.factors, self.factors)}"] if self.factors else []
+        )
+        said += [f"partial sums stored in {self.partials}"] if self.partials else []
+        said += ["CUDA's fast functions and quotients"] if self.approximate else []
+        said += [f"elementary functions of {self.library}"] if self.library else []
+        said += ["subnormal numbers may be zero"] if self.flush else []
+        said += [f"algorithms: {', '.join(sorted(self.algorithms))}"] if self.algorithms else []
+        return f"{self.name}: {'; '.join(said)}"
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019 (terms are few, and scalars of the reading are kept by contract)
+    def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
+        """The contract of a dtype (torch's name), of the device whose arithmetic it is, and of an order."""
+        base = contract(dtype, device, order, flush=self.flush, algorithms=self.algorithms)
+        accumulate = FORMATS[self.accumulate] if self.accumulate else base.accumulate
+        name = (
+            dtype if self.factors == HALF and FORMATS[dtype].precision < FORMATS["float32"].precision else self.factors
+        )
+        factors, partials = FACTORS.get(name, 0.0), FORMATS.get(self.partials)
+        # An allowance that asks for more than the dtype has allows nothing.
+        if factors <= accumulate.unit_roundoff:
+            factors = 0.0
+        if partials is not None and partials.precision >= accumulate.precision:
+            partials = None
+        fast = self.approximate and accumulate == FORMATS["float32"]
+        return replace(
+            base,
+            others=self.others,
+            accumulate=accumulate,
+            intermediates=self.intermediates,
+            factors=factors,
+            narrow=FORMATS["float16"] if factors and name == "float16" else None,
+            partials=partials,
+            functions=APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions),
+            division=_FULL_DIVISION if fast else base.division,
+        )
+
+    @property
+    def of_text_alone(self) -> Terms:
+        """The same without any other algorithm than the formula's own text."""
+        return replace(self, algorithms=frozenset(), others=False)
+
+    def format_of_inputs(self, dtype: str) -> Format | None:
+        """The format that inputs of a dtype may be rounded to; None where that rounds nothing."""
+        fmt = FORMATS.get(self.inputs)
+        return fmt if fmt is not None and fmt.precision < FORMATS[dtype].precision else None
+
+
+_TORCH = Terms("torch", intermediates=True, algorithms=frozenset({"folded", "shifted", SCALED}))
+#: The names that users know, from the strictest to the laxest.
+PRESETS: Mapping[str, Terms] = {
+    "strict": Terms("strict"),
+    "flash": Terms("flash", factors=HALF, algorithms=frozenset({"folded", "shifted", EXP2})),
+    "torch": _TORCH,
+    "tensor_core": replace(_TORCH, name="tensor_core", factors="tf32", algorithms=_TORCH.algorithms | {EXP2}),
+    "fast_math": replace(
+        _TORCH, name="fast_math", factors="tf32", approximate=True, flush=True,
+        algorithms=_TORCH.algorithms | {EXP2},
+    ),
+}  # fmt: skip
+#: The fields that a single allowance sets, by its name.
+ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
+    **{name: {"accumulate": name} for name in ("float32", "bfloat16", "float16")},
+    **{f"{name}_inputs": {"inputs": name} for name in ("bfloat16", "float16")},
+    **{f"{name}_factors": {"factors": name} for name in ("bfloat16", "float16", HALF)},
+    **{f"{name}_partials": {"partials": name} for name in ("bfloat16", "float16")},
+    **{name: {"factors": name} for name in ("tf32", "bf16x3")},
+    "stored": {"intermediates": True},
+    "approximate": {"approximate": True},
+    **{name: {"library": name} for name in LIBRARIES},
+    "flush": {"flush": True},
+}
+#: Allowances that name an algorithm.
+_ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, "folded", "shifted"})
+
+#: What a precision audit tries, from the strictest to the laxest, and what it says of a kernel that keeps it.
+LADDER: tuple[tuple[Terms, str], ...] = (
+    (Terms("float64", accumulate="float64"), "float64, rounded once"),
+    (PRESETS["strict"], "{dtype}, sums in {sums}"),
+    (PRESETS["flash"], "{dtype} products, all else in {sums}"),
+    (PRESETS["torch"], "{dtype} wherever the spec has it, sums in {sums}"),
+    (replace(_TORCH, name="bf16x3", factors="bf16x3"), "products as three of bfloat16, sums in {sums}"),
+    (PRESETS["tensor_core"], "TF32 products, sums in {sums}"),
+    (replace(_TORCH, name="bfloat16_factors", factors="bfloat16"), "bfloat16 products, sums in {sums}"),
+    (PRESETS["fast_math"], "fast functions, sums in {sums}"),
+    (replace(_TORCH, name="float16", accumulate="float16"), "float16"),
+    (replace(_TORCH, name="bfloat16", accumulate="bfloat16"), "bfloat16"),
+)
+
+
+def terms(named: str | Terms) -> Terms:
+    """Terms by name: a preset, or one with allowances after it, "strict+tf32+flush".
+
+    Raises:
+        TermsError: a name that is none; the text says which are.
+    """
+    if isinstance(named, Terms):
+        return named
+    if not isinstance(named, str):
+        raise TermsError(f"contract: got {named!r}, need one of {', '.join(PRESETS)}, or Terms")
+    first, *more = named.split("+")
+    if first not in PRESETS:
+        raise TermsError(f"contract: got {first!r}, need one of {', '.join(PRESETS)}, with allowances after a +")
+    found = PRESETS[first]
+    for name in more:
+        if name in _ALGORITHMS:
+            found = replace(found, algorithms=found.algorithms | {name})
+        elif name in ALLOWANCES:
+            found = replace(found, **ALLOWANCES[name])  # type: ignore[arg-type]
+        else:
+            names = ", ".join([*ALLOWANCES, *sorted(_ALGORITHMS)])
+            raise TermsError(f"contract: got allowance {name!r}, need one of {names}")
+    return replace(found, name=named)

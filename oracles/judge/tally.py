@@ -1,0 +1,304 @@
+"""A tally: what the samples of one cell showed, counted. It decides nothing about a single output."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..bound.accept import Elements
+from ..bound.scale import Scaled
+from ..op.declaration import Sample
+from ..verdicts.verdict import Bin, Measure, Worst
+
+#: Parts of a cell's samples: those that were planned, large ones, and more of regimes of which nothing could be judged.
+PLANNED, LARGE, MORE = "planned", "large", "more"
+_KEPT_WIDTHS = 100_000
+#: Of one output, so many elements count in the medians: a large sample must not outweigh all others in them.
+_KEPT_OF_ONE = 300
+#: What a record has room for: names of regimes, and characters of one.
+_REGIMES, _REGIME_NAME = 64, 512
+
+
+def regimes_of(name: str) -> tuple[str, ...]:
+    """The regimes of a sample: one, or those of its tensors, joined by ", "."""
+    return tuple(dict.fromkeys(part for part in name.split(", ") if part)) or ("unnamed",)
+
+
+class Tally:
+    """Counts over the samples of one cell: elements judged and not, by regime; errors, in ulp and by their bounds.
+
+    Attributes:
+        samples: how many were judged to their end. judged, not_judged: elements.
+        refused: samples of which the subject refused something; what was left of some of them is among `samples`.
+        ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search makes it large.
+        last_share: of the elements of the last sample that were judged.
+        last_blank: whether all values of the last sample are zero within their bounds, so that a zero would be right.
+        part: which samples of the cell are being judged: PLANNED, LARGE or MORE.
+        longest_sum: terms of the longest sum of the reading that outputs are judged by.
+        bins: errors by magnitude and by length, where they are kept; None where they are not.
+        notes: remarks to be added to the reason of the verdict.
+        refusals: samples of which the subject refused something that it documents as outside, by the reason.
+        timing: seconds by what they were spent on.
+    """
+
+    def __init__(self) -> None:
+        self.samples = self.judged = self.not_judged = self.refused = 0
+        self.ratio_of_sample, self.last_share, self.last_blank = 0.0, 1.0, False
+        self.part = PLANNED
+        self.longest_sum = 1
+        self.bins: dict[tuple[str, int], Bin] | None = None
+        self.notes: list[str] = []
+        self.timing: dict[str, float] = {}
+        self.refusals: dict[str, int] = {}
+        self._values_seen = self._told = 0  # elements of the sample being judged, and outputs of it that are not zero
+        self._refused = False  # whether the subject refused something of the sample that is being judged
+        self._max_ulp = self._max_ratio = 0.0
+        self._max_scaled = math.nan  # until an output is measured on its scale
+        self._worst: Worst | None = None
+        self._widths: list[Any] = []
+        self._ulps: list[Any] = []
+        self._scaled: list[Any] = []
+        self._kept = 0
+        self._signed: dict[str, list[float]] = {}
+        self._systematic: dict[str, list[float]] = {}
+        self._regime_counts: dict[tuple[str, str], list[int]] = {}  # elements judged and not, by regime and part
+        self._value_counts: dict[tuple[str, str], list[int]] = {}  # the same by declared value
+        self._sizes: dict[str, set[int]] = {}  # extents by argument and dim
+        self._seeds: set[int] = set()
+        self._again = False  # whether the seed of the sample was that of another one before
+        self._shares: dict[str, list[float]] = {}  # by part, of each sample's elements that were judged
+
+    # ------------------------------------------------------------------------------------------------ what is told
+
+    def begin(self, part: str) -> None:
+        """The samples that follow are of this part of the cell."""
+        self.part = part
+
+    def note(self, text: str) -> None:
+        """Add a remark to the reason of the verdict."""
+        self.notes.append(text)
+
+    def refuse(self, reason: str) -> None:
+        """The subject refused something of the sample, for a documented reason."""
+        self.refusals[reason] = self.refusals.get(reason, 0) + 1
+        self._refused = True
+
+    @contextmanager
+    def sample(self, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
+        """Book what the block judges of a sample, and what it does not, to its regimes and to its declared values."""
+        self.ratio_of_sample, self._refused, self.last_blank = 0.0, False, False
+        self._values_seen, self._told = 0, 0
+        self._again = sample.seed in self._seeds
+        self._seeds.add(sample.seed)
+        judged, not_judged = self.judged, self.not_judged
+        try:
+            yield
+        finally:
+            # This also runs when a violation ends the sample early: what was judged until then is in the totals, and
+            # the sums by regime must agree with those.
+            judged, not_judged = self.judged - judged, self.not_judged - not_judged
+            for name in regimes_of(sample.regime):
+                count = self._regime_counts.setdefault((name, self.part), [0, 0])
+                count[0] += judged
+                count[1] += not_judged
+            for pair in values:
+                count = self._value_counts.setdefault(pair, [0, 0])
+                count[0] += judged
+                count[1] += not_judged
+            self.last_share = judged / (judged + not_judged) if judged + not_judged else 1.0
+            if judged + not_judged:
+                self._shares.setdefault(self.part, []).append(self.last_share)
+        # A sample of which everything was refused has told nothing of what the question is about.
+        self.refused += self._refused
+        self.samples += bool(judged or not_judged or not self._refused)
+
+    def saw(self, argument: str, shape: Sequence[int]) -> None:
+        """A sample has an argument of this shape."""
+        for dim, extent in enumerate(shape):
+            self._sizes.setdefault(f"{argument} dim {dim}", set()).add(extent)
+
+    @contextmanager
+    def clock(self, what: str) -> Iterator[None]:
+        """Book the time of a block to "generate", "reference", "op" or "compare"."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timing[what] = self.timing.get(what, 0.0) + time.perf_counter() - start
+
+    def count(self, judged: int = 0, not_judged: int = 0) -> None:
+        """So many more elements were judged, and so many could not be."""
+        self.judged += judged
+        self.not_judged += not_judged
+
+    def ratio(self, value: float, *, steers: bool = False) -> None:
+        """An error was this share of its bound; `steers` where a steered search is to make it larger."""
+        self._max_ratio = max(self._max_ratio, value)
+        if steers:
+            self.ratio_of_sample = max(self.ratio_of_sample, value)
+
+    def output(
+        self, found: Elements, name: str, path: str, worst: Callable[[tuple[Any, ...]], Worst], systematic: Any = None,
+        scaled: Scaled | None = None,
+    ) -> None:  # fmt: skip
+        """An output was judged and accepted.
+
+        Args:
+            found: where its elements stand in their accept sets. name: of the output. path: the name of its path.
+            worst: (index of an element) -> how the report tells of that element.
+            systematic: how much of each bound may be the same error in every sample, where that is known.
+            scaled: its errors on the scale of the tensor, where they are told.
+        """
+        if not found.judged.size:
+            self.judged += 1  # An output without elements has been judged by its shape, so it counts as one.
+            return
+        judged = int(np.count_nonzero(found.judged))
+        self.count(judged, found.judged.size - judged)
+        self._keep(found, scaled)
+        if not judged:
+            return
+        self._values_seen += judged
+        self._told += bool(np.any(found.judged & (found.special | (np.abs(found.value) > found.bound))))
+        self.last_blank = bool(self._values_seen) and not self._told
+        # One mean is kept for each output of a sample, because errors within a sample share their operands. `biases`
+        # needs independent numbers.
+        # A steered search repeats seeds, and two samples of one seed share their data.
+        if not self._again:
+            self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(found.signed)))
+            if systematic is not None:
+                shares = np.where(found.judged & ~found.special, systematic / found.bound, 0.0)
+                self._systematic.setdefault(f"{path}: {name}", []).append(float(np.mean(np.minimum(shares, 1.0))))
+        at = np.unravel_index(int(np.argmax(found.ratio)), found.ratio.shape)
+        ratio = float(found.ratio[at])
+        sharp = found.ulp if scaled is None else np.where(scaled.near_zero, 0.0, found.ulp)
+        self._max_ulp = max(self._max_ulp, float(sharp.max()))
+        if scaled is not None:
+            largest = float(scaled.errors.max())
+            self._max_scaled = float(np.fmax(self._max_scaled, largest))
+            self._bin("magnitude", scaled.magnitude, largest, ratio)
+            self._bin("length", float(self.longest_sum), largest, ratio)
+        # The caller hands in a function because telling of an element prints numbers in many digits, which is wanted
+        # for the few elements alone that are worse than all before.
+        if ratio > self._max_ratio or self._worst is None:
+            self._worst = worst(at)
+        self.ratio(ratio, steers=True)
+
+    def _bin(self, kind: str, size: float, scaled: float, ratio: float) -> None:
+        """Enter the errors of an output at the size of its operands, or of its sums."""
+        if self.bins is None or not size > 0:
+            return
+        low = math.frexp(size)[1] - 1
+        # Samples are dense near 1, and reach over all of a format's range elsewhere, so the bins are wider there.
+        step = 1 if kind == "length" else 4 if -32 <= low < 32 else 32
+        key, one = (kind, low // step * step), Bin(kind, low // step * step, 1, scaled, min(ratio, 1.0))
+        self.bins[key] = self.bins[key].joined(one) if key in self.bins else one
+
+    def _keep(self, found: Elements, scaled: Scaled | None) -> None:
+        """Keep the widths and errors of some elements for the medians, the largest width among them."""
+        if self._kept >= _KEPT_WIDTHS:
+            return
+        plain = found.judged & ~found.special
+        sharp = plain if scaled is None else plain & ~scaled.near_zero
+        widths, ulps = np.ravel(found.width), np.ravel(found.ulp)[np.ravel(sharp)]
+        # Every so many-th element is kept. The largest width is added, because the report names it (`detect_worst`)
+        # and the stride may skip it.
+        self._widths += [widths[:: 1 + widths.size // _KEPT_OF_ONE], np.fmax.reduce(widths, keepdims=True)]
+        self._ulps.append(ulps[:: 1 + ulps.size // _KEPT_OF_ONE])
+        if scaled is not None:
+            errors = np.ravel(scaled.errors)[np.ravel(plain)]
+            self._scaled.append(errors[:: 1 + errors.size // _KEPT_OF_ONE])
+        self._kept += min(widths.size, _KEPT_OF_ONE)
+
+    # ----------------------------------------------------------------------------------------------- what it comes to
+
+    def starved(self) -> tuple[str, ...]:
+        """The regimes that had elements, none of which could be judged."""
+        return tuple(name for name, judged, not_judged in self._regimes() if not_judged and not judged)
+
+    def starved_values(self) -> tuple[tuple[str, str], ...]:
+        """The declared values that had elements, none of which could be judged."""
+        return tuple(pair for pair, (judged, not_judged) in self._value_counts.items() if not_judged and not judged)
+
+    def met(self) -> frozenset[tuple[str, str]]:
+        """The declared values that samples had."""
+        return frozenset(self._value_counts)
+
+    def mostly_judged(self, part: str) -> bool:
+        """Whether at least half of the elements of the planned samples, or of the large ones, were judged.
+
+        A large sample has as many elements as a hundred others, and one as many as ten other large ones: so each of
+        the two parts is asked for by itself, and of each the mean of its samples' shares is enough. Of large samples
+        it alone counts.
+        """
+        mean = float(np.mean(self._shares.get(part, [1.0])))
+        if part == LARGE or mean >= 0.5:
+            return mean >= 0.5
+        counts = [count for (_, of), count in self._regime_counts.items() if of == part]
+        return sum(judged for judged, _ in counts) >= sum(not_judged for _, not_judged in counts)
+
+    def measure(self, discarded: int = 0) -> Measure:
+        """The measures so far."""
+        widths = _finite(self._widths)
+        median, widest = (float(np.median(widths)), float(widths.max())) if widths.size else (math.nan, math.nan)
+        (typical, p99), scaled = _percentiles(self._ulps), _percentiles(self._scaled)
+        return Measure(
+            self.samples, discarded, self.judged, self.not_judged,
+            self._max_ulp, self._max_ratio, median, widest, self._worst, typical, p99, self._regimes(), self.refused,
+            tuple(f"{name}: {_ranges(self._sizes[name])}"[:_REGIME_NAME] for name in sorted(self._sizes)[:_REGIMES]),
+            *scaled, self._max_scaled, tuple(one.text for _, one in sorted((self.bins or {}).items())),
+        )  # fmt: skip
+
+    def biases(self) -> dict[str, float]:
+        """Outputs whose mean signed error/bound over the samples is larger than chance allows, and that mean.
+
+        Each sample gives one number in [−1, 1]; by Hoeffding's inequality (JASA 58, 1963) the mean of N independent
+        ones with expectation zero exceeds sqrt(2 ln(2/p) / N) with probability at most p = 1e-12. The expectation need
+        not be zero where the contract allows errors that are the same in every sample; where it is known how large
+        those may be, the mean of that is allowed besides.
+        """
+        found = {}
+        for name, values in self._signed.items():
+            mean, allowed = float(np.mean(values)), float(np.mean(self._systematic.get(name, [0.0])))
+            if abs(mean) > allowed + math.sqrt(2 * math.log(2e12) / len(values)):
+                found[name] = mean
+        return found
+
+    def _regimes(self) -> tuple[tuple[str, int, int], ...]:
+        """Elements judged and not judged by regime; of too many regimes, those of which least was judged."""
+        sums: dict[str, list[int]] = {}
+        for (name, _), (judged, not_judged) in self._regime_counts.items():
+            total = sums.setdefault(name[:_REGIME_NAME], [0, 0])
+            total[0] += judged
+            total[1] += not_judged
+        least = sorted(sums, key=lambda name: sums[name][0])[:_REGIMES]
+        return tuple((name, sums[name][0], sums[name][1]) for name in sorted(least))
+
+
+def _ranges(extents: Iterable[int]) -> str:
+    """Numbers as text, and those without a gap as one: "1 to 5, 7"."""
+    runs: list[list[int]] = []
+    for extent in sorted(extents):
+        if runs and runs[-1][1] == extent - 1:
+            runs[-1][1] = extent
+        else:
+            runs.append([extent, extent])
+    return ", ".join(f"{low} to {high}" if low < high else str(low) for low, high in runs)
+
+
+def _percentiles(parts: list[Any]) -> tuple[float, float]:
+    """The median and the 99th percentile; NaN of nothing."""
+    values = _finite(parts)
+    if not values.size:
+        return math.nan, math.nan
+    median, high = np.quantile(values, (0.5, 0.99)).tolist()
+    return median, high
+
+
+def _finite(parts: list[Any]) -> Any:
+    values = np.concatenate(parts) if parts else np.array([])
+    return values[np.isfinite(values)]

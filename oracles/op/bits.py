@@ -1,0 +1,36 @@
+"""Equality bit for bit: of memory that nobody may write, and of results, in which one NaN is as good as another."""
+
+from __future__ import annotations
+
+import torch
+
+from .declaration import Tensor, is_float
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The bit pattern of every element, as integers."""
+    # Integers are compared because of floats NaN does not equal itself, and +0 equals −0.
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.detach().resolve_conj())
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.detach().contiguous().view(kinds[tensor.element_size()])
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Equal dtype, shape and bits: whether memory is as it was. NaNs are equal where their payloads are."""
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
+
+
+def same_results(a: Tensor, b: Tensor) -> bool:
+    """Equal dtype, shape and bits, but for the bits of a NaN: whether two computations have the same result.
+
+    IEEE 754 leaves a NaN's sign and payload to the instruction, and a library takes other instructions for the last
+    elements of a row, or for memory that is aligned otherwise.
+    """
+    return same_bits(a, b) or (is_float(a) and a.dtype == b.dtype and a.shape == b.shape and not different(a, b).any())
+
+
+def different(a: Tensor, b: Tensor) -> Tensor:
+    """Which elements of two tensors of one shape and dtype are not the same result."""
+    different = bits(a) != bits(b)
+    return different & ~(a.isnan() & b.isnan()) if is_float(a) else different

@@ -1,0 +1,380 @@
+"""What is judged: the declaration of an op, and one input of it."""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...reference.algorithms import parameters_of, require_names
+from ..bound.contract import EXP2
+from .documented import Documented
+from .placement import Devices, Ranks
+from .transforms import with_implied
+
+Tensor = torch.Tensor
+Subject = Callable[..., Any]
+#: The subject that is the production op: it offers every transform and keeps every promise; others are other people's.
+OWN = "opassay"
+#: The subject that torch.compile makes of the one named "torch".
+COMPILED = "compiled"
+#: The subject that is the production op with its Triton kernels in an interpreter.
+INTERPRETED = "triton"
+
+
+def arithmetic_of(subject: str, device: str) -> str:
+    """The device whose arithmetic a subject may use: kernels that are interpreted on a CPU are a GPU's."""
+    return "cuda" if subject == INTERPRETED else device
+
+
+class Stream(enum.IntEnum):
+    """Whose choices a generator makes. Each check draws from a stream of its own, so that no two draws are related.
+
+    The numbers are part of what a seed means: with other ones, a case file would be judged at other choices.
+    """
+
+    LAYOUT = 3
+    VMAP = 7
+    RANKS = 8
+    DEVICES = 9
+    MEMORY = 10
+    SPECIAL = 11
+    NEEDS = 12
+    SLICES = 13
+    LAW = 17
+    WORD = 39
+    JACOBIAN = 40
+    NEST = 41
+    DIRECTIONS = 0xD1
+
+
+#: How many turns there are (`Sample.turn`): a multiple of the ways in which SPECIAL asks, and of those of SIZE.
+TURNS = 48
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One input: arguments in the order of the op's signature, and everything else a check needs.
+
+    Attributes:
+        args: tensors, numbers, tuples and None.
+        seed: of the bulk data; tangents and cotangents are drawn from it.
+        regime: name of the input regime.
+        slices: further arguments of the same structure, one per slice of a batch.
+        others: further arguments of other structures: of other shapes, dtypes and numbers.
+        kept: copies of the arguments, for the formula: a subject that writes to its input must not write these.
+    """
+
+    args: tuple[Any, ...]
+    seed: int = 0
+    regime: str = "benign"
+    slices: tuple[tuple[Any, ...], ...] = ()
+    others: tuple[tuple[Any, ...], ...] = ()
+    kept: tuple[Any, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kept", tuple(map(copied, self.args)))
+
+    @property
+    def turn(self) -> int:
+        """Whose turn it is among `TURNS` ways of asking: samples of a cell have the turns one after the other."""
+        return self.seed % TURNS
+
+    def generator(self, stream: Stream) -> Any:
+        """A NumPy generator that depends on the seed and on the arguments: Hypothesis repeats seeds, not samples."""
+        # A checksum, because Python's own hash of text differs from process to process, and cases are repeated.
+        return np.random.default_rng([self.seed, stream, zlib.crc32(repr(self.args).encode())])
+
+    def seeded(self, stream: Stream, *more: int) -> Any:
+        """A NumPy generator that depends on the seed alone, so that a sample that shrinks keeps its choices."""
+        return np.random.default_rng([self.seed, stream, *more])
+
+    def with_args(self, args: Sequence[Any]) -> Sample:
+        return replace(self, args=tuple(args))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The structure of a sample: shapes, dtypes, regime, numbers; `fill` adds the bulk data from a generator.
+
+    Attributes:
+        fill: (generator) -> the arguments in order; for `declare`, also by name.
+        regime: name of the input regime; names of several, joined by ", ".
+        extents: of the axes that the op tells apart, by name ("rows", "channels"). Large samples are chosen by them,
+            so that each axis is the long one in some sample.
+        others: drafts of other structures, for checks that call the op with several in turn.
+        values: (name, value) of everything that was chosen for it, as text: ("weight", "None"). The samples of a cell
+            are picked by them.
+        declared: by the same names, all values that could have been chosen.
+    """
+
+    fill: Callable[[Any], Any]
+    regime: str
+    extents: Mapping[str, int] = field(default_factory=dict)
+    others: tuple[Draft, ...] = ()
+    values: frozenset[tuple[str, str]] = frozenset()
+    declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def sample(self, seed: int, slices: int = 0) -> Sample:
+        """The sample of a seed; slice i is filled from (seed, i + 1)."""
+        # Each slice has a generator of its own, so more slices begin with the same ones.
+        args, *rest = (self.fill(np.random.default_rng([seed, i])) for i in range(slices + 1))
+        others = tuple(draft.fill(np.random.default_rng([seed, 0, i])) for i, draft in enumerate(self.others))
+        return Sample(args, seed, self.regime, tuple(rest), others)
+
+
+@dataclass(frozen=True)
+class Law:
+    """A metamorphic relation: calls of the op, or of a derivative of it, whose results must agree.
+
+    Attributes:
+        name: the relation in a few words.
+        calls: (args of the sample, rng) -> args of every call to make, or None where the law does not apply.
+        relate: (args of the sample, *outputs of each call) -> the two sides that must be equal, as tuples of tensors.
+            Where the law is not exact, `relate` gets float64 and must be linear in the outputs.
+        exact: whether the sides must be equal bit for bit; else within what the calls' bounds allow together.
+        word: the derivative that is called, "jvp" and "vjp" steps innermost first; every call gets equal directions.
+    """
+
+    name: str
+    calls: Callable[[tuple[Any, ...], Any], Sequence[tuple[Any, ...]] | None]
+    relate: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
+    exact: bool
+    word: tuple[str, ...] = ()
+
+    @classmethod
+    def pair(
+        cls,
+        name: str,
+        transform: Callable[[tuple[Any, ...], Any], tuple[Any, ...] | None],
+        relate: Callable[[tuple[Any, ...]], tuple[Any, ...]],
+        exact: bool,
+    ) -> Law:
+        """The relation of two calls: f(transform(args)) = relate(f(args)); no law where `transform` gives None."""
+
+        def calls(args: tuple[Any, ...], rng: Any) -> Sequence[tuple[Any, ...]] | None:
+            changed = transform(args, rng)
+            return None if changed is None else (args, changed)
+
+        return cls(name, calls, lambda args, first, second: (second, relate(first)), exact)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Documented invalid input: `mutate` makes it from valid arguments; `error` and `mentions` must be raised."""
+
+    name: str
+    mutate: Callable[[tuple[Any, ...]], tuple[Any, ...] | None]
+    error: type[Exception]
+    mentions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Where an op treats slices one by one, so that each has the same bits whatever others there are.
+
+    Attributes:
+        arguments: the axis of slices, by the name of an argument; arguments without one are shared by all slices.
+        outputs: the axis of slices of every output that is not None; None where an output has none.
+        counts: names of int arguments that say how many slices there are.
+        given: what other arguments must be for the promise to hold, by name; they are set to that.
+    """
+
+    arguments: Mapping[str, int]
+    outputs: tuple[int | None, ...]
+    counts: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What the op documents besides its values.
+
+    Attributes:
+        dtypes: (args) -> the dtype of every output that is not None.
+        saved: (args, indices of arguments that require grad) -> bytes kept for backward, inputs included.
+        aliases: (args) -> for every output that is not None, the position of the argument whose memory it shares, or
+            None where its memory is its own; by default all outputs own theirs.
+        order: of the derivative that the op itself is; 1 for a backward op.
+        nesting: how deep transforms may nest for every word of them to be asked for, one by one (WORD).
+        without: what the op does not offer, names of `transforms.OFFERS`; what needs one of them is not asked. Without
+            "func" there is no "vmap" either, and derivatives are taken by autograd alone.
+        invariant: (args, device) -> where slices are treated one by one (INV), or None where there are none. The device
+            is "cuda" for kernels that are interpreted, too. Without it nothing is promised of slices.
+        specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
+        one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
+        flush: whether an implementation may read subnormal numbers as zero, and return zero for them.
+        algorithms: names of algorithms that an implementation may use besides those that always count: names that the
+            formula declares, and `contract.EXP2`; an op refuses others. Each makes the bound wider where its error is.
+        contiguous: whether outputs, and gradients of an op that is no derivative itself, are contiguous whatever the
+            strides of the operands (LAYOUT asks it of the production op).
+        identity: whether every output is its own argument: a view that needs a gradient and has a tangent exactly where
+            the argument does, one node for all of them in reverse mode, and what is no tensor as it is (WAYS).
+        called: names of the op in its errors: each begins with one of them and a colon, and what is wrong comes after.
+            Without names, nothing is promised of how an error begins.
+        strides: (args) -> the strides of the first outputs that are not None; None where nothing is promised of them.
+            The stride of an axis of one element is never used, and may be any number.
+        pieces: the extent of an axis, one of `strategies.SIZE_BANDS`, at which operands of a half type are worked on in
+            pieces (SIZE goes there, in short profiles, too); 0 where they never are.
+        steady: whether gradients of gradients, too, have the same bits on any number of threads while deterministic
+            algorithms are on, where all axes of an operand but one have one element (DET): there torch shares single
+            sums.
+    """
+
+    dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
+    saved: Callable[[tuple[Any, ...], frozenset[int]], int] | None = None
+    order: int = 0
+    aliases: Callable[[tuple[Any, ...]], tuple[int | None, ...]] | None = None
+    nesting: int = 0
+    without: frozenset[str] = frozenset()
+    invariant: Callable[[tuple[Any, ...], str], Slices | None] | None = None
+    specials: bool = True
+    one_graph: bool = True
+    flush: bool = False
+    algorithms: frozenset[str] = frozenset()
+    contiguous: bool = False
+    identity: bool = False
+    called: tuple[str, ...] = ()
+    strides: Callable[[tuple[Any, ...]], Sequence[tuple[int, ...]]] | None = None
+    pieces: int = 0
+    steady: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "without", with_implied(self.without))
+
+
+@dataclass(frozen=True)
+class Op:
+    """The declaration of an op: one production op, one formula, one record.
+
+    Attributes:
+        name: the public name.
+        reference: the formula; its signature is the op's, in NumPy arrays.
+        subjects: implementations by name; "opassay" is the production op. Where there is a "torch", there is also
+            "compiled": what torch.compile with inductor makes of it.
+        kernels: whether the production op has Triton kernels; they are judged, interpreted, as subject "triton".
+        samples: (dtype name, kind) -> strategy of `Draft`s. Kinds are "ordinary"; "empty", where some tensor has no
+            elements; "integers", where some tensor holds small integers times one power of two; and "large", where
+            some tensor has more than 72 elements, and one axis is mostly the long one (`strategies.shapes`). A kind
+            that cannot be offered raises `oracles.violation.Unsupported`.
+        differentiable: names of the arguments that the op is differentiable in.
+        laws, refusals, promises: see those records.
+        mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function
+            that copies them, calls the subject, and returns the copies after its outputs; so does the formula.
+        ranks, devices: how the op runs over several ranks, and over several devices, where it does.
+        documented: by subject, what it documents of itself where that is less than what the op promises.
+    """
+
+    name: str
+    reference: Callable[..., Any]
+    subjects: Mapping[str, Subject]
+    samples: Callable[..., Any]
+    differentiable: tuple[str, ...]
+    promises: Promises
+    laws: tuple[Law, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    mutates: tuple[str, ...] = ()
+    ranks: Ranks | None = None
+    devices: Devices | None = None
+    kernels: bool = False
+    documented: Mapping[str, Documented] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_names(self.promises.algorithms, self.reference, (EXP2,))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names of the arguments, in order; that of `*args`, any number of arguments, is the last."""
+        return parameters_of(self.reference)[0]
+
+    def argument(self, position: int) -> str:
+        """The declared name of the argument at a position: "args" for each of `*args`."""
+        names, variadic = parameters_of(self.reference)
+        return names[min(position, len(names) - 1)] if variadic else names[position]
+
+    def label(self, position: int) -> str:
+        """The name of the argument at a position, for messages: "args[1]" for the second of `*args`."""
+        names, variadic = parameters_of(self.reference)
+        first = len(names) - 1
+        return f"{names[-1]}[{position - first}]" if variadic and position >= first else names[position]
+
+    def differentiable_positions(self, args: Sequence[Any]) -> tuple[int, ...]:
+        """Positions of the arguments that are differentiable and given."""
+        return tuple(i for i, a in enumerate(args) if isinstance(a, Tensor) and self.argument(i) in self.differentiable)
+
+    def has_subject(self, name: str) -> bool:
+        made = (name == COMPILED and "torch" in self.subjects) or (name == INTERPRETED and self.kernels)
+        return name in self.subjects or made
+
+    def implementation(self, name: str) -> Subject:
+        """The implementation of that name as it is; for "compiled", what is to be compiled."""
+        return self.subjects[OWN if name == INTERPRETED else "torch" if self.is_compiled(name) else name]
+
+    def subject(self, name: str) -> Subject:
+        """The implementation of that name, `functional`."""
+        return self.functional(self.implementation(name))
+
+    def written(self, args: Sequence[Any]) -> tuple[int, ...]:
+        """Positions of the arguments that a call writes; an argument that is None is not among them."""
+        return tuple(i for i, a in enumerate(args) if self.argument(i) in self.mutates and a is not None)
+
+    def is_compiled(self, name: str) -> bool:
+        """Whether every path of the subject is compiled before it is judged."""
+        # An op may declare an implementation of its own under this name; that one is judged as it is.
+        return name == COMPILED and name not in self.subjects
+
+    def documented_by(self, name: str) -> Documented:
+        """What a subject documents of itself; the compiled one documents what "torch" does."""
+        return self.documented.get("torch" if self.is_compiled(name) else name, Documented())
+
+    def functional(self, subject: Subject, copy: Callable[[Tensor], Tensor] = torch.clone) -> Subject:
+        """A subject as a function that writes copies of arguments, made by `copy`; these come after its outputs."""
+        if not self.mutates:
+            return subject
+        written = [i for i, name in enumerate(self.arguments) if name in self.mutates]
+
+        def call(*args: Any) -> tuple[Any, ...]:
+            given = list(args)
+            for i in written:
+                given[i] = None if args[i] is None else copy(args[i])
+            outputs = subject(*given)
+            outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+            return (*outputs, *(given[i] for i in written))
+
+        return call
+
+
+def copied(value: Any) -> Any:
+    """A copy of a tensor, in memory of its own; anything else as it is."""
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype.is_floating_point
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def to_array(tensor: Tensor) -> Any:
+    """The values of a floating tensor as float64, exactly."""
+    # Forward AD makes ZeroTensors, which have no memory. Of a copy there is an array; where a ZeroTensor is not
+    # contiguous, one that is forced is memory that nobody wrote (torch 2.13).
+    held = tensor.detach().clone() if tensor._is_zerotensor() else tensor
+    return held.to("cpu", torch.float64).numpy(force=True)
+
+
+def flat_outputs(outputs: Any) -> tuple[Any, ...]:
+    """The outputs that are judged, in order: all but None and tensors of integers, bytes or truth values.
+
+    An op gives None for an output that was masked out, a gradient that nobody asked for, say. A tensor of another dtype
+    than a floating one has no error that could be bounded; a formula returns None in its place.
+    """
+    items = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    return tuple(item for item in items if item is not None and (is_float(item) or not isinstance(item, Tensor)))

@@ -1,0 +1,172 @@
+"""Whether what was read of a spec is what torch runs of it.
+
+What this is for: a spec is read as the operations that torch traces. What it computes elsewhere, in NumPy or from a
+counter of its own, stands in the trace as the numbers of one moment, and bounds made of those say nothing.
+
+What is hard here: torch's own evaluation may be outside of right bounds, too. So a spec is refused only where what was
+traced, run by torch, is inside, and the spec itself is outside in float64 as well: then these are two functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...oracles.bound.rounding import Ball
+from ...oracles.bound.terms import Terms
+from ...oracles.op.declaration import is_float, to_array
+from .arguments import Arguments, Operands, State, Tensor
+from .comparing import Held, hold_all
+from .one_order import operands_of
+from .results import Run
+from .specification import Reading, SpecError, Specification
+
+#: What a card says of an output that torch gets wrong as well.
+AS_WELL = "torch      its own evaluation of the spec is outside here as well"
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """What torch computes of one text: values, or gradients. Each but the first is computed where it is asked for.
+
+    Attributes:
+        own: of the spec. again: of the spec once more. replayed: of the operations that were traced.
+        in_double: of the spec in float64. None for what torch does not run.
+        given: what is known of the operands. order: of the derivative.
+    """
+
+    own: Sequence[Tensor]
+    again: Callable[[], Sequence[Tensor] | None]
+    replayed: Callable[[], Sequence[Tensor] | None]
+    in_double: Callable[[], Sequence[Tensor] | None]
+    given: Operands
+    order: int = 0
+
+
+class Fault(enum.Enum):
+    """Why torch's own evaluation is outside of the bounds that were read."""
+
+    CHANGES = enum.auto()  # the spec gives something else when it is run again
+    OTHER = enum.auto()  # what was read is another function
+
+
+def fault(found: Evaluations, balls: Sequence[Reading], terms: Terms) -> Fault | None:
+    """What is wrong with a reading; None where torch is inside, or is wrong itself."""
+
+    def are_outside(outputs: Sequence[Tensor] | None) -> bool | None:
+        if outputs is None or len(outputs) != len(balls):
+            return None
+        held = hold_all([""] * len(balls), outputs, balls, terms, None, found.given, found.order, told=False)
+        return any(each.wrong is not None for each in held)
+
+    if not are_outside(found.own):
+        return None
+    again = found.again()
+    if again is not None and any(map(_differ, found.own, again, balls)):
+        return Fault.CHANGES
+    # Operations of torch that are outside by themselves say nothing of the reading, nor does a spec that float64 mends.
+    return Fault.OTHER if are_outside(found.replayed()) is False and are_outside(found.in_double()) else None
+
+
+def disagreement(
+    spec: Specification,
+    arguments: Arguments,
+    state: State,
+    run: Run,
+    read: Callable[[Terms], Sequence[Reading]],
+    terms: Terms,
+) -> str:
+    """Why the values that were read of a spec are not what torch runs of it; empty where they are.
+
+    Args:
+        spec, arguments, state: what was read, and where. run: what torch computes there.
+        read: the readings under some terms. terms: what is allowed.
+    """
+    if spec.numpy:
+        return ""
+    count = len(run.outputs)
+
+    def replayed() -> Sequence[Tensor] | None:
+        with contextlib.suppress(Exception), torch.no_grad():  # of what is meant to be read alone
+            copies = {name: value.detach().clone() for name, value in state.items()}
+            found: Sequence[Tensor] = as_traced(spec, arguments, state)(copies, arguments.copied().args)
+            return found[:count]
+        return None
+
+    def in_double() -> Sequence[Tensor] | None:
+        with contextlib.suppress(SpecError):
+            return spec.run(arguments.changed(doubled), {name: doubled(t) for name, t in state.items()}).outputs
+        return None
+
+    evaluations = Evaluations(
+        run.outputs,
+        lambda: spec.run(arguments, state).outputs,
+        replayed,
+        in_double,
+        operands_of(spec, arguments, state),
+    )
+    for allowed in (terms.of_text_alone, terms):  # other algorithms only widen a ball, as in `hold_in_turn`
+        why = fault(evaluations, list(read(allowed))[:count], allowed)
+        if why is None:
+            return ""
+    if why is Fault.CHANGES:
+        return (
+            f"{spec.name} gives other values when it is called again with the same inputs: it draws numbers, or counts"
+            " its calls; hand in what it draws, or counts, as an argument"
+        )
+    return (
+        f"{spec.name} gives other values than its operations as they were read: it computes outside of torch, or asks"
+        " what a trace answers otherwise; write that in torch, or hand it in as an argument"
+    )
+
+
+def as_traced(spec: Specification, arguments: Arguments, state: State) -> Callable[[State, tuple[Any, ...]], Any]:
+    """The operations that were traced as a function of a state and arguments like these, run by torch."""
+    graph = spec.traced_at(arguments, state).graph
+
+    def run(held: State, args: tuple[Any, ...]) -> Any:
+        tensors = (*held.values(), *Arguments.of(args).tensors)
+        return torch.fx.Interpreter(graph).run(*tensors, enable_io_processing=False)
+
+    return run
+
+
+def doubled(tensor: Tensor) -> Tensor:
+    """The same in float64 where it is floating."""
+    return tensor.detach().double() if is_float(tensor) else tensor
+
+
+def told_of_torch(
+    found: Sequence[Held], native: Sequence[Tensor] | None, terms: Terms, given: Operands, order: int = 0
+) -> list[Held]:
+    """The same, with a line on the card of each output that torch's own evaluation of the spec gets wrong as well."""
+    if native is None or len(native) != len(found):
+        return list(found)
+    return [_told(held, own, terms, given, order) for held, own in zip(found, native, strict=True)]
+
+
+def _told(held: Held, own: Tensor, terms: Terms, given: Operands, order: int) -> Held:
+    if held.wrong is None or held.ball is None:
+        return held
+    (again,) = hold_all([""], [own], [held.ball], terms, None, given, order, told=False)
+    if again.wrong is None:
+        return held
+    return replace(held, wrong=replace(held.wrong, lines=(*held.wrong.lines, AS_WELL)))
+
+
+def _differ(first: Tensor, other: Tensor, ball: Reading) -> bool:
+    """Whether two outputs of one spec are farther apart than the order of its additions could bring them."""
+    if first.shape != other.shape or first.dtype != other.dtype:
+        return True
+    if not isinstance(ball, Ball):
+        return not torch.equal(first, other)
+    one, two = to_array(first), to_array(other)
+    with np.errstate(all="ignore"):
+        same = (one == two) | (np.isnan(one) & np.isnan(two)) | ~(np.abs(one - two) > ball.radii())
+    return not bool(np.all(same))

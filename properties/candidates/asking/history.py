@@ -1,0 +1,190 @@
+"""What a call leaves, and what an earlier one left: inputs, outputs, caches, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from ....oracles.op.bits import same_bits
+from ....oracles.verdicts.verdict import Code
+from ..arguments import Arguments, Tensor
+from ..finding import Finding, held, raised, wrong
+from ..host.calls import Answer, Manner
+from ..inputs import WAYS, filled
+from ..questions import Standing
+from ..results import overlaps
+from ..row_sample import Part, drawn
+from ..session import Asking, Session
+from .values import bits_in_turn, of_packed_ways
+
+#: Calls in a row: as many as take this many seconds, but so many at least and at most.
+_SECONDS, _LEAST, _MOST = 0.5, 4, 100
+#: Calls in a row of a large problem.
+_OF_LARGE = 2
+
+
+def untouched(session: Session) -> Finding:
+    """UNTOUCHED: no argument, parameter or buffer is written but those that the spec writes; nothing of torch is
+    replaced by a call. What the spec writes is held like outputs, wherever the call is made.
+    """
+    answer = session.first()
+    if answer.raised:
+        return raised("UNTOUCHED", answer.raised)
+    if session.changed:
+        return wrong("UNTOUCHED", Code.MUTATED, f"the process was changed: {session.changed[0]}", *session.changed[1:])
+    spared = session.native().written
+    for i, (before, after) in enumerate(zip(session.given.tensors, answer.after, strict=True)):
+        if i not in spared and not same_bits(before.detach().cpu(), after):
+            return wrong("UNTOUCHED", Code.MUTATED, f"{session.given.label(i)} was written")
+    for name, now in zip(session.shared, answer.buffers, strict=False):
+        before = session.spec.state[name].detach().cpu()
+        if name not in spared and (now is None or not same_bits(before.to(now.dtype), now)):
+            return wrong("UNTOUCHED", Code.MUTATED, f"{name} was written")
+    return held("UNTOUCHED")
+
+
+def fresh(session: Session) -> Finding:
+    """FRESH: an output shares memory with an argument, or with another output, only where the spec's does."""
+    first, native = session.first(), session.native()
+    names = native.names
+    for name, home, allowed in zip(names, first.shared, native.shared, strict=False):
+        if home >= 0 and home != allowed:
+            return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {session.given.label(home)}")
+    theirs = overlaps(native.outputs)
+    for later, earlier in first.overlaps:
+        if later < len(native.outputs) and (later, earlier) not in theirs:
+            return wrong("FRESH", Code.ALIASED, f"{names[later]} shares memory with {names[earlier]}")
+    return held("FRESH")
+
+
+def _other(session: Session, code: str) -> Arguments:
+    rng = session.generator(code)
+    if session.part is not None:
+        return session.given.changed(lambda t: drawn(t, WAYS["SEEDS"], rng))
+    return filled(session.given, WAYS["SEEDS"], rng)
+
+
+def _call_before(session: Session) -> None:
+    """A call at tensors like the given ones; of a large problem the last one will do, whatever its question was."""
+    if session.part is None or not session.asked_alike:
+        session.call(session.given)
+
+
+def same(session: Session) -> Finding:
+    """SAME: a call with other data in the very tensors of a call before."""
+    _call_before(session)
+    found = None if session.part is None or session.strayed else _same_with_the_ways(session, session.part)
+    if found is not None:
+        return found
+    _call_before(session)
+    return session.values("SAME", _other(session, "SAME"), manner=Manner.SAME)
+
+
+def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
+    """SAME, KEPT and hostile values of a large problem in one call; None where something is wrong.
+
+    Nobody could tell then which of them it is, and each is asked by itself.
+    """
+    kept_rows = part.rows(session.generator("KEPT"))
+    was = session.candidate.fetch(kept_rows).outputs
+    later = of_packed_ways(session, part, next(iter(WAYS)), kept_rows, Manner.SAME)
+    found = list(session.packed.values())
+    if any(each.standing is Standing.WRONG for each in found):
+        session.packed.clear()
+        return None
+    session.packed["KEPT"] = _kept_rows(part, kept_rows, was, later)
+    return Finding("SAME", Standing.HELD, judged=sum(each.judged for each in found), sampled=found[0].sampled)
+
+
+def reborn(session: Session) -> Finding:
+    """REBORN: a call with other tensors in the memory of a call before."""
+    _call_before(session)
+    if session.part is not None and not session.strayed:
+        # Operands of 12 bits are other data as well; if something is wrong, each question is asked by itself.
+        found = next(bits_in_turn(session, Manner.REBORN), None)
+        if found is not None and found.standing is not Standing.WRONG:
+            session.packed["BITS"] = found
+            return replace(found, question="REBORN")
+        _call_before(session)
+    return session.values("REBORN", _other(session, "REBORN"), manner=Manner.REBORN)
+
+
+def kept(session: Session) -> Finding:
+    """KEPT: the outputs of a call are as they were after a call with other data."""
+    if session.part is not None:
+        return session.packed.get("KEPT") or _kept_in_part(session, session.part)
+    first = session.call(session.given)
+    later = session.call(_other(session, "KEPT"), earlier=True)
+    if first.raised or later.raised:
+        return raised("KEPT", first.raised or later.raised)
+    native = session.native()
+    for name, own, was, now in zip(native.names, native.own, first.outputs, later.earlier, strict=False):
+        if own and not same_bits(was, now):
+            return wrong("KEPT", Code.ALIASED, f"{name} of an earlier call was changed by a later one")
+    return replace(held("KEPT"), sampled=session.share)
+
+
+def _kept_in_part(session: Session, part: Part) -> Finding:
+    """Rows of the outputs of the call before, as they are after the call of the packed ways."""
+    _call_before(session)
+    rows = part.rows(session.generator("KEPT"))
+    was = session.candidate.fetch(rows).outputs
+    return _kept_rows(part, rows, was, of_packed_ways(session, part, next(iter(WAYS)), rows))
+
+
+def _kept_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later: Answer) -> Finding:
+    """KEPT of rows that a later call found again."""
+    if later.raised:
+        return raised("KEPT", later.raised)
+    if not all(map(same_bits, was, later.earlier)):
+        return wrong("KEPT", Code.ALIASED, "outputs of an earlier call were changed by a later one")
+    return Finding("KEPT", Standing.HELD, sampled=part.told(rows))
+
+
+def again(session: Session) -> Finding:
+    """AGAIN: calls in a row; one that has other bits than the first is held against the spec."""
+    first = session.first()
+    part, state = session.part, session.spec.state
+    times = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
+    times = times if part is None else _OF_LARGE
+    asked = session.asked_of_written(session.native())
+    answer = session.call(session.given, times=times, watched=True, fetched=part is not None, **asked)
+    if answer.raised:
+        return raised("AGAIN", answer.raised)
+    if answer.changed:
+        return wrong("AGAIN", Code.MUTATED, f"the process was changed: {answer.changed[0]}", *answer.changed[1:])
+    if part is not None:
+        return _again_in_part(session, answer, times)
+    for outputs in (answer.outputs, *([answer.different] if answer.differs else [])):
+        each = msgspec.structs.replace(answer, outputs=outputs)
+        found = session.held("AGAIN", session.given, state, session.native(), each)
+        if found.wrong is not None:
+            return found
+    return replace(held("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
+
+
+def _again_in_part(session: Session, answer: Answer, times: int) -> Finding:
+    """Rows of the first of several calls, and that the others have the same bits, or else rows of what they have."""
+    part, state = session.part, session.spec.state
+    assert part is not None
+    rows = session.rows_for("AGAIN", session.given)
+    found = session.held_in_part("AGAIN", session.given, state, answer, rows)
+    if found.wrong is None and answer.differs:
+        if tuple(tuple(y.shape) for y in answer.different) != part.shapes:
+            return wrong("AGAIN", Code.ATTRIBUTE, f"call {answer.differs} in a row has outputs of other shapes")
+        few = session.few(session.given, rows)
+        other = msgspec.structs.replace(answer, outputs=[y[rows] for y in answer.different])
+        found = session.held("AGAIN", few, state, session.spec.run(few, state), other)
+    return replace(found, sampled=f"{part.told(rows)}, {times} calls")
+
+
+ASKING: dict[str, Asking] = {
+    "UNTOUCHED": untouched,
+    "FRESH": fresh,
+    "SAME": same,
+    "KEPT": kept,
+    "REBORN": reborn,
+    "AGAIN": again,
+}

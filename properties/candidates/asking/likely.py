@@ -1,0 +1,227 @@
+"""What is likely, beside what is proven: whether outputs are as near as rounding errors of either sign leave them."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ....oracles.bound.rounding.chance import Evaluations
+from ....oracles.bound.rounding.likeness import RISK, RUNS, Leaning, Likeness, leaning, likeness, spreads
+from ....oracles.op.declaration import dtype_name, to_array
+from ....oracles.verdicts.verdict import Code
+from ....reference.formats import FORMATS
+from ..arguments import Arguments, Tensor
+from ..comparing import Held, Wrong
+from ..evidence import Evidence, Gradients
+from ..finding import Finding, held, not_asked
+from ..inputs import WAYS, altered, filled
+from ..questions import OF_LIKELY, Standing
+from ..session import Asking, Session
+from .gradients import gradients_at
+
+#: What one evaluation may cost (`Evaluations.work`), a tenth of a second on most machines; of a larger one the worst
+#: case has to do. No further set of outputs is looked at once all evaluations together cost eight of these.
+_WORK = 2**22
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """What a candidate computed at one question.
+
+    Attributes:
+        names, computed, held: of the outputs. native: torch's own, None for gradients.
+        drawn: evaluates the spec there with random errors. picked: of what it evaluates, these outputs.
+        cotangents: of which the outputs are gradients, None for other outputs.
+    """
+
+    question: str
+    names: Sequence[str]
+    computed: Sequence[Tensor]
+    held: Sequence[Held]
+    native: Sequence[Tensor | None]
+    drawn: Callable[[np.random.Generator], Evaluations]
+    picked: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
+    cotangents: Sequence[Any] | None = None
+
+
+class _TooLongError(Exception):
+    """One evaluation takes too long; the text says how much it computes."""
+
+
+def likely(session: Session) -> Finding:
+    """LIKELY: suspect where an output lies within its bound and beyond what is likely, and again at a fresh draw.
+
+    It is wrong where the fresh draw shows an output outside its bound, as at any other question.
+    """
+    values = [_of_values(session, each) for each in session.evidence if each.question in OF_LIKELY]
+    # Gradients come before values at further inputs, because not all may be looked at.
+    rows = [*values[:1], *(_of_gradients(each) for each in session.gradients), *values[1:]]
+    if not rows:
+        return not_asked("LIKELY", f"nothing was asked at {' or '.join(OF_LIKELY)}")
+    looked, asked, work = 0, list[_Outputs](), 0
+    sides: dict[str, Leaning] = {}
+    for row in rows:
+        if work > 8 * _WORK:
+            break
+        asked.append(row)
+        try:
+            found = _looked_at(session, row)
+        except _TooLongError as err:
+            return not_asked("LIKELY", str(err))
+        if found.wrong is not None:
+            again = _again(session, [row])
+            if isinstance(again, Finding):
+                return again
+            if any(_looked_at(session, each).wrong is not None for each in again):
+                return Finding("LIKELY", Standing.SUSPECT, found.wrong, looked)
+        looked, work = looked + found.elements, work + found.work
+        sides = _summed(sides, found.sides)
+    if not looked:
+        return not_asked("LIKELY", "every output is exact, or wrong")
+    for name, leans in sides.items():
+        if any(leans.beyond):
+            return _leansagain(session, [row for row in asked if row.question != "GRAD"], name, leans, looked)
+    told = (
+        "" if len(asked) == len(rows) else f"{len(asked)} of {len(rows)} sets of outputs, because evaluations take long"
+    )
+    return replace(held("LIKELY", looked), sampled=told)
+
+
+def _of_values(session: Session, each: Evidence) -> _Outputs:
+    drawn = functools.partial(session.spec.drawn, each.arguments, each.state, session.terms)
+    return _Outputs(each.question, each.names, each.computed, each.held, each.native, drawn, each.picked)
+
+
+def _of_gradients(each: Gradients) -> _Outputs:
+    native = [None] * len(each.names)
+    return _Outputs("GRAD", each.names, each.computed, each.held, native, each.drawn, cotangents=each.cotangents)
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What was seen of outputs: the first that is not likely, elements, the work of evaluations, and how each leans."""
+
+    wrong: Wrong | None
+    elements: int
+    work: int
+    sides: Mapping[str, Leaning]
+
+
+def _looked_at(session: Session, row: _Outputs) -> _Looked:
+    """Hold outputs against evaluations with random errors.
+
+    Raises:
+        _TooLongError: an evaluation takes too long.
+    """
+    evaluations = row.drawn(session.generator(f"LIKELY {row.question}"))
+    first = next(evaluations)
+    if evaluations.work > _WORK:
+        raise _TooLongError(f"{RUNS} evaluations of {evaluations.work / 2**20:.3g} million elements each take long")
+    balls = [one.ball if one.wrong is None else None for one in row.held]
+    formats = [FORMATS.get(dtype_name(computed.dtype)) for computed in row.computed]
+    runs = map(row.picked, itertools.chain([first], evaluations))
+    spread = spreads(balls, formats, runs, cotangents=row.cotangents)
+    looked, sides = 0, {}
+    for i, own in enumerate(spread):
+        fmt, read, native = formats[i], balls[i], row.native[i]
+        if own is None or fmt is None or read is None:
+            continue
+        values = to_array(row.computed[i])
+        found = likeness(values, fmt, read, own)
+        if found is None:
+            continue
+        if found.suspect:
+            return _Looked(_far(row.names[i], row.question, found, session.seed), looked, evaluations.work, {})
+        looked += found.elements
+        leans = None if native is None else leaning(values, fmt, read, own, to_array(native))
+        if leans is not None:
+            sides[row.names[i]] = leans
+    return _Looked(None, looked, evaluations.work, sides)
+
+
+def _summed(sides: Mapping[str, Leaning], others: Mapping[str, Leaning]) -> dict[str, Leaning]:
+    return {**sides, **{name: sides[name] + own if name in sides else own for name, own in others.items()}}
+
+
+def _leansagain(session: Session, rows: Sequence[_Outputs], name: str, leans: Leaning, looked: int) -> Finding:
+    """Suspect, if fresh draws of all inputs make an output lean to the same side."""
+    again = _again(session, rows)
+    if isinstance(again, Finding):
+        return again
+    fresh: dict[str, Leaning] = {}
+    for row in again:
+        fresh = _summed(fresh, _looked_at(session, row).sides)
+    if name in fresh and any(a * b > 0 for a, b in zip(leans.beyond, fresh[name].beyond, strict=True)):
+        return Finding("LIKELY", Standing.SUSPECT, _leansto(name, leans, session.seed), looked)
+    return held("LIKELY", looked)
+
+
+def _again(session: Session, rows: Sequence[_Outputs]) -> list[_Outputs] | Finding:
+    """The outputs at fresh draws of the inputs of questions, or of the cotangents; a finding where one is wrong.
+
+    Nothing of it stays in the session.
+    """
+    fresh = copy.copy(session)
+    fresh.evidence, fresh.gradients, fresh.seen, fresh.lost = [], [], [], []
+    for row in rows:
+        found = _asked_again(fresh, row.question)
+        if found.standing is Standing.WRONG and not any(each.wrong for each in row.held):
+            return replace(found, question="LIKELY")
+    return [*(_of_values(session, each) for each in fresh.evidence), *map(_of_gradients, fresh.gradients)]
+
+
+def _asked_again(session: Session, question: str) -> Finding:
+    rng = session.generator(f"{question} again")
+    if question == "GRAD":
+        return gradients_at(session, session.given, f"{question} again")
+    if not any(t.dtype.is_floating_point for t in session.given.tensors):
+        return session.values(question, session.given, altered(session.spec.state, rng))
+    if session.draw is not None and question in ("GIVEN", "SEEDS"):
+        drawn = session.draw(session.seed + 2 + (question == "SEEDS"))
+        return session.values(question, Arguments.of(drawn), alone=True)
+    return session.values(question, filled(session.given, WAYS.get(question, WAYS["SEEDS"]), rng), alone=True)
+
+
+_SIDES = (("up", "down"), ("away from zero", "toward zero"))
+
+
+def _far(name: str, question: str, found: Likeness, seed: int) -> Wrong:
+    at = f"{name}[{', '.join(map(str, found.at))}]" if found.at else name
+    title = (
+        f"{name} at {question}: {found.overall:.3g} standard deviations of rounding off, {found.largest:.3g} at most"
+    )
+    lines = (
+        f"overall    {found.overall:.4g}, root mean square of {found.elements} elements; suspect beyond"
+        f" {found.most[1]:.3g}",
+        f"largest    {found.largest:.4g}, of {at}; suspect beyond {found.most[0]:.3g}",
+    )
+    return Wrong(Code.BIAS, title, (*lines, *_model(seed)))
+
+
+def _leansto(name: str, leans: Leaning, seed: int) -> Wrong:
+    sides = " and ".join(side[int(by < 0)] for side, by in zip(_SIDES, leans.beyond, strict=True) if by)
+    means, torchs = leans.computed / leans.elements, leans.native / leans.elements
+    lines = (
+        f"up         {means[0]:.3g} half-widths, the mean of {leans.elements} elements less the exact result rounded"
+        f" to nearest; {torchs[0]:.3g} of torch's",
+        f"away       {means[1]:.3g} half-widths, the same with the signs of the results; {torchs[1]:.3g} of torch's",
+        f"beyond     what is likely by {max(map(abs, leans.beyond)):.3g}",
+    )
+    return Wrong(Code.BIAS, f"{name} is rounded {sides} more often than to nearest", (*lines, *_model(seed)))
+
+
+def _model(seed: int) -> tuple[str, str]:
+    return (
+        f"model      {RUNS} evaluations with random errors, seed {seed}, and again at a fresh draw; a right output is"
+        f" suspect with probability {RISK:g} at most",
+        "           if errors lean to no side, at the spec's operations and at their operands: a suspicion, no proof",
+    )
+
+
+ASKING: dict[str, Asking] = {"LIKELY": likely}

@@ -1,0 +1,68 @@
+"""The process of the candidate: what its making changed, what it left, and what it computes under autocast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import torch
+
+from ....oracles.verdicts.verdict import Code
+from ..comparing import hold_all
+from ..finding import Finding, held, not_asked, raised, summed, wrong
+from ..host.calls import Manner
+from ..one_order import operands_of
+from ..session import Asking, Session
+from ..specification import SpecError
+
+
+def process(session: Session) -> Finding:
+    """PROCESS: nothing of torch, NumPy or Python is replaced when the candidate is imported and made."""
+    if session.made:
+        return wrong("PROCESS", Code.MUTATED, f"the process was changed: {session.made[0]}", *session.made[1:])
+    return held("PROCESS")
+
+
+def left(session: Session) -> Finding:
+    """LEFT: no process is left running, and no file of the judge, the spec or the candidate was written."""
+    found = session.left()
+    return wrong("LEFT", Code.MUTATED, found[0], *found[1:]) if found else held("LEFT")
+
+
+def autocast(session: Session) -> Finding:
+    """AUTOCAST: either what the spec computes under autocast, or what it computes without."""
+    spec, arguments = session.spec, session.given
+    if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
+        return not_asked("AUTOCAST", "autocast changes nothing for this spec")
+    cut = session.cut_for("AUTOCAST", arguments)
+    written = {} if cut.rows is not None else session.asked_of_written(session.native())
+    answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None, **written)
+    if answer.raised:
+        return raised("AUTOCAST", answer.raised, True)
+    if cut.rows is not None:
+        assert session.part is not None
+        if tuple(answer.shapes) != session.part.shapes:
+            need = session.part.shapes
+            return wrong("AUTOCAST", Code.ATTRIBUTE, f"the outputs have shapes {answer.shapes}, need {need}")
+        answer = msgspec.structs.replace(answer, outputs=session.candidate.fetch(cut.rows).outputs)
+    arguments = cut.held
+    under = replace(spec, autocast=True)
+    terms = replace(session.terms, intermediates=True)
+    first: Finding | None = None
+    for other in (under, spec):
+        try:
+            run = other.run(arguments, spec.state)
+            read = other.read(arguments, spec.state, terms)
+            given = operands_of(other, arguments, spec.state)
+        except SpecError as err:
+            return not_asked("AUTOCAST", str(err))
+        names, computed, which = session.to_be_held(run, answer)
+        found = summed("AUTOCAST", hold_all(names, computed, [read[i] for i in which], terms, None, given))
+        found = replace(found, sampled=cut.told)
+        if found.wrong is None:
+            return found
+        first = first or found
+    return first or not_asked("AUTOCAST", "the spec has no reading")
+
+
+ASKING: dict[str, Asking] = {"PROCESS": process, "LEFT": left, "AUTOCAST": autocast}

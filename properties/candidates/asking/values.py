@@ -1,0 +1,108 @@
+"""Values: on the given inputs, on hostile ones, and with other parameters."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+
+from ..arguments import Arguments
+from ..finding import Finding, not_asked, raised
+from ..host.calls import Answer, Manner
+from ..inputs import WAYS, altered, filled, filled_tensor, of_twelve_bits
+from ..questions import Standing
+from ..row_sample import Part, drawn, packed
+from ..session import Asking, Session
+
+
+def given(session: Session) -> Finding:
+    """GIVEN."""
+    if session.part is None:
+        return session.values("GIVEN", session.given, sharp=True)
+    answer = session.first()
+    if answer.raised:
+        return raised("GIVEN", answer.raised)
+    rows = session.rows_for("GIVEN", session.given)
+    found = session.held_in_part("GIVEN", session.given, session.spec.state, answer, rows, True)
+    if found.standing is Standing.WRONG:
+        session.reduced()
+    return found
+
+
+def of_a_way(code: str, session: Session) -> Finding:
+    """The questions of `inputs.WAYS`."""
+    rng = session.generator(code)
+    if not any(t.dtype.is_floating_point for t in session.given.tensors):
+        return not_asked(code, "no argument is a floating tensor")
+    if session.part is not None:
+        if code not in session.packed:
+            of_packed_ways(session, session.part, code)
+        return session.packed[code]
+    if code == "SEEDS" and session.draw is not None:
+        return session.values(code, Arguments.of(session.draw(session.seed + 1)))
+    sharp = code in ("INTEGERS", "ZEROS")
+    return session.values(code, filled(session.given, WAYS[code], rng), sharp=sharp)
+
+
+def of_packed_ways(
+    session: Session, part: Part, first: str, kept: Sequence[int] = (), manner: Manner = Manner.PLAIN
+) -> Answer:
+    """Ask the questions of `inputs.WAYS` in one call, on rows of their own, as far as there are rows for them.
+
+    Args:
+        session: of a large problem. part: how it is cut. first: the question that has to be among them.
+        kept: rows of the call before that are asked for, as they are after this call. manner: of the call.
+    """
+    codes = [first, *(code for code in WAYS if code != first and code not in session.packed)][: part.count]
+    arguments, rows = packed(part, session.given, codes, session.generator(f"ways of {first}"))
+    answer = session.call(arguments, manner=manner, fetched=True)
+    state = session.spec.state
+    for code in codes:
+        if answer.raised:
+            session.packed[code] = raised(code, answer.raised)
+            continue
+        own = part.rows(session.generator(code), rows[code])
+        sharp = code in ("INTEGERS", "ZEROS")
+        session.packed[code] = session.held_in_part(code, arguments, state, answer, own, sharp)
+    return answer if answer.raised or not kept else session.candidate.fetch(kept, earlier=True)
+
+
+def bits(session: Session) -> Finding:
+    """BITS: a few operands in turn; the first finding that is wrong, else the last."""
+    found = session.packed.get("BITS") or not_asked("BITS", "no operand is a floating tensor")
+    for turn in bits_in_turn(session, after=int("BITS" in session.packed)):
+        found = turn
+        if found.standing is Standing.WRONG:
+            break
+    return found
+
+
+def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0) -> Iterator[Finding]:
+    """What comes of operands of 12 bits, one in its turn after the other.
+
+    Args:
+        session: it is asked for each. manner: of the calls. after: how many operands are passed over.
+    """
+    state = session.spec.state if session.controlled else {}
+    fill = filled_tensor if session.part is None else drawn
+    for arguments, other in of_twelve_bits(session.given, state, session.generator("BITS"), fill, after):
+        # The first operand is asked for at the given size.
+        yield session.values("BITS", arguments, {**session.spec.state, **other}, manner, sharp=True, alone=after > 0)
+
+
+def params(session: Session) -> Finding:
+    """PARAMS."""
+    if not session.spec.state:
+        return not_asked("PARAMS", "the spec has no parameters or buffers")
+    if not session.controlled:
+        lacking = [name for name in session.spec.state if name not in session.shared]
+        return not_asked("PARAMS", f"the candidate has no {', '.join(lacking[:3])} of the spec's shape")
+    state = altered(session.spec.state, session.generator("PARAMS"))
+    return session.values("PARAMS", session.given, state, alone=True)
+
+
+ASKING: dict[str, Asking] = {
+    "GIVEN": given,
+    **{code: functools.partial(of_a_way, code) for code in WAYS},
+    "BITS": bits,
+    "PARAMS": params,
+}

@@ -1,0 +1,293 @@
+"""One output held against its ball: which elements are outside their accept sets, and the card that says so.
+
+The card is what a user pastes into an issue: where, computed, exact, how far off, how severe, what was allowed, and the
+smallest error that could have been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...oracles.bound import accept
+from ...oracles.bound.rounding import Ball
+from ...oracles.bound.terms import Terms
+from ...oracles.op.declaration import Tensor, dtype_name, is_float, to_array
+from ...oracles.verdicts.verdict import Code
+from ...reference.condition import EITHER, Condition, possibly, surely
+from ...reference.formats import FORMATS, round_array
+from .arguments import Operands
+from .specification import Reading
+
+#: Elements that say how wide bounds are.
+_LOOKED_AT = 2**17
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Why an output is not accepted: a code, a sentence, and lines of detail."""
+
+    code: Code
+    title: str
+    lines: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *(f"  {line}" for line in self.lines)])
+
+
+@dataclass(frozen=True)
+class Held:
+    """Where one output stands.
+
+    Attributes:
+        wrong: what is wrong with it; None where all judged elements are accepted.
+        judged, left: elements that were judged, and those that were not.
+        missed: of these, elements whose exact value is finite and in the format's range. reason: why, and where.
+        vacuous: whether half of the judged elements have a bound that is wider than the element itself.
+        ball: the reading it was held against; None for an output that is not floating.
+    """
+
+    wrong: Wrong | None
+    judged: int
+    left: int
+    vacuous: bool = False
+    ball: Ball | None = None
+    missed: int = 0
+    reason: str = ""
+
+    @property
+    def elements(self) -> int:
+        """Of the output."""
+        return self.judged + self.left
+
+
+def hold(
+    name: str, computed: Tensor, ball: Reading, terms: Terms, native: Tensor | None, given: Operands, order: int = 0,
+    told: bool = True,
+) -> Held:  # fmt: skip
+    """Hold one output against its reading.
+
+    Args:
+        name: of the output, for messages. computed: the output.
+        ball: its reading.
+        terms: what was allowed, for messages.
+        native: what torch computes of the spec, where the spec can be run. Its shape and dtype are required. Where an
+            input is not finite, a NaN or an infinity that it has is accepted, too, but for what `given` rules out where
+            the reading and torch agree, and for an infinity of the other sign.
+        given: what the inputs were. order: of the derivative.
+        told: whether the whole card is made of a value that is wrong, which takes longer than to find that it is.
+    """
+    if tuple(computed.shape) != ball.shape:
+        return _unlike(name, "shape", tuple(computed.shape), ball.shape)
+    if native is not None and computed.shape != native.shape:
+        return _unlike(name, "shape", tuple(computed.shape), tuple(native.shape))
+    if native is not None and computed.dtype != native.dtype:
+        return _unlike(name, "dtype", dtype_name(computed.dtype), dtype_name(native.dtype))
+    if not isinstance(ball, Ball):
+        return _hold_whole(name, computed, ball)
+    if not is_float(computed) or dtype_name(computed.dtype) not in FORMATS:
+        return _unlike(name, "dtype", dtype_name(computed.dtype), "a floating one")
+    values, fmt = to_array(computed), FORMATS[dtype_name(computed.dtype)]
+    finite = given is Operands.FINITE
+    found = accept.judge(values, fmt, ball, None, finite, order)
+    accepted, judged = np.array(found.accepted), np.array(found.judged)
+    if not finite:
+        accepted, judged = _special(values, ball, native, accepted, judged, given, order)
+    count = int(np.count_nonzero(judged))
+    held = Held(None, count, values.size - count, _vacuous(ball, fmt, judged), ball)
+    if held.left:
+        held = replace(held, **_missed(name, ball, fmt, ~judged))
+    if np.all(accepted):
+        return held
+    wrong = _card(name, computed, found, accepted, ball, terms) if told else Wrong(Code.VALUE, _outside(name))
+    return replace(held, wrong=wrong)
+
+
+def _special(
+    values: Any, ball: Ball, native: Tensor | None, accepted: Any, judged: Any, given: Operands, order: int
+) -> tuple[Any, Any]:
+    """Which elements are accepted, and which are judged, where some inputs are not finite.
+
+    Where every evaluation meets a NaN or an infinity the output must have one. Which of them may follow from the order
+    of evaluation, and then of torch's own order nothing is required.
+    """
+    surely = ~np.isfinite(ball.centre) & (ball.radii() == 0)
+    own = None if native is None else to_array(native)
+    theirs = np.zeros(values.shape, bool) if own is None else ~np.isfinite(own)
+    accepted = np.where(surely, ~np.isfinite(values) | (~theirs & (native is not None)), accepted)
+    accepted |= theirs & ~np.isfinite(values)
+    if ball.stray is not None:  # A product with a zero that the spec does not ask for may be formed, or left out.
+        accepted |= ball.stray & np.isnan(values)
+    if order == 0:  # A derivative at an infinite argument is a limit of either kind.
+        # An infinity that is sure, and that torch finds, too, has its sign.
+        agreed = surely & (True if own is None else own == ball.centre)
+        accepted &= ~(agreed & (values == -ball.centre))
+        if given is Operands.IN_ONE_ORDER:
+            accepted &= ~(agreed & np.isnan(values))
+        if own is not None and given is not Operands.WITH_INFINITIES:
+            # Arithmetic makes no number and no infinity of a NaN.
+            accepted &= ~(surely & np.isnan(ball.centre) & np.isnan(own) & ~np.isnan(values))
+    return accepted, judged | surely
+
+
+def _missed(name: str, ball: Ball, fmt: Any, left: Any) -> dict[str, Any]:
+    """How many of the elements that are left have an exact value that the format can hold, and why no bound."""
+    with np.errstate(all="ignore"):
+        centre = ball.centre.astype(np.float64, copy=False)
+        missed = left & np.isfinite(centre) & np.isfinite(round_array(fmt, np.where(left, centre, 0.0)))
+    if not missed.any():
+        return {}
+    at = tuple(int(i) for i in np.argwhere(missed)[0])
+    why = "has no value" if np.isnan(ball.radii()[at]) else "overflows"
+    rows = f", in {np.count_nonzero(missed.any(-1))} of {missed[..., 0].size} rows" if missed.ndim > 1 else ""
+    reason = (
+        f"an evaluation that is allowed {why} on the way{rows}; exact {float(centre[at]):.6g} at {name}{list(at) or ''}"
+    )
+    return {"missed": int(np.count_nonzero(missed)), "reason": reason}
+
+
+def _unlike(name: str, what: str, got: object, need: object) -> Held:
+    return Held(Wrong(Code.ATTRIBUTE, f"{name} has {what} {got}, need {need}"), 0, 0)
+
+
+def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
+    """Hold an output of integers or truth values; of what rounding leaves open, anything that it allows is right."""
+    # NumPy has not all of torch's floating dtypes; float64 has all of their values.
+    values = (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
+    left = 0
+    if hasattr(need, "accepts"):  # integers that hang on floating values
+        right, shown = need.accepts(values), need.likely()
+        left = values.size - int(np.count_nonzero(need.judged()))
+    elif isinstance(need, Condition):
+        shown = np.asarray(possibly(need))
+        right = (values == shown) | (shown & ~np.asarray(surely(need)))
+    else:
+        shown = np.asarray(need)
+        right = values == shown
+    right = np.asarray(right)
+    if right.all():
+        # A truth value that rounding leaves open is as wide as it can be.
+        is_open = isinstance(need, Condition) and 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
+        return Held(None, values.size - left, left, is_open)
+    at = tuple(int(i) for i in np.argwhere(~right)[0])
+    lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
+    return Held(
+        Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines), values.size - left, left
+    )
+
+
+def _some_of(size: int) -> Any:
+    """Numbers of elements that are looked at where a median is asked for: of many some, evenly."""
+    return np.arange(0, size, max(size // _LOOKED_AT, 1))
+
+
+def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
+    if not np.any(judged):
+        return False
+    some = _some_of(judged.size)
+    some = some[judged.reshape(-1)[some]]
+    picked = Ball(ball.centre.reshape(-1)[some], ball.radii().reshape(-1)[some], ball.contract)
+    with np.errstate(all="ignore"):
+        wide = picked.half_widths(fmt)
+        size = np.abs(np.asarray(picked.centre, dtype=np.float64))
+    # Zeros are known up to an underflow, which is no width to speak of.
+    width = np.where(picked.radii() == 0, 0.0, wide)[size > 0]
+    return bool(width.size and np.median(width) > np.median(size[size > 0]))
+
+
+def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ball: Ball, terms: Terms) -> Wrong:
+    """What is wrong with the worst of the elements outside their accept sets."""
+    outside, values = ~accepted, to_array(computed)
+    at = found.worst(accepted)
+    where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
+    value, exact = float(values[at]), float(found.value[at])
+    special = bool(found.special[at]) or not np.isfinite(value)
+    measures = found.of([int(np.ravel_multi_index(at, outside.shape)) if at else 0])
+    ratio, error = float(measures.ratio[0]), abs(value - exact)
+    inside = np.abs(found.value[np.isfinite(found.value)])
+    largest = float(inside.max(initial=0.0))
+    with np.errstate(invalid="ignore"):
+        errors = np.abs(values - found.value)[outside]
+    most = float(errors[np.isfinite(errors)].max(initial=0.0))
+    widths = found.of(_some_of(outside.size)).width
+    widths = widths[np.isfinite(widths)]
+    ulp, limit, here = (float(array[0]) for array in (measures.ulp, measures.bound, measures.width))
+    sizes = [
+        f"error      {error:.3g}: {ulp:.4g} ulp, {ratio:.4g} times the bound {limit:.3g}",
+        f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g};"
+        f" {_share_of(most, largest)} where the error is largest",
+    ]
+    lines = [
+        f"computed   {value!r} ({value.hex()})",
+        f"exact      {exact!r}",
+        *(sizes if np.isfinite(error) else [f"severity   not finite; the largest exact element is {largest:.3g}"]),
+        f"outside    {np.count_nonzero(outside)} of {outside.size} elements"
+        f" ({outside.size - np.count_nonzero(found.judged)} not judged)",
+        f"allowed    {terms}",
+        f"format     {dtype_name(computed.dtype)}, sums in {ball.contract.accumulate.name}",
+        f"sees       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median), {here:.3g} here",
+    ]
+    title = _outside(where)
+    if special:
+        return Wrong(Code.SPECIAL, f"{title}: a NaN or an infinity on one side alone", tuple(lines))
+    return Wrong(Code.VALUE, f"{title}, {ratio:.4g} times its bound", tuple(lines))
+
+
+def _outside(where: str) -> str:
+    return f"{where} is outside its accept set"
+
+
+def _share_of(error: float, largest: float) -> str:
+    return f"{error / largest:.2g}" if largest else "more than all"
+
+
+def hold_all(
+    names: Sequence[str],
+    computed: Sequence[Tensor],
+    read: Sequence[Reading],
+    terms: Terms,
+    native: Sequence[Tensor] | None,
+    given: Operands,
+    order: int = 0,
+    told: bool = True,
+) -> list[Held]:
+    """Hold every output against its reading.
+
+    Args:
+        names, computed, read, native: as for `hold`, one for each output.
+        terms, given, order, told: as for `hold`.
+    """
+    if len(computed) != len(read):
+        return [Held(Wrong(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}"), 0, 0)]
+    like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
+    rows = zip(names, computed, read, like, strict=True)
+    return [hold(name, y, ball, terms, its, given, order, told) for name, y, ball, its in rows]
+
+
+def hold_in_turn(
+    names: Sequence[str],
+    computed: Sequence[Tensor],
+    read: Callable[[Terms], Sequence[Reading]],
+    terms: Terms,
+    native: Sequence[Tensor] | None,
+    given: Operands,
+    order: int = 0,
+    plain: bool = True,
+) -> list[Held]:
+    """Hold every output against the reading of the spec's own text, and then, if need be, with all algorithms.
+
+    Other algorithms of a spec only widen a ball, and each of them costs as much as the spec itself. So what is accepted
+    without them is accepted.
+
+    Args:
+        names, computed, terms, native, given, order: as for `hold_all`. read: the readings under some terms.
+        plain: whether it is likely to be accepted without them; else it is held with them at once.
+    """
+    if plain:
+        found = hold_all(names, computed, read(terms.of_text_alone), terms, native, given, order, told=False)
+        if not any(each.wrong for each in found):
+            return found
+    return hold_all(names, computed, read(terms), terms, native, given, order)

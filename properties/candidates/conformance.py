@@ -1,0 +1,145 @@
+"""The bound of a spec as a function call, and the assertion that an output keeps it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...oracles.bound.rounding import Ball
+from ...oracles.bound.terms import Terms, terms
+from ...oracles.op.declaration import dtype_name
+from ...reference.formats import FORMATS
+from .agreement import disagreement, told_of_torch
+from .arguments import Arguments, Tensor
+from .comparing import Held, hold_in_turn
+from .one_order import operands_of
+from .results import Run, result_of, unlike
+from .specification import Reading, SpecError, Specification, specification
+
+#: The terms that count where a user names none.
+DEFAULT = "torch"
+
+
+class Bound(NamedTuple):
+    """What every evaluation that the contract allows gives for one output: float64 tensors of its shape, on the CPU.
+
+    Attributes:
+        centre: the exact value, to about 13 digits.
+        radius: how far an evaluation may end from the centre before it is rounded to the output's dtype. Infinite where
+            an evaluation may overflow, and NaN where one may have no value. Beside an infinite operand NaN may be right
+            as well, where a product with the margin of a convolution is formed.
+        half_width: the radius and that last rounding: the smallest error that can be seen.
+    """
+
+    centre: Tensor
+    radius: Tensor
+    half_width: Tensor
+
+
+def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tuple[Bound, ...]:
+    """How far from its exact value every output element of a spec may be.
+
+    Args:
+        spec: a function or module of plain PyTorch, a formula in NumPy, or the name of an op of the catalog.
+        args: what it is called with: tensors, and whatever else it takes.
+        contract: what an evaluation may do: a name (`opassay.PRESETS`), with allowances after a +, or `Terms`.
+
+    Returns:
+        A `Bound` for each floating output; one alone where there is one. Of a spec that gives no tensor, for each
+        tensor that it writes.
+
+    Raises:
+        SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
+    """
+    found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
+    run = found.run(arguments, found.state)
+    read = found.read(arguments, found.state, allowed)[: len(_asked(run))]
+    _require_agreement(found, arguments, run, lambda _: read, allowed)
+    rows = [_bound(ball, _dtype(found, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
+    if not rows:
+        given = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
+        raise SpecError(f"{found.name} gives {given}, need a floating tensor: nothing else has a bound")
+    return rows[0] if len(rows) == 1 else tuple(rows)
+
+
+def _require_agreement(
+    spec: Specification, arguments: Arguments, run: Run, read: Callable[[Terms], Sequence[Reading]], terms: Terms
+) -> None:
+    """Require that what was read of a spec is what torch runs.
+
+    Raises:
+        SpecError: it is not.
+    """
+    why = disagreement(spec, arguments, spec.state, run, read, terms)
+    if why:
+        raise SpecError(why)
+
+
+def _asked(run: Run) -> tuple[Tensor, ...]:
+    """The tensors that a spec gives, or writes where it gives none."""
+    return run.outputs or run.values
+
+
+def _dtype(spec: Specification, run: Run, position: int, ball: Ball) -> str:
+    return ball.contract.stores.name if spec.numpy else dtype_name(_asked(run)[position].dtype)
+
+
+def _bound(ball: Ball, dtype: str) -> Bound:
+    with np.errstate(all="ignore"):
+        width = ball.half_widths(FORMATS[dtype])
+    return Bound(*(_own_tensor(array) for array in (ball.centre, ball.radii(), width)))
+
+
+def _own_tensor(array: Any) -> Tensor:
+    """A float64 tensor of an array; a copy, unless nobody else can see the array's memory."""
+    own = array.dtype == np.float64 and array.base is None and array.flags.writeable and array.flags.c_contiguous
+    return torch.from_numpy(array if own else np.array(array, dtype=np.float64))
+
+
+def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> None:
+    """Assert that outputs lie where an evaluation of the spec may put them.
+
+    Args:
+        candidate_output: what a candidate gives, in the form that the spec has; or, of a spec that gives no tensor, the
+            tensors that it writes, in the order of the arguments, as they are after the call.
+        spec, args, contract: as for `bound`.
+
+    Raises:
+        AssertionError: an output does not, or elements of it have no bound, so that nothing is known of them; the text
+            is a card that can be pasted into an issue.
+        SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
+    """
+    __tracebackhide__ = True
+    found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
+    run = found.run(arguments, found.state)
+    native, given = _asked(run), result_of(candidate_output)
+    names = run.names[: len(native)]
+
+    @functools.cache
+    def read(terms: Terms) -> Sequence[Reading]:
+        return found.read(arguments, found.state, terms)[: len(native)]
+
+    _require_agreement(found, arguments, run, read, allowed)
+    other_form = unlike(given.form, given.plain, run.result) if run.outputs else ""
+    if other_form:
+        raise AssertionError(f"{found.name}: {other_form}")
+    operands = operands_of(found, arguments, found.state)
+    held = hold_in_turn(names, given.tensors, read, allowed, None if found.numpy else native, operands)
+    held = told_of_torch(held, None if found.numpy else native, allowed, operands)
+    wrong = [str(each.wrong) for each in held if each.wrong is not None]
+    wrong = wrong or [text for name, each in zip(names, held, strict=True) if (text := _left(name, each))]
+    if wrong:
+        raise AssertionError("\n".join([f"{found.name}: {wrong[0]}", *wrong[1:]]))
+
+
+def _left(name: str, held: Held) -> str:
+    """Of how many elements nothing is known, though something could be; empty for none."""
+    if held.missed:
+        return f"{name} is not known: {held.missed} of {held.elements} elements have no bound: {held.reason}"
+    if held.elements and not held.judged:
+        return f"{name} is not known: none of {held.elements} elements has an exact value that is finite and in range"
+    return ""

@@ -1,0 +1,174 @@
+"""A candidate in a process of its own, as its judge sees it: started, asked, ended, and what it left behind.
+
+What this is for: a candidate may do anything. It runs in a process that never gets an expected value, has limits on
+time and memory, and is ended when it is late; whatever becomes of it is a verdict.
+
+What is hard here: what it does outside of its process. Processes that it started are found by a mark in their
+environment; files that it wrote by `watching`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...places.lifeline import began_with, children, end_all
+from ...places.process import AnswerError, EndedError, Process
+from ..arguments import Arguments
+from .calls import Answer, Call, GoneError, Making
+from .exchange import Exchange, Loaded, loaded
+from .files import GivenError
+from .watching import Watch
+
+COMMAND = (sys.executable, "-m", "opassay.properties.candidates.host.program")
+#: Seconds that the start of the process may take, besides those that the candidate is given.
+_START = 60.0
+#: Seconds that a process takes for itself with every question, and bytes of arguments that it reads, copies and writes
+#: in a second: neither is the candidate's time.
+_OWN, _RATE = 5.0, 2**27
+
+
+class CandidateError(RuntimeError):
+    """A candidate that could not be loaded, for a reason of its own."""
+
+
+class CandidateApart:
+    """A candidate in a process apart; use it as a context.
+
+    Args:
+        address: a file, or a pair `module:name`. made: what a class is made of. seed: of its random state.
+        seconds: that its loading, and each call, may take. memory: bytes that it may take; 0 for no limit.
+        watch: files that it must not write. contents: bytes of its file, by path, which is not read again.
+        interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
+        copied: its process, where that is a copy of this one; by default it is a new one.
+
+    Attributes:
+        name, shapes: see `calls.Answering`. changed: what its making changed in its process.
+
+    Raises:
+        GivenError: the file is not there, or lacks a name. CandidateError: the candidate raised, ended or was late.
+    """
+
+    def __init__(
+        self, address: str, made: Sequence[Any], seed: int, seconds: float, memory: int, watch: Watch,
+        contents: Mapping[str, bytes] | None = None, interpret: bool = False, copied: Process | None = None,
+    ) -> None:  # fmt: skip
+        self._seconds = seconds
+        self._exchange = Exchange()
+        self._watch = watch
+        self._copied = copied is not None
+        self._process = copied or Process({"memory": memory, "interpret": interpret}, command=COMMAND)
+        self._stores = False
+        try:
+            said = self._load(address, Making(Call.of(Arguments.of(made)), dict(contents or {})), seed)
+        except GoneError as err:
+            self.close()
+            raise CandidateError(str(err)) from err
+        except BaseException:
+            self.close()
+            raise
+        if not said.loaded:
+            self.close()
+            raise GivenError(said.lacks) if said.lacks else CandidateError(said.refused)
+        self.name, self.changed, self.shapes = said.loaded, said.changed, said.shapes
+
+    def _load(self, address: str, making: Making, seed: int) -> Loaded:
+        """What the process says of the candidate; GoneError if nothing that can be read."""
+        self._said(_START)
+        self._process.ask({"load": address, "made": self._exchange.write(making), "seed": seed})
+        return loaded(self._said(self._seconds + _OWN))
+
+    def __enter__(self) -> CandidateApart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, call: Call) -> Answer:
+        """See `calls.Answering`."""
+        asked = msgspec.structs.replace(call, leaves=[]) if call.stored and self._stores else call
+        self._stores = self._stores or call.stored
+        # A backward pass is a call of its own.
+        return self._answered({"call": self._exchange.write(asked)}, call, call.times + call.gradients)
+
+    def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
+        """See `calls.Answering`."""
+        return self._answered({"fetch": list(rows), "earlier": earlier}, None, 0)
+
+    def _answered(self, question: dict[str, Any], call: Call | None, times: int) -> Answer:
+        """The answer to a question.
+
+        Args:
+            question: as the process reads it. call: that it is about; None for none. times: calls that it takes.
+        """
+        self._process.ask({**question, "answer": self._exchange.place()})
+        size = 0 if call is None else sum(t.nbytes for t in call.arguments.tensors)
+        self._said(times * self._seconds + _OWN + size / _RATE)
+        return self._exchange.answer(call)
+
+    def _said(self, seconds: float) -> dict[str, Any]:
+        """What the process says next.
+
+        Raises:
+            GoneError: it has ended, is late, or says something else.
+        """
+        until = time.monotonic() + seconds
+        try:
+            return self._process.answer(until)
+        except EndedError as err:
+            late = not self._process.ended
+            raise GoneError(f"{f'after {seconds:.3g} s: ' if late else ''}{err}", late) from err
+        except AnswerError as err:
+            raise GoneError(f"said {err}") from err
+
+    def left_behind(self) -> list[str]:
+        """What the candidate left outside of its process, now that it is asked no more: processes, and files written.
+
+        The process is ended; processes that it started are ended, too.
+        """
+        self._process.kill()
+        found = [f"a process was left running: {_program_name(pid)}" for pid in self._started()]
+        end_all(self._started)
+        return [*found, *self._watch.changes()]
+
+    def _started(self) -> list[int]:
+        """The processes that it started and that are still running, now that it has ended."""
+        # The environment of a copy, as the system shows it, is that of this process, without a mark.
+        left = children(os.getpid()) if self._copied else []
+        left += [pid for pid in _marked(self._process.mark) if pid not in left]
+        # All of the candidate's own group were killed with it, and some may not have ended yet.
+        return [pid for pid in left if _group_of(pid) not in (None, self._process.pid)]
+
+    def close(self) -> None:
+        """End the process, and what it started."""
+        self._process.kill()
+        end_all(self._started)
+        self._process.close()
+        self._exchange.close()
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes that were started with a mark in their environment, and are still running."""
+    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [pid for pid in numbers if pid != os.getpid() and began_with(pid, mark)]
+
+
+def _group_of(pid: int) -> int | None:
+    """The group of a process; None where it has ended."""
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None
+
+
+def _program_name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return "ended by now"

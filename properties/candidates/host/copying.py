@@ -1,0 +1,131 @@
+"""A candidate's process as a copy of this one: what a new process would import first, it has imported already.
+
+What this is for: to import torch and its compiler takes two seconds of the processor, more than many candidates take to
+be judged. A copy is made before the spec is read, so nothing of it is there.
+
+What is hard here: a copy has everything of this process, so all that a program must not get is let go first: files, the
+handlers of signals, the group and the session that the terminal's signals reach. And only the thread that makes a copy
+is in it, so a process with several threads must not be copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from ....oracles import process
+from ...places.lifeline import adopt_orphans
+from ...places.process import Process
+from . import program
+
+#: The exit status of a copy that could not be prepared; what it runs ends it in another way.
+_BROKEN = 70
+
+
+def process_copied(memory: int) -> Process | None:
+    """The process of a candidate, a copy of this one; None where this process has further threads.
+
+    Processes that it leaves behind become children of this process, which must have no others then.
+
+    Args:
+        memory: bytes that it may take; 0 for no limit.
+    """
+    from . import calls, files, host  # noqa: F401 (the copy has them, too)
+
+    process.settle()
+    if not _has_one_thread():
+        return None
+    adopt_orphans(True)
+    return Process({"memory": memory, "interpret": False}, command=partial(Copy, program.main))
+
+
+def _has_one_thread() -> bool:
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:  # another system than Linux
+        return False
+
+
+class Copy:
+    """A copy of this process, to be used as `subprocess.Popen` is.
+
+    Args:
+        run: what it calls before it ends. words: of its command line, as it reads them.
+        kept: files that stay open there. printed: where it prints to; None for where this process does.
+        environment: of what the copy starts, and what `os.environ` says there.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[], None],
+        words: Sequence[str],
+        kept: Sequence[int],
+        printed: int | None,
+        environment: Mapping[str, str],
+    ) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.freeze()  # what is there now is never collected in the copy: that would write to all of it, and so copy it
+        self._status: int | None = None
+        self.pid = os.fork()
+        if self.pid:
+            gc.unfreeze()
+            return
+        try:
+            _let_go(kept, printed)
+            os.environ.clear()
+            os.environ.update(environment)
+            sys.argv[1:] = words
+            run()
+        finally:
+            os._exit(_BROKEN)
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._ended(os.WNOHANG)
+
+    def wait(self) -> int:
+        """The exit status, waited for."""
+        status = self._ended(0)
+        assert status is not None
+        return status
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _ended(self, how: int) -> int | None:
+        if self._status is None:
+            try:
+                pid, status = os.waitpid(self.pid, how)
+            except ChildProcessError:  # somebody else has asked how it ended
+                pid, status = self.pid, 0
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+
+def _let_go(kept: Sequence[int], printed: int | None) -> None:
+    """Leave this process's session, its files and its handlers of signals."""
+    os.setsid()
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)) and number != signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    if printed is not None:
+        os.dup2(printed, 1)
+        os.dup2(printed, 2)
+    for handle in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if handle > 2 and handle not in kept:
+            with contextlib.suppress(OSError):
+                os.close(handle)

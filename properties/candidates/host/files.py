@@ -1,0 +1,202 @@
+"""Files that hold a spec or a candidate: which names they have to have, and what is made of them.
+
+Two conventions are known, and pairs `module:name` or `file.py:name`, in which a name `space::op` is an operator that
+the module registers with `torch.library`:
+
+- `Model` and `get_inputs` in the spec, `ModelNew` (or `Model`) in the candidate; both are made of what the spec's
+  `get_init_inputs` gives, from equal random states.
+- `ref_kernel` and `generate_input` in the spec, `custom_kernel` in the candidate; what `generate_input` gives is one
+  argument.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ....oracles.verdicts.violation import error_name, said
+from .sources import sources
+
+#: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
+_SPECS = ("Model", "ref_kernel", "reference", "spec")
+_CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
+_INPUTS = ("get_inputs", "generate_input", "inputs")
+#: Where frames of an exception are that say nothing of its cause, and how many of the others are told.
+_NOT_THEIRS, _FRAMES = (*(f"{Path(__file__).parents[3] / part}/" for part in ("properties", "oracles")), "<frozen "), 4
+
+
+class GivenError(ValueError):
+    """Something that a user names and that cannot be used: the text says what it is, and what it lacks."""
+
+
+class RaisedError(GivenError):
+    """A file that raised when it was imported, or when it was asked for a module or for inputs."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A spec's file.
+
+    Attributes:
+        spec: a module or a function. made: what a candidate that is a class is made of.
+        draw: (seed) -> the arguments of one call.
+        path: of the file; that of the module for a pair.
+    """
+
+    spec: Callable[..., Any]
+    draw: Callable[[int], Sequence[Any]]
+    made: Sequence[Any] = ()
+    path: Path = field(default_factory=Path)
+
+
+def file_of(address: str) -> Path | None:
+    """The file of an address, which is not read yet; None for a module without one.
+
+    Raises:
+        GivenError: there is none of that name.
+    """
+    path, module, _ = _parts(address)
+    if path is None:
+        spec = sources().locate(module)
+        if spec is None:
+            raise GivenError(f"{address}: no module {module!r}")
+        return Path(spec.origin) if spec.has_location and spec.origin else None
+    if not path.is_file():
+        raise GivenError(f"{path}: {'no regular' if path.exists() else 'no such'} file")
+    return path.resolve()
+
+
+def module_of(address: str) -> tuple[ModuleType, str]:
+    """The module of a file or of a pair `module:name`, and the name; empty for a file.
+
+    Raises:
+        GivenError: there is no such file or module. RaisedError: it raised.
+    """
+    path, module, name = _parts(address)
+    file = file_of(address)
+    with blamed(address):
+        if path is None or file is None:
+            return importlib.import_module(module), name
+        return sources().module_of_file(file), name
+
+
+def _parts(address: str) -> tuple[Path | None, str, str]:
+    """The file of an address, or the name of a module; and the name in it."""
+    file, within, of_file = address.partition(".py:")
+    path = Path(f"{file}.py" if within else address)
+    if path.suffix == ".py" or path.exists():
+        return path, "", of_file
+    module, colon, name = address.partition(":")
+    if not colon:
+        raise GivenError(f"{address}: no such file, and no pair module:name")
+    return None, module, name
+
+
+@contextlib.contextmanager
+def blamed(address: str) -> Iterator[None]:
+    """Says of an exception whose it is, and where it was raised."""
+    try:
+        yield
+    except Exception as err:
+        first, *more = [*said(err), ""]
+        lines = [f"{address} raised {error_name(err)}: {first}", *filter(None, more), *frames_of(err)]
+        raise RaisedError("\n".join(lines)) from err
+
+
+def frames_of(err: BaseException) -> list[str]:
+    """Where an exception was raised, outside of this package and of Python's importing, a line each."""
+    with contextlib.suppress(Exception):  # the exception may be of any kind
+        frames = [each for each in traceback.extract_tb(err.__traceback__) if not each.filename.startswith(_NOT_THEIRS)]
+        return [f"at {each.filename}:{each.lineno} in {each.name}: {each.line}"[:300] for each in frames[-_FRAMES:]]
+    return []
+
+
+def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) -> Problem:
+    """The problem of a spec's file.
+
+    Args:
+        address: a file, or a pair `module:name`. seed: of a module's parameters.
+        given: arguments of what gives the inputs, by name.
+
+    Raises:
+        GivenError: it lacks a name.
+    """
+    module, name = module_of(address)
+    found = _first_of(module, address, (name,) if name else _SPECS)
+    _require_callable(found)
+    draw = _first_of(module, address, _INPUTS)
+    make = getattr(module, "get_init_inputs", None)
+    path = Path(getattr(module, "__file__", None) or ".")
+    whole = getattr(draw, "__name__", "") == "generate_input"
+    with blamed(address):
+        made = list(make()) if callable(make) else []
+        spec = instance_of(found, made, seed)
+    return Problem(spec, _drawing(draw, address, dict(given or {}), whole), made, path)
+
+
+def instance_of(found: Any, made: Sequence[Any], seed: int) -> Callable[..., Any]:
+    """A function as it is; a class of modules made of those values, from the random state of a seed."""
+    if isinstance(found, type) and issubclass(found, torch.nn.Module):
+        torch.manual_seed(seed)
+        return found(*made)
+    function: Callable[..., Any] = found
+    return function
+
+
+def _require_callable(found: Any) -> None:
+    if not callable(found):
+        raise GivenError(f"got a {type(found).__name__}, need a function or a class of modules")
+
+
+def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Callable[..., Any]]:
+    """The candidate of a file or of a pair, and its name.
+
+    Raises:
+        GivenError: it lacks a name.
+    """
+    module, name = module_of(address)
+    found = _first_of(module, address, (name,) if name else _CANDIDATES)
+    _require_callable(found)
+    with blamed(address):
+        return str(getattr(found, "__name__", name)), instance_of(found, made, seed)
+
+
+def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
+    for name in names:
+        space, registered, op = name.partition("::")
+        with blamed(address):
+            home = getattr(torch.ops, space) if registered else module
+            value = getattr(home, op or name, None)
+        if value is not None:
+            return value
+    raise GivenError(f"{address}: has none of {', '.join(names)}")
+
+
+def _drawing(draw: Any, address: str, given: dict[str, Any], whole: bool) -> Callable[[int], Sequence[Any]]:
+    """(seed) -> arguments, from a function or from a sequence that is always the same."""
+    if not callable(draw):
+        return lambda seed: draw
+    with blamed(address):
+        parameters = inspect.signature(draw).parameters
+    required = [n for n, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    lacking = [n for n in required if n not in given and n != "seed"]
+    if lacking:
+        name = getattr(draw, "__name__", "what gives inputs")
+        raise GivenError(f"{address}: {name} needs {', '.join(lacking)}; give --input {lacking[0]}=VALUE")
+
+    def drawn(seed: int) -> Sequence[Any]:
+        torch.manual_seed(seed)
+        with blamed(address):
+            found = draw(**({"seed": seed} if "seed" in parameters else {}) | given)
+        return (found,) if whole or not isinstance(found, (tuple, list)) else found
+
+    return drawn

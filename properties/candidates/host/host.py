@@ -1,0 +1,295 @@
+"""Where a candidate runs: calls it as it is asked to, and says what came of it and what it left behind.
+
+This is the whole of what stands between a candidate and its judge, in a process apart and in the caller's. It knows no
+spec and no expected value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import torch
+
+from ....oracles import process
+from ....oracles.op.bits import same_results
+from ....oracles.process import interrupt
+from ....oracles.specs.buffers import buffers_of
+from ....oracles.verdicts.violation import error_name, said
+from ..arguments import Arguments, State, Tensor
+from ..results import Result, overlaps, result_of
+from .calls import DTYPES, Answer, Call, Manner, floating
+from .files import frames_of
+
+#: How many objects are made in search of one with the identity of an object that is gone.
+_REBIRTHS = 32
+
+
+class Host:
+    """A candidate in this process.
+
+    Attributes:
+        name: for messages. shapes: of its parameters and buffers, by name; state: these, as it began with them.
+        changed: what its making changed in the process, a line each.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], changed: Sequence[str] = ()) -> None:
+        process.settle()
+        self.name, self.changed = name, tuple(changed)
+        self._function: Any = function
+        self._calls = 0
+        self.state: dict[str, Tensor] = {}
+        if isinstance(function, torch.nn.Module):
+            self.state = {**dict(function.named_parameters()), **buffers_of(function)}
+        self.shapes = {name: tuple(value.shape) for name, value in self.state.items()}
+        self._given: list[Tensor] = []
+        self._kept: list[Tensor] = []
+        self._before: list[Tensor] = []
+        self._stored: list[Any] = []
+        self._latest: list[Tensor] = []
+
+    def ask(self, call: Call) -> Answer:
+        """The answer to a call; whatever the candidate raises is an answer, too."""
+        if call.stored:
+            self._stored = call.leaves or self._stored
+            call = msgspec.structs.replace(call, leaves=self._stored)
+        arguments = self._placed(call)
+        self.set_state(call.state)
+        self._calls += 1
+        # A first call may compile, load and open things that are kept for good.
+        tiers = (process.DEEP, process.LEFTOVERS) if self._calls > 1 else (process.DEEP,)
+        answer = Answer()
+        with process.watched(*(tiers if call.watched else ())) as changed:
+            try:
+                answer = self._answer(call, arguments)
+            except BaseException as err:
+                interrupt.reraise()
+                text = ": ".join([error_name(err), *said(err)[:3]])
+                answer = Answer(raised="\n".join([text, *frames_of(err)]))
+        found = [line for line in changed if _counts(line)]
+        return answer if not found else _with(answer, changed=found)
+
+    def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
+        """See `calls.Answering`."""
+        kept = [y for y in self._before if y.ndim and len(y) > max(rows, default=0)] if earlier else self._latest
+        found = [y.detach()[list(rows)] for y in kept]  # an index copies
+        return Answer(earlier=found) if earlier else Answer(found)
+
+    def _answer(self, call: Call, arguments: Arguments) -> Answer:
+        parameters = [self.state[name] for name in call.wanted]
+        inputs = floating(arguments.tensors)
+        leaves = [*(inputs[i] for i in call.moving), *parameters]
+        with _surrounding(call.manner), torch.set_grad_enabled(call.gradients):
+            for leaf in leaves if call.gradients else ():
+                leaf.requires_grad_(True)
+            start = time.perf_counter()
+            result = result_of(self._function(*arguments.args))
+            outputs = _plain(result.tensors)
+            seconds = time.perf_counter() - start
+            # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
+            later = call.times > 1 or call.gradients or not call.fetched
+            first = [y.detach().clone() if later else y.detach() for y in outputs]
+            gradients = _gradients(outputs, leaves, call.cotangents) if call.gradients else []
+            gradients = _rows_of(gradients, call)
+            differs, last = self._again(call, arguments, replace(result, tensors=tuple(first)))
+        homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(arguments.tensors) if t.numel()}
+        earlier = [t.detach().clone() for t in self._kept] if call.earlier else []
+        self._before, self._kept, self._latest = self._kept, list(outputs), first
+        return Answer(
+            [] if call.fetched else first,
+            last.form,
+            list(last.plain),
+            [None if (value := self._now(name)) is None else value.detach().clone() for name in call.buffers],
+            [t.detach().clone() for t in arguments.tensors] if call.after else [],
+            [homes.get(y.untyped_storage().data_ptr(), -1) for y in outputs],
+            overlaps(outputs),
+            earlier,
+            differs,
+            list(last.tensors) if differs else [],
+            any(y.requires_grad for y in outputs),
+            gradients,
+            seconds=seconds,
+            shapes=[tuple(y.shape) for y in first] if call.fetched else [],
+        )
+
+    def _again(self, call: Call, arguments: Arguments, first: Result) -> tuple[int, Result]:
+        """Which of several calls in a row has other bits than the first, and its result; 0 and the first for none.
+
+        Every call starts from the same arguments, parameters and buffers, as far as the call names them.
+        """
+        was = self._written(call, arguments) if call.times > 1 else []
+        for number in range(2, call.times + 1):
+            self.set_state({name: call.state[name] for name in call.buffers if name in call.state})
+            with torch.no_grad():
+                for i in call.restored:
+                    arguments.tensors[i].copy_(call.arguments.tensors[i])
+            result = result_of(self._function(*arguments.args))
+            _plain(result.tensors)
+            pairs = [
+                *zip(result.tensors, first.tensors, strict=False),
+                *zip(self._written(call, arguments), was, strict=True),
+            ]
+            if (result.form, result.plain) != (first.form, first.plain) or not all(
+                same_results(*each) for each in pairs
+            ):
+                return number, replace(result, tensors=tuple(y.detach().clone() for y in result.tensors))
+        return 0, first
+
+    def _written(self, call: Call, arguments: Arguments) -> list[Tensor]:
+        """What a call in a row wrote, as it is now; a tensor that is gone is empty."""
+        now = [self._now(name) for name in call.buffers] + [arguments.tensors[i] for i in call.restored]
+        return [torch.empty(0) if value is None else value.detach().clone() for value in now]
+
+    def set_state(self, state: State) -> None:
+        """Set parameters and buffers, in the very tensors that the candidate began with."""
+        with torch.no_grad():
+            for name in self.state.keys() & state.keys():
+                owner, _, leaf = name.rpartition(".")
+                if self._now(name) is not self.state[name]:
+                    setattr(self._function.get_submodule(owner), leaf, self.state[name])
+                self.state[name].copy_(state[name])
+
+    def _now(self, name: str) -> Tensor | None:
+        """A parameter or buffer as it is now: a call may have put another tensor in its place."""
+        if name not in self.state:
+            return None
+        owner, _, leaf = name.rpartition(".")
+        value = getattr(self._function.get_submodule(owner), leaf, None)
+        return value if isinstance(value, Tensor) else None
+
+    def _placed(self, call: Call) -> Arguments:
+        """The arguments of a call in memory as its manner says."""
+        arguments = call.arguments
+        # Copies, because the memory is written by later calls, and the caller's tensors are the caller's.
+        given = [t.detach().clone(memory_format=torch.contiguous_format) for t in arguments.tensors]
+        if call.manner in (Manner.SAME, Manner.REBORN):
+            given = self._in_earlier_memory(given, call.manner is Manner.REBORN)
+        elif call.manner is Manner.STRIDED:
+            given = [_strided(t) for t in given]
+        elif call.manner is Manner.SHIFTED:
+            given = [_shifted(t) for t in given]
+        self._given = given
+        return arguments.with_tensors(given)
+
+    def _in_earlier_memory(self, new: Sequence[Tensor], reborn: bool) -> list[Tensor]:
+        earlier, self._given = self._given, []
+        if [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
+            return list(new)
+        found = []
+        for i, values in enumerate(new):
+            with torch.no_grad():
+                # No version counter tells of it: a cache that asks for one is asked for more than that.
+                earlier[i].data.copy_(values)
+            if reborn:
+                target = earlier[i]
+                earlier[i] = values
+                found.append(_born_again(target.untyped_storage(), id(target), values, target.stride()))
+                continue
+            found.append(earlier[i])
+        return found
+
+
+def _plain(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The outputs of a call, which must be tensors of numbers in memory.
+
+    Raises:
+        TypeError: one is quantized, nested, sparse, on device meta, or of a dtype of bits.
+    """
+    for y in outputs:
+        if y.is_quantized or y.is_nested or y.layout is not torch.strided or y.is_meta or y.dtype not in DTYPES:
+            kind = f"dtype {y.dtype}, layout {y.layout}, device {y.device}{', nested' * y.is_nested}"
+            raise TypeError(f"the output has {kind}, need a tensor of numbers in memory")
+    return outputs
+
+
+def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """A new tensor in given memory, and with the identity of an earlier one where Python gives that again."""
+    made: list[Tensor] = []
+    for _ in range(_REBIRTHS):
+        made.append(torch.empty(0, dtype=like.dtype, device=storage.device).set_(storage, 0, like.shape, strides))
+        if id(made[-1]) == gone:
+            break
+    return made[-1]
+
+
+def _strided(tensor: Tensor) -> Tensor:
+    """Equal values, every second element of a tensor whose other elements are NaN, or the largest integer."""
+    if not tensor.ndim:
+        return tensor
+    neighbour = torch.full_like(tensor, float("nan")) if tensor.dtype.is_floating_point else tensor
+    return torch.stack([tensor, neighbour], -1)[..., 0]
+
+
+def _shifted(tensor: Tensor) -> Tensor:
+    """Equal values, contiguous, one element after the beginning of their memory."""
+    memory = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
+    found = memory[1:].view(tensor.shape)
+    return found.copy_(tensor)
+
+
+def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
+    pairs = zip(floating(outputs), cotangents, strict=False)
+    tracked = [(y, g) for y, g in pairs if y.requires_grad]
+    if not tracked or not leaves:
+        return []
+    targets, given = [y for y, _ in tracked], [g for _, g in tracked]
+    found = torch.autograd.grad(targets, list(leaves), given, allow_unused=True)
+    return [None if g is None else g.detach().clone() for g in found]
+
+
+def _rows_of(gradients: list[Any], call: Call) -> list[Any]:
+    """The rows of gradients that a call asks for."""
+    marks = [*call.having, *(False for _ in call.wanted)]
+    if not call.rows or not gradients:
+        return gradients
+    return [g[call.rows] if has and g is not None else g for g, has in zip(gradients, marks, strict=True)]
+
+
+@contextlib.contextmanager
+def _surrounding(manner: Manner) -> Iterator[None]:
+    """What surrounds a call of a manner."""
+    if manner is Manner.AUTOCAST:
+        with torch.autocast("cuda" if torch.cuda.is_available() else "cpu", dtype=torch.bfloat16):
+            yield
+        return
+    if manner is not Manner.POISONED:
+        yield
+        return
+    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    # The switch is a property of the module's class, which its annotations do not show.
+    switch: Any = torch.utils.deterministic
+    fill = switch.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    switch.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+        switch.fill_uninitialized_memory = fill
+
+
+def _counts(line: str) -> bool:
+    """Whether a change of the process counts against a candidate: what it replaced, and what it left running."""
+    replaced = line.endswith((": replaced", ": deleted")) and not line.startswith("environment variable")
+    return replaced or line.startswith(("left a thread", "left a child process"))
+
+
+def _with(answer: Answer, **changes: Any) -> Answer:
+    return msgspec.structs.replace(answer, **changes)
+
+
+@contextlib.contextmanager
+def watched_making(changed: list[str]) -> Iterator[None]:
+    """Run a candidate's module and its making; what of torch they replace is put back, and told."""
+    before, pid = process.DEEP.read(), os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != pid:
+            os._exit(1)  # a copy of this process that the candidate made
+        changed += [line for line in process.DEEP.restored(before, True) if _counts(line)]

@@ -1,0 +1,89 @@
+"""The program of a candidate's process: loads the candidate, and answers calls until there are no more.
+
+The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted}`. Then comes
+`{"load": address, "made": path, "seed": number}`, answered by
+`{"loaded": name, "shapes": {...}, "changed": [...]}` or `{"refused": why}`; then any number of `{"call": path,
+"answer": path}` and `{"fetch": rows, "earlier": false, "answer": path}`, answered by `{"done": true}`. Tensors go
+through these files (`calls.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from ....oracles.machine.allocator import keep_freed_memory
+from ...places.serving import serve
+
+_HOSTS: list[Any] = []
+
+
+def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
+    keep_freed_memory()
+    sys.dont_write_bytecode = True
+    limit = int(hello["memory"])
+    if limit:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+    if hello["interpret"]:
+        from ....oracles.machine.interpreter import prepare, round_as_hardware
+
+        prepare()
+        round_as_hardware()
+    import torch
+
+    torch.set_num_threads(1)
+    return {}
+
+
+def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
+    if "load" in question:
+        return _loaded(question)
+    from .calls import Call, read, write
+
+    (host,), pid = _HOSTS, os.getpid()
+    if "fetch" in question:
+        answer = host.fetch(question["fetch"], question["earlier"])
+    else:
+        answer = host.ask(read(Path(question["call"]), Call))
+    if os.getpid() != pid:
+        os._exit(1)  # a copy of this process that the candidate made
+    write(Path(question["answer"]), answer)
+    return {"done": True}
+
+
+def _loaded(question: dict[str, Any]) -> dict[str, Any]:
+    from ....oracles.verdicts.violation import error_name, said
+    from .calls import Making, read
+    from .files import GivenError, RaisedError, candidate_of, file_of
+    from .host import Host, watched_making
+    from .sources import sources
+
+    changed: list[str] = []
+    making = read(Path(question["made"]), Making)
+    try:
+        finder, file = sources(making.files), file_of(question["load"])
+        if file is not None:
+            finder.serve_everybody(str(file.parent))
+        with watched_making(changed):
+            name, function = candidate_of(question["load"], making.call.arguments.args, question["seed"])
+    except RaisedError as err:
+        return {"refused": str(err)}
+    except GivenError as err:
+        return {"lacks": str(err)}
+    except BaseException as err:
+        return {"refused": ": ".join([error_name(err), *said(err)[:3]])}
+    _HOSTS[:] = [Host(name, function, changed)]
+    return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()}, "changed": changed}
+
+
+def main() -> None:
+    """Serve the judge that started this process."""
+    serve(_with_limits, _answer_to)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""A candidate's file judged by a spec's file, the candidate in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...oracles.bound.terms import Terms, TermsError, terms
+from ...oracles.machine.allocator import keep_freed_memory
+from ...oracles.verdicts.verdict import Code
+from ..places import wire
+from ..places.process import Process
+from .arguments import Arguments
+from .finding import wrong
+from .host.apart import CandidateApart, CandidateError
+from .host.calls import Call
+from .host.copying import process_copied
+from .host.files import GivenError, file_of, problem_of
+from .host.sources import content_of, sources
+from .host.watching import Watch
+from .judgement import Judgement, Ruling
+from .judging import Progress, judged, undecided
+from .session import Session
+from .specification import SpecError, specification
+
+#: Seconds that the loading of a candidate, and each call of it, may take; and GiB of memory.
+SECONDS, MEMORY = 60.0, 16.0
+
+
+def judge_file(
+    candidate: str,
+    spec: str,
+    *,
+    contract: str | Terms,
+    seed: int = 0,
+    seconds: float = SECONDS,
+    memory: float = MEMORY,
+    given: Mapping[str, Any] | None = None,
+    interpret: bool = False,
+    questions: Sequence[str] = (),
+    progress: Progress | None = None,
+    alone: bool = False,
+) -> Judgement:
+    """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
+
+    Args:
+        candidate, spec: files, or pairs `module:name`.
+        contract, seed: as for `judge`. seconds, memory: limits of the candidate; GiB, 0 for none.
+        given: arguments of what gives the inputs, by name. interpret: whether the candidate's Triton kernels are run by
+            Triton's interpreter, which needs no GPU.
+        questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
+        alone: whether this process does nothing else, so that it may keep the memory that it frees, and be copied.
+
+    Raises:
+        GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
+    """
+    try:
+        allowed = terms(contract)
+    except TermsError as err:
+        raise GivenError(str(err)) from err
+    if interpret and not allowed.library:  # Triton's interpreter computes `tl.exp` and its like by NumPy's functions.
+        allowed = replace(allowed, library="numpy")
+    limit = int(memory * 2**30)
+    with contextlib.ExitStack() as stack:
+        copied: Process | None = None
+        if alone:
+            keep_freed_memory()
+            # Before the spec is read, because a candidate must find nothing of it in its process.
+            copied = None if interpret else process_copied(limit)
+            if copied is not None:
+                stack.callback(copied.close)
+            _keep_off_the_path(candidate, spec)
+        before = frozenset(sources().digests)
+        problem = problem_of(spec, seed, given)
+        digests = {"candidate": "", "spec": _digest(problem.path)}
+        try:
+            read = specification(problem.spec)
+            arguments = Arguments.of(problem.draw(seed))
+            _require_sendable(arguments, Arguments.of(problem.made))
+            session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
+            session.cut()
+            # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
+            few = arguments if session.part is None else session.part.of(arguments, [0])
+            read.read(few, read.state, allowed)
+        except SpecError as err:
+            return replace(undecided(spec, str(allowed), seed, str(err), candidate), sha256=digests)
+        contents = _candidate_contents(candidate)
+        digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
+        try:
+            watch = _watch(problem.path, before, contents)
+            apart = CandidateApart(candidate, problem.made, seed, seconds, limit, watch, contents, interpret, copied)
+        except CandidateError as err:
+            return replace(_unloaded(session, str(err)), sha256=digests)
+        stack.enter_context(apart)
+        session.candidate, session.made, session.left = apart, apart.changed, apart.left_behind
+        return replace(judged(session, questions, progress), sha256=digests)
+
+
+def _require_sendable(*sent: Arguments) -> None:
+    """Require of inputs that another process can be given them.
+
+    Raises:
+        SpecError: one of them is something else.
+    """
+    for arguments in sent:
+        for leaf in arguments.leaves:
+            try:
+                wire.encode([] if isinstance(leaf, torch.Tensor) else [leaf])
+            except Exception as err:
+                kind = type(leaf).__name__
+                text = f"an input is a {kind}; need tensors, numbers and texts, which another process can take"
+                raise SpecError(text) from err
+        try:
+            Call.of(Arguments((), arguments.structure))
+        except Exception as err:
+            raise SpecError(f"the inputs stand in a structure that cannot be sent: {err}") from err
+
+
+def _keep_off_the_path(*addresses: str) -> None:
+    """Take the folders of files that are judged off the path on which this process finds modules of others.
+
+    A candidate may write there. What the spec imports from its own folder is found in another way.
+    """
+    sys.dont_write_bytecode = True
+    folders = {Path.cwd(), *(Path(address.rpartition(":")[0] or address).resolve().parent for address in addresses)}
+    folders.discard(Path(torch.__file__).resolve().parents[1])
+    for entry in [entry for entry in sys.path if Path(entry or ".").resolve() in folders]:
+        sys.path.remove(entry)
+        sources().serve(str(Path(entry or ".").resolve()))
+
+
+def _candidate_contents(address: str) -> dict[str, bytes]:
+    """The bytes of a candidate's file, by its path; of none where its process has to find the module."""
+    try:
+        file = file_of(address)
+        return {} if file is None else {str(file): content_of(file)}
+    except OSError as err:
+        raise GivenError(f"{address}: {err}") from err
+
+
+def _watch(spec: Path, before: Set[str], contents: Mapping[str, bytes]) -> Watch:
+    """Watches the files that a candidate must not write.
+
+    Args:
+        spec: the spec's file. before: paths that were executed before it. contents: of the candidate's file, by path.
+    """
+    executed = [Path(path) for path in sources().digests if path not in before or Path(path).parent == spec.parent]
+    files = [*([spec] if spec.is_file() else []), *executed]
+    return Watch([*files, *map(Path, contents)], [path.parent for path in files])
+
+
+def _digest(file: Path) -> str:
+    """SHA-256 of a spec's file: of what was executed, or, of a module that was there before, of what the file has."""
+    executed = sources().digests.get(str(file))
+    return executed or (sha256(content_of(file)).hexdigest() if file.is_file() else "")
+
+
+class _Nobody:
+    """Stands for a candidate that has not been loaded."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.shapes = name, dict[str, tuple[int, ...]]()
+
+    def ask(self, call: Any) -> Any:
+        raise AssertionError("asked before it was loaded")
+
+    def fetch(self, rows: Sequence[int], earlier: bool = False) -> Any:
+        raise AssertionError("asked before it was loaded")
+
+
+def _unloaded(session: Session, text: str) -> Judgement:
+    first, *more = text.splitlines() or [""]
+    finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
+    return Judgement(
+        Ruling.REJECTED, session.candidate.name, session.spec.name, str(session.terms), session.seed, (finding,)
+    )

@@ -1,0 +1,66 @@
+"""The precision audit: the strictest terms that a candidate keeps, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...oracles.bound.accept import ReadingError
+from ...oracles.bound.terms import LADDER, Terms
+from ...oracles.op.declaration import dtype_name
+from ...reference.formats import FORMATS
+from .arguments import Operands
+from .comparing import Held, hold_all
+from .evidence import Evidence
+from .questions import OF_ARITHMETIC
+from .session import Session
+from .specification import SpecError
+
+UNKNOWN = "none that is known"
+
+
+def arithmetic(session: Session) -> tuple[str, str]:
+    """The strictest terms of the ladder that the candidate kept wherever it was asked, and what they say of it.
+
+    The first is empty where it kept none. Where the bound of those terms is wider than half of the elements, that is
+    said: nothing is known of the precision then.
+    """
+    evidence = [each for each in session.evidence if each.question in OF_ARITHMETIC and not _out_of_range(each)]
+    if not evidence:
+        return "", "not known"
+    dtypes = [dtype_name(y.dtype) for each in evidence for y in each.computed if dtype_name(y.dtype) in FORMATS]
+    if not dtypes:
+        return "", "no output is floating"
+    for terms, words in LADDER:
+        found = _within(session, evidence, terms)
+        if found:
+            said = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
+            wide = sum(held.vacuous for held in found) > len(found) / 2
+            return terms.name, f"not known: the bound of {said} is wider than the elements" if wide else said
+    return "", UNKNOWN
+
+
+def _within(session: Session, evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
+    """Where all evidence stands under some terms; empty where some of it is outside, or cannot be read."""
+    found: list[Held] = []
+    for each in evidence:
+        try:
+            found += _held_again(session, each, terms)
+        except (SpecError, ReadingError):
+            # A wider ball may decide less, an index that is chosen by values, say. Nothing is known of such terms.
+            return []
+        if any(held.wrong is not None for held in found):
+            return []
+    return found
+
+
+def _out_of_range(each: Evidence) -> bool:
+    """Whether an output is wrong and not finite: a format of a smaller range would allow that in any precision."""
+    # torch does not look for infinities in eight bits.
+    wrong = [y for y, held in zip(each.computed, each.held, strict=False) if held.wrong is not None]
+    return not all(bool((y if y.is_complex() else y.double()).isfinite().all()) for y in wrong)
+
+
+def _held_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:
+    sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
+    read = each.picked(session.spec.read(each.arguments, each.state, terms, sharp))
+    return hold_all(each.names, each.computed, read, terms, None, Operands.FINITE, told=False)

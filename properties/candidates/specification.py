@@ -1,0 +1,390 @@
+"""A spec: what is right, said by a plain PyTorch function or module, a NumPy formula, or the name of an op.
+
+What this is for: whatever says what is right, the judge asks it the same three things: its outputs as balls, the balls
+of its derivatives, and, where it can be run by torch, how many outputs there are and of which dtypes.
+
+What is hard here: a module has parameters and buffers, which are operands like the arguments. So they are handed in by
+their names, and a buffer that a call writes is one more output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...oracles.bound.accept import ReadingError
+from ...oracles.bound.contract import Contract
+from ...oracles.bound.rounding import Ball, balls, joined
+from ...oracles.bound.rounding.chance import Evaluations
+from ...oracles.bound.terms import Terms
+from ...oracles.op.declaration import dtype_name, is_float, to_array
+from ...oracles.op.transforms import REFERENCE, along
+from ...oracles.specs import Traced, UntraceableError, attributes_kept, check, traced, uncompiled
+from ...oracles.specs.buffers import buffers_of
+from ...oracles.verdicts.violation import error_name, said
+from ...reference.algorithms import Inapplicable, algorithm_of, algorithms, declared
+from ...reference.array import Array, store
+from ...reference.formats import FORMATS
+from ...reference.missing import NoReadingError
+from ..catalog.loading import load_op
+from ..names import SelectionError
+from .arguments import Arguments, State, Tensor
+from .results import Run, incomparable, result_of
+
+#: An output as the rounding reading has it: a ball, or an array of integers or truth values.
+Reading = Any
+
+
+class SpecError(ValueError):
+    """A spec that cannot be read; the text says why, and what to give instead."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Marks a function as a NumPy formula; one that calls NumPy by a global name is known without it."""
+
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Specification:
+    """What is right.
+
+    Attributes:
+        name: for messages.
+        function: of the arguments; of a module, the module itself.
+        state: the parameters and buffers by name, as they were when the spec was given.
+        parameters: names of those of the state that gradients are taken in: no frozen ones.
+        numpy: whether the function is a NumPy formula.
+        autocast: whether it is called under autocast to bfloat16.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    state: dict[str, Tensor] = field(default_factory=dict)
+    parameters: frozenset[str] = frozenset()
+    numpy: bool = False
+    autocast: bool = False
+    _traced: dict[str, Traced] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------------------------------------ run by torch
+
+    def run(self, arguments: Arguments, state: State) -> Run:
+        """The outputs as torch computes them, on copies, and then what the call wrote.
+
+        Raises:
+            SpecError: the spec raises, or gives nothing that could be held.
+        """
+        self._check({**state, **{f"args[{i}]": t for i, t in enumerate(arguments.tensors)}})
+        given, held = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
+        try:
+            with torch.no_grad():
+                found = result_of(self.called(held, given.args))
+        except Exception as err:
+            text = " ".join(said(err))[:500]
+            raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
+        if self.numpy and (len(found.tensors) == 1 or found.plain) and found.form != "*":
+            # What the formula leaves out, and a tuple of one, say nothing of how a candidate gives the others.
+            found = replace(found, form="", plain=())
+        odd = incomparable(arguments.leaves, found)
+        if odd:
+            raise SpecError(f"{self.name} {odd}")
+        self._check(dict(zip(found.names, found.tensors, strict=True)))
+        written = self._written(arguments, state)
+        if not found.tensors and not written:
+            raise SpecError(f"{self.name} gives {found.form} and writes no tensor: there is nothing to judge")
+        values = tuple(held[place] if isinstance(place, str) else given.tensors[place] for place in written)
+        names = [place if isinstance(place, str) else f"written input {place}" for place in written]
+        homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(given.tensors) if t.numel()}
+        shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in found.tensors)
+        lent = {t.untyped_storage().data_ptr() for t in held.values() if t.numel()}
+        own = tuple(t.untyped_storage().data_ptr() not in lent for t in found.tensors)
+        return Run(found, (*found.names, *names), written, values, shared, own)
+
+    def _check(self, named: Mapping[str, Tensor]) -> None:
+        """Refuse tensors of which nothing can be said: complex ones, sparse ones, formats that are not judged."""
+        with _reading(self.name):
+            for name, tensor in named.items():
+                check(name, tensor)
+
+    def _written(self, arguments: Arguments, state: State) -> tuple[str | int, ...]:
+        """What the spec writes: names of parameters and buffers, and positions among the tensor arguments."""
+        if self.numpy:
+            return ()
+        names = list(state)
+        return tuple(names[i] if i < len(names) else i - len(names) for i in self.traced_at(arguments, state).written)
+
+    def called(self, state: State, args: tuple[Any, ...]) -> Any:
+        """What the function gives for a state and arguments, which it may write."""
+        if self.numpy:
+            arrays = [a.detach().cpu().double().numpy() if is_float(a) else _plain(a) for a in args]
+            with np.errstate(all="ignore"):
+                found = self.function(*arrays)
+            if not isinstance(found, (tuple, list)):
+                return torch.from_numpy(np.array(found))
+            return tuple(None if leaf is None else torch.from_numpy(np.array(leaf)) for leaf in found)
+        device = "cuda" if any(isinstance(a, Tensor) and a.is_cuda for a in args) else "cpu"
+        # What torch.compile made is run as its original: to compile it may take a minute for each shape.
+        with uncompiled(), torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast):
+            if isinstance(self.function, torch.nn.Module):
+                # A buffer that the module replaces stands in the very dictionary afterwards.
+                held = state if isinstance(state, dict) else dict(state)
+                return torch.func.functional_call(self.function, held, args)
+            return self.function(*args)
+
+    # ---------------------------------------------------------------------------------------------------- readings
+
+    def read(self, arguments: Arguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
+        """The outputs as balls; one that is not floating as an array, or as a `Condition` where it hangs on floats.
+
+        Args:
+            arguments, state: where the spec is read. terms: what an evaluation may do.
+            sharp: whether elements that are exact in every order of evaluation shall have no radius.
+
+        Raises:
+            SpecError: an operation has no reading.
+        """
+        with _reading(self.name):
+            question = self._question(arguments, state, terms)
+        return self._evaluated(question.function, question, terms, 0, sharp)
+
+    def drawn(self, arguments: Arguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
+        """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
+        question = self._question(arguments, state, terms)
+        contract = terms.contract(question.dtype, question.device, 0)
+        return Evaluations(question.function, question.operands, contract, draws)
+
+    def gradients(
+        self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
+    ) -> tuple[Reading, ...]:
+        """The balls of the gradients of the wanted operands.
+
+        Args:
+            arguments, state, terms: as for `read`.
+            wanted: positions among the floating tensors of the state and then of the arguments.
+            cotangents: one for each floating output.
+        """
+        with _reading(self.name):
+            question = self._of_gradients(arguments, state, terms, wanted, cotangents)
+        return self._evaluated(question.function, question, terms, 1, False)
+
+    def drawn_gradients(
+        self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
+        draws: np.random.Generator,
+    ) -> Evaluations:  # fmt: skip
+        """`drawn` of the gradients; other arguments as for `gradients`."""
+        question = self._of_gradients(arguments, state, terms, wanted, cotangents)
+        contract = terms.contract(question.dtype, question.device, 1)
+        return Evaluations(question.function, question.operands, contract, draws)
+
+    def _of_gradients(
+        self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
+    ) -> Question:
+        question = self._question(arguments, state, terms)
+        # What the spec writes comes behind its outputs, and has no cotangents.
+        count = None if self.numpy else -len(self.traced_at(arguments, state).written) or None
+        passive = [i for i in range(len(question.operands)) if i not in wanted]
+        order = [*passive, *wanted]
+        back = np.argsort(order)
+
+        def reordered(*arrays: Any) -> tuple[Any, ...]:
+            outputs = question.function(*(arrays[i] for i in back))[:count]
+            return tuple(y for y in outputs if isinstance(y, Array))
+
+        derived = along(REFERENCE, ("vjp",), reordered, len(wanted), len(cotangents), len(passive))
+        operands = [*(question.operands[i] for i in order), *map(to_array, cotangents)]
+        return Question(derived, operands, question.dtype, question.device)
+
+    def _evaluated(
+        self, function: Callable[..., Any], question: Question, terms: Terms, order: int, sharp: bool
+    ) -> tuple[Reading, ...]:
+        contract = terms.contract(question.dtype, question.device, order)
+        with _reading(self.name):
+            found = balls(function, question.operands, contract)
+            return tuple(map(_sharpest, found, _exact(function, question, contract))) if sharp else tuple(found)
+
+    def dtype_of(self, arguments: Arguments, state: State) -> str:
+        """The dtype whose arithmetic is judged: the narrowest of the floating operands."""
+        names = {dtype_name(t.dtype) for t in (*state.values(), *arguments.tensors) if is_float(t)}
+        return min(names & set(FORMATS) or {"float32"}, key=lambda name: FORMATS[name].precision)
+
+    def _question(self, arguments: Arguments, state: State, terms: Terms) -> Question:
+        """The spec as a function of arrays of its floating operands, and the values of those."""
+        operands = [*state.values(), *arguments.tensors]
+        floating = [i for i, t in enumerate(operands) if is_float(t)]
+        dtype = self.dtype_of(arguments, state)
+        device = "cuda" if any(t.is_cuda for t in operands) else "cpu"
+        inner = self._of_arrays(arguments, state)
+        fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]
+        casts = [terms.format_of_inputs(dtype_name(operands[i].dtype)) for i in floating]
+
+        def function(*arrays: Any, of: Callable[..., Any] = inner) -> tuple[Any, ...]:
+            given = list(fixed)
+            for i, fmt, array in zip(floating, casts, arrays, strict=True):
+                given[i] = array if fmt is None else store(array, fmt.name)
+            found = of(*given)
+            return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+        def first(*arrays: Any) -> tuple[Any, ...]:
+            return function(*arrays)
+
+        for other in algorithms(inner, terms.algorithms):
+            algorithm_of(first)(functools.partial(function, of=other))
+        return Question(first, [to_array(operands[i]) for i in floating], dtype, device)
+
+    def _of_arrays(self, arguments: Arguments, state: State) -> Callable[..., Any]:
+        """The spec as a function of arrays in the places of the state and of the tensors among the arguments."""
+        if self.numpy:
+            return _with_algorithms(self.function, arguments)
+        return self.traced_at(arguments, state)
+
+    def traced_at(self, arguments: Arguments, state: State) -> Traced:
+        """The operations of a torch spec at tensors like these; its outputs, and then what it writes.
+
+        Raises:
+            SpecError: it cannot be traced.
+        """
+        tensors = [*state.values(), *arguments.tensors]
+        others = [leaf for leaf in arguments.leaves if not isinstance(leaf, Tensor)]
+        key = repr([[(tuple(t.shape), t.dtype, t.device) for t in tensors], arguments.structure, others, self.autocast])
+        if key not in self._traced:
+            self._traced[key] = self._trace(arguments, state)
+        return self._traced[key]
+
+    def _trace(self, arguments: Arguments, state: State) -> Traced:
+        names = list(state)
+
+        def flat(*tensors: Tensor) -> tuple[Any, ...]:
+            held = dict(zip(names, tensors, strict=False))
+            found = result_of(self.called(held, arguments.with_tensors(tensors[len(names) :]).args)).tensors
+            for name, tensor in zip(names, tensors, strict=False):
+                if held[name] is not tensor:  # The module has another one there now: a write like one in place.
+                    tensor.copy_(self._replaced(name, held[name], tensor))
+            return found
+
+        try:
+            with attributes_kept(self.function):
+                return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
+        except UntraceableError as err:
+            raise SpecError(f"{self.name} {_first_line(err)}") from err
+
+    def _replaced(self, name: str, new: Tensor, old: Tensor) -> Tensor:
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            raise SpecError(
+                f"{self.name} leaves {name} with shape {tuple(new.shape)} and {new.dtype}, which had"
+                f" {tuple(old.shape)} and {old.dtype}: give such a tensor back as a result"
+            )
+        return new
+
+
+@dataclass(frozen=True)
+class Question:
+    """A function of arrays, its operands as float64, and the dtype and device whose arithmetic is judged."""
+
+    function: Callable[..., Any]
+    operands: list[Any]
+    dtype: str
+    device: str
+
+
+def specification(spec: Any) -> Specification:
+    """A spec of any kind.
+
+    Args:
+        spec: a function or a module of plain PyTorch, a formula in NumPy, or the name of an op of the catalog.
+
+    Raises:
+        SpecError: it is none of these.
+    """
+    if isinstance(spec, Specification):
+        return spec
+    if isinstance(spec, str):
+        try:
+            return Specification(spec, load_op(spec).reference, numpy=True)
+        except SelectionError as err:
+            raise SpecError(f"spec: {err}") from err
+    # What torch.compile made says what its original says.
+    spec = getattr(spec, "_orig_mod", getattr(spec, "_torchdynamo_orig_callable", spec))
+    if isinstance(spec, Formula):
+        return Specification(_name_of(spec.function), spec.function, numpy=True)
+    if isinstance(spec, torch.nn.Module):
+        state = {**dict(spec.named_parameters()), **buffers_of(spec)}
+        copies = {name: value.detach().clone() for name, value in state.items()}
+        trained = frozenset(name for name, value in spec.named_parameters() if value.requires_grad)
+        return Specification(type(spec).__name__, spec, copies, trained)
+    if callable(spec):
+        return Specification(_name_of(spec), spec, numpy=_calls_numpy(spec))
+    raise SpecError(f"spec: got a {type(spec).__name__}, need a function, a module, or the name of an op")
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _calls_numpy(function: Any) -> bool:
+    """Whether a function calls NumPy, and not torch, by the global names of its text."""
+    inner = getattr(function, "func", function)
+    code, names = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
+    if code is None:
+        return False
+    used = [names.get(name) for name in code.co_names]
+    modules = {m.__name__.partition(".")[0] for m in used if isinstance(m, types.ModuleType)}
+    return "numpy" in modules and "torch" not in modules
+
+
+def _plain(value: Any) -> Any:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+
+
+def _with_algorithms(formula: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
+    def filled(function: Callable[..., Any], *arrays: Any) -> Any:
+        found = function(*arguments.with_tensors(arrays).args)
+        leaves = found if isinstance(found, (tuple, list)) else (found,)
+        return tuple(leaf for leaf in leaves if leaf is not None)
+
+    first = functools.partial(filled, formula)
+    for other in declared(formula):
+        algorithm_of(first, other.name)(functools.partial(filled, other.formula))
+    return first
+
+
+def _exact(function: Callable[..., Any], question: Question, contract: Contract) -> tuple[Reading, ...]:
+    """The reading that knows which elements are exact in every order of evaluation, whatever the algorithm."""
+    centres = [np.asarray(values, dtype=contract.centre_type) for values in question.operands]
+    found: tuple[Reading, ...] = ()
+    for algorithm in (function, *algorithms(function)):
+        with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
+            read = tuple(algorithm(*(Ball(c, None, contract.on_lattice) for c in centres)))
+            found = tuple(map(joined, found, read)) if found else read
+    return found
+
+
+def _sharpest(plain: Reading, exact: Reading) -> Reading:
+    """The exact reading of an output if all of it is exact: else an evaluation may have folded constants together."""
+    if not isinstance(exact, Ball):
+        return plain
+    return exact if not np.any(exact.radii()) else plain
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Whatever a reading of a spec raises is a `SpecError` that says so in a sentence."""
+    try:
+        yield
+    except (SpecError, ReadingError, MemoryError):
+        raise
+    except (UntraceableError, NoReadingError) as err:
+        raise SpecError(f"{name}: {_first_line(err)}") from err
+    except Exception as err:
+        raise SpecError(f"{name} cannot be read: {type(err).__name__}: {_first_line(err)}") from err
+
+
+def _first_line(err: Exception) -> str:
+    return next(iter(said(err)), "")

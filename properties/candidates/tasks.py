@@ -1,0 +1,198 @@
+"""`audit-task`: which trivial programs would pass a check that somebody else has chosen, with its tolerance and inputs.
+
+The tolerances here are the user's: this is the one place that knows any, and it judges them, not a candidate.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...oracles.bound.rounding import Ball
+from ...oracles.bound.terms import PRESETS
+from .arguments import Arguments, Tensor
+from .host.files import problem_of
+from .inputs import WAYS, filled
+from .results import Run, result_of
+from .specification import SpecError, Specification, specification
+
+#: The ways of filling inputs that a right output should depend on.
+_UNLIKE = ("SEEDS", "SIGNS", "NEARONE")
+#: How many operations are left out, one at a time.
+_MOST = 60
+
+
+@dataclass(frozen=True)
+class Trivial:
+    """A program that is wrong on purpose.
+
+    Attributes:
+        name: what it does. passes: whether the check would accept it. why: what it raised, where it has no output.
+    """
+
+    name: str
+    passes: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What a check would let through.
+
+    Attributes:
+        spec: its name. tolerance: the check in words. rows: the trivial programs.
+        constant: which outputs are the same whatever the input, in words; empty for none.
+    """
+
+    spec: str
+    tolerance: str
+    rows: tuple[Trivial, ...]
+    constant: tuple[str, ...]
+
+    @property
+    def passing(self) -> tuple[Trivial, ...]:
+        return tuple(row for row in self.rows if row.passes)
+
+    def __str__(self) -> str:
+        lines = [f"{self.spec}, checked by {self.tolerance}"]
+        lines += [
+            f"{'PASSES' if row.passes else 'fails':8}{row.name}{row.why and f' ({row.why})'}" for row in self.rows
+        ]
+        lines += self.constant
+        count = len(self.passing)
+        return "\n".join([*lines, f"{count} of {len(self.rows)} trivial programs pass"])
+
+
+def audit_task(
+    spec: str, relative: float, absolute: float, *, seed: int = 0, given: Mapping[str, Any] | None = None
+) -> Audit:
+    """Which trivial programs pass |out − right| ≤ absolute + relative |right|, on the inputs that the task gives.
+
+    Args:
+        spec: a file, or a pair `module:name`. relative, absolute: the user's own tolerance.
+        seed: of parameters and inputs. given: arguments of what gives the inputs, by name.
+
+    Raises:
+        GivenError, SpecError: the file lacks something, or the spec raises.
+    """
+    problem = problem_of(spec, seed, given)
+    found = specification(problem.spec)
+    arguments = Arguments.of(problem.draw(seed))
+    run = found.run(arguments, found.state)
+    rows = []
+    for name, program in _programs(found, arguments, run):
+        try:
+            with torch.no_grad():
+                outputs = program()
+        except Exception as err:
+            rows.append(Trivial(name, False, f"raises {type(err).__name__}"))
+            continue
+        rows.append(Trivial(name, _accepted(outputs, run.outputs, relative, absolute)))
+    tolerance = f"|out - right| <= {absolute:g} + {relative:g} |right|"
+    return Audit(found.name, tolerance, tuple(rows), tuple(_constant_outputs(found, arguments, run, seed)))
+
+
+def _accepted(outputs: Sequence[Tensor], right: Sequence[Tensor], relative: float, absolute: float) -> bool:
+    if len(outputs) != len(right):
+        return False
+    for y, need in zip(outputs, right, strict=True):
+        if y.shape != need.shape:
+            return False
+        a, b = y.double(), need.double()
+        if not bool(((a == b) | ((a - b).abs() <= absolute + relative * b.abs())).all()):
+            return False
+    return True
+
+
+def _programs(
+    spec: Specification, arguments: Arguments, run: Run
+) -> Iterator[tuple[str, Callable[[], Sequence[Tensor]]]]:
+    right = run.outputs
+    yield "all zeros", lambda: [torch.zeros_like(y) for y in right]
+    yield (
+        "a constant: the mean of the right output",
+        lambda: [torch.full_like(y, float(y.double().mean())) for y in right],
+    )
+    yield "the first input as it is", lambda: [arguments.tensors[0].expand(y.shape) for y in right]
+    for dtype in (torch.bfloat16, torch.float16):
+        yield f"all of it in {dtype}", functools.partial(_in_dtype, spec, arguments, dtype, right)
+    yield from _left_out(spec, arguments)
+
+
+def _in_dtype(spec: Specification, arguments: Arguments, dtype: torch.dtype, right: Sequence[Tensor]) -> list[Tensor]:
+    def cast(t: Tensor) -> Tensor:
+        return t.to(dtype) if t.dtype.is_floating_point else t
+
+    outputs = spec.run(arguments.changed(cast), {name: cast(value) for name, value in spec.state.items()}).outputs
+    return [y.to(like.dtype) for y, like in zip(outputs, right, strict=True)]
+
+
+def _left_out(spec: Specification, arguments: Arguments) -> Iterator[tuple[str, Callable[[], Sequence[Tensor]]]]:
+    """The spec's graph with one operation left out, each whose result has the shape of an operand."""
+    if spec.numpy:
+        return
+    graph = spec.traced_at(arguments, spec.state).graph
+    operands = [*spec.state.values(), *arguments.tensors]
+    count = len(spec.run(arguments, spec.state).outputs)
+    nodes = [(i, node) for i, node in enumerate(graph.graph.nodes) if node.op == "call_function"]
+    for i, node in nodes[:_MOST]:
+        if _stand_in(node) is not None and _matters(node):
+            yield f"without {node.target}", functools.partial(_run_without, graph, i, operands, count)
+
+
+def _stand_in(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The operand that could take the place of a result: of the same shape and dtype."""
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor):
+        return None
+    for other in node.all_input_nodes:
+        like = other.meta.get("val")
+        if isinstance(like, Tensor) and (like.shape, like.dtype) == (value.shape, value.dtype):
+            return other
+    return None
+
+
+def _matters(node: torch.fx.Node) -> bool:
+    """Whether an operation computes something: a copy, or another view of the same, does not."""
+    name = str(node.target)
+    return not any(word in name for word in ("clone", "detach", "alias", "view", "_to_copy", "expand", "permute", "t."))
+
+
+def _run_without(
+    graph: torch.fx.GraphModule, position: int, operands: Sequence[Tensor], count: int
+) -> Sequence[Tensor]:
+    """The first outputs of a graph in which the operation at a position is left out."""
+    changed = copy.deepcopy(graph)
+    node = list(changed.graph.nodes)[position]
+    # A copy of a graph has its own nodes, without the values that tell shapes; so the operand is found by its place.
+    original = list(graph.graph.nodes)[position]
+    stand_in = _stand_in(original)
+    assert stand_in is not None
+    node.replace_all_uses_with(node.all_input_nodes[original.all_input_nodes.index(stand_in)])
+    changed.graph.erase_node(node)
+    changed.recompile()
+    return result_of(changed(*operands)).tensors[:count]
+
+
+def _constant_outputs(spec: Specification, arguments: Arguments, run: Run, seed: int) -> Iterator[str]:
+    """A sentence for each output that is the same at all inputs, within what rounding does."""
+    rng = np.random.default_rng(seed)
+    sets = [arguments, *(filled(arguments, WAYS[way], rng) for way in _UNLIKE)]
+    try:
+        rows = [spec.read(each, spec.state, PRESETS["torch"]) for each in sets]
+    except SpecError as err:
+        yield f"whether the right output depends on the input is not known: {err}"
+        return
+    for name, first, *others in zip(run.names[: len(run.outputs)], *rows, strict=False):
+        if not isinstance(first, Ball):
+            continue
+        with np.errstate(all="ignore"):
+            same = all(np.all(np.abs(first.centre - y.centre) <= first.radii() + y.radii()) for y in others)
+        if same:
+            yield f"the right value of {name} is the same whatever the input: no check of it sees anything"

@@ -1,0 +1,70 @@
+"""An op by its name: of the catalog, of an installed plugin, or of a module that declares one.
+
+Neither torch nor mpmath is imported before an op is loaded, so that ops can be listed at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from ..names import ENTRY_POINT_GROUP, PluginError, SelectionError, unknown_name
+from . import CATALOG
+
+
+def plugin_entry_points() -> tuple[EntryPoint, ...]:
+    """Installed entry points that declare ops, unless OPASSAY_DISABLE_PLUGIN_AUTOLOAD is set."""
+    if os.environ.get("OPASSAY_DISABLE_PLUGIN_AUTOLOAD"):
+        return ()
+    # Entry points come in the order in which packages lie on the disk. That differs between machines, and the report of
+    # a run must not.
+    return tuple(sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name))
+
+
+def op_names() -> tuple[str, ...]:
+    """Names of all known ops: the catalog's first, then those of installed plugins."""
+    plugins = [point.name for point in plugin_entry_points()]
+    taken = [name for name in plugins if name in CATALOG or plugins.count(name) > 1]
+    if taken:
+        raise PluginError(f"plugin op name={taken[0]!r} is already taken; names must be unique")
+    return (*CATALOG, *plugins)
+
+
+def load_op(name: str) -> Any:
+    """The declaration (`opassay.oracles.op.declaration.Op`) of a name of `op_names()`, or of "module:name".
+
+    Raises:
+        SelectionError: there is no such op.
+    """
+    if ":" in name:
+        from ..functions.named import named_op  # imports torch
+
+        return named_op(name)
+    if name in CATALOG:
+        module = importlib.import_module(f".{CATALOG[name]}", __package__)
+        return _production(next(op for op in module.OPS if op.name == name))
+    for point in plugin_entry_points():
+        if point.name == name:
+            return _load_plugin(point)
+    raise SelectionError(unknown_name("op", name, op_names()))
+
+
+def _production(op: Any) -> Any:
+    """With the promise of all ops of the catalog: their errors call them as the op, or its function, is called."""
+    from ...oracles.op.declaration import OWN  # imports torch
+
+    own = getattr(op.subjects[OWN], "__name__", op.name)
+    return replace(op, promises=replace(op.promises, called=(op.name, own)))
+
+
+def _load_plugin(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except (Exception, SystemExit) as err:
+        # SystemExit is caught as well, because a module that calls `sys.exit` while it is imported would end the
+        # command line as if all were well.
+        text = f"plugin {point.name!r} ({point.value}) failed to load: {type(err).__name__}: {err}"
+        raise PluginError(text) from err

@@ -1,0 +1,152 @@
+"""One way to a result against another one of the same subject: the same bits, or both within the bound.
+
+What this is for: whether a call is compiled, reloaded, or spelt in another way, its result may differ from that of the
+plain call by rounding alone. Where all bits are equal nothing has to be read; where they are not, the formula decides.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...oracles.judge.card import attribute
+from ...oracles.judge.judge import Judge
+from ...oracles.op.bits import different, same_results
+from ...oracles.op.declaration import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
+from ...oracles.op.paths import Path
+from ...oracles.op.script import Spelt
+from ...oracles.programs.along import along_path, telling
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import REFUSALS, Unsupported, Violation, error_name, said
+
+#: The arguments of one call.
+Args = tuple[Any, ...]
+
+
+def outputs_of(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
+    """The outputs of the production op, or of the subject where there is none; None where it refuses the arguments.
+
+    The production op is asked because it checks its arguments, as others need not.
+
+    Raises:
+        Violation: it raises what is no refusal.
+    """
+    op = judge.op
+    return unless_refused(judge, op.subject(OWN) if OWN in op.subjects else judge.subject, args)
+
+
+def unless_refused(judge: Judge, function: Subject, args: Args) -> tuple[Tensor, ...] | None:
+    """The outputs of a function without derivatives, None where it raises one of `REFUSALS`; see `outputs_of`."""
+    try:
+        with torch.no_grad():
+            return flat_outputs(judge.call(function, *args))
+    except Unsupported:  # A subject that is made for each call, a module say, may not exist for this one.
+        return None
+    except Violation as violation:
+        err = violation.__cause__
+        if err is None:
+            raise
+        if isinstance(err, REFUSALS):
+            return None
+        need = ", ".join(kind.__name__ for kind in REFUSALS)
+        wrong = f"raised {error_name(err)}, need outputs or a refusal, which is one of {need}"
+        raise judge.broken(Code.RAISED, wrong, said(err), where="arguments that it may refuse") from err
+
+
+def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: str, *, backward: bool = True) -> None:
+    """Violation unless a function gives what the subject gives at a sample: values, and first gradients.
+
+    Args:
+        judge: of the subject. sample: the arguments. function: another way to call it.
+        what: the way, in messages. backward: whether gradients are asked for, too.
+    """
+    with torch.no_grad():
+        plain = judge.primal(sample)
+    path = judge.path(sample, ("vjp",), plain, "eager")
+    if isinstance(function, Spelt):
+        path = replace(path, around=function.lines)
+    if not backward or not path.problem.wrt:
+        with torch.no_grad():
+            got = judge.primal(sample, function, what)
+        require_equal(judge, path.along((), ()), got, plain, what)
+        return
+    got, gradients = called_and_differentiated(judge, path, function, what)
+    _, need = called_and_differentiated(judge, path, judge.subject, "vjp")
+    require_equal(judge, path.along((), ()), got, plain, what)
+    require_equal(judge, path, gradients, need, f"{what}, vjp")
+
+
+def called_and_differentiated(
+    judge: Judge, path: Path, function: Subject, what: str
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The outputs of one call, and the gradients that the path's cotangents give; zeros where there is none.
+
+    Args:
+        judge: calls the function. path: of the word ("vjp",). function: what is called. what: its name in messages.
+    """
+    leaves = [t.detach().requires_grad_() for t in path.problem.inputs]
+    told = functools.partial(along_path, path.along((), ())) if path.around else None
+    outputs = judge.call(path.problem.subject(function), *leaves, what=what, told=told)
+    pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
+    targets, given = [y for y, _ in pairs], [g for _, g in pairs]
+    found = judge.call(lambda: torch.autograd.grad(targets, leaves, given, allow_unused=True), what=f"{what}, vjp")
+    gradients = [torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=True)]
+    return tuple(y.detach() for y in outputs), tuple(gradients)
+
+
+def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[Any], what: str) -> None:
+    """Violation unless two lists of outputs are equal bit for bit, or `got` is within the bound of the path.
+
+    Args:
+        judge: its tally counts the elements. path: what both lists are outputs of.
+        got, need: the outputs, and those of the plain call. what: what messages call the first.
+    """
+    names = path.names()
+    if len(got) != len(need):
+        raise judge.broken(Code.ATTRIBUTE, f"got {len(got)} outputs, the plain call has {len(need)}", where=what)
+    for i, (a, b, name) in enumerate(zip(got, need, names, strict=True)):
+        for kind, mine, plain in (
+            ("shape", tuple(a.shape), tuple(b.shape)),
+            ("dtype", dtype_name(a.dtype), dtype_name(b.dtype)),
+        ):
+            if mine != plain:
+                wrong = f"{name} got {kind}={mine}, the plain call has {plain}"
+                found = judge.broken(Code.ATTRIBUTE, wrong, where=what)
+                expression = f"str(tuple(outputs[{i}].shape))" if kind == "shape" else f"str(outputs[{i}].dtype)[6:]"
+                raise found.showing(attribute(path, expression, str(plain)) if path.around else None)
+    if all(map(same_results, got, need)):
+        judge.tally.count(sum(int(a.numel()) for a in got))
+        return
+    try:
+        judge.against(path.expected(what, told=telling(path) if path.around else None), got, exactly=False)
+    except Violation as violation:
+        violation.sample = Sample(path.problem.args)
+        raise
+
+
+def require_same(judge: Judge, got: Sequence[Any], need: Sequence[Any], path: str, code: Code = Code.BITS) -> None:
+    """Violation unless two lists of outputs are equal bit for bit; see `same_results` about NaN.
+
+    Args:
+        judge: its tally counts the elements. got, need: the outputs, and what they must be.
+        path: what messages call the outputs. code: of the violation.
+    """
+    if len(got) != len(need):
+        raise judge.broken(code, f"got {len(got)} outputs, need {len(need)}", where=path)
+    for i, (a, b) in enumerate(zip(got, need, strict=True)):
+        if a.dtype != b.dtype:
+            wrong = f"out[{i}] got dtype={dtype_name(a.dtype)}, need {dtype_name(b.dtype)}"
+            raise judge.broken(code, wrong, where=path)
+        if not same_results(a, b):
+            differ = different(a.detach(), b.detach()) if a.shape == b.shape else None
+            lines = [f"got shape={tuple(a.shape)}, need {tuple(b.shape)}"]
+            if differ is not None:
+                at = tuple(int(k) for k in differ.nonzero()[0])
+                lines = [f"{int(differ.sum())} of {differ.numel()} elements differ, first at {list(at)}:"]
+                lines.append(f"got {float(a[at]).hex()}, need {float(b[at]).hex()}")
+            raise judge.broken(code, f"out[{i}] differs in its bits", lines, where=path)
+        judge.tally.count(int(a.numel()))

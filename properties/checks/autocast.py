@@ -1,0 +1,66 @@
+"""AUTOCAST: dtype and values under autocast, also under vmap and in reverse mode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...oracles.judge.card import attribute
+from ...oracles.judge.judge import Judge
+from ...oracles.op.declaration import OWN, Sample, dtype_name, flat_outputs
+from ...oracles.op.paths import in_arguments
+from ...oracles.op.script import Spelt
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Unsupported
+
+
+def autocast(judge: Judge, sample: Sample) -> None:
+    """AUTOCAST: the dtypes that torch's own op gives there, and values in the accept set."""
+
+    def cast(*args: Any) -> Any:
+        with torch.autocast(judge.device, dtype=torch.bfloat16):
+            return judge.subject(*args)
+
+    lines = (
+        "def call(*args):",
+        f"    with torch.autocast({judge.device!r}, dtype=torch.bfloat16):",
+        "        return op(*args)",
+        "",
+    )
+    under = Spelt(cast, lines)
+
+    got = flat_outputs(judge.call(under, *sample.args, what="under autocast"))
+    _same_dtype_as_torch(judge, sample, got[0], lines)
+    judge.hold(sample, (), function=under, exactly=False)
+    judge.hold(sample, ("vjp",), "eager", function=under, exactly=False)
+    if "vmap" in judge.op.promises.without:
+        return
+    tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
+    doubled = [torch.stack([sample.args[i]] * 2) for i in tensors]
+    both = judge.call(torch.func.vmap(in_arguments(under, sample.args, tensors)), *doubled, what="vmap under autocast")
+    for y, one in zip(both, got, strict=True):
+        if y.dtype != one.dtype:
+            wrong = f"got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)}"
+            raise judge.broken(Code.ATTRIBUTE, wrong, where="vmap under autocast", path="autocast")
+
+
+def _same_dtype_as_torch(judge: Judge, sample: Sample, got: Any, lines: tuple[str, ...]) -> None:
+    """The production op's dtype under autocast is that of torch's own op, where torch takes these arguments.
+
+    Args:
+        got: the first output. lines: of a program that calls the op so.
+    """
+    if judge.subject_name != OWN or "torch" not in judge.op.subjects:
+        return
+    try:
+        with torch.autocast(judge.device, dtype=torch.bfloat16):
+            need = flat_outputs(judge.op.subject("torch")(*sample.args))[0]
+    except (RuntimeError, ValueError, Unsupported):
+        return
+    if got.dtype != need.dtype:
+        wrong = f"got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"
+        found = judge.broken(Code.ATTRIBUTE, wrong, where="under autocast", path="autocast")
+        path = replace(judge.path(sample, (), ()), around=lines)
+        raise found.showing(attribute(path, "str(outputs[0].dtype)", str(need.dtype)))

@@ -1,0 +1,69 @@
+"""Calls that end in an exception, at one of the calls of torch that a subject makes.
+
+A kernel may run out of memory anywhere. What matters is the call after that: a flag that was set for a moment, a
+workspace half written, a count of nested calls must not stay as they were when the exception came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from ....oracles.process import interrupt, undisturbed
+
+
+class Interrupted(RuntimeError):
+    """What a call of torch raises in place of a result; torch's own errors are of this kind, too."""
+
+
+#: Reading an attribute is no call. Switching gradients on or off cannot fail, and it is how a block puts them back.
+_READS, _SWITCHES = frozenset({"__get__"}), frozenset({"_set_grad_enabled"})
+
+
+class AtEveryFunction(TorchFunctionMode):
+    """Does something before every function of torch that this thread calls, but for those of some names."""
+
+    def __init__(self, do: Callable[[], object], but: frozenset[str] = _READS) -> None:
+        super().__init__()
+        self.do, self.but = do, but
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") not in self.but:
+            self.do()
+        return func(*args, **(kwargs or {}))
+
+
+def interrupted(call: Callable[[], Any], at: int) -> bool:
+    """Make a call in which torch's function number `at` fails; whether there was a function of that number.
+
+    Whatever is raised then, or returned, is no question here.
+    """
+    called = 0
+
+    def count() -> None:
+        nonlocal called
+        called += 1
+        if called == at:
+            raise Interrupted("a call of torch that fails")
+
+    def run() -> None:
+        with AtEveryFunction(count, _READS | _SWITCHES):
+            call()
+
+    try:
+        undisturbed(run, ())
+    except BaseException:
+        interrupt.reraise()
+    return called >= at
+
+
+def refused(call: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Make a call that should raise. Whether it has to is a question of ERROR, and what it left behind is the next."""
+    with contextlib.suppress(Exception):
+        undisturbed(call, args)
+    interrupt.reraise()

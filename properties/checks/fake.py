@@ -1,0 +1,160 @@
+"""FAKE: what meta and fake tensors promise is what eager tensors are, under vmap, too."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from ...oracles.judge.judge import Judge, gradients
+from ...oracles.op.declaration import OWN, Sample, Tensor, flat_outputs
+from ...oracles.op.paths import Problem, in_arguments
+from ...oracles.op.script import Telling
+from ...oracles.process.logs import silent
+from ...oracles.programs import particular as programs
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Violation
+from .layout import transposed
+
+#: The log of a call that fails on fake tensors, whose last line the verdict tells.
+_LOG = "torch._subclasses.fake_tensor"
+
+#: Of a batch; other than the sides of most small tensors, so that an axis in the place of another is seen.
+SLICES = 7
+#: Namespaces of operators whose shape rules are torch's own.
+TORCHS = frozenset(("aten", "prim", "prims", "profiler", "c10d", "c10d_functional", "_c10d_functional"))
+
+
+def fakes(judge: Judge, sample: Sample) -> None:
+    """FAKE: shape, dtype, stride and device of forward and reverse mode outputs; under vmap of all tensors as well."""
+    eager = _described(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
+    with silent(_LOG), FakeTensorMode() as mode:
+        fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
+        _compare(
+            judge,
+            _described(_outputs_and_gradients(judge, fake, "fake tensors"), with_device=True),
+            eager,
+            "fake tensors",
+            _telling(judge, sample, "fake tensors"),
+        )
+    # Meta tensors are on a device of that name by definition, so only the device of fake tensors is compared.
+    meta = [a.to("meta") if isinstance(a, torch.Tensor) else a for a in sample.args]
+    bare = [{k: v for k, v in row.items() if k != "device"} for row in eager]
+    _compare(
+        judge,
+        _described(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False),
+        bare,
+        "meta tensors",
+        _telling(judge, sample, "meta tensors"),
+    )
+
+    if judge.subject_name == OWN:
+        args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
+        with _Rules(judge):
+            _outputs_and_gradients(judge, args, "eager, transposed, watched")
+    if judge.op.promises.contiguous and judge.subject_name == OWN:
+        _fakes_of_transposed(judge, sample)
+    if "vmap" not in judge.op.promises.without:
+        _fakes_in_batches(judge, sample)
+
+
+def _fakes_of_transposed(judge: Judge, sample: Sample) -> None:
+    """Fake tensors in another memory order: a shape rule that hands the strides of an operand on is seen."""
+    args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
+    what = "fake tensors, transposed"
+    eager = _described(_outputs_and_gradients(judge, args, "eager, transposed"), with_device=True)
+    with silent(_LOG), FakeTensorMode() as mode:
+        fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
+        _compare(judge, _described(_outputs_and_gradients(judge, fake, what), with_device=True), eager, what)
+
+
+class _Rules(TorchDispatchMode):
+    """Holds every operator that is called to its shape rule: a compiler believes those of inner operators, too."""
+
+    def __init__(self, judge: Judge) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._judge = judge
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        outputs = func(*args, **(kwargs or {}))
+        if func.namespace not in TORCHS and outputs is not None:
+            mode, plain = FakeTensorMode(), tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs or {}))
+            given = tree_map_only(torch.Tensor, mode.from_tensor, plain)
+            with silent(_LOG), mode:
+                promised = func(*given[0], **given[1])
+            what = f"the shape rule of {func.namespace}::{func.__name__.partition('.')[0]}"
+            _compare(self._judge, _rows(promised), _rows(outputs), what)
+        return outputs
+
+
+def _rows(outputs: Any) -> list[dict[str, Any]]:
+    """What is compared of an operator's outputs, some of which may be None."""
+    each = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    return [row for y in each for row in (_described([y], True) if isinstance(y, torch.Tensor) else [{"value": y}])]
+
+
+def _fakes_in_batches(judge: Judge, sample: Sample) -> None:
+    """A fake tensor that is a batch: what a vmap rule makes of it, the shape rules of the op and of its gradient read.
+
+    Slices are equal, because no values are compared. Of whether a batch is computed at all, VMAP tells.
+    """
+    args = [torch.stack([a] * SLICES) if isinstance(a, torch.Tensor) else a for a in sample.args]
+    try:
+        eager = _described(_outputs_and_gradients(judge, args, "eager, vmap", batched=True), with_device=True)
+    except Violation as violation:
+        if violation.code is Code.RAISED:
+            return
+        raise
+    what = "fake tensors, vmap"
+    with silent(_LOG), FakeTensorMode() as mode:
+        fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
+        _compare(judge, _described(_outputs_and_gradients(judge, fake, what, batched=True), True), eager, what)
+
+
+def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str, batched: bool = False) -> list[Tensor]:
+    """The outputs and the gradients of one call; where `batched`, of one under vmap, every tensor a batch."""
+    problem = Problem(judge.op, args)
+    leaves = [t.detach().requires_grad_() for t in problem.inputs]
+    if batched:
+        rest = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and i not in problem.wrt]
+        f = in_arguments(judge.subject, args, (*problem.wrt, *rest))
+        outputs = judge.call(torch.func.vmap(f), *leaves, *(args[i] for i in rest), what=what)
+    else:
+        outputs = judge.call(problem.subject(judge.subject), *leaves, what=what)
+    # No values are compared here, so ones serve as cotangents.
+    ones = [torch.ones_like(y) for y in outputs]
+    return [*outputs, *flat_outputs(gradients(judge, outputs, leaves, ones, f"{what}, vjp"))]
+
+
+def _described(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, Any]]:
+    rows = []
+    for t in tensors:
+        row: dict[str, Any] = {"shape": tuple(t.shape), "dtype": t.dtype}
+        # The stride of an axis of one element is never used, so it may be anything.
+        row["stride"] = tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() else ()
+        if with_device:
+            row["device"] = str(t.device)
+        rows.append(row)
+    return rows
+
+
+def _telling(judge: Judge, sample: Sample, way: str) -> Telling:
+    return functools.partial(programs.promising, Problem(judge.op, sample.args, sample.kept), way)
+
+
+def _compare(
+    judge: Judge, got: list[dict[str, Any]], need: list[dict[str, Any]], path: str, telling: Telling | None = None
+) -> None:
+    if len(got) != len(need):
+        wrong = f"got {len(got)} outputs, eager has {len(need)}"
+        raise judge.broken(Code.ATTRIBUTE, wrong, where=path).showing(telling)
+    for i, (a, b) in enumerate(zip(got, need, strict=True)):
+        if a != b:
+            lines = [f"{key}: got {a.get(key)}, eager has {b[key]}" for key in b if a.get(key) != b[key]]
+            raise judge.broken(Code.ATTRIBUTE, f"out[{i}] differs from eager", lines, where=path).showing(telling)
+        judge.tally.count(1)

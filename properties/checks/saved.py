@@ -1,0 +1,155 @@
+"""SAVE: what is kept for backward is kept where autograd sees it.
+
+A tensor that was saved has a version; a write to it before backward is an error, or does not matter. A tensor hidden on
+a context has none: backward would use the new values, double backward would lose derivatives, and the graph keeps
+itself alive.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils import _pytree as pytree
+
+from ...oracles.judge.judge import Judge
+from ...oracles.op.bits import same_results
+from ...oracles.op.declaration import Sample, Tensor, dtype_name
+from ...oracles.op.paths import Problem
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Unsupported, Violation
+
+_REFUSALS = ("modified by an inplace operation", "modified inplace")
+
+
+def saved(judge: Judge, sample: Sample) -> None:
+    """SAVE: no tensor is an attribute of a context, and writes between forward and backward are noticed."""
+    problem = Problem(judge.op, sample.args)
+    if not problem.wrt:
+        raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{judge.op.name} declares no differentiable argument")
+    leaves, outputs = _called_afresh(judge, problem)
+    _nothing_hidden(judge, outputs)
+    _nothing_beside_the_graph(judge, problem)
+    tracked = [i for i, y in enumerate(outputs) if y.requires_grad]
+    if not tracked:
+        return
+    cotangents = judge.path(sample, ("vjp",), [outputs[i] for i in tracked]).directions
+    need = _gradients_of_inputs(judge, leaves, outputs, tracked, cotangents)
+    # Each write gets a forward pass of its own, because a write makes the graph useless for the next one.
+    for which in range(len(leaves) + len(outputs)):
+        _write_between(judge, problem, which, tracked, cotangents, need)
+
+
+def _called_afresh(judge: Judge, problem: Problem) -> tuple[list[Tensor], list[Tensor]]:
+    """Fresh copies of the inputs, and the outputs of a call on them."""
+    leaves = [t.detach().clone().requires_grad_() for t in problem.inputs]
+    return leaves, list(judge.call(problem.subject(judge.subject), *leaves, what="forward"))
+
+
+def _gradients_of_inputs(
+    judge: Judge, leaves: Sequence[Tensor], outputs: Sequence[Tensor], tracked: Sequence[int], cotangents: Any
+) -> list[Tensor | None]:
+    """The gradients of the inputs, None where an input has none.
+
+    Args:
+        leaves, outputs: the inputs and the outputs of one call. tracked: positions of the outputs that require grad.
+        cotangents: one for each of those.
+    """
+    targets = [outputs[i] for i in tracked]
+    return list(judge.call(lambda: torch.autograd.grad(targets, leaves, cotangents, allow_unused=True), what="vjp"))
+
+
+def _write_between(
+    judge: Judge,
+    problem: Problem,
+    which: int,
+    tracked: Sequence[int],
+    cotangents: Sequence[Tensor],
+    need: Sequence[Any],
+) -> None:
+    """Write an input or an output after forward: backward must refuse, or give what it gave without the write.
+
+    Args:
+        problem: the op at a sample; it is called anew.
+        which: the tensor that is written, counted through the inputs and then the outputs.
+        tracked: positions of the outputs that require grad. cotangents: one for each of those.
+        need: the gradients without the write.
+    """
+    leaves, outputs = _called_afresh(judge, problem)
+    names = [judge.op.label(i) for i in problem.wrt]
+    name = names[which] if which < len(leaves) else f"output {which - len(leaves)}"
+    with torch.no_grad():
+        target = [*leaves, *outputs][which]
+        try:
+            target.add_(1)
+        except RuntimeError:  # The target is a view that autograd refuses to write, so nothing can go wrong here.
+            return
+    try:
+        got = _gradients_of_inputs(judge, leaves, outputs, tracked, cotangents)
+    except Violation as violation:
+        # `Judge.call` reports whatever a subject raised as a violation, so the refusal of autograd is found as its
+        # cause.
+        err = violation.__cause__
+        if not isinstance(err, RuntimeError) or not any(phrase in str(err) for phrase in _REFUSALS):
+            raise
+        judge.tally.count(1)
+        return
+    for a, b in zip(got, need, strict=True):
+        if (a is None) != (b is None) or (a is not None and not same_results(a, b)):
+            when = f"when {name} is written between forward and backward"
+            raise judge.broken(Code.MUTATED, f"gradients change without an error {when}", path="vjp")
+    judge.tally.count(1)
+
+
+def _nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
+    for node in _nodes(outputs):
+        # Only nodes of custom functions written in Python have a context whose attributes could hide a tensor. Nodes
+        # of torch's own operators keep theirs where autograd sees them.
+        if not isinstance(node, torch.autograd.function.BackwardCFunction):
+            continue
+        for name, value in vars(node).items():
+            if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
+                lines = ["save_for_backward knows its version, frees it after backward, and keeps its derivatives"]
+                wrong = f"keeps a tensor as ctx.{name}, need save_for_backward"
+                raise judge.broken(Code.MEMORY, wrong, lines, path="forward")
+        judge.tally.count(1)
+
+
+def _nothing_beside_the_graph(judge: Judge, problem: Problem) -> None:
+    """Violation where a tensor that the call made lives on and neither the graph nor the caller holds it.
+
+    The graph is made to hold no tensor. What lives then is held by a closure, a module, a class, or what else autograd
+    does not know. What an earlier call has left there already is no tensor that this call made.
+    """
+    leaves = [t.detach().clone().requires_grad_() for t in problem.inputs]
+    f = problem.subject(judge.subject)
+    # What exists by now is set aside, so that what the collector still lists was made by the call.
+    gc.freeze()
+    try:
+        with saved_tensors_hooks(lambda t: None, lambda nothing: nothing):
+            outputs = judge.call(f, *leaves, what="forward")
+        gc.collect()
+        living = [t for t in gc.get_objects() if isinstance(t, torch.Tensor)]
+    finally:
+        gc.unfreeze()
+    known = {t.untyped_storage().data_ptr() for t in (*leaves, *outputs, *problem.passive)}
+    hidden = [t for t in living if t.numel() and t.untyped_storage().data_ptr() not in known]
+    if hidden:
+        lines = [f"shape={tuple(t.shape)}, dtype={dtype_name(t.dtype)}" for t in hidden]
+        raise judge.broken(Code.MEMORY, "keeps a tensor that is neither an output nor saved on the graph", lines)
+    judge.tally.count(1)
+
+
+def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
+    seen: set[Any] = set()
+    ahead: list[Any] = [y.grad_fn for y in outputs]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node
+        ahead += [parent for parent, _ in node.next_functions]

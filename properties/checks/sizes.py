@@ -1,0 +1,51 @@
+"""SIZE: values and reverse mode where one dim is at, or next to, a size at which kernels change their ways."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from ...oracles.judge.judge import Judge
+from ...oracles.op.bits import same_bits
+from ...oracles.op.declaration import Sample, Tensor, is_float
+from ...oracles.programs.along import telling
+from ...oracles.programs.particular import around_views
+from ...oracles.verdicts.verdict import Code
+from .layout import CANARY
+
+#: Operands begin at each of so many elements behind an address that every vector load takes.
+OFFSETS, STEP = 16, 5
+
+
+def sized(judge: Judge, sample: Sample) -> None:
+    """SIZE: operands at any alignment, with canaries around them; nothing around them read or written."""
+    buffers: list[tuple[Tensor, Tensor]] = []
+
+    def lay(t: Tensor) -> Tensor:
+        # Of as many samples as there are offsets each operand has all of them, and operands of one sample differ.
+        view, buffer = at_offset(t, (sample.turn + STEP * len(buffers)) % OFFSETS)
+        buffers.append((buffer, buffer.clone()))
+        return view
+
+    laid = sample.with_args([lay(a) if isinstance(a, Tensor) else a for a in sample.args])
+    outputs = judge.hold(laid, (), exactly=False)
+    path = judge.path(laid, (), ())
+    if judge.op.differentiable_positions(laid.args) and laid.args:
+        path = judge.path(laid, ("vjp",), outputs, "eager")
+        path = path.along(("vjp",), [lay(g) for g in path.directions])
+        judge.against(path.expected(told=telling(path)), judge.run(path), exactly=False)
+    for buffer, before in buffers:
+        if not same_bits(buffer, before):
+            found = judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
+            raise found.showing(functools.partial(around_views, path))
+
+
+def at_offset(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
+    """A contiguous tensor of equal values that begins so many elements into its buffer, and the buffer: canaries."""
+    canary = float("nan") if is_float(tensor) else CANARY
+    count = tensor.numel()
+    buffer = torch.full((count + 2 * OFFSETS,), canary, dtype=tensor.dtype, device=tensor.device)
+    view = buffer[offset : offset + count].view(tensor.shape)
+    view.copy_(tensor)
+    return view, buffer

@@ -1,0 +1,147 @@
+"""AGREE: without a formula, whether the ways to one result agree with each other.
+
+Where nothing tells the exact result there is no bound on an error either. What can be told is whether two ways agree:
+jvp with vjp, vmap with the loop it stands for, eager autograd with torch.func, second derivatives with each other. They
+are evaluated in float64, and must agree as far as float32 could tell, on the scale of the largest element. Rounding in
+float64 makes so large a difference only where the op amplifies it 2^29 times, while a missing term, a wrong sign or a
+slice of another sample changes the result as a whole.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ....oracles.judge.judge import Judge
+from ....oracles.op.declaration import Sample, Tensor
+from ....oracles.op.paths import Path
+from ....oracles.op.transforms import ENGINES, Engine, Vmap, Word, loop, nestings, word_name
+from ....oracles.verdicts.verdict import Code
+from ....oracles.verdicts.violation import Unsupported, Violation
+from ....reference.formats import FORMATS
+
+#: Two results agree if float32 could not tell them apart.
+AGREEMENT = FORMATS["float32"].unit_roundoff
+
+
+class Opaque:
+    """Stands for a formula that nobody knows: every reading of it says that the question does not apply."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def __call__(self, *args: Any) -> Any:
+        raise Unsupported(Code.NOT_APPLICABLE, self.reason)
+
+
+LOOP = Engine(ENGINES["func"].jvp, ENGINES["func"].vjp, functools.partial(loop, stack=torch.stack))
+
+
+def agreeing(judge: Judge, sample: Sample) -> None:
+    """AGREE: vmap with loops, autograd with torch.func, jvp with vjp, second derivatives with each other."""
+    if not isinstance(judge.op.reference, Opaque):
+        raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} has a formula, which it is judged against")
+    with torch.no_grad():
+        primal = judge.primal(sample)
+    without = judge.op.promises.without
+    forward_mode = "jvp" not in without
+    if "vmap" not in without:
+        for word in (w for w in judge.offered(nestings(3)) if any(isinstance(step, Vmap) for step in w)):
+            path = judge.path(sample, word, primal)
+            _compare(judge, path, (ENGINES["func"], LOOP), "the loop that vmap stands for")
+    for word in (("vjp",), ("vjp", "vjp"), *((("jvp",),) if forward_mode else ())):
+        _compare(judge, judge.path(sample, word, primal), (ENGINES["eager"], ENGINES["func"]), "torch.func")
+    if judge.op.differentiable_positions(sample.args):
+        _adjoint(judge, sample, primal, forward_mode)
+
+
+def _taken(judge: Judge, path: Path, engine: Engine) -> tuple[Tensor, ...]:
+    """The subject's outputs along a path whose steps that engine takes."""
+    taken = path.transformed(path.problem.operation(judge.subject), engine)
+    outputs: tuple[Tensor, ...] = judge.call(taken, *path.operands, what=word_name(path.word))
+    return outputs
+
+
+def _compare(judge: Judge, path: Path, ways: Sequence[Engine], other: str) -> None:
+    """One word taken in two ways."""
+    name = word_name(path.word)
+    mine, theirs = (_taken(judge, path, way) for way in ways)
+    for a, b, output in zip(mine, theirs, path.names(), strict=True):
+        _agree(judge, a, b, f"{name}: {output} differs from {other}", name)
+
+
+def _agree(judge: Judge, a: Tensor, b: Tensor, what: str, path: str) -> None:
+    """Violation unless two results agree as far as float32 could tell.
+
+    Args:
+        a, b: the results. what: the title of a violation, after the op's name. path: the name of the path.
+    """
+    if a.shape != b.shape or a.dtype != b.dtype:
+        lines = [f"got shape={tuple(a.shape)}, {a.dtype}; need shape={tuple(b.shape)}, {b.dtype}"]
+        raise Violation(Code.ATTRIBUTE, f"{judge.op.name} {what}", lines, path)
+    if not a.numel():
+        judge.tally.count(1)
+        return
+    scale = float(torch.maximum(a.abs().nan_to_num().max(), b.abs().nan_to_num().max()))
+    both = torch.isfinite(a) & torch.isfinite(b)
+    same = torch.where(both, (a - b).abs() <= AGREEMENT * scale, (a == b) | (a.isnan() & b.isnan()))
+    if not bool(same.all()):
+        at = tuple(int(k) for k in (~same).nonzero()[0])
+        lines = [
+            f"{int((~same).sum())} of {same.numel()} elements differ, first at {list(at)}:",
+            f"got {float(a[at])!r}, there {float(b[at])!r}; they must agree to 2^-24 of {scale:.4g}",
+        ]
+        raise Violation(Code.VALUE, f"{judge.op.name} {what}", lines, path)
+    judge.tally.count(same.numel())
+
+
+def _adjoint(judge: Judge, sample: Sample, primal: Sequence[Tensor], forward_mode: bool) -> None:
+    """<g, J t> = <J^T g, t>, and the second derivatives of <g, f> are symmetric."""
+    reverse = judge.path(sample, ("vjp",), primal)
+    cotangents = reverse.directions
+    # Two tangents that are related neither to each other nor to the cotangents: each from a seed of its own.
+    tangents, others = (judge.path(replace(sample, seed=sample.seed + k), ("jvp",), primal).directions for k in (1, 2))
+
+    def along(word: Word, *directions: Tensor) -> tuple[Tensor, ...]:
+        return _taken(judge, reverse.along(word, directions), ENGINES["func"])
+
+    pulled = along(("vjp",), *cotangents)
+    if forward_mode:
+        moved = along(("jvp",), *tangents)
+        _balanced(judge, cotangents, moved, pulled, tangents, "jvp and vjp are not adjoint")
+
+    def second(direction: Sequence[Tensor]) -> Sequence[Tensor]:
+        # The outer vjp also returns cotangents of the inner one's cotangents, which are first derivatives. Only those
+        # of the inputs are second derivatives, so only they are kept.
+        return along(("vjp", "vjp"), *cotangents, *direction)[: len(tangents)]
+
+    _balanced(judge, others, second(tangents), second(others), tangents, "second derivatives are not symmetric")
+    if forward_mode:
+        # The jvp step takes tangents of the cotangents as well. They are zero, because the second derivative is asked
+        # for in the inputs alone.
+        still = [torch.zeros_like(g) for g in cotangents]
+        forward = along(("vjp", "jvp"), *cotangents, *tangents, *still)
+        for a, b in zip(forward, second(tangents), strict=True):
+            _agree(judge, a, b, "jvp∘vjp differs from vjp∘vjp", "jvp∘vjp")
+
+
+def _balanced(
+    judge: Judge, a: Sequence[Tensor], b: Sequence[Tensor], c: Sequence[Tensor], d: Sequence[Tensor], what: str
+) -> None:
+    """Violation unless <a, b> = <c, d>, as far as float32 could tell.
+
+    Args:
+        a, b, c, d: lists of tensors; those of a product have equal shapes. what: the title of a violation.
+    """
+    left, right = (torch.cat([(x * y).ravel() for x, y in zip(*pair, strict=True)]) for pair in ((a, b), (c, d)))
+    scale = float(left.abs().sum() + right.abs().sum())
+    difference = abs(float(left.sum()) - float(right.sum()))
+    # The difference is a NaN where a result is not finite; then there is nothing that the two sums could agree on.
+    if not difference <= AGREEMENT * scale and difference == difference:
+        lines = [f"{float(left.sum())!r} and {float(right.sum())!r}; they must agree to 2^-24 of {scale:.4g}"]
+        raise judge.broken(Code.ADJOINT, what, lines, path="adjoint")
+    judge.tally.count(1)

@@ -1,0 +1,107 @@
+"""FWD, VJP, JVP, ORD2, ORD3, ADJ: values of every path of transforms against the same path of the formula."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....oracles.bound.rounding import Ball
+from ....oracles.judge.judge import Judge
+from ....oracles.op.declaration import Sample, Tensor, dtype_name, to_array
+from ....oracles.op.transforms import SECOND, THIRD, Word, engines_for, word_name
+from ....oracles.programs.particular import balancing
+from ....oracles.verdicts.verdict import Code
+from ....reference.formats import FORMATS
+
+
+def forward(judge: Judge, sample: Sample) -> None:
+    """FWD: values, and the dtypes that the op promises."""
+    judge.hold(sample, ())
+
+
+def reverse(judge: Judge, sample: Sample) -> None:
+    """VJP, through autograd and through torch.func."""
+    _words(judge, sample, (("vjp",),))
+
+
+def tangent(judge: Judge, sample: Sample) -> None:
+    """JVP, through dual tensors and through torch.func."""
+    _words(judge, sample, (("jvp",),))
+
+
+def forward_and_reverse(judge: Judge, sample: Sample) -> None:
+    """EMPTY: values, gradients and theirs; what the formula gives for no elements is the documented result."""
+    forward(judge, sample)
+    if judge.op.differentiable:
+        _words(judge, sample, (("vjp",), ("vjp", "vjp")))
+
+
+def second(judge: Judge, sample: Sample) -> None:
+    """ORD2: all four compositions, differentiated in primals and in directions."""
+    _words(judge, sample, SECOND)
+
+
+def third(judge: Judge, sample: Sample) -> None:
+    """ORD3: reverse over reverse over reverse, and a mixed word."""
+    _words(judge, sample, THIRD)
+
+
+def _words(judge: Judge, sample: Sample, words: Sequence[Word]) -> None:
+    for word in judge.offered(words):
+        for engine in engines_for(judge.op.promises.without, word):
+            judge.hold(sample, word, engine)
+
+
+def adjoint(judge: Judge, sample: Sample) -> None:
+    """ADJ: |⟨ȳ, Jv⟩ − ⟨Jᵀȳ, v⟩| within the sum of the bounds of Jv and Jᵀȳ."""
+    judge.offered((("jvp",),))
+    # A word of both steps takes a tangent of every input, and then a cotangent of every output.
+    both = judge.path(sample, ("jvp", "vjp"), judge.primal(sample))
+    count = len(both.problem.wrt)
+    tangents, cotangents = both.directions[:count], both.directions[count:]
+    sides = []
+    for word, given, against in ((("jvp",), tangents, cotangents), (("vjp",), cotangents, tangents)):
+        path = both.along(word, given)
+        computed = judge.run(path, what=word[0])
+        read = judge.read(path.expected())
+        # The other side of the equation takes directions of the shapes that these outputs must have.
+        judge.require_outputs(computed, read, word_name(word))
+        sides.append(_product(computed, against, read))
+    (left, left_bound), (right, right_bound) = sides
+    bound = left_bound + right_bound
+    if not math.isfinite(bound):
+        judge.tally.count(not_judged=1)
+        return
+    # Equal sides satisfy any bound. It may be zero, where nothing rounds, and then there is no quotient.
+    ratio = abs(left - right) / bound if left != right else 0.0
+    if not ratio <= 1:
+        lines = [
+            f"⟨ȳ, Jv⟩ = {left!r}",
+            f"⟨Jᵀȳ, v⟩ = {right!r}",
+            f"difference {abs(left - right):.4g}, bound {bound:.4g}",
+        ]
+        found = judge.broken(Code.ADJOINT, f"jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, path="adjoint")
+        raise found.showing(functools.partial(balancing, both, bound))
+    judge.tally.count(1)
+    judge.tally.ratio(ratio, steers=True)
+
+
+def _product(computed: Sequence[Tensor], direction: Sequence[Tensor], read: Sequence[Ball]) -> tuple[float, float]:
+    """⟨computed, direction⟩ without rounding, and the bound on what rounding in `computed` can do to it."""
+    terms: list[float] = []
+    bound = 0.0
+    for tensor, along_, ball in zip(computed, direction, read, strict=True):
+        values, weights = to_array(tensor), to_array(along_)
+        with np.errstate(all="ignore"):
+            products: Any = (values * weights).ravel()
+            width = ball.half_widths(FORMATS[dtype_name(tensor.dtype)])
+            # `fsum` adds without rounding, so besides the outputs only the products contribute, each by half an ulp of
+            # float64.
+            bound += float(np.sum(np.abs(weights) * width) + np.sum(np.abs(products)) * 2.0**-53)
+        terms += products.tolist()
+    finite = all(math.isfinite(t) for t in terms)
+    return (math.fsum(terms), bound * (1 + 2.0**-40)) if finite else (math.nan, math.inf)

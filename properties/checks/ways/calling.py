@@ -1,0 +1,227 @@
+"""WAYS: every way of calling an op gives what the plain call gives, bit for bit or within the bound.
+
+What this is for: the other properties call an op in one way, with all arguments by position, plain tensors and one
+graph at a time. Users leave defaults out, name arguments, hand in lists and parameters, switch gradients off, keep
+several graphs alive, batch many slices, and have tensors of more dims.
+
+What is hard here: which of these an op takes, its signature and the production op say; what a default means, the
+formula says.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ....oracles.judge.judge import Judge
+from ....oracles.op.declaration import Sample, Subject, Tensor, is_float
+from ....oracles.op.paths import Problem
+from ....oracles.op.script import Spelt
+from ....oracles.verdicts.verdict import Code
+from ..agreement import Args, outputs_of, require_equal, require_equal_calls, require_same
+from ..layout import require_contiguous, require_strides
+from .extents import many_slices, more_dims, one_slice
+from .following import subclasses, under_a_mode
+from .graphs import graphs
+from .identity import identity
+from .modules import state_of_module
+
+
+def called_in_other_ways(judge: Judge, sample: Sample) -> None:
+    """WAYS: see the module."""
+    _spelt(judge, sample)
+    _defaults(judge, sample)
+    _as_parameters(judge, sample)
+    _modes(judge, sample)
+    graphs(judge, sample)
+    _deterministic(judge, sample)
+    many_slices(judge, sample)
+    one_slice(judge, sample)
+    more_dims(judge, sample)
+    state_of_module(judge, sample)
+    identity(judge, sample)
+    under_a_mode(judge, sample)
+    subclasses(judge, sample)
+
+
+# -------------------------------------------------------------------------------------------------------- arguments
+
+
+def _spelt(judge: Judge, sample: Sample) -> None:
+    """All arguments by keyword; lists where the sample has tuples."""
+    implementation = judge.op.implementation(judge.subject_name)
+    for said, call in _spellings(judge, implementation, sample.args):
+        require_equal_calls(judge, sample, _functional(judge, call), said, backward=False)
+
+
+def _functional(judge: Judge, call: Spelt) -> Spelt:
+    """The call as a function that copies what the op writes."""
+    return replace(call, function=judge.op.functional(call.function))
+
+
+def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tuple[str, Spelt]]:
+    names = parameter_names(implementation)
+    if names is not None and len(names) >= len(args):
+        # In the other order, because a call by keyword must not depend on the order in which arguments are named.
+        def by_keyword(*given: Any) -> Any:
+            return implementation(**dict(reversed(list(zip(names, given, strict=False)))))
+
+        lines = (
+            "def call(*given):",
+            f"    return op(**dict(reversed(list(zip({names!r}, given)))))",
+            "",
+        )
+        yield "all arguments by keyword", Spelt(by_keyword, lines)
+    if any(isinstance(a, tuple) for a in args):
+        listed = [judge.op.label(i) for i, a in enumerate(args) if isinstance(a, tuple)]
+        lines = ("def call(*given):", "    return op(*(list(a) if isinstance(a, tuple) else a for a in given))", "")
+        yield (
+            f"a list for {', '.join(listed)}",
+            Spelt(lambda *given: implementation(*(list(a) if isinstance(a, tuple) else a for a in given)), lines),
+        )
+
+
+def parameter_names(implementation: Subject) -> list[str] | None:
+    """Names of the arguments of an implementation, in order; None where it has none that can be read."""
+    schema = getattr(implementation, "_schema", None)
+    if schema is not None:
+        return [argument.name for argument in schema.arguments]
+    try:
+        parameters = inspect.signature(implementation).parameters.values()
+    except (TypeError, ValueError):  # a function written in C
+        return None
+    if any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
+        return None
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
+def _defaults(judge: Judge, sample: Sample) -> None:
+    """What is left out has the value that the formula has for it."""
+    parameters = list(inspect.signature(judge.op.reference).parameters.values())
+    required = [p for p in parameters if p.default is p.empty]
+    count = len(required)
+    if count == len(parameters) or len(sample.args) != len(parameters):
+        return
+    implementation = judge.op.implementation(judge.subject_name)
+    if not _has_defaults(implementation, count):
+        return
+    # One argument after the other is left out, beginning with the last, because a call leaves out the last ones.
+    for end in range(len(parameters) - 1, count - 1, -1):
+        args = (*sample.args[:end], *(p.default for p in parameters[end:]))
+        if outputs_of(judge, args) is None:
+            continue
+        said = f"{judge.op.argument(end)}{' and what follows' * (end < len(parameters) - 1)} left out"
+        lines = ("def call(*given):", f"    return op(*given[:{end}])", "")
+        call = _functional(judge, Spelt(_of_first(implementation, end), lines))
+        require_equal_calls(judge, sample.with_args(args), call, said, backward=False)
+
+
+def _of_first(implementation: Subject, count: int) -> Subject:
+    return lambda *args: implementation(*args[:count])
+
+
+def _has_defaults(implementation: Subject, count: int) -> bool:
+    """Whether an implementation can be called with so many arguments."""
+    try:
+        parameters = list(inspect.signature(implementation).parameters.values())[count:]
+    except (TypeError, ValueError):
+        return False
+    return all(p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
+
+
+def _as_parameters(judge: Judge, sample: Sample) -> None:
+    """Parameters in place of tensors give plain tensors, with the same values and gradients."""
+    written = judge.op.written(sample.args)
+    problem = Problem(judge.op, sample.args)
+
+    def call(*args: Any) -> Any:
+        return judge.subject(*(_parameter(a) if is_float(a) and i not in written else a for i, a in enumerate(args)))
+
+    kept: list[Tensor] = []
+
+    def _parameter(t: Tensor) -> Tensor:
+        parameter = torch.nn.Parameter(t.detach(), requires_grad=t.requires_grad)
+        kept.append(parameter)
+        return parameter
+
+    with torch.no_grad():
+        plain = judge.primal(sample)
+    path = judge.path(sample, ("vjp",), plain, "eager")
+    leaves = [t.detach().requires_grad_() for t in problem.inputs]
+    outputs = judge.call(problem.subject(call), *leaves, what="parameters in place of tensors")
+    for i, y in enumerate(outputs):
+        if any(y is parameter for parameter in kept):
+            raise judge.broken(Code.ALIASED, f"out[{i}] is an argument itself", where="parameters in place of tensors")
+        if isinstance(y, torch.nn.Parameter):
+            raise judge.broken(Code.ATTRIBUTE, f"out[{i}] is a Parameter", where="parameters in place of tensors")
+    require_equal(judge, path.along((), ()), [y.detach() for y in outputs], plain, "parameters in place of tensors")
+    pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
+    wanted = [p for p in kept if p.requires_grad]
+    if not pairs or not wanted:
+        return
+    targets, given = [y for y, _ in pairs], [g for _, g in pairs]
+    judge.call(lambda: torch.autograd.backward(targets, given), what="backward to parameters")
+    need = judge.run(path, what="vjp")
+    got = [torch.zeros_like(p) if p.grad is None else p.grad for p in wanted]
+    require_equal(judge, path, got, [g.detach() for g in need], "gradients of parameters")
+
+
+# ------------------------------------------------------------------------------------------------------------ modes
+
+
+def _modes(judge: Judge, sample: Sample) -> None:
+    """Inference mode and no_grad change no bit, and give outputs that need no gradient."""
+    problem = Problem(judge.op, sample.args)
+    f = problem.subject(judge.subject)
+    plain = [t.detach().clone() for t in judge.call(f, *problem.inputs, what="forward")]
+    leaves = [t.detach().requires_grad_() for t in problem.inputs]
+    for said, mode, operands in (
+        ("under no_grad", torch.no_grad, leaves),
+        ("in inference mode", torch.inference_mode, problem.inputs),
+    ):
+        outputs = _in_mode(judge, f, mode, operands, said)
+        # A view of a leaf says that it requires a gradient under no_grad, too; torch's own views do.
+        if any(y.requires_grad and not y._is_view() for y in outputs):
+            raise judge.broken(Code.ATTRIBUTE, "an output requires a gradient", where=said)
+        require_same(judge, [y.clone() for y in outputs], plain, said)
+    # What was computed in inference mode must not serve a call that is differentiated.
+    again = judge.call(f, *leaves, what="forward after inference mode")
+    require_same(judge, [y.detach() for y in again], plain, "forward after inference mode")
+
+
+def _in_mode(
+    judge: Judge, f: Subject, mode: Callable[[], Any], operands: Sequence[Tensor], said: str
+) -> tuple[Tensor, ...]:
+    """The outputs of a call in a mode.
+
+    Args:
+        judge, f: calls the function. mode: makes the context. operands: of the function. said: what messages call it.
+    """
+    with mode():
+        outputs: tuple[Tensor, ...] = judge.call(f, *operands, what=said)
+        return tuple(outputs)
+
+
+def _deterministic(judge: Judge, sample: Sample) -> None:
+    """With deterministic algorithms an op may take another way: values and first gradients as right as without."""
+    what = "with deterministic algorithms"
+    with torch.no_grad():
+        plain = judge.primal(sample)
+    path = judge.path(sample, ("vjp",), plain, "eager")
+    need = judge.run(path, what="vjp") if path.problem.wrt else ()
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        torch.use_deterministic_algorithms(True)
+        with torch.no_grad():
+            got = judge.primal(sample, what=what)
+        gradients = judge.run(path, what=f"{what}, vjp") if path.problem.wrt else ()
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    require_strides(judge, sample, got, what)
+    require_contiguous(judge, got, gradients, what)
+    require_equal(judge, path.along((), ()), got, plain, what)
+    require_equal(judge, path, [g.detach() for g in gradients], [g.detach() for g in need], f"{what}, vjp")

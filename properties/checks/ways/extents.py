@@ -1,0 +1,132 @@
+"""More slices than other samples have, and more dims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ....oracles.judge.judge import Judge
+from ....oracles.op.bits import same_results
+from ....oracles.op.declaration import Sample, Tensor
+from ....oracles.op.paths import in_arguments
+from ....oracles.verdicts.verdict import Code
+from ..agreement import Args, outputs_of, require_equal, unless_refused
+
+#: So many slices: more than two vectors of any kernel, and odd; and how many are taken at once. Three are left over.
+SLICES, CHUNK = 33, 5
+#: The most dims that are asked for.
+MOST_DIMS = 6
+
+
+def many_slices(judge: Judge, sample: Sample) -> None:
+    """vmap over many slices, whole and in chunks, against a call for each slice."""
+    if "vmap" in judge.op.promises.without:
+        return
+    tensors = [i for i, a in enumerate(sample.args) if isinstance(a, Tensor)]
+    # There are as many different slices as the sample comes with; they recur.
+    rows = [[args[i] for i in tensors] for args in (sample.args, *sample.slices)]
+    numbers = [k % len(rows) for k in range(SLICES)]
+    stacked = [torch.stack([rows[k][i] for k in numbers]) for i in range(len(tensors))]
+    f = in_arguments(judge.subject, sample.args, tensors)
+    with torch.no_grad():
+        need = [judge.call(f, *row, what="forward") for row in rows]
+        for chunk in (None, CHUNK):
+            what = f"vmap over {SLICES} slices" + (f" in chunks of {chunk}" if chunk else "")
+            outputs = judge.call(torch.func.vmap(f, chunk_size=chunk), *stacked, what=what)
+            _slices_equal(judge, sample, list(outputs), [[need[k][j] for k in numbers] for j in range(len(outputs))],
+                          what)  # fmt: skip
+
+
+def one_slice(judge: Judge, sample: Sample) -> None:
+    """vmap over a batch of one, of each tensor alone: what the call gives, and refused only where two slices are."""
+    if "vmap" in judge.op.promises.without:
+        return
+    with torch.no_grad():
+        plain = judge.primal(sample)
+    for i, value in enumerate(sample.args):
+        if not isinstance(value, Tensor):
+            continue
+        batched = torch.func.vmap(in_arguments(judge.subject, sample.args, (i,)))
+        what = f"vmap over one slice of {judge.op.label(i)}"
+        if unless_refused(judge, batched, (torch.stack((value, value)),)) is None:
+            continue
+        found = unless_refused(judge, batched, (value.unsqueeze(0),))
+        if found is None:
+            raise judge.broken(Code.RAISED, "refused, and two slices are taken", where=what)
+        if any(y.dim() == 0 or y.shape[0] != 1 for y in found):
+            wrong = f"got outputs of shapes={[tuple(y.shape) for y in found]}, need a batch of one"
+            raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
+        require_equal(judge, judge.path(sample, (), plain, "eager"), [y[0] for y in found], plain, what)
+
+
+def _slices_equal(judge: Judge, sample: Sample, outputs: list[Tensor], need: list[list[Tensor]], what: str) -> None:
+    """Violation unless every slice of every output is what the call for that slice alone gave, or within its bound.
+
+    Args:
+        judge, sample: what was called, and where. outputs: with the batch at axis 0.
+        need: of every output, one tensor for each slice. what: the call in messages.
+    """
+    whole = [torch.stack(column) for column in need]
+    if len(outputs) == len(whole) and all(map(same_results, outputs, whole)):
+        judge.tally.count(sum(int(y.numel()) for y in outputs))
+        return
+    parts = [sample, *(sample.with_args(_tensors_of(sample, args)) for args in sample.slices)]
+    for number in range(SLICES):
+        part = parts[number % len(parts)]
+        plain = [column[number] for column in need]
+        for i, (y, one) in enumerate(zip(outputs, plain, strict=True)):
+            if tuple(y.shape) != (SLICES, *one.shape):
+                wrong = f"out[{i}] got shape={tuple(y.shape)}, need {(SLICES, *one.shape)}"
+                raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
+        path = judge.path(part, (), plain, "eager")
+        require_equal(judge, path, [y[number] for y in outputs], plain, f"slice {number} of {what}")
+
+
+def _tensors_of(sample: Sample, args: Args) -> Args:
+    return tuple(b if isinstance(a, Tensor) else a for a, b in zip(sample.args, args, strict=True))
+
+
+# ------------------------------------------------------------------------------------------------------------- dims
+
+
+def more_dims(judge: Judge, sample: Sample) -> None:
+    """Tensors of five and six dims, in the places where the op takes them; a refusal is no failure."""
+    most = max((a.ndim for a in sample.args if isinstance(a, Tensor)), default=0)
+    for dims in range(max(most + 1, MOST_DIMS - 1), MOST_DIMS + 1):
+        for said, args in _with_dims(judge, sample.args, most, dims - most):
+            # Torch's own ops take what they then read past the end of; the production op checks its arguments.
+            if outputs_of(judge, args) is None or unless_refused(judge, judge.subject, args) is None:
+                continue
+            larger = sample.with_args(args)
+            with torch.no_grad():
+                got = judge.primal(larger, what=said)
+            judge.against(judge.path(larger, (), got, "eager").expected(said), got, exactly=False)
+            break
+
+
+def _with_dims(judge: Judge, args: Args, most: int, more: int) -> Iterator[tuple[str, Args]]:
+    """(what was done, arguments) with so many more dims, in the places where ops take them.
+
+    Args:
+        judge: has the names of arguments. args: the arguments. most: dims of the largest tensor. more: how many more.
+    """
+    label, dims = judge.op.label, most + more
+    front = tuple(_in_front(a, most, more, label(i)) for i, a in enumerate(args))
+    yield f"{dims} dims, the new ones in front", front
+    for least in (most - 1, most):
+        behind = tuple(_behind(a, least, more) if isinstance(a, Tensor) else a for a in args)
+        yield f"{dims} dims, the new ones behind", behind
+
+
+def _in_front(value: Any, most: int, more: int, name: str) -> Any:
+    if name == "dim" and isinstance(value, int):
+        return value + more if value >= 0 else value
+    if isinstance(value, Tensor) and value.ndim == most:
+        return value.expand(2, *(1,) * (more - 1), *value.shape).clone()
+    return value
+
+
+def _behind(tensor: Tensor, least: int, more: int) -> Tensor:
+    return tensor.reshape(*tensor.shape, *(1,) * more) if tensor.ndim >= max(least, 1) else tensor

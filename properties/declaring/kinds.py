@@ -1,0 +1,199 @@
+"""What a sample of each kind has to be, and what a declaration that gives another says."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sysconfig
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from ...oracles.bound.rounding.lattice import lowest_bit
+from ...oracles.judge.tally import regimes_of
+from ...oracles.op.declaration import Draft, Op, Sample, is_float, to_array
+from ...oracles.verdicts.violation import Unsupported
+from . import choices, strategies
+
+#: Integers of samples of kind "integers", as multiples of their tensor's power of two, are at most so large.
+LARGEST_INTEGER = 2.0**8
+#: The first extents of the classes that extents are sorted into: none, one, fewer than a vector, a vector and more.
+EXTENT_CLASSES = (0, 1, 2, 9)
+
+
+#: Modules of `reference` that hold readings; the others hold formulas.
+_READINGS = {"array", "derivative", "exact", "formats"}
+
+
+#: The folder that the folders of this package are in; in a repository, tests and environments stand beside them.
+_PACKAGE = Path(__file__).parents[2]
+_FOLDERS = ("reference", "impl", "oracles", "properties", "reports")
+
+
+class DeclarationError(BaseException):
+    """The declaration of an op does not give what it has to; the text names the field and says what it gave.
+
+    Not an Exception, because Hypothesis takes every Exception for a failure of the op, which it would shrink.
+    """
+
+
+def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrategy[Draft]:
+    """The op's drafts of a kind; whatever its declaration raises becomes a DeclarationError.
+
+    Those of kind "sizes" are the large ones, with an axis of a chosen extent.
+
+    Args:
+        others: how many drafts of other structures each draft has with it.
+
+    Raises:
+        Unsupported: the op offers no samples of this kind.
+        DeclarationError: the declaration raised, or gave no strategy.
+    """
+    sizes, kind = kind == "sizes", "large" if kind == "sizes" else kind
+    what = f"samples({dtype!r}, {kind!r})"
+    given = declared(what, lambda: op.samples(dtype, kind), op.samples)
+    if not isinstance(given, st.SearchStrategy):
+        raise DeclarationError(f"{what}: got {type(given).__name__}, need a Hypothesis strategy of Draft")
+
+    @st.composite
+    def drafts(draw: st.DrawFn) -> Draft:
+        with choices.recorded() as record, strategies.sizing(sizes):
+            first, *more = [declared(what, lambda: draw(given)) for _ in range(1 + others)]
+            for draft in (first, *more):
+                if not isinstance(draft, Draft):
+                    raise DeclarationError(f"{what}: drew {type(draft).__name__}, need Draft")
+            drawn: Draft = first
+            for name in regimes_of(drawn.regime):
+                record.note("regime", name, (name,))
+        for name, extent in drawn.extents.items():
+            record.note(f"{name} of", class_of(extent), (class_of(extent),))
+        return replace(drawn, values=frozenset(record.values), declared=record.declared, others=tuple(more))
+
+    return drafts()
+
+
+def class_of(extent: int) -> str:
+    """Which of the classes an extent of an ordinary sample is in: "1", "2 to 8"."""
+    least = max(first for first in EXTENT_CLASSES if first <= extent)
+    above = [first for first in EXTENT_CLASSES if first > extent]
+    return str(least) if above and above[0] == least + 1 else f"{least} to {above[0] - 1}" if above else f"{least} up"
+
+
+def declared(what: str, give: Callable[[], Any], function: Any = None) -> Any:
+    """What the declaration gives.
+
+    Args:
+        what: the field, and what it is asked for. give: asks for it.
+        function: what is called; where it is written is said of a call that does not fit.
+
+    Raises:
+        Unsupported: as raised. DeclarationError: anything else was raised.
+    """
+    try:
+        return give()
+    except (Unsupported, DeclarationError, hypothesis.errors.UnsatisfiedAssumption):
+        raise
+    except hypothesis.errors.HypothesisException as err:
+        # By most of its exceptions Hypothesis steers its own test, and they have to reach it. This one says that a
+        # strategy was made from wrong arguments, which is a mistake of the declaration.
+        if not isinstance(err, hypothesis.errors.InvalidArgument):
+            raise
+        raise DeclarationError(_raised(what, err, function)) from err
+    except Exception as err:
+        raise DeclarationError(_raised(what, err, function)) from err
+
+
+def _raised(what: str, err: Exception, function: Any) -> str:
+    text = (str(err).strip().splitlines() or [""])[0]
+    where = line_of(err) if function is None or author_frame(err) is not None else place_of(function)
+    return f"{what}: raised {type(err).__name__}: {text} ({where})"
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Where a function is written."""
+    code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
+    return "no source" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def line_of(err: BaseException) -> str:
+    """The last line of the traceback that is the declaration's own: of no library, and of ours only of the catalog."""
+    frame = author_frame(err) or traceback.extract_tb(err.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def is_ours(frame: traceback.FrameSummary) -> bool:
+    """Whether a line is of this package."""
+    return any(Path(frame.filename).is_relative_to(_PACKAGE / folder) for folder in _FOLDERS)
+
+
+def author_frame(err: BaseException) -> traceback.FrameSummary | None:
+    """The last frame of the traceback that is a declaration's: see `line_of`."""
+    here = _PACKAGE / "properties"
+    libraries = [Path(module.__file__ or "").parent for module in (hypothesis, torch, np)]
+    libraries.append(Path(sysconfig.get_paths()["stdlib"]))
+    installed = Path(sysconfig.get_paths()["purelib"])
+
+    def own(frame: traceback.FrameSummary) -> bool:
+        path = Path(frame.filename)
+        if is_ours(frame):
+            formula = path.parent == _PACKAGE / "reference" and path.stem not in _READINGS
+            return formula or path.is_relative_to(here / "catalog") or path.is_relative_to(here / "functions")
+        # This is asked before the standard library, whose folder may have the installed packages in it: the op's author
+        # may have installed the declaration, too.
+        if path.is_relative_to(installed):
+            return not any(path.is_relative_to(folder) for folder in libraries[:-1])
+        return not any(path.is_relative_to(folder) for folder in libraries)
+
+    frames = traceback.extract_tb(err.__traceback__)
+    return next((frame for frame in reversed(frames) if own(frame)), None)
+
+
+def sample_of(draft: Draft, seed: int, slices: int, kind: str) -> Sample:
+    """The sample of a draft and a seed.
+
+    Raises:
+        DeclarationError: the draft raised, gave no arguments, or no sample of its kind.
+    """
+    sample: Sample = declared("samples: fill of a Draft", lambda: draft.sample(seed, slices))
+    # A list would pass for arguments in most places, and fail far from here where arguments are put together as
+    # tuples.
+    for args in (sample.args, *sample.slices, *sample.others):
+        if not isinstance(args, tuple):
+            raise DeclarationError(f"samples: fill of a Draft gave {type(args).__name__}, need a tuple of arguments")
+    require_kind(kind, sample)
+    return sample
+
+
+def require_kind(kind: str, sample: Sample) -> None:
+    """DeclarationError unless a sample of kind "empty" or "integers" is of that kind."""
+    tensors = [a for a in sample.args if is_float(a)]
+    shapes = ", ".join(str(tuple(t.shape)) for t in tensors) or "none"
+    if kind == "empty" and all(t.numel() for t in tensors):
+        raise DeclarationError(
+            f"samples: kind 'empty' gave floating tensors of shapes {shapes}, need one of no elements (or raise"
+            " Unsupported for this kind)"
+        )
+    if kind == "integers" and not any(_are_integers(to_array(t)) for t in tensors):
+        raise DeclarationError(
+            f"samples: kind 'integers' gave floating tensors of shapes {shapes}, none of which holds integers of at"
+            f" most {LARGEST_INTEGER:.0f} times one power of two; need one (or raise Unsupported for this kind)"
+        )
+
+
+def _are_integers(values: Any) -> bool:
+    if not np.isfinite(values).all():
+        return False
+    unit = float(np.min(lowest_bit(values), initial=math.inf))
+    return bool(np.max(np.abs(values), initial=0.0) <= LARGEST_INTEGER * unit)
+
+
+def largest_of(sample: Sample) -> int:
+    """Elements of the sample's largest floating tensor."""
+    return max((a.numel() for a in sample.args if is_float(a)), default=0)

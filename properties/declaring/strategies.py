@@ -1,0 +1,283 @@
+"""Strategies: Hypothesis draws the structure, NumPy fills the bulk from one seed.
+
+A draw costs the same for ten elements as for ten thousand, and a failure shrinks in structure: fewer rows, fewer
+columns, a simpler regime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from ...oracles.op.declaration import Draft
+from ...reference.formats import FORMATS, Format, bits_to_float64, round_array
+from .choices import choose as choose
+
+Generator = Any
+Rows = Callable[[Generator, tuple[int, ...], Format], Any]
+
+#: Extents around vector widths, primes and odd ones; small first, so that shrinking ends at 1.
+EXTENTS: tuple[int, ...] = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33)
+#: Extents of the long axis of a large sample: one less, the same and one more than where kernels change their ways
+#: (vectors, warps, blocks, second stages), and beyond all of those as often again. Shrinks towards 73.
+LARGE_EXTENTS: tuple[int, ...] = (
+    *(73, 63, 64, 65, 71, 72, 127, 128, 129, 1023, 1024, 1025, 4095, 4096),
+    *(4097, 4099, *(4160, 4224, 5000, 5003, 4999) * 4, 8191, 8192, 8193, 16_385, 32_769),
+)
+#: Extents of the other axes of a large sample: of the first, which is a row where there are rows, and of the rest. Rows
+#: of one or two elements have no gradient to speak of in a norm.
+SHORT_ROWS: tuple[int, ...] = (3, 4)
+SHORT_EXTENTS: tuple[int, ...] = (1, 1, 2)
+#: Extents of a large sample in which no axis is much longer than the others.
+MIDDLE_EXTENTS: tuple[int, ...] = (9, 17, 33, 63, 64, 65, 127, 129, 257, 512)
+#: Elements of a tensor: none has more, and most large ones stay below the second.
+LARGEST, MOSTLY = 70_000, 16_500
+#: Elements of an ordinary sample's tensors, where an op has no reason for fewer.
+ORDINARY = 72
+
+
+def to_dtype(values: Any, dtype: str) -> torch.Tensor:
+    """float64 values as a contiguous tensor of a dtype, rounded once, clipped to its finite range."""
+    fmt = FORMATS[dtype]
+    rounded = np.asarray(round_array(fmt, np.clip(values, -fmt.max, fmt.max)))
+    # NumPy makes a vector of an array without axes when it makes it contiguous.
+    return torch.from_numpy(np.ascontiguousarray(rounded).reshape(rounded.shape)).to(getattr(torch, dtype))
+
+
+# ---------------------------------------------------------------------------------------------- regimes of rows
+
+
+def _benign(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return rng.standard_normal(shape)
+
+
+def _offset(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Mean far above the spread, up to where half the digits are gone."""
+    size = 2.0 ** rng.uniform(2, fmt.precision / 2)
+    return rng.standard_normal(shape) + size * rng.choice([-1.0, 1.0])
+
+
+def _small_variance(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Variance about 1e-5, the usual eps."""
+    return rng.standard_normal(shape) * 10.0 ** rng.uniform(-3.5, -1.5)
+
+
+def _constant_rows(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return np.broadcast_to(rng.standard_normal((*shape[:-1], 1)), shape)
+
+
+def _outlier(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    values = rng.standard_normal(shape)
+    if values.size:
+        values.flat[rng.integers(values.size)] = 10.0 ** rng.uniform(1, 3)
+    return values
+
+
+def _ties(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return rng.integers(-2, 3, shape).astype(np.float64)
+
+
+def _huge(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Up to where squares reach the largest finite value, and now and then up to that value itself."""
+    end = fmt.exponent_max - 3 if rng.random() < 0.1 else fmt.exponent_max / 2 - 4
+    return rng.standard_normal(shape) * 2.0 ** rng.uniform(fmt.exponent_max / 8, end)
+
+
+def _tiny(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return rng.standard_normal(shape) * 2.0 ** rng.uniform(fmt.exponent_min, fmt.exponent_min / 4)
+
+
+def _subnormal(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    return rng.integers(-7, 8, shape) * fmt.smallest_subnormal
+
+
+def _many_binades(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Magnitudes over many binades in one row."""
+    spread = min(40.0, -fmt.exponent_min / 2)
+    return rng.standard_normal(shape) * 2.0 ** rng.uniform(-spread, spread / 4, shape)
+
+
+def _bit_patterns(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Every finite bit pattern equally likely; for the wide formats, exponents within a quarter of the range.
+
+    Of bfloat16, those above 2^60 are scaled down: in binary32, where it is accumulated, the square of one of them takes
+    its whole row beyond overflow, so that nothing of it could be judged. Regime "huge" goes there.
+    """
+    if fmt.bits > 16:
+        signs = rng.choice([-1.0, 1.0], shape)
+        return signs * (1 + rng.random(shape)) * 2.0 ** rng.uniform(fmt.exponent_min / 4, fmt.exponent_max / 4, shape)
+    values = bits_to_float64(fmt, rng.integers(0, 2**16, shape, dtype=np.uint32))
+    values = np.where(np.isfinite(values), values, 1.0)
+    beyond = (np.abs(values) > 2.0**60) & (fmt.exponent_max > 60)
+    return np.where(beyond, values * 2.0**-128, values)
+
+
+REGIMES: dict[str, Rows] = {
+    "benign": _benign,
+    "large offset": _offset,
+    "small variance": _small_variance,
+    "constant rows": _constant_rows,
+    "one outlier": _outlier,
+    "ties": _ties,
+    "wide": _many_binades,
+    "tiny": _tiny,
+    "huge": _huge,
+    "subnormal": _subnormal,
+    "bit patterns": _bit_patterns,
+}
+#: Regimes inside the domain of every norm, each listed as often as it should be drawn.
+WEIGHTED = ("benign",) * 4 + ("large offset", "small variance") * 2 + tuple(REGIMES)
+
+
+def regimes(kind: str = "ordinary", weighted: Sequence[str] = WEIGHTED) -> st.SearchStrategy[str]:
+    """Names of input regimes; shrinks towards "benign", which is half of the large samples: those are about sizes."""
+    if _SIZING:
+        return choose("regime", ("benign",))
+    return choose("regime", (("benign",) * len(weighted) if kind == "large" else ()) + tuple(weighted))
+
+
+def integers(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+    """Small integers times one power of two: sums of them are exact in any order."""
+    return rng.integers(-3, 4, shape) * 2.0 ** int(rng.integers(-4, 5))
+
+
+#: Where kernels change their ways, in bands of like extents: vectors and warps, their tails, odd tails of a block,
+#: blocks, limits of a grid and of 16 bits, and what takes seconds.
+SIZE_BANDS: tuple[tuple[int, ...], ...] = (
+    (32, 64, 128),
+    (31, 33, 63, 65, 127, 129),
+    (513, 515, 769, 899, 1021, 1023, 4095),
+    (1024, 1025),
+    (4096, 4097),
+    (65_536, 65_537),
+    (2**17 + 1, 2**18 - 1, 2**20, 2**20 + 1),
+)
+#: Extents of the other axes of such a sample: of the first, which is a row where there are rows, and of the rest.
+SIZE_ROWS, SIZE_OTHERS = (3, 2), (1, 2)
+#: Whether drafts of such sizes are being drawn.
+_SIZING: list[bool] = []
+
+
+@contextlib.contextmanager
+def sizing(wanted: bool) -> Iterator[None]:
+    """Large samples that are drawn inside have one axis of an extent in `SIZE_BANDS`, and benign data."""
+    if wanted:
+        _SIZING.append(True)
+    try:
+        yield
+    finally:
+        if wanted:
+            _SIZING.pop()
+
+
+@st.composite
+def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
+    """Extents of `count` axes with at most `limit` elements together; shrinks towards 1.
+
+    "empty" has at least one zero. "large" has one long axis, any of them, and short ones; or all of a middling length.
+    """
+    if kind == "large":
+        return draw(_large_extents(count, limit)) if count else []
+    found = [draw(st.sampled_from((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
+    if kind == "empty" and count and 0 not in found:
+        found[-1] = 0
+    return _within(found, limit)
+
+
+@st.composite
+def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
+    long = draw(st.integers(0, count - 1))
+    if _SIZING:
+        # Of an op that splits its budget among many tensors, none has more than twice its part.
+        bands = [band for band in SIZE_BANDS if limit == LARGEST or band[-1] <= 2 * limit]
+        extent = draw(st.sampled_from(draw(st.sampled_from(bands))))
+        others = [draw(st.sampled_from(SIZE_OTHERS if i or not long else SIZE_ROWS)) for i in range(count - 1)]
+        if math.prod(others) > SIZE_ROWS[0]:
+            others[1:] = [1] * (count - 2)
+        return [*others[:long], extent, *others[long:]]
+    budget = min(limit, draw(st.sampled_from((MOSTLY,) * 5 + (LARGEST,))))
+    # Hypothesis shrinks integers towards 0. So the rarer form is the largest number, and a failing sample shrinks to
+    # the usual form.
+    if count > 1 and draw(st.integers(0, 3)) == 3:
+        middling = [draw(st.sampled_from(MIDDLE_EXTENTS)) for _ in range(count)]
+        return _within(middling, draw(st.sampled_from((budget, limit))))
+    extent = min(draw(st.sampled_from(LARGE_EXTENTS)), limit)
+    # The first axis is the row. Where it is not the long one itself, it gets at least three elements, because shorter
+    # rows have hardly a gradient in a norm.
+    others = [draw(st.sampled_from(SHORT_EXTENTS if i or not long else SHORT_ROWS)) for i in range(count - 1)]
+    room = min(max(SHORT_ROWS[-1], budget // extent), limit // extent)
+    others = [*others[:1], *([1] * (count - 2) if math.prod(others) > room else others[1:])]
+    others = _within(others, room)
+    return [*others[:long], extent, *others[long:]]
+
+
+def _within(found: list[int], limit: int) -> list[int]:
+    """The extents, the largest of them halved until there are at most `limit` elements."""
+    while math.prod(found) > limit:
+        at = found.index(max(found))
+        found[at] = max(1, found[at] // 2)
+    return found
+
+
+@st.composite
+def shapes(
+    draw: st.DrawFn, kind: str, inner_rank: int, outer_rank: int, limit: int = ORDINARY
+) -> tuple[tuple[int, ...], ...]:
+    """(outer extents, inner extents) with at most `limit` elements; up to 70,000 for kind "large", whatever `limit`.
+
+    Args:
+        kind: of the samples. inner_rank, outer_rank: how many axes. limit: how many elements, at most.
+    """
+    # The inner axes come first, because `_large_extents` takes the first axis for the row.
+    both = draw(extents(kind, inner_rank + outer_rank, LARGEST if kind == "large" else limit))
+    return tuple(both[inner_rank:]), tuple(both[:inner_rank])
+
+
+def rows_and_row(outer: Sequence[int], inner: Sequence[int]) -> dict[str, int]:
+    """`Draft.extents` of a tensor of rows."""
+    return {"rows": math.prod(outer), "row": math.prod(inner)}
+
+
+def seeds() -> st.SearchStrategy[int]:
+    """Seeds of the bulk data; shrinks towards 0."""
+    return st.integers(0, 2**32 - 1)
+
+
+#: Regimes far from overflow and underflow, where the order of a product does not matter.
+MODERATE = ("benign", "large offset", "small variance", "constant rows", "one outlier", "ties")
+
+
+def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., st.SearchStrategy[Draft]]:
+    """Samples of an op of `count` tensors of one shape, for an op's declaration: (dtype name, kind) -> strategy.
+
+    Every tensor has a regime of its own, drawn from `regimes` (names of `REGIMES`). Shrinks towards one benign element.
+
+    Raises:
+        ValueError: there are to be no tensors, or a regime is not one of `REGIMES`.
+    """
+    if count < 1:
+        raise ValueError(f"count={count}: need at least 1")
+    unknown = [name for name in regimes if name not in REGIMES]
+    if unknown or not regimes:
+        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {', '.join(REGIMES)}")
+
+    @st.composite
+    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+        outer, inner = draw(shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2)))))
+        names = ["integers" if kind == "integers" else draw(choose("regime", regimes)) for _ in range(count)]
+        fills = [integers if name == "integers" else REGIMES[name] for name in names]
+        shape = (*outer, *inner)
+        rows = (math.prod(outer), math.prod(inner))
+
+        def fill(rng: Generator) -> tuple[torch.Tensor, ...]:
+            return tuple(to_dtype(np.reshape(one(rng, rows, FORMATS[dtype]), shape), dtype) for one in fills)
+
+        return Draft(fill, ", ".join(dict.fromkeys(names)), rows_and_row(outer, inner))
+
+    return samples

@@ -1,0 +1,1 @@
+"""What runs in a process of its own: the worker that judges cells, and the command that starts it."""

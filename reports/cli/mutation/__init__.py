@@ -1,1 +1,0 @@
-"""The command about mutants, its log, and how its table is written."""

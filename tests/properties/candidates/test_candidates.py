@@ -1,0 +1,176 @@
+"""Wrong candidates of every kind are rejected by the question of their kind; right ones are accepted by all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from opassay.oracles.bound.terms import terms
+from opassay.properties.candidates.judgement import Ruling
+from opassay.properties.candidates.judging import judge
+from opassay.properties.candidates.questions import QUESTIONS, Standing
+from opassay.properties.candidates.specification import specification
+from tests.properties.candidates import candidates
+
+SPEC = specification(candidates.spec)  # one object, so that it is traced once for every shape
+
+
+def _inputs() -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return tuple(torch.randn(shape, generator=generator) for shape in ((5, 13), (11, 13), (11,)))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("name", "make", "question"), candidates.WRONG, ids=[row[0] for row in candidates.WRONG])
+def test_a_wrong_candidate_is_rejected(name: str, make: Callable[[], Callable[..., Tensor]], question: str) -> None:
+    found = judge(make(), SPEC, _inputs(), questions=["GIVEN", question])
+    causes = [each.question for each in found.causes]
+    assert found.verdict is Ruling.REJECTED, str(found)
+    assert question in causes
+    # What is wrong on the given inputs already says nothing of the other question. Only memory that nobody wrote holds
+    # what an earlier call happened to leave there, so that one candidate may be wrong on the given inputs or not.
+    assert question in ("GIVEN", "POISON") or "GIVEN" not in causes
+
+
+@pytest.mark.parametrize("candidate", candidates.RIGHT, ids=[each.__name__ for each in candidates.RIGHT])
+def test_a_right_candidate_is_accepted(candidate: Callable[..., Tensor]) -> None:
+    asked = [code for code in QUESTIONS if candidate is candidates.spec or code not in ("SIZES", "AGAIN", "AUTOCAST")]
+    found = judge(candidate, SPEC, _inputs(), questions=asked)
+    assert found.verdict is Ruling.ACCEPTED, str(found)
+    assert found.kept in ("float64", "strict", "torch")
+    asked_of_it = [each.question for each in found.findings if each.standing is not Standing.NOT_ASKED]
+    assert set(asked) - set(asked_of_it) <= {"PARAMS"}
+
+
+def product(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w.T
+
+
+@pytest.mark.parametrize(
+    ("name", "candidate"),
+    [
+        ("float64", lambda x, w: product(x.double(), w.double()).float()),
+        ("strict", lambda x, w: sum((x[:, [i]] * w[:, i] for i in range(3)), x[:, [3]] * w[:, 3])),
+        ("tensor_core", lambda x, w: product(candidates.as_tf32(x), candidates.as_tf32(w))),
+        ("bfloat16_factors", lambda x, w: product(x.bfloat16().float(), w.bfloat16().float())),
+        ("bfloat16", lambda x, w: product(x.bfloat16(), w.bfloat16()).float()),
+        ("", lambda x, w: product(x, w) * 1.1),
+    ],
+)
+def test_the_audit_names_the_strictest_precision_that_holds(name: str, candidate: Callable[..., Tensor]) -> None:
+    generator = torch.Generator().manual_seed(2)
+    inputs = tuple(torch.randn(64, 4, generator=generator) for _ in range(2))
+    found = judge(candidate, product, inputs, questions=["GIVEN", "SIGNS"])
+    assert found.kept == name, str(found)
+    assert (found.verdict is Ruling.ACCEPTED) == (name in ("float64", "strict"))
+    assert ("bfloat16" in found.arithmetic) == name.startswith("bfloat16")
+
+
+def test_a_candidate_that_leaves_the_range_is_not_said_to_have_the_precision_of_a_smaller_one() -> None:
+    def overflowing(x: Tensor) -> Tensor:
+        powers = torch.exp(x)
+        return powers / powers.sum(-1, keepdim=True)
+
+    x = torch.randn(8, 32, generator=torch.Generator().manual_seed(2))
+    found = judge(overflowing, lambda x: torch.softmax(x, -1), (x,), questions=["GIVEN", "BITS"])
+    assert [found.verdict, found.kept] == [Ruling.REJECTED, "strict"], str(found)
+
+
+def test_a_spec_whose_right_output_is_constant_is_told_and_no_candidate_of_it_is_accepted() -> None:
+    def zero(x: Tensor) -> Tensor:
+        largest = x.amax(-1, keepdim=True)
+        return largest - largest.mean(-1, keepdim=True)
+
+    found = judge(lambda x: torch.zeros(5, 1), zero, _inputs()[:1], questions=["GIVEN", "SEEDS", "SIGNS"])
+    assert found.verdict is Ruling.WEAK
+    assert "is the same for all inputs that were tried: 0" in found.weaknesses[0]
+
+
+def test_buffers_that_a_call_writes_are_outputs() -> None:
+    class Counts(torch.nn.Module):
+        def __init__(self, rate: float) -> None:
+            super().__init__()
+            self.rate = rate
+            self.register_buffer("mean", torch.zeros(13))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.get_buffer("mean").mul_(1 - self.rate).add_(self.rate * x.mean(0))
+            return x - x.mean(0)
+
+    asked = ["GIVEN", "SEEDS", "PARAMS"]
+    assert judge(Counts(0.1), Counts(0.1), _inputs()[:1], questions=asked).verdict is Ruling.ACCEPTED
+    found = judge(Counts(0.2), Counts(0.1), _inputs()[:1], questions=asked)
+    assert found.verdict is Ruling.REJECTED
+    assert "mean[" in found.causes[0].text
+
+
+def test_a_spec_that_writes_its_argument_is_called_once_with_it() -> None:
+    asked = ["GIVEN", "UNTOUCHED", "AGAIN"]
+
+    def doubled(x: Tensor) -> Tensor:
+        return x.mul_(2.0)
+
+    def doubled_and_more(x: Tensor) -> Tensor:
+        return x.mul_(2.0).add_(1e-3)
+
+    assert judge(doubled, doubled, _inputs()[:1], questions=asked).verdict is Ruling.ACCEPTED
+    found = judge(doubled_and_more, doubled, _inputs()[:1], questions=asked)
+    assert [each.question for each in found.causes] == ["GIVEN", "AGAIN"]
+
+
+def test_a_module_has_its_own_parameters_back_afterwards() -> None:
+    mine, right = torch.nn.Linear(13, 3), torch.nn.Linear(13, 3)
+    before = mine.weight.detach().clone()
+    assert judge(mine, right, _inputs()[:1], questions=["GIVEN", "PARAMS"]).verdict is Ruling.ACCEPTED
+    assert torch.equal(mine.weight, before)
+
+
+def test_the_judgement_is_one_line_for_a_program_and_a_page_for_people() -> None:
+    import json
+
+    found = judge(candidates.other_eps, SPEC, _inputs(), contract="strict", seed=4, questions=["GIVEN", "SMALL"])
+    data = json.loads(found.as_json())
+    assert "\n" not in found.as_json()
+    assert (data["verdict"], data["seed"], data["causes"][0]["question"]) == ("rejected", 4, "SMALL")
+    assert data["contract"] == str(terms("strict"))
+    assert "SMALL: out[" in str(found)
+    assert str(found).splitlines()[0].endswith("seed 4")
+
+
+def test_a_question_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="questions: got 'ALL', need codes of"):
+        judge(candidates.spec, SPEC, _inputs(), questions=["ALL"])
+
+
+def test_outputs_of_truth_values_are_held_and_what_rounding_leaves_open_may_be_either() -> None:
+    def positive(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, w, b).square() > 0.5
+
+    inputs, asked = _inputs(), ["GIVEN", "SEEDS", "SIGNS", "BITS"]
+    assert judge(positive, positive, inputs, questions=asked).verdict is Ruling.ACCEPTED
+    found = judge(lambda *args: ~positive(*args), positive, inputs, questions=asked)
+    assert found.verdict is Ruling.REJECTED
+    assert "need" in found.causes[0].text
+
+
+def test_half_types_are_stored_between_operations_only_where_that_is_allowed() -> None:
+    inputs = tuple(t.bfloat16() for t in _inputs())
+    assert judge(candidates.spec, candidates.spec, inputs, questions=["GIVEN"]).verdict is not Ruling.REJECTED
+    found = judge(candidates.spec, candidates.spec, inputs, contract="strict", questions=["GIVEN"])
+    assert found.verdict is Ruling.REJECTED
+    wide = judge(candidates.in_float32, candidates.spec, inputs, contract="strict", questions=["GIVEN"])
+    assert (wide.verdict, wide.kept) == (Ruling.ACCEPTED, "float64")
+
+
+def test_a_bound_that_is_wider_than_the_elements_is_weak_and_zeros_are_not_wide() -> None:
+    def cancels(x: Tensor) -> Tensor:
+        return (x + 1e8) - 1e8
+
+    inputs, asked = _inputs()[:1], ["GIVEN", "SEEDS"]
+    found = judge(cancels, cancels, inputs, questions=asked)
+    assert found.verdict is Ruling.WEAK
+    assert "wider than half of its elements" in found.weaknesses[0]
+    assert {each.standing for each in found.findings} == {Standing.VACUOUS}
+    assert judge(torch.relu, torch.relu, [inputs[0] - 2.0], questions=asked).verdict is Ruling.ACCEPTED

@@ -1,0 +1,204 @@
+"""Answers of a candidate's process are a stranger's data: whatever cannot be read rejects it, and ends nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from opassay.properties.candidates.arguments import Arguments
+from opassay.properties.candidates.host import calls, exchange
+from opassay.properties.candidates.host.apart import CandidateApart
+from opassay.properties.candidates.host.calls import Answer, Call, GoneError, Making
+from opassay.properties.candidates.judge_files import judge_file
+from opassay.properties.candidates.judgement import Ruling
+
+CALL = Call.of(
+    Arguments.of((torch.ones(3), torch.ones(2), 5)), after=True, times=4, gradients=True, moving=[0, 1], wanted=["w"]
+)
+RIGHT = Answer(
+    [torch.ones(3)], "*", after=[torch.ones(3), torch.ones(2)], shared=[-1], gradients=[torch.ones(3), None, None]
+)
+
+
+@pytest.fixture
+def between() -> Iterator[exchange.Exchange]:
+    opened = exchange.Exchange()
+    yield opened
+    opened.close()
+
+
+def test_an_answer_that_has_what_was_asked_is_read(between: exchange.Exchange) -> None:
+    for answer in (RIGHT, Answer(raised="ValueError: no"), _with(gradients=[]), _with(differs=3, different=[])):
+        calls.write(Path(between.place()), answer)
+        assert between.answer(CALL).raised == answer.raised
+    calls.write(Path(between.place()), Answer([torch.arange(4)]))
+    assert torch.equal(between.answer(None).outputs[0], torch.arange(4))
+
+
+def _with(**fields: Any) -> Answer:
+    return msgspec.structs.replace(RIGHT, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"seconds": float("nan")}, "got seconds=nan"),
+        ({"seconds": -1.0}, "got seconds=-1.0"),
+        ({"seconds": "long"}, "Expected `float`"),
+        ({"outputs": ["text"]}, "got outputs of a str"),
+        ({"outputs": [None]}, "got outputs of a NoneType"),
+        ({"different": [[torch.ones(1)]]}, "got different of a list"),
+        ({"outputs": [torch.zeros(1, dtype=torch.bits8)]}, "got outputs of a torch.bits8"),
+        ({"after": []}, "got 0 of after, need 2"),
+        ({"shared": []}, "got 0 of shared, need 1"),
+        ({"shared": [7]}, r"got shared=\[7\]"),
+        ({"gradients": [None]}, "got 1 of gradients, need 3"),
+        ({"differs": 5}, "got differs=5"),
+        ({"shapes": [(-1,)]}, "got shapes="),
+        ({"changed": ["x" * 2**18] * 2}, "characters"),
+        ({"form": "x" * 2**19}, "characters"),
+        ({"plain": [[1]]}, "got plain with something else"),
+        ({"plain": [torch.ones(1)]}, "got plain with something else"),
+        ({"buffers": [None]}, "got 1 of buffers, need 0"),
+        ({"overlaps": [(1, 0)]}, r"got overlaps=\[\(1, 0\)\]"),
+    ],
+)
+def test_a_field_that_no_host_gives_is_refused(fields: dict[str, Any], said: str, between: exchange.Exchange) -> None:
+    calls.write(Path(between.place()), _with(**fields))
+    with pytest.raises(GoneError, match=said):
+        between.answer(CALL)
+
+
+def _nested(path: Path) -> None:
+    head = b"\x91" * 100_000
+    path.write_bytes(len(head).to_bytes(8, "little") + head)
+
+
+def _sparse(path: Path) -> None:
+    path.write_bytes(b"")
+    os.truncate(path, 60 * 2**30)
+
+
+def _linked(path: Path) -> None:
+    calls.write(path.with_name("elsewhere"), RIGHT)
+    path.symlink_to("elsewhere")
+
+
+def _tensors_of_no_bytes(path: Path) -> None:
+    tensor = msgspec.msgpack.Ext(
+        1, msgspec.msgpack.encode({"dtype": "float32", "shape": [0, 2**62], "start": 0, "size": 0})
+    )
+    head = msgspec.msgpack.encode({"outputs": [tensor]})
+    path.write_bytes(len(head).to_bytes(8, "little") + head)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [os.mkfifo, os.mkdir, _nested, _sparse, _linked, _tensors_of_no_bytes, Path.touch, lambda path: None,
+     lambda path: path.write_bytes(b"\xff" * 100), lambda path: path.write_bytes(bytes(8) + b"\x80" * 3)],
+)  # fmt: skip
+def test_what_stands_in_the_place_of_an_answer_is_refused(
+    leave: Callable[[Path], object], between: exchange.Exchange
+) -> None:
+    leave(Path(between.place()))
+    with pytest.raises(GoneError, match="cannot be read"):
+        between.answer(CALL)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_the_judge_writes_through_no_link(
+    link: Callable[[str, str], None], between: exchange.Exchange, tmp_path: Path
+) -> None:
+    victim = Path(between.place()).with_name("victim")
+    victim.write_text("mine")
+    asked = between.write(CALL)
+    os.unlink(asked)
+    link(str(victim), asked)
+    between.write(CALL)
+    assert victim.read_text() == "mine"
+    folder = victim.parent
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(tmp_path)
+    between.write(Making(CALL))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["moved"]
+    folder.unlink()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"loaded": 3}, "Expected `str`"),
+        ({"loaded": "f", "changed": [["x"]]}, "Expected `str`"),
+        ({"loaded": "f", "shapes": {"w": ["x"]}}, "Expected `int`"),
+        ({"done": True}, "it names no candidate"),
+        ({"refused": "x" * 2**19}, "characters"),
+    ],
+)
+def test_a_line_that_names_no_candidate_is_refused(line: dict[str, Any], said: str) -> None:
+    with pytest.raises(GoneError, match=said):
+        exchange.loaded(line)
+
+
+SPEC = "import torch\ndef reference(x):\n    return x * 2\ndef inputs():\n    return (torch.randn(5, 4),)\n"
+ZEROS = "def candidate(x):\n    return x * 0\n"
+#: What a wrong candidate does so that nothing be said of it, and what is said of it.
+CHEATS = {
+    "seconds": (
+        "from opassay.properties.candidates.host import host\nold = host.Host._answer\n"
+        "host.Host._answer = lambda self, *a: host._with(old(self, *a), seconds=float('nan'))\n" + ZEROS,
+        "GIVEN", "got seconds=nan",
+    ),
+    "fifo": (
+        "import os\nfrom opassay.properties.candidates.host import calls\n"
+        "calls.write = lambda path, said: os.mkfifo(path)\n" + ZEROS,
+        "GIVEN", "no regular file",
+    ),
+    "line": (
+        "import json\nold = json.dumps\n"
+        "json.dumps = lambda said, **o: old({'loaded': 3} if 'loaded' in said else said, **o)\n" + ZEROS,
+        "PROCESS", "cannot be read",
+    ),
+    "lacking": (
+        "from opassay.properties.candidates.host.files import GivenError\nraise GivenError('no such file')\n",
+        "PROCESS", "raised GivenError",
+    ),
+    "silent": ("import os\nos.closerange(3, 100)\n" + ZEROS, "PROCESS", "died"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_candidate_whose_answers_cannot_be_read_is_rejected(cheat: str, tmp_path: Path) -> None:
+    text, question, said = CHEATS[cheat]
+    candidate, spec = tmp_path / f"cheat_{cheat}.py", tmp_path / f"spec_of_{cheat}.py"
+    candidate.write_text(text)
+    spec.write_text(SPEC)
+    judgement = judge_file(str(candidate), str(spec), contract="torch", seconds=20, questions=["GIVEN", "AGAIN"])
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
+    assert judgement.causes[0].question == question
+    assert said in judgement.causes[0].text
+
+
+def test_the_seconds_of_a_call_are_those_of_one_call(
+    between: exchange.Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several calls in one question, and what the process does besides, take nothing of a candidate's time."""
+    limits: list[float] = []
+    monkeypatch.setattr(CandidateApart, "_said", lambda self, seconds: limits.append(seconds))
+    monkeypatch.setattr(exchange.Exchange, "answer", lambda self, call: Answer())
+    asked = CandidateApart.__new__(CandidateApart)
+    asked._seconds, asked._exchange, asked._stores, asked._process = 3.0, between, False, _Deaf()  # type: ignore[assignment]
+    for call in (Call.of(Arguments.of(())), msgspec.structs.replace(CALL, gradients=False), CALL):
+        asked.ask(call)
+    asked.fetch([0])
+    assert all(limit > least for limit, least in zip(limits, (3, 4 * 3, 5 * 3, 0), strict=True)), limits
+
+
+class _Deaf:
+    def ask(self, question: dict[str, Any]) -> None:
+        """Takes a question, and does nothing."""

@@ -1,0 +1,229 @@
+"""Files judged in a process apart: both conventions; candidates that leave, hang, fork, patch, write; the commands."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from opassay.properties.candidates.judge_files import judge_file
+from opassay.properties.candidates.judgement import Judgement, Ruling
+from opassay.properties.candidates.tasks import audit_task
+from opassay.reports.cli.main import main
+
+SPEC = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, columns)
+
+    def forward(self, x):
+        return torch.relu(self.fc(x)).softmax(-1)
+
+def get_init_inputs():
+    return [5]
+
+def get_inputs():
+    return [torch.randn(4, 6)]
+"""
+MODEL = """
+import os, sys, time, torch
+import {spec}
+
+class ModelNew({spec}.Model):
+    def forward(self, x):
+{body}
+        return super().forward(x)
+"""
+KERNEL_SPEC = """
+import torch
+
+def generate_input(size, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, 3, generator=generator), torch.randn(3, generator=generator)
+
+def ref_kernel(data):
+    x, scale = data
+    print("a spec may print")
+    return torch.relu(x) * scale
+"""
+QUICK = ("GIVEN", "UNTOUCHED", "LEFT")
+
+
+def _written(folder: Path, name: str, body: str) -> tuple[str, str]:
+    """The paths of a candidate whose forward does something first, and of its spec."""
+    spec, candidate = folder / f"spec_{name}.py", folder / f"{name}.py"
+    spec.write_text(SPEC)
+    candidate.write_text(MODEL.format(spec=spec.stem, body=f"        {body}"))
+    return str(candidate), str(spec)
+
+
+def _judged(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgement:
+    return judge_file(*_written(folder, name, body), contract="torch", seconds=seconds, questions=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "question", "said"),
+    [
+        ("exits", "os._exit(0)", "GIVEN", "process has ended: died (exit status 0)"),
+        ("hangs", "time.sleep(1000)", "GIVEN", "did not answer"),
+        ("forks", "os.fork() or (time.sleep(60), os._exit(0))", "UNTOUCHED", "left a child process"),
+        ("writes", "open(sys.modules['spec_writes'].__file__, 'a').write('#')", "LEFT", "a file was written"),
+        ("copies", "os.fork()", "UNTOUCHED", "left a child process"),
+    ],
+)
+def test_what_a_candidate_does_to_its_process_is_a_verdict(
+    name: str, body: str, question: str, said: str, tmp_path: Path
+) -> None:
+    found = _judged(tmp_path, name, body, seconds=8.0 if name == "hangs" else 60.0)
+    assert found.verdict is Ruling.REJECTED, str(found)
+    assert [each.question for each in found.causes] == [question], str(found)
+    assert said in found.causes[0].text
+
+
+def test_a_candidate_that_cannot_be_made_is_rejected_and_one_that_patches_torch_too(tmp_path: Path) -> None:
+    candidate, spec = _written(tmp_path, "broken", "pass")
+    Path(candidate).write_text("raise ImportError('no compiler')")
+    found = judge_file(candidate, spec, contract="torch", questions=QUICK)
+    assert (found.verdict, found.causes[0].question) == (Ruling.REJECTED, "PROCESS")
+    assert "raised ImportError: no compiler" in found.causes[0].text
+    Path(candidate).write_text(
+        f"import torch\nimport {Path(spec).stem} as s\ntorch.relu = lambda x: x\nModelNew = s.Model"
+    )
+    found = judge_file(candidate, spec, contract="torch", questions=["PROCESS"])
+    assert "torch.relu: replaced" in found.causes[0].text
+
+
+def test_the_command_prints_one_line_of_json_and_its_exit_code_is_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, candidate = tmp_path / "kernel_spec.py", tmp_path / "kernel.py"
+    spec.write_text(KERNEL_SPEC)
+    candidate.write_text(
+        "import torch\ndef custom_kernel(data):\n    x, s = data\n    return torch.clamp(x, min=0) * s\n"
+    )
+    words = ["judge", str(candidate), "--spec", str(spec), "--input", "size=7", "--json"]
+    assert main([*words, "--seed", "5"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    said = json.loads(line)
+    assert (said["verdict"], said["causes"], said["seed"]) == ("accepted", [], 5)
+    assert {"GIVEN", "SEEDS", "GRAD", "SIZES", "REBORN"} <= set(said["asked"])
+    assert said["arithmetic"] == "float64, rounded once"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--contract", "loose"], "contract: got 'loose'"),
+        (["--input", "size"], "--input: got 'size', need NAME=VALUE"),
+        ([], "generate_input needs size; give --input size=VALUE"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_says_so_in_json_too(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "wrongly_used.py"
+    spec.write_text(KERNEL_SPEC)
+    assert main(["judge", "nowhere.py", "--spec", str(spec), "--json", *words]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "error"
+    assert said in found["error"]
+
+
+def test_a_spec_without_a_reading_is_no_verdict_on_the_candidate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "unreadable.py"
+    spec.write_text("import torch\ndef ref_kernel(x): return torch.special.bessel_j0(x)\ninputs = [torch.ones(3)]\n")
+    assert main(["judge", str(spec), "--spec", str(spec)]) == 3
+    assert "bessel_j0" in capsys.readouterr().out
+
+
+# --------------------------------------------------------------------------------------------------------- audit-task
+
+
+RMS_SPEC = """
+import torch
+
+def reference(x, w):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w
+
+def get_inputs():
+    return [torch.randn(3, 100).bfloat16(), torch.randn(100).bfloat16()]
+"""
+TRITON = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def rows(x, w, y, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    mask = at < n
+    v = tl.load(x + row * n + at, mask=mask, other=0.0).to(tl.float32)
+    squares = v * v
+    rms = tl.sqrt(tl.sum(squares, 0) / n + 1e-6)
+    out = v / rms * tl.load(w + at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(y + row * n + at, out.to(tl.bfloat16), mask=mask)
+
+def candidate(x, w):
+    x, w = x.contiguous(), w.contiguous()
+    y, n = torch.empty_like(x), x.shape[-1]
+    rows[(x.numel() // n,)](x, w, y, n, BLOCK=128)
+    return y
+"""
+LIBRARY = """
+import torch
+
+@torch.library.custom_op("opassay_tests::rms", mutates_args=())
+def rms(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], w, 1e-6)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.parametrize(
+    ("wrong", "ruling"), [("", Ruling.ACCEPTED), ("tl.where(at < 64, v, 0.0) * ", Ruling.REJECTED)]
+)
+def test_a_kernel_of_triton_is_judged_in_an_interpreter(wrong: str, ruling: Ruling, tmp_path: Path) -> None:
+    (tmp_path / "rms_spec.py").write_text(RMS_SPEC)
+    (tmp_path / "rms.py").write_text(TRITON.replace("squares = v * ", f"squares = {wrong or 'v * '}"))
+    files = str(tmp_path / "rms.py"), str(tmp_path / "rms_spec.py")
+    found = judge_file(*files, contract="torch", interpret=True, questions=("GIVEN", "SEEDS", "UNTOUCHED"))
+    assert found.verdict == ruling, found
+
+
+def test_an_operator_of_a_library_is_a_candidate(tmp_path: Path) -> None:
+    (tmp_path / "rms_spec.py").write_text(RMS_SPEC)
+    (tmp_path / "library.py").write_text(LIBRARY)
+    address = f"{tmp_path / 'library.py'}:opassay_tests::rms"
+    found = judge_file(address, str(tmp_path / "rms_spec.py"), contract="torch", questions=(*QUICK, "GRAD"))
+    assert found.verdict == Ruling.ACCEPTED, found
+
+
+def test_an_audit_names_the_trivial_programs_that_a_check_accepts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, spec = _written(tmp_path, "audited", "pass")
+    loose = audit_task(spec, 1e-2, 1e-2)
+    passing = [row.name for row in loose.passing]
+    assert "all of it in torch.bfloat16" in passing
+    assert audit_task(spec, 0.0, 10.0).passing[0].name == "all zeros"
+    assert any("softmax" in row.name and not row.passes for row in loose.rows)
+    assert main(["audit-task", spec, "--rtol", "0", "--atol", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["passing"] == []
+
+
+def test_an_audit_says_where_the_right_output_is_constant(tmp_path: Path) -> None:
+    path = tmp_path / "constant.py"
+    path.write_text(
+        "import torch\n"
+        "def ref_kernel(x): return x.amax(1, keepdim=True) - x.amax(1, keepdim=True).mean(1, keepdim=True)\n"
+        "inputs = [torch.randn(4, 5)]\n"
+    )
+    found = audit_task(str(path), 1e-5, 1e-8)
+    assert "the same whatever the input" in found.constant[0]
+    assert found.passing[0].name == "all zeros"

@@ -1,0 +1,64 @@
+"""ADJ finds a jvp that is not the adjoint of the vjp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from opassay.properties.checks.transforms.values import adjoint
+from tests.oracles.planted_ops import (
+    ALL,
+    Subject,
+    custom,
+    declared,
+    judged,
+    right_backward,
+    right_jvp,
+    sample,
+    scaled,
+    violation,
+)
+
+FAULTS: dict[str, Subject] = {
+    "sign of one term": custom(jvp=lambda x, w, t_x, t_w: t_x * w - x * t_w),
+    "scale of 1 + 2^-16": custom(jvp=lambda x, w, t_x, t_w: right_jvp(x, w, t_x, t_w) * (1 + 2.0**-16)),
+    "one term missing": custom(jvp=lambda x, w, t_x, t_w: t_x * w),
+    "a neighbour's tangent": custom(jvp=lambda x, w, t_x, t_w: t_x.roll(1, 0) * w + x * t_w),
+    "a row missing in the gradient": custom(backward=lambda g, x, w: (g * w, (g * x)[1:].sum(0))),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    found = violation(adjoint, declared(FAULTS[name]), sample(1))
+    assert found is not None
+    assert found.code.name == "ADJOINT"
+    assert "⟨ȳ, Jv⟩" in found.message
+
+
+@pytest.mark.parametrize("subject", [scaled, custom()])
+@pytest.mark.parametrize("dtype", ALL)
+def test_the_right_op_passes(dtype: str, subject: Subject) -> None:
+    for seed in range(10):
+        found = judged(adjoint, declared(subject), sample(seed, dtype), dtype)
+        assert found.judged == 1, f"seed={seed}"
+        assert found.measure().max_ratio <= 1, f"seed={seed}"
+
+
+def test_values_alone_do_not_make_an_adjoint_pair() -> None:
+    """Both halves wrong in the same way: adjoint, and left to VJP and JVP."""
+
+    def backward(g: Any, x: Any, w: Any) -> Any:
+        d_x, d_w = right_backward(g, x, w)
+        return 2 * d_x, 2 * d_w
+
+    both = custom(backward=backward, jvp=lambda x, w, t_x, t_w: 2 * right_jvp(x, w, t_x, t_w))
+    found = violation(adjoint, declared(both), sample(1))
+    assert found is None
+
+
+def test_outputs_of_another_shape_are_a_finding() -> None:
+    found = violation(adjoint, declared(lambda x, w: (x * w).reshape(-1)), sample(1))
+    assert found is not None
+    assert (found.code.name, found.title.endswith("shape of out[0]")) == ("ATTRIBUTE", True)

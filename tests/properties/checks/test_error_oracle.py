@@ -1,0 +1,118 @@
+"""ERROR finds invalid input that is accepted, refused in other words, or refused too late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.op.declaration import Refusal
+from opassay.oracles.verdicts.violation import Unsupported
+from opassay.properties.checks.refusals import refused
+from tests.oracles.planted_ops import (
+    Subject,
+    accumulated,
+    accumulating,
+    accumulating_sample,
+    declared,
+    judged,
+    sample,
+    scaled,
+    violation,
+)
+
+Args = tuple[Any, ...]
+
+
+def _longer_weight(args: Args) -> Args:
+    return args[0], torch.ones(args[1].shape[0] + 1)
+
+
+REFUSALS = (Refusal("weight of another length", _longer_weight, RuntimeError, ("size",)),)
+
+
+def _broadcasts(x: Tensor, w: Tensor) -> Tensor:
+    return x * w[: x.shape[-1]]
+
+
+def _raises(error: Exception) -> Subject:
+    def op(x: Tensor, w: Tensor) -> Tensor:
+        if w.shape[0] != x.shape[-1]:
+            raise error
+        return x * w
+
+    return op
+
+
+def _writes_first(x: Tensor, w: Tensor) -> Tensor:
+    x.mul_(1)
+    if w.shape[0] != x.shape[-1]:
+        raise RuntimeError("scaled: got w of another size")
+    return x * w
+
+
+FAULTS: dict[str, tuple[Subject, str, str]] = {
+    "accepts": (_broadcasts, "NOT_RAISED", "accepted weight of another length, need RuntimeError"),
+    "another type": (_raises(ValueError("size")), "NOT_RAISED", "raised ValueError, need RuntimeError"),
+    "another text": (_raises(RuntimeError("scaled: no")), "NOT_RAISED", "does not mention 'size'"),
+    "another op's text": (_raises(RuntimeError("other: got size=3")), "NOT_RAISED", "begins with 'other', need scaled"),
+    "op and argument exchanged": (_raises(RuntimeError("size: got scaled=3")), "NOT_RAISED", "begins with 'size'"),
+    "another argument": (_raises(RuntimeError("scaled: got sizes=3")), "NOT_RAISED", "does not mention 'size'"),
+    "writes before it refuses": (_writes_first, "MUTATED", "wrote before refusing"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    subject, code, text = FAULTS[name]
+    promises = replace(declared(subject).promises, called=("scaled",))
+    found = violation(refused, declared(subject, refusals=REFUSALS, promises=promises), sample(1))
+    assert found is not None
+    assert found.code.name == code
+    assert text in found.title
+
+
+def test_the_right_op_passes() -> None:
+    assert judged(refused, declared(scaled, refusals=REFUSALS), sample(1)).judged == 1
+
+
+def test_other_subjects_promise_the_type_alone() -> None:
+    op = declared(scaled, subjects={"torch": _raises(RuntimeError("no"))}, refusals=REFUSALS)
+    refused(Judge(op, "torch", contract("float32")), sample(1))
+
+
+def test_an_op_without_refusals_is_unsupported() -> None:
+    with pytest.raises(Unsupported, match="documents no invalid input"):
+        judged(refused, declared(scaled), sample(1))
+
+
+def test_a_write_to_what_it_may_write_before_it_refuses_is_found() -> None:
+    def longer(args: Args) -> Args:
+        return args[0], torch.ones(args[1].shape[0] + 1), args[2]
+
+    refusals = (Refusal("weight of another length", longer, RuntimeError, ("size",)),)
+    given = accumulating_sample(1)
+    kept = given.args[2].clone()
+    found = violation(refused, accumulating(accumulated, refusals=refusals), given)
+    assert found is not None
+    assert found.code.name == "MUTATED"
+    assert torch.equal(given.args[2], kept)
+
+
+def test_an_argument_on_another_device_is_a_mistake_as_any_other() -> None:
+    elsewhere = (Refusal("w elsewhere", lambda args: (args[0], args[1].to("meta")), RuntimeError, ("device",)),)
+
+    def asks(x: Tensor, w: Tensor) -> Tensor:
+        if x.device != w.device:
+            raise RuntimeError(f"scaled: got w on device={w.device}")
+        return x * w
+
+    assert judged(refused, declared(asks, refusals=elsewhere), sample(1)).judged == 1
+    found = violation(refused, declared(lambda x, w: x + x, refusals=elsewhere), sample(1))
+    assert found is not None
+    assert found.title.endswith("accepted w elsewhere, need RuntimeError")

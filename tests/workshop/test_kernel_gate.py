@@ -1,0 +1,173 @@
+"""The machine code and the traffic of the ops' kernels: what ships passes, and each planted fault fails."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from opassay import impl
+from opassay.oracles.machine.compiler import ARCHITECTURES, Code, accesses
+from opassay.oracles.machine.recorder import Recorder
+from opassay.properties.catalog.loading import load_op, op_names
+from workshop.kernels import families
+from workshop.kernels.classes import CLASSES, first_of_each, selected
+
+PLANTED = Path(__file__).parent / "planted_machine_code" / "compiled_kernels.py"
+PROGRAM = ("-m", "workshop.kernels.program")
+
+
+def _output(*words: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def _rows(**question: Any) -> list[dict[str, Any]]:
+    pytest.importorskip("triton", reason="Triton is not installed, so nothing compiles or interprets kernels")
+    whole = {"ops": [], "dtypes": ["float32"], "architectures": ["sm_90"], "once": True, **question}
+    return [json.loads(line) for line in _output(*PROGRAM, json.dumps(whole)).splitlines()]
+
+
+@functools.cache
+def _planted() -> dict[str, list[str]]:
+    pytest.importorskip("triton", reason="Triton is not installed, so nothing compiles or interprets kernels")
+    found: dict[str, list[str]] = json.loads(_output(str(PLANTED)))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- what ships passes
+
+
+def test_every_kernel_compiles_and_passes_the_gate() -> None:
+    rows = _rows(table="code")
+    assert {row["kernel"] for row in rows if row["table"] == "code"} >= {"softmax_forward", "softmax_backward"}
+    assert [row for row in rows if row["faults"]] == []
+
+
+def test_no_op_moves_more_than_it_must() -> None:
+    rows = _rows(table="traffic")
+    assert {row["op"] for row in rows if row["table"] == "traffic"} >= {"softmax", "log_softmax"}
+    assert [row for row in rows if row["faults"]] == []
+
+
+# --------------------------------------------------------------------------------------------- each fault fails
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("double_constant", "instructions in double precision"),
+        ("spilling", "bytes of registers spilled"),
+        ("strided", "100% of the bytes in accesses of fewer than 16 bytes"),
+        ("unaligned", "100% of the bytes in accesses of fewer than 16 bytes"),
+        ("shared", "262144 bytes of shared memory; a block has 232448 at most"),
+        ("few_warps", "of the latency of memory covered"),
+        ("traffic", "2.000 times the bytes that must move"),
+        ("traffic", "kernels tell each other"),
+    ],
+)
+def test_a_planted_fault_fails(name: str, said: str) -> None:
+    assert said in "\n".join(_planted()[name])
+
+
+def test_the_same_kernel_without_a_fault_passes() -> None:
+    assert _planted()["sound"] == []
+
+
+# -------------------------------------------------------------------------------------------------- the parts
+
+
+def test_accesses_are_read_by_their_width() -> None:
+    ptx = """
+        @%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
+        ld.global.L1::evict_last.v2.b64 { %rd1, %rd2 }, [ %rd1 + 0 ];
+        @!%p1 ld.global.b16 { %rs1 }, [ %rd1 + 0 ];
+        @%p1 cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x10, %r2;
+        ld.shared.b32 %r72, [%r30];
+        @%p1 st.global.v4.b32 [ %rd3 + 0 ], { %r9, %r10, %r11, %r12 };
+    """
+    assert accesses(ptx, "ld") == {2: 1, 16: 3}
+    assert accesses(ptx, "st") == {16: 1}
+
+
+@pytest.mark.parametrize(
+    ("registers", "warps", "shared", "blocks"),
+    [(32, 8, 0, 8), (33, 8, 0, 6), (255, 8, 0, 1), (255, 16, 0, 0), (16, 1, 0, 32), (16, 4, 100 << 10, 2)],
+)
+def test_resident_blocks_are_those_of_the_occupancy_calculator(
+    registers: int, warps: int, shared: int, blocks: int
+) -> None:
+    assert Code(registers, 0, 0, shared, warps, {}, {}, 0).resident(ARCHITECTURES["sm_90"]) == blocks
+
+
+def test_a_launch_is_known_by_what_its_machine_code_depends_on() -> None:
+    def key(x: torch.Tensor, number: int, **constants: int) -> str:
+        recorder = Recorder()
+        recorder.launch(_Kernel, (1,), (x, None, number), constants, 4)
+        return recorder.launches[0].key()
+
+    whole = torch.empty(64)
+    assert key(whole, 32) == key(torch.empty(128), 160)
+    assert key(whole, 32) == key(torch.empty(64, device="meta"), 32)
+    others = [key(whole[1:], 32), key(whole, 33), key(whole, 1), key(whole, 1 << 35), key(whole, 32, BLOCK=2)]
+    assert len({key(whole, 32), key(whole.half(), 32), *others}) == 7
+
+
+class _Kernel:
+    """Stands for a kernel, which is told by its name and module."""
+
+
+def test_workspace_is_what_two_launches_take() -> None:
+    recorder = Recorder()
+    x = torch.empty(8)
+    partial, result = (recorder.empty((n,), torch.float32, x.device) for n in (16, 4))
+    recorder.launch(_Kernel, (1,), (x, partial), {}, 4)
+    recorder.launch(_Kernel, (1,), (partial, result), {}, 4)
+    assert recorder.workspace(0) == 64
+    assert recorder.workspace(1) == 0
+
+
+def test_classes_and_families_speak_of_the_same_ops() -> None:
+    named = {op for ops in families.FAMILIES.values() for op in ops}
+    assert named == {kind.op for kind in CLASSES} == {kind.op for kind in first_of_each(CLASSES)}
+    assert all(hasattr(impl, op) for op in named)
+    assert tuple(ARCHITECTURES) == families.ARCHITECTURES
+    assert {kind.op for kind in selected(families=["norms"])} == set(families.FAMILIES["norms"])
+
+
+def test_an_op_with_kernels_has_classes_or_is_launched_by_one_that_has() -> None:
+    named = {op for ops in families.FAMILIES.values() for op in ops}
+    have = {name for name in op_names() if load_op(name).kernels}
+    assert {name for name in have if not any(op in name for op in named)} == set()
+
+
+def test_why_is_said_where_a_class_is_held_to_less() -> None:
+    assert [kind.name for kind in CLASSES if (not kind.dense or max(kind.limits) > 1.1) and not kind.why] == []
+
+
+def test_more_rows_than_32_bits_count_are_all_rows() -> None:
+    text = (
+        "import torch\n"
+        "from opassay import impl\n"
+        "from opassay.impl.gpu import launching\n"
+        "from opassay.oracles.machine.recorder import Recorder\n"
+        "from workshop.kernels import recording\n"
+        "recording._serve_meta()\n"
+        "recorder = Recorder()\n"
+        "with launching.on(recorder):\n"
+        "    impl.softmax(torch.empty((1 << 30, 2, 3), device='meta'), 1)\n"
+        "print([operand for operand in recorder.launches[0].operands if isinstance(operand, int)][0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    # The operand is made on the host, because a product of two 32-bit operands would overflow in the kernel.
+    assert int(done.stdout) == 3 << 30

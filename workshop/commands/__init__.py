@@ -1,0 +1,1 @@
+"""The commands of `python -m workshop`, and the tables that they print."""

@@ -1,0 +1,25 @@
+"""The commands of the workshop by name; a module is imported only when its command is used."""
+
+from __future__ import annotations
+
+import click
+
+from opassay.reports.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "mutate": (".mutate", "Plant mistakes in the ops, and see which are refused."),
+    "campaign": (".campaign", "Spread cells, sweeps and mutants over a cluster."),
+    "attack": (".attack", "Hold the bounds against random evaluations that the contract allows."),
+    "second-opinion": (".second_opinion", "Hold the exact reading against a second one."),
+    "kernels": (".kernels", "Judge the CUDA kernels without a GPU."),
+}
+
+
+@click.group(
+    cls=LazyGroup, table=COMMANDS, package=__package__, context_settings={"help_option_names": ["-h", "--help"]}
+)
+def cli() -> None:
+    """Check opassay itself: its ops by mutants, its bound by attacks, its truth by a second reading, its kernels.
+
+    Exit codes are those of opassay.
+    """

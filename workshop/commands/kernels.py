@@ -1,0 +1,77 @@
+"""`python -m workshop kernels`: the machine code and the traffic of the ops' CUDA kernels, judged without a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import click
+
+from opassay.reports import exit_codes
+from opassay.reports.cli.host import Stop, installed
+from opassay.reports.text import one_line
+
+from ..kernels.families import ARCHITECTURES, DTYPES, FAMILIES
+from .kernel_tables import code_table, traffic_table
+
+_OPS = tuple(op for ops in FAMILIES.values() for op in ops)
+_PROGRAM = "workshop.kernels.program"
+_NO_TRITON = 'Triton is not installed, which compiles and interprets kernels; pip install "opassay[triton]" (on Linux)'
+
+
+@click.command("kernels")
+@click.argument("ops", nargs=-1)
+@click.option("--op", "also", multiple=True, metavar="OP", help="Only this op; may be repeated.")
+@click.option("--family", multiple=True, type=click.Choice(tuple(FAMILIES)), help="Only this family; may be repeated.")
+@click.option("--arch", multiple=True, type=click.Choice(ARCHITECTURES), help="Only this architecture; all by default.")
+@click.option("--dtype", multiple=True, type=click.Choice(DTYPES), help="Only this dtype; all but float64 by default.")
+@click.option("--once", is_flag=True, help="Each kernel (or op) in one configuration: seconds, not minutes.")
+@click.option("--traffic", is_flag=True, help="The bytes that move, by the interpreter, against those that must.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables in Markdown.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+def kernels_command(ops: tuple[str, ...], **chosen: Any) -> int:
+    """Judge the CUDA kernels of OPS without a GPU: their machine code, or with --traffic what they move.
+
+    What is compiled is what the ops launch at the shape classes of practice. Exit code 1 where a kernel fails: it
+    spills, computes in double precision unasked, loads less than 16 bytes at a time, takes too much shared memory or
+    too many registers; or moves more than it must.
+    """
+    wanted = _named((*ops, *chosen["also"]), chosen["family"])
+    if not installed("triton"):
+        raise Stop(exit_codes.USAGE, _NO_TRITON)
+    traffic = chosen["traffic"]
+    rows = _rows(
+        {
+            "table": "traffic" if traffic else "code",
+            "ops": wanted,
+            "dtypes": chosen["dtype"] or DTYPES[: 1 if traffic else 3],
+            "architectures": chosen["arch"] or ARCHITECTURES,
+            "once": chosen["once"],
+        }
+    )
+    if chosen["as_json"]:
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        made = traffic_table(rows) if traffic else code_table(rows)
+        click.echo("\n".join(made.markdown() if chosen["as_markdown"] else made.lines()))
+    return exit_codes.FAILED if any(row["faults"] for row in rows) else exit_codes.OK
+
+
+def _named(ops: tuple[str, ...], families: tuple[str, ...]) -> list[str]:
+    unknown = [op for op in ops if op not in _OPS]
+    if unknown:
+        raise Stop(exit_codes.USAGE, f"unknown op: got op={unknown[0]!r}, need one of {', '.join(_OPS)}")
+    return [op for op in _OPS if op in ops or any(op in FAMILIES[family] for family in families)]
+
+
+def _rows(question: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a process that compiles or interprets; which of the two, Triton decides once for a process."""
+    done = subprocess.run(
+        [sys.executable, "-m", _PROGRAM, json.dumps(question)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
+        raise RuntimeError(f"the process that judges kernels ended with {done.returncode}: {one_line(said[-1])}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

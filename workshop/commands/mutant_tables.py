@@ -1,0 +1,88 @@
+"""What became of the mutants, for a terminal, a page and a file."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from opassay.reports.text_table import TextTable
+
+from .mutant_log import Fate
+
+_TOLD = ("killed", "survived", "equivalent", "same", "not reached", "not planted")
+
+
+def score_of(fates: Sequence[Fate]) -> float:
+    """The share of refused mutants among those that could have been: killed over killed and survived; 1 for none."""
+    counts = Counter(fate.outcome for fate in fates)
+    asked = counts["killed"] + counts["survived"]
+    return counts["killed"] / asked if asked else 1.0
+
+
+def family_table(fates: Sequence[Fate]) -> TextTable:
+    """A row for every family, and one for all: how many, what became of them, the score, and who refused most."""
+    families = defaultdict[str, list[Fate]](list)
+    for fate in fates:
+        families[fate.mutant.family].append(fate)
+    rows = [_row(family, found) for family, found in sorted(families.items())]
+    headings = (
+        "family",
+        "mutants",
+        "killed",
+        "survived",
+        "equivalent",
+        "same code",
+        "not reached",
+        "not planted",
+        "score",
+    )
+    return TextTable((*headings, "killed by"), [*rows, _row("all", fates)], [])
+
+
+def _row(name: str, fates: Sequence[Fate]) -> tuple[str, ...]:
+    counts = Counter(fate.outcome for fate in fates)
+    by = Counter(fate.by for fate in fates if fate.outcome == "killed")
+    told = ", ".join(f"{code} {count}" for code, count in by.most_common(6))
+    asked = counts["killed"] + counts["survived"]
+    score = f"{score_of(fates):.2%}" if asked else "none"
+    return (name, str(len(fates)), *(str(counts[outcome]) for outcome in _TOLD), score, told)
+
+
+def survivor_lines(fates: Sequence[Fate]) -> list[str]:
+    """Every survivor with its place, what was changed, and how much it was asked."""
+    return [
+        f"{fate.mutant.file}:{fate.mutant.line} {fate.mutant.function} [{fate.mutant.key}]\n"
+        f"  {fate.mutant.kind}: {fate.mutant.old}  ->  {fate.mutant.new}{_asker(fate)}\n"
+        f"  asked {fate.asked} questions of {fate.of} cells{', out of its time' * fate.short}"
+        for fate in fates
+        if fate.outcome == "survived"
+    ]
+
+
+def _asker(fate: Fate) -> str:
+    """Of a mutant of the graph, the text that asks for its operation, which the operation alone does not tell."""
+    return f", asked for by {fate.mutant.statement}" if fate.mutant.in_graph else ""
+
+
+def contradictions(fates: Sequence[Fate]) -> list[str]:
+    """Mutants that the table calls equivalent and that a question refused."""
+    return [
+        f"{fate.mutant.file}:{fate.mutant.line} [{fate.mutant.key}] {fate.mutant.old} -> {fate.mutant.new}: "
+        f"the table says {fate.why!r}, and {fate.cell} refused it"
+        for fate in fates
+        if fate.outcome == "killed" and fate.why
+    ]
+
+
+def as_data(heading: dict[str, Any], fates: Sequence[Fate]) -> dict[str, Any]:
+    """All of it, for a file."""
+    return {
+        **heading,
+        "score": score_of(fates),
+        "mutants": [
+            {"key": fate.mutant.key, **fate.mutant.data(), "outcome": fate.outcome, "by": fate.by, "cell": fate.cell,
+             "how": fate.how, "why": fate.why, "asked": fate.asked, "of": fate.of}
+            for fate in fates
+        ],
+    }  # fmt: skip

@@ -1,0 +1,182 @@
+"""`python -m workshop mutate`: mistakes planted in the production ops, one by one, and how many are refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.status import Status
+
+from opassay.properties.catalog import CATALOG
+from opassay.properties.catalog.loading import op_names
+from opassay.properties.names import PluginError
+from opassay.properties.places.process import AnswerError, EndedError
+from opassay.reports import exit_codes
+from opassay.reports.cli.host import Stop
+from opassay.reports.progress import is_live, make_console, output
+from opassay.reports.store.files import write_atomically
+
+from ..mutation import campaign as campaigns
+from ..mutation.equivalents import Equivalent, read_equivalents, stale
+from ..mutation.mutants import Mutant
+from . import mutant_tables
+from .mutant_log import Record, fates, graph_mutants_of, heading_of, open_log
+
+#: Seconds between two lines about progress where there is no terminal.
+_EVERY = 20.0
+
+
+@click.command("mutate")
+@click.option("--op", "ops", multiple=True, help="An op whose questions are asked; may be repeated; all.")
+@click.option("--file", "files", multiple=True, help="Only mutants of these files of impl/, or folders; all.")
+@click.option("--most", type=click.IntRange(0), default=40, show_default=True, help="Mutants per family; 0 for all.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which mutants are chosen.")
+@click.option("--seconds", type=click.FloatRange(1), default=30.0, show_default=True,
+              help="CPU seconds that a mutant is asked by the ops of one module.")  # fmt: skip
+@click.option("-n", "workers", type=click.IntRange(1), default=1, show_default=True, help="Mutants asked at once.")
+@click.option("--log", "path", type=click.Path(dir_okay=False, path_type=Path), default=Path("mutants.jsonl"),
+              show_default=True, help="A line for every trial.")  # fmt: skip
+@click.option(
+    "--resume", is_flag=True, help="Go on with the campaign of the log; with more --seconds, also where they were over."
+)
+@click.option("--graph", is_flag=True, help="Mutants of the graph: operations of torch changed, and not the text.")
+@click.option("--table", is_flag=True, help="Ask nothing: the table of what is in the log.")
+@click.option("--json", "into", type=click.Path(dir_okay=False, path_type=Path), help="Write all of it to a file.")
+@click.option("--least", type=click.FloatRange(0, 1), default=0.98, show_default=True, help="The score that is needed.")
+@click.option("--equivalents", is_flag=True, help="Ask those that the table calls equivalent, too.")
+def mutate_command(**chosen: Any) -> int:
+    """Plant mistakes in the ops one by one, and see which questions refuse them.
+
+    A mutant is a changed operator, constant, condition, argument, call or statement in code that an op runs on this
+    machine. With --graph it is a changed operation of torch where an op asks for it: another operation, operand, axis,
+    constant, format or mask, or a dropped term; --most is then of each family per module of ops. Exit code 1 where the
+    score, of mutants that are not equivalent, is below what is needed; 2 where the table of equivalent ones is stale or
+    wrong.
+    """
+    ops, settings = _ops(chosen["ops"]), campaigns.Settings(**{name: chosen[name] for name in campaigns.SETTINGS})
+    table = read_equivalents()
+    _require_present(table)
+    files = chosen["files"] or ("",)
+    within = [] if settings.graph else campaigns.every_mutant(files)
+    if not within and not settings.graph:
+        raise Stop(exit_codes.NOTHING, f"--file: no mutant in {', '.join(chosen['files'])}")
+    mutants = campaigns.chosen(within, settings)
+    heading = heading_of(ops, settings)
+    records = open_log(chosen["path"], heading, chosen["resume"] or chosen["table"])
+    interrupted = False
+    if not chosen["table"]:
+        asked = campaigns.Wanted(files, () if chosen["equivalents"] else table)
+        left = [m for m in mutants if asked(m)]
+        interrupted = not _carried_out(ops, left, settings, records, chosen["path"], asked)
+    mutants += graph_mutants_of(records)
+    return (
+        _told(mutants, records, table, heading, chosen)
+        if not interrupted
+        else _told_in_part(mutants, records, table, heading, chosen)
+    )
+
+
+def _require_present(table: Sequence[Equivalent]) -> None:
+    gone = stale(table, campaigns.every_mutant(sorted({one.file for one in table})) if table else [])
+    if gone:
+        place = f"{gone[0].file}: {gone[0].function}"
+        raise Stop(exit_codes.USAGE, f"equivalent_changes: {place} has no more {gone[0].old!r} -> {gone[0].new}")
+
+
+def _ops(names: Sequence[str]) -> tuple[str, ...]:
+    try:
+        known = op_names()
+    except PluginError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from None
+    catalog = tuple(CATALOG)
+    unknown = [name for name in names if name not in catalog]
+    if unknown:
+        raise Stop(exit_codes.USAGE, f"unknown op: got op={unknown[0]!r}, need one of {', '.join(catalog)}")
+    return tuple(name for name in known if name in (names or catalog))
+
+
+def _carried_out(
+    ops: Sequence[str], mutants: Sequence[Mutant], settings: campaigns.Settings, records: list[Record], path: Path,
+    wanted: campaigns.Wanted,
+) -> bool:  # fmt: skip
+    """Ask what is left to ask, a line of the log for each; whether it came to its end."""
+    console = make_console(output())
+    count = "mutants of the graph" if settings.graph else f"{len(mutants)} mutants"
+    console.print(f"opassay mutate: {count}, seed {settings.seed}, {settings.workers} at once; log {path}")
+    told = _Told(console)
+    with path.open("a", encoding="utf-8") as log, told:
+        try:
+            for record in campaigns.campaign(ops, mutants, settings, list(records), told.say, wanted):
+                log.write(json.dumps(record) + "\n")
+                log.flush()
+                records.append(record)
+                told.count(record)
+        except KeyboardInterrupt:
+            return False
+        except (EndedError, AnswerError) as err:
+            raise Stop(exit_codes.INTERNAL, f"the process that tries mutants {err}; go on with --resume") from None
+    return True
+
+
+class _Told:
+    """What is shown while mutants are asked: a line that changes on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._counts = console, dict[str, int]()
+        self._status: Status | None = console.status("") if is_live(console) else None
+        self._said = 0.0
+
+    def __enter__(self) -> _Told:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def count(self, record: Record) -> None:
+        if "outcome" not in record:
+            return
+        self._counts[record["outcome"]] = self._counts.get(record["outcome"], 0) + 1
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._counts.items()))
+        text = f"{record['group']}: {counted}"
+        if self._status is not None:
+            self._status.update(text)
+        elif time.monotonic() - self._said > _EVERY:
+            self._said = time.monotonic()
+            self.say(text)
+
+
+def _told(
+    mutants: Sequence[Mutant], records: Sequence[Record], table: Sequence[Equivalent], heading: dict[str, Any],
+    chosen: dict[str, Any],
+) -> int:  # fmt: skip
+    """Print the table, write the file; the exit code."""
+    found = fates(mutants, records, table)
+    click.echo("\n".join(mutant_tables.family_table(found).lines()))
+    click.echo("\n".join(mutant_tables.survivor_lines(found)))
+    if chosen["into"] is not None:
+        write_atomically(chosen["into"], json.dumps(mutant_tables.as_data(heading, found), indent=1).encode())
+    wrong = mutant_tables.contradictions(found)
+    if wrong:
+        raise Stop(exit_codes.USAGE, "equivalent_changes: " + "\n".join(wrong))
+    if not any(fate.outcome in ("killed", "survived") for fate in found):
+        raise Stop(exit_codes.NOTHING, "no mutant was asked")
+    return exit_codes.OK if mutant_tables.score_of(found) >= chosen["least"] else exit_codes.FAILED
+
+
+def _told_in_part(
+    mutants: Sequence[Mutant], records: Sequence[Record], table: Sequence[Equivalent], heading: dict[str, Any],
+    chosen: dict[str, Any],
+) -> int:  # fmt: skip
+    _told(mutants, records, table, heading, {**chosen, "least": 0.0})
+    raise Stop(exit_codes.INTERRUPT, "interrupted; --resume goes on")

@@ -1,0 +1,209 @@
+"""The two tables about kernels: their machine code, and the bytes they move. A row each is one dict of plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+import torch
+
+from opassay.impl.gpu import launching
+from opassay.oracles.machine import compiler, gate
+from opassay.oracles.machine.recorder import Launch
+from opassay.properties.catalog.loading import load_op
+
+from .classes import ONCE, ShapeClass
+from .recording import Pass, recorded
+
+
+@dataclass(frozen=True)
+class CodeRow:
+    """The machine code of one kernel in one configuration.
+
+    Attributes:
+        op, label, direction: the first shape class that launches it. kernel: its function. dtypes: of its operands.
+        configuration: constants and warps. architecture: as "sm_90".
+        registers: of a thread. stack, spills: bytes of a thread. shared: bytes of a block.
+        blocks, warps: that are resident on a multiprocessor.
+        loads, stores: how many accesses of so many bytes. narrow: the part of the bytes in narrow ones.
+        hidden: how far the accesses under way cover the latency of memory.
+        dense: whether accesses are held to 16 bytes. faults: why it fails.
+    """
+
+    op: str
+    label: str
+    direction: str
+    kernel: str
+    dtypes: str
+    configuration: str
+    architecture: str
+    registers: int
+    stack: int
+    spills: int
+    shared: int
+    blocks: int
+    warps: int
+    loads: dict[int, int]
+    stores: dict[int, int]
+    narrow: float
+    hidden: float
+    dense: bool
+    faults: list[str]
+
+
+@dataclass(frozen=True)
+class TrafficRow:
+    """The bytes that one direction of a call moves.
+
+    Attributes:
+        op, label, direction, dtype: the shape class and what is done there.
+        shape: what was interpreted. kernels: what was launched.
+        must: bytes that must move. booked: bytes that moved, without what kernels told each other.
+        limit: how many times `must` is allowed; `why` it is not `classes.ONCE`.
+        workspace: bytes that kernels tell each other at the class's own shape, as part of what must move there.
+        faults: why it fails.
+    """
+
+    op: str
+    label: str
+    direction: str
+    dtype: str
+    shape: list[int]
+    kernels: list[str]
+    must: int
+    booked: int
+    limit: float
+    why: str
+    workspace: float
+    faults: list[str]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A direction of a call that no kernel serves.
+
+    Attributes:
+        op, label, direction, dtype: the shape class and what is done there.
+        faults: the reason, where the op is declared to have kernels.
+    """
+
+    op: str
+    label: str
+    direction: str
+    dtype: str
+    faults: list[str]
+
+
+Row = CodeRow | TrafficRow | Missing
+
+
+def as_dict(row: Row) -> dict[str, object]:
+    """A row with the name of its table."""
+    names = {CodeRow: "code", TrafficRow: "traffic", Missing: "missing"}
+    return {"table": names[type(row)], **asdict(row)}
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A launch to be compiled, and the first class and direction that ask for it."""
+
+    kind: ShapeClass
+    direction: str
+    launch: Launch
+
+
+def code_rows(
+    kinds: Iterable[ShapeClass], dtypes: Iterable[str], architectures: Iterable[str], *, once: bool = False
+) -> Iterator[Row]:
+    """Compiles every distinct launch of some classes and judges it.
+
+    Args:
+        kinds: shape classes. dtypes: of the operands. architectures: names in `compiler.ARCHITECTURES`.
+        once: every kernel in the first of its configurations alone, which takes seconds and not minutes.
+    """
+    wanted: dict[tuple[object, ...], _Wanted] = {}
+    for kind in kinds:
+        for dtype in dtypes:
+            for done in recorded(kind, getattr(torch, dtype)):
+                if not done.launches:
+                    yield _missing(kind, done, dtype)
+                for launch in done.launches:
+                    key = (launch.name, launch.kernel.__module__) if once else (launch.key(), _streams(kind, launch))
+                    wanted.setdefault(key, _Wanted(kind, done.direction, launch))
+    for name in architectures:
+        for found in wanted.values():
+            yield _code_row(found, compiler.ARCHITECTURES[name], name)
+
+
+def _code_row(found: _Wanted, on: compiler.Architecture, name: str) -> CodeRow:
+    launch = found.launch
+    code = compiler.machine_code(launch, on)
+    streams = _streams(found.kind, launch)
+    blocks = code.resident(on)
+    return CodeRow(
+        found.kind.op, found.kind.label, found.direction, launch.name, launch.dtypes(), launch.configuration(), name,
+        code.registers, code.stack, code.spills, code.shared, blocks, blocks * code.warps, code.loads, code.stores,
+        code.narrow, code.hidden(on), streams > 0, gate.faults(launch, code, on, streams=streams),
+    )  # fmt: skip
+
+
+def _streams(kind: ShapeClass, launch: Launch) -> int:
+    """How many operands of data a launch moves at a dense class. One that only adds up partial sums moves none."""
+    half = torch.Size(kind.shape).numel() / 2
+    return kind.dense * sum(pointer.elements > half for pointer in launch.pointers)
+
+
+def _missing(kind: ShapeClass, done: Pass, dtype: str) -> Missing:
+    said = [f"{op}: {reason}" for (op, reason) in launching.fallbacks if op == kind.op or op.startswith(kind.op + "_")]
+    faults = ["; ".join(said) or "no kernel is launched"] if load_op(kind.op).kernels else []
+    return Missing(kind.op, kind.label, done.direction, dtype, faults)
+
+
+# -------------------------------------------------------------------------------------------------- traffic
+
+#: What runs a class in an interpreter: the launches of each direction, and the bytes that these moved.
+Booked = Callable[[ShapeClass, torch.dtype], tuple[tuple[Pass, int], ...]]
+
+
+def traffic_rows(kinds: Iterable[ShapeClass], dtypes: Iterable[str], booked: Booked) -> Iterator[Row]:
+    """The bytes that each class moves against those that it must.
+
+    Args:
+        kinds: shape classes. dtypes: of the operands. booked: the interpreter.
+    """
+    for kind in kinds:
+        for dtype in dtypes:
+            exact = getattr(torch, dtype)
+            at_scale = recorded(kind, exact)
+            if not any(done.launches for done in at_scale):
+                yield from (_missing(kind, done, dtype) for done in at_scale)
+                continue
+            for (done, moved), large in zip(booked(kind, exact), at_scale, strict=True):
+                yield traffic_row(kind, dtype, done, moved, large) if done.launches else _missing(kind, done, dtype)
+
+
+def traffic_row(kind: ShapeClass, dtype: str, done: Pass, moved: int, large: Pass) -> TrafficRow:
+    """One row.
+
+    Args:
+        kind, dtype: what was run. done, moved: its launches at few rows, and the bytes booked.
+        large: its launches at the class's own shape.
+    """
+    size = getattr(torch, dtype).itemsize
+    must, at_scale = (getattr(kind.must(shape, size), done.direction) for shape in (kind.few, kind.shape))
+    # Written by one kernel and read by another: twice, and more where each program reads all of it.
+    own = moved - 2 * done.workspace
+    share = 2 * large.workspace / at_scale
+    faults = []
+    limit: float = getattr(kind.limits, done.direction)
+    if own > limit * must:
+        faults.append(f"{own / must:.3f} times the bytes that must move; need {limit:.4g} at most")
+    if share > kind.workspace:
+        faults.append(
+            f"kernels tell each other {share:.1%} of the bytes that must move; need {kind.workspace:.0%} at most"
+        )
+    kernels = [launch.name for launch in done.launches]
+    why = kind.why if limit > min(ONCE) else ""
+    return TrafficRow(
+        kind.op, kind.label, done.direction, dtype, list(kind.few), kernels, must, own, limit, why, share, faults
+    )

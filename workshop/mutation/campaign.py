@@ -1,0 +1,261 @@
+"""A campaign: mutants are chosen, and the ops that run their lines are asked to refuse them.
+
+What this is for: the owner's side. It imports no torch and runs no op; for each module of the catalog in turn it
+starts a process that is prepared for that module's ops (`program`), and has it try mutants, several at once.
+
+What is hard here: one line may serve many ops. A mutant that the ops of one module do not refuse is asked by the next
+module's, as far as they run its line; it has survived when none is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opassay.properties.catalog import CATALOG
+from opassay.properties.places.process import Process
+
+from .asking import cells_of
+from .equivalents import Equivalent, read_equivalents, why_equivalent
+from .mutants import Mutant, mutants_of
+
+#: Parts of paths of what runs on CUDA alone, where this campaign does not ask.
+ELSEWHERE = ("kernels_cuda", "kernels_triton", "gpu/")
+#: Seconds for one answer of a process: a cell of the right op, or a trial with all of its questions.
+PATIENCE = 1800.0
+PROGRAM = (sys.executable, "-m", "workshop.mutation.program")
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a campaign asks.
+
+    Attributes:
+        seed: which mutants are chosen. most: of each family; 0 for all.
+        workers: how many trials are under way at once.
+        seconds: of CPU for the questions of one module's ops to one mutant.
+        graph: whether the mutants are those of the graph: `most` is then of each family in what a module's ops run.
+    """
+
+    seed: int = 0
+    most: int = 0
+    workers: int = 1
+    seconds: float = 30.0
+    graph: bool = False
+
+
+#: Names of the settings.
+SETTINGS = tuple(Settings.__dataclass_fields__)
+
+
+def folder() -> Path:
+    """Where the production ops are; nothing of them is imported."""
+    spec = importlib.util.find_spec("opassay.impl")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def every_mutant(below: Sequence[str] = ("",)) -> list[Mutant]:
+    """All mutants of the files that run on a CPU and whose paths begin with one of these."""
+    root, found = folder(), list[Mutant]()
+    for path in sorted(root.rglob("*.py")):
+        file = str(path.relative_to(root))
+        if file.startswith(tuple(below)) and not any(part in file for part in ELSEWHERE):
+            found += mutants_of(file, path.read_text(encoding="utf-8"))
+    return found
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which mutants are to be asked.
+
+    Attributes:
+        files: what their paths begin with, one of these. table: the equivalent ones, which are not asked.
+    """
+
+    files: Sequence[str] = ("",)
+    table: Sequence[Equivalent] = ()
+
+    def __call__(self, mutant: Mutant) -> bool:
+        return mutant.file.startswith(tuple(self.files)) and not why_equivalent(mutant, self.table)
+
+
+def chosen(mutants: Sequence[Mutant], settings: Settings) -> list[Mutant]:
+    """Of every family as many mutants as asked for, those that come first in an order that the seed fixes."""
+    families = defaultdict[str, list[Mutant]](list)
+    for mutant in mutants:
+        families[mutant.family].append(mutant)
+
+    def order(mutant: Mutant) -> bytes:
+        return hashlib.sha256(f"{settings.seed}:{mutant.key}".encode()).digest()
+
+    return [one for family in families.values() for one in sorted(family, key=order)[: settings.most or len(family)]]
+
+
+def groups_of(ops: Sequence[str]) -> dict[str, list[str]]:
+    """The ops by the module of the catalog that declares them; those of few ops first."""
+    groups = defaultdict[str, list[str]](list)
+    for op in ops:
+        groups[CATALOG[op]].append(op)
+    return dict(sorted(groups.items(), key=lambda item: len(item[1])))
+
+
+def campaign(
+    ops: Sequence[str], mutants: Sequence[Mutant], settings: Settings, before: Collection[Mapping[str, Any]],
+    tell: Callable[[str], None], wanted: Callable[[Mutant], bool] = lambda mutant: True,
+) -> Iterator[Record]:  # fmt: skip
+    """What comes of the mutants, as records for a log.
+
+    Args:
+        ops: names of the catalog. mutants: the chosen ones; of a graph none, because these are found while the ops run.
+        settings: how to ask.
+        before: records of a campaign that was interrupted; what they say is not asked again, but for mutants that
+            survived because their time was over, where it is longer now.
+        tell: takes a line about what is being done.
+        wanted: whether a mutant of a graph may be chosen.
+
+    Yields:
+        {"mutant", "group", "outcome", ...} for each trial, {"done": group} after the last of a group; before the first
+        of a group {"found": [mutant, ...], "group"}, the chosen mutants of the graph.
+    """
+    ended = {record["mutant"] for record in before if record.get("outcome") in ("killed", "same")}
+    again = {_trial_of(record) for record in before if _was_short(record, settings) and record["mutant"] not in ended}
+    asked = {_trial_of(record) for record in before if "mutant" in record} - again
+    done = {record["done"] for record in before if "done" in record} - {group for _, group in again}
+    for group, members in groups_of(ops).items():
+        if group in done:
+            continue
+        with _process() as process:
+            _reach(process, members, group, settings.graph, tell)
+            if settings.graph:
+                mutants = chosen([one for one in _found(process) if wanted(one)], settings)
+                yield {"found": [mutant.data() for mutant in mutants], "group": group}
+            waiting = [mutant for mutant in mutants if mutant.key not in ended]
+            reached = [m for m, count in zip(waiting, _counts(process, waiting), strict=True) if count]
+            left = [mutant for mutant in reached if (mutant.key, group) not in asked]
+            tell(f"{group}: {len(reached)} mutants of lines that it runs, {len(left)} to ask")
+            for answer in _trials(process, left, settings):
+                record = {"mutant": answer.pop("key"), "group": group, **answer}
+                if record["outcome"] != "survived":
+                    ended.add(record["mutant"])
+                yield record
+        yield {"done": group}
+
+
+def _trial_of(record: Mapping[str, Any]) -> tuple[str, str]:
+    return record["mutant"], record["group"]
+
+
+def _was_short(record: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether a mutant survived because its time was over, and has more of it now."""
+    # All cells are asked twice, with a few samples and with all.
+    left = record.get("outcome") == "survived" and record["asked"] < 2 * record["of"]
+    return left and record["seconds"] < settings.seconds
+
+
+#: Of a process that serves a cluster: by module of the catalog, the prepared process, which outlives an item.
+_PREPARED: dict[str, Process] = {}
+
+
+def some_of_a_group(item: Mapping[str, Any]) -> Record:
+    """What comes of some mutants where the ops of one module are asked: an item of a cluster's campaign.
+
+    Args:
+        item: {"group": module, "ops": its names, "seconds": as in `Settings`}, and {"mutants": as data}, or for those
+            of the graph {"seed", "most": as in `Settings`, "share": [i, of how many]}, because they are found here.
+
+    Returns:
+        {"records": [...]}, as `campaign` yields them, of those mutants whose lines the ops run.
+    """
+    group, graph = item["group"], "share" in item
+    name = f"{group} graph" if graph else group
+    if name not in _PREPARED:
+        _PREPARED[name] = _started()
+        _reach(_PREPARED[name], item["ops"], group, graph, lambda told: None)
+    process = _PREPARED[name]
+    records: list[Record] = []
+    if graph:
+        number, shares = item["share"]
+        wanted = Wanted(table=read_equivalents())
+        found = [mutant for mutant in _found(process) if wanted(mutant)]
+        mutants = chosen(found, Settings(item["seed"], item["most"]))[number::shares]
+        records = [{"found": [mutant.data() for mutant in mutants], "group": group}]
+    else:
+        mutants = [Mutant.of(data) for data in item["mutants"]]
+    reached = [m for m, count in zip(mutants, _counts(process, mutants), strict=True) if count]
+    answers = _trials(process, reached, Settings(seconds=item["seconds"]))
+    records += [{"mutant": answer.pop("key"), "group": group, **answer} for answer in answers]
+    return {"records": records}
+
+
+def release() -> None:
+    """End the processes that were prepared for items."""
+    while _PREPARED:
+        _PREPARED.popitem()[1].close()
+
+
+def _started() -> Process:
+    process = Process({}, command=PROGRAM)
+    process.answer(time.monotonic() + PATIENCE)  # that it is ready
+    return process
+
+
+@contextmanager
+def _process() -> Iterator[Process]:
+    process = _started()
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def _ask(process: Process, **question: Any) -> Record:
+    process.ask(question)
+    return process.answer(time.monotonic() + PATIENCE)
+
+
+def _found(process: Process) -> list[Mutant]:
+    """The mutants of the graph, in what the process has run, of files that run on a CPU."""
+    found = [Mutant.of(data) for data in _ask(process, graph=True)["mutants"]]
+    return [mutant for mutant in found if not any(part in mutant.file for part in ELSEWHERE)]
+
+
+def _reach(process: Process, ops: Sequence[str], group: str, graph: bool, tell: Callable[[str], None]) -> None:
+    cells = [cell for op in ops for cell in cells_of(op, graph)]
+    held, more = 0, {"graph": True} if graph else {}
+    for number, cell in enumerate(cells, 1):
+        answer = _ask(process, reach=[cell.op, cell.property, cell.dtype], **more)
+        held += answer["outcome"] == "verified"
+        if answer["outcome"] in ("fail", "unstable", "error"):
+            tell(f"{cell.key} does not hold without a mutant, and is not asked: {answer['reason']}")
+        if number % 40 == 0 or number == len(cells):
+            tell(f"{group}: lines of {number}/{len(cells)} cells, {held} held")
+
+
+def _counts(process: Process, mutants: Sequence[Mutant]) -> list[int]:
+    """How many cells run a line of each mutant."""
+    found: list[int] = []
+    for start in range(0, len(mutants), 100):
+        found += _ask(process, count=[mutant.data() for mutant in mutants[start : start + 100]])["cells"]
+    return found
+
+
+def _trials(process: Process, mutants: Sequence[Mutant], settings: Settings) -> Iterator[Record]:
+    waiting, under_way = list(reversed(mutants)), 0
+    while waiting or under_way:
+        while waiting and under_way < settings.workers:
+            _ask(process, begin=waiting.pop().data(), seconds=settings.seconds)
+            under_way += 1
+        yield _ask(process, next=True)
+        under_way -= 1

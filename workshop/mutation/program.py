@@ -1,0 +1,94 @@
+"""`python -m workshop.mutation.program`: a process that is prepared for some ops, and tries mutants of them.
+
+Its owner sends one question per line, as to every process that judges (`places.serving`). The hello has no settings.
+
+- `{"reach": [op, property, dtype]}`: judge a cell of the right op, and note its lines: `{"outcome", "reason"}`.
+- `{"reach": ..., "graph": true}`: the same, and the places where operations of torch are asked for are noted as well.
+- `{"graph": true}`: the mutants of all places that were noted: `{"mutants": [mutant, ...]}`.
+- `{"count": [mutant, ...]}`: of each, how many cells run a line of it: `{"cells": [number, ...]}`.
+- `{"begin": mutant, "seconds": CPU seconds}`: start a trial: `{"begun": key}`.
+- `{"next": true}`: wait for the end of a trial: `{"key", "outcome", ...}` as `trial.finished` has them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+
+import torch
+
+from opassay.oracles.verdicts.verdict import Cell, Outcome
+from opassay.properties import worlds
+from opassay.properties.catalog.loading import load_op
+from opassay.properties.engine.samples import Settings
+from opassay.properties.places.serving import Said, serve
+from opassay.properties.verification import run_cell
+
+from .asking import APART, BY_OTHERS, COMPILED, Line, Reach
+from .graph import Place, graph_mutants, noted
+from .mutants import Mutant
+from .planting import remember, source
+from .reach import lines_run
+from .trial import FEW, Trial, begin, finished, in_copy
+
+_REACH = Reach()
+_PLACES: dict[Place, set[tuple[str, str]]] = {}
+_TRIALS: list[Trial] = []
+
+
+def prepare(hello: Said) -> dict[str, str]:
+    """Import torch and what judges; the process is alone, with ranks that are threads and devices in memory."""
+    torch.set_num_threads(1)
+    worlds.enter(worlds.World())
+    return {}
+
+
+def answer(question: Said) -> Said:
+    """The answer to a question; see the module."""
+    if "reach" in question:
+        op, code, dtype = question["reach"]
+        return _reached(Cell(op, code, dtype, "cpu", "opassay"), bool(question.get("graph")))
+    if "graph" in question:
+        return {"mutants": [mutant.data() for mutant in graph_mutants(_PLACES)]}
+    if "count" in question:
+        return {"cells": [len(_REACH.cells(Mutant.of(data))) for data in question["count"]]}
+    if "begin" in question:
+        return _begun(Mutant.of(question["begin"]), question["seconds"])
+    trial, came = finished(_TRIALS)
+    return {"key": trial.mutant.key, **came}
+
+
+def _reached(cell: Cell, graph: bool) -> Said:
+    # What a copy of the process notes is lost, and what the op's other cells run has been noted by these.
+    places = {} if cell.property in (*APART, *BY_OTHERS) else _PLACES
+    with noted(places) if graph else contextlib.nullcontext():
+        said = in_copy(lambda: _judged(cell)) if cell.property in APART else _judged(cell)
+    if said["outcome"] == Outcome.VERIFIED:
+        _REACH.note(cell, {(file, line) for file, line in said["lines"]})
+    return {"outcome": said["outcome"], "reason": said["reason"]}
+
+
+def _judged(cell: Cell) -> Said:
+    """The verdict of a cell of the right op, and which lines it ran; what is compiled is not watched."""
+    lines: set[Line] = set()
+    # What runs when the op is imported is done before there is a mutant, so it is none of the lines that a cell runs.
+    load_op(cell.op)
+    with contextlib.nullcontext() if cell.property == COMPILED else lines_run(lines):
+        verdict = run_cell(cell, Settings("brief", max_examples=FEW, simpler=False))
+    return {"outcome": str(verdict.outcome), "reason": verdict.reason, "lines": sorted(lines)}
+
+
+def _begun(mutant: Mutant, seconds: float) -> Said:
+    if not gc.get_freeze_count():
+        # What is there now is shared with the copies; collecting it there would make each copy write to all of it.
+        gc.collect()
+        remember()
+        gc.freeze()
+    if not mutant.in_graph:
+        source(mutant.file)
+    _TRIALS.append(begin(mutant, _REACH.cells(mutant), seconds))
+    return {"begun": mutant.key}
+
+
+if __name__ == "__main__":
+    serve(prepare, answer)
