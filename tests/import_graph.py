@@ -165,53 +165,22 @@ def _resolve(target: str, known: dict[str, Path]) -> str | None:
     return "api"
 
 
-def nested(root: Path) -> dict[str, str]:
-    """For each module one of those that importing it imports first anyway, of which most others come; "" for none.
-
-    A process that has imported the one, and nothing else of ours, is where the other is imported as if alone.
-    """
-    known = modules(root)
-    first = {name: _at_import(name, path, known) - {name} for name, path in known.items()}
-    sizes = {name: len(_reached(name, first)) for name in known}
-    return {name: max(sorted(first[name]), key=sizes.__getitem__, default="") for name in known}
-
-
-def _at_import(name: str, path: Path, known: dict[str, Path]) -> set[str]:
-    """The modules of ours that run because a module is imported: what stands at its top, and the package it is in."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    full = PACKAGE if package == "api" else f"{PACKAGE}.{package}"
-    body = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    found = {_resolve(target, known) for node in body for target in _targets(node, full)}
-    # What a package imports of itself has that package to come first.
-    return {other for other in (*found, name.rpartition(".")[0]) if other and not other.startswith(f"{name}.")}
-
-
-def _reached(name: str, graph: dict[str, set[str]]) -> set[str]:
-    seen: set[str] = set()
-    waiting = [name]
-    while waiting:
-        more = graph[waiting.pop()] - seen
-        seen |= more
-        waiting.extend(more)
-    return seen
-
-
-def cycle(root: Path) -> list[str]:
+def cycle(graph: Iterable[Edge]) -> list[str]:
     """Some cycle of imports, as a list of modules; empty when there is none.
 
     Imports inside functions and those for types alone count: such an import hides a cycle and does not remove it, for a
     reader of one module still needs the other.
     """
-    return _some_cycle((edge.importer, edge.imported) for edge in edges(root) if edge.ours)
+    return _some_cycle((edge.importer, edge.imported) for edge in graph if edge.ours)
 
 
-def cycle_of_rooms(root: Path) -> list[str]:
+def cycle_of_rooms(graph: Iterable[Edge]) -> list[str]:
     """Some cycle of rooms, as a list of them; empty when there is none.
 
     A room is what stands in one of the folders: a folder or a single module. An import from one room to another is an
     edge, between whichever modules of the two it runs.
     """
-    rooms = ((_room(edge.importer), _room(edge.imported)) for edge in edges(root) if edge.ours)
+    rooms = ((_room(edge.importer), _room(edge.imported)) for edge in graph if edge.ours)
     return _some_cycle((importer, imported) for importer, imported in rooms if importer != imported)
 
 

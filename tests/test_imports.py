@@ -1,8 +1,9 @@
-"""Imports run one way: the graph is read from the source, and every module is imported alone."""
+"""Imports run one way: the graph is read from the source, and every module is imported."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.import_graph import FOLDERS, PACKAGE, Edge, cycle, cycle_of_rooms, edges, modules, nested
+from tests.import_graph import FOLDERS, PACKAGE, Edge, cycle, cycle_of_rooms, edges, modules
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -41,9 +42,9 @@ FORBIDDEN_PACKAGES: dict[str, set[str]] = {
 VERDICT, CLEANING = "oracles.verdicts.verdict", "oracles.verdicts.cleaning"
 
 
-def violations(root: Path) -> list[str]:
+def violations(graph: list[Edge]) -> list[str]:
     """Every forbidden edge, as text; empty when all imports run the declared way."""
-    return [str(edge) for edge in edges(root) if not _allowed(edge)]
+    return [str(edge) for edge in graph if not _allowed(edge)]
 
 
 def _allowed(edge: Edge) -> bool:
@@ -63,13 +64,18 @@ def _allowed(edge: Edge) -> bool:
 # --------------------------------------------------------------------------------------------- the repository
 
 
+@functools.cache
+def _repository() -> list[Edge]:
+    return edges(REPOSITORY)
+
+
 def test_no_import_runs_a_forbidden_way() -> None:
-    assert violations(REPOSITORY) == []
+    assert violations(_repository()) == []
 
 
 def test_no_imports_form_a_cycle() -> None:
-    assert cycle(REPOSITORY) == []
-    assert cycle_of_rooms(REPOSITORY) == []
+    assert cycle(_repository()) == []
+    assert cycle_of_rooms(_repository()) == []
 
 
 def test_every_import_of_ours_is_relative_outside_api() -> None:
@@ -109,8 +115,8 @@ def test_a_tree_that_keeps_the_rules_passes(tmp_path: Path) -> None:
         reports__text="from ..oracles.verdicts.verdict import Cell",
         reports__cli__run="from ...properties import cells\nfrom .. import text",
     )
-    assert violations(root) == []
-    assert cycle(root) == []
+    assert violations(edges(root)) == []
+    assert cycle(edges(root)) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +144,7 @@ def test_a_tree_that_keeps_the_rules_passes(tmp_path: Path) -> None:
     ],
 )
 def test_a_planted_forbidden_import_is_found(tmp_path: Path, name: str, text: str, expected: str) -> None:
-    assert violations(_plant(tmp_path, **{name: text})) == [expected]
+    assert violations(edges(_plant(tmp_path, **{name: text}))) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -152,17 +158,17 @@ def test_a_planted_forbidden_import_is_found(tmp_path: Path, name: str, text: st
 )
 def test_a_planted_cycle_is_found(tmp_path: Path, tie: str) -> None:
     root = _plant(tmp_path, oracles__a=tie, oracles__b="from .c import C", oracles__c="from . import a")
-    assert cycle(root) == ["oracles.a", "oracles.b", "oracles.c"]
+    assert cycle(edges(root)) == ["oracles.a", "oracles.b", "oracles.c"]
 
 
 def test_a_planted_cycle_of_rooms_is_found(tmp_path: Path) -> None:
     texts = {"oracles__one__a": "from ..two import b", "oracles__two__b": "", "oracles__two__c": ""}
     root = _plant(tmp_path, **texts)
-    assert cycle_of_rooms(root) == []
+    assert cycle_of_rooms(edges(root)) == []
     (root / "oracles" / "two" / "c.py").write_text("from ..one import d")
     (root / "oracles" / "one" / "d.py").write_text("")
-    assert cycle(root) == []
-    assert cycle_of_rooms(root) == ["oracles.one", "oracles.two"]
+    assert cycle(edges(root)) == []
+    assert cycle_of_rooms(edges(root)) == ["oracles.one", "oracles.two"]
 
 
 @pytest.mark.parametrize(
@@ -183,10 +189,10 @@ def test_a_planted_cycle_of_rooms_is_found(tmp_path: Path) -> None:
 )
 def test_a_module_that_a_string_names_is_an_import(tmp_path: Path, text: str, line: int) -> None:
     root = _plant(tmp_path, oracles__near=text, properties__far="")
-    assert violations(root) == [f"oracles.near:{line} imports properties.far"]
+    assert violations(edges(root)) == [f"oracles.near:{line} imports properties.far"]
     (root / "oracles" / "near.py").write_text(text.replace("properties", "oracles"))
-    assert violations(_plant_far(root)) == []
-    assert cycle(root) == ["oracles.far", "oracles.near"]
+    assert violations(edges(_plant_far(root))) == []
+    assert cycle(edges(root)) == ["oracles.far", "oracles.near"]
 
 
 def _plant_far(root: Path) -> Path:
@@ -198,12 +204,12 @@ def _plant_far(root: Path) -> Path:
 def test_the_program_of_the_package_is_an_import_too(tmp_path: Path) -> None:
     root = _plant(tmp_path, properties__start='COMMAND = ("python", "-m", "opassay")')
     (root / "api" / "__main__.py").write_text("")
-    assert violations(root) == ["properties.start:1 imports api.__main__"]
+    assert violations(edges(root)) == ["properties.start:1 imports api.__main__"]
 
 
 def test_words_about_modules_are_no_imports(tmp_path: Path) -> None:
     text = '"""opassay.properties.far"""\nprint("see opassay.properties.far")\nSUFFIX = ".far"\n'
-    assert violations(_plant(tmp_path, oracles__near=text, properties__far="")) == []
+    assert violations(edges(_plant(tmp_path, oracles__near=text, properties__far=""))) == []
 
 
 # ------------------------------------------------------------------------------------------- modules, imported
@@ -212,53 +218,35 @@ def test_words_about_modules_are_no_imports(tmp_path: Path) -> None:
 #: Forked after the heavy packages are loaded: a fresh start of torch per module would take a minute. A module whose
 #: import begins with that of another one, which is named with it, is imported in a child of that one's process.
 _IMPORT_EACH = """
-import gc, importlib, json, os, sys, traceback, warnings
+import importlib, json, sys, traceback, warnings
 preload, absent, names = json.loads(sys.argv[1])
 for name in preload:
     importlib.import_module(name)
 loaded = set(sys.modules)
-gc.disable()
-
-def within(outer):
-    for name in [name for name, first in names.items() if first == outer]:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = os.fork()
-        if child == 0:
-            warnings.simplefilter("error")
-            try:
-                importlib.import_module(name)
-                new = {module.partition(".")[0] for module in set(sys.modules) - loaded}
-                assert not new & set(absent), f"{name} brings {sorted(new & set(absent))}"
-            except BaseException:
-                traceback.print_exc()
-                print(name)
-            else:
-                within(name)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0, name
-
-within("")
+warnings.simplefilter("error")
+for name in names:
+    try:
+        importlib.import_module(name)
+        new = {module.partition(".")[0] for module in set(sys.modules) - loaded}
+        assert not new & set(absent), f"{name} brings {sorted(new & set(absent))}"
+    except BaseException:
+        traceback.print_exc()
+        print(name)
 """
 
 
-def _failures(preload: list[str], absent: list[str], names: list[str] | dict[str, str], folder: Path) -> str:
-    """What the children printed, by name of module and traceback; empty when all is well.
+def _failures(preload: list[str], absent: list[str], names: list[str], folder: Path) -> str:
+    """What a process printed that imported modules one after the other; empty when all is well.
+
+    The order does not matter, because imports form no cycle, not even in functions: what a module needs is imported
+    before it, whoever comes first. (mypy refuses `package.module` where nobody has imported that module.)
 
     Args:
         preload, absent: packages that are there before, and those that no import may bring.
-        names: the modules, each with the one in whose process it is imported; "", or a list, for a fresh process.
-        folder: where the process runs.
+        names: the modules. folder: where the process runs.
     """
-    within = names if isinstance(names, dict) else dict.fromkeys(names, "")
-    reached = {""}
-    while more := {name for name, first in within.items() if first in reached} - reached:
-        reached |= more
-    assert not set(within) - reached, "in no process"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _IMPORT_EACH, json.dumps([preload, absent, within])],
+        [sys.executable, "-W", "ignore", "-c", _IMPORT_EACH, json.dumps([preload, absent, names])],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -267,32 +255,26 @@ def _failures(preload: list[str], absent: list[str], names: list[str] | dict[str
     return done.stdout + done.stderr if done.stdout else ""
 
 
-def _names(*folders: str) -> dict[str, str]:
-    """The modules of some folders, each with that one of them which its import begins with."""
-    outer = {name: first for name, first in nested(REPOSITORY).items() if name.partition(".")[0] in folders}
-    return {
-        _full(name): _full(first if first in outer else "") for name, first in outer.items() if "__main__" not in name
-    }
+def _names(*folders: str) -> list[str]:
+    """The modules of some folders, by the names under which they are installed."""
+    names = [name for name in modules(REPOSITORY) if name.partition(".")[0] in folders and "__main__" not in name]
+    return [f"{PACKAGE}.{name}".replace(f"{PACKAGE}.api", PACKAGE) for name in names]
 
 
-def _full(name: str) -> str:
-    return f"{PACKAGE}.{name}".replace(f"{PACKAGE}.api", PACKAGE) if name else ""
-
-
-def test_every_module_imports_alone_and_warns_of_nothing(tmp_path: Path) -> None:
+def test_every_module_imports_and_warns_of_nothing(tmp_path: Path) -> None:
     names = _names(*MAY_IMPORT)
     assert {name.split(".")[1] for name in names if "." in name} == (set(MAY_IMPORT) - {"api"}) | {"pytest"}
     assert _failures(["torch", "mpmath", "pytest", "hypothesis"], [], names, tmp_path) == ""
 
 
 def test_reference_and_reports_never_load_torch(tmp_path: Path) -> None:
-    names = {**_names("reference", "reports"), "opassay.oracles.verdicts.verdict": ""}
+    names = [*_names("reference", "reports"), "opassay.oracles.verdicts.verdict"]
     assert _failures([], ["torch"], names, tmp_path) == ""
 
 
 def test_impl_loads_nothing_of_the_verification(tmp_path: Path) -> None:
     absent = ["mpmath", "sympy", "pytest", "_pytest", "hypothesis", "click", "rich", "jinja2", "msgspec"]
-    assert _failures(["torch"], absent, {"opassay": "", **_names("impl")}, tmp_path) == ""
+    assert _failures(["torch"], absent, ["opassay", *_names("impl")], tmp_path) == ""
 
 
 def test_a_process_that_judges_starts_without_compilers(tmp_path: Path) -> None:
@@ -306,21 +288,3 @@ def test_a_module_that_warns_or_brings_too_much_is_found(tmp_path: Path) -> None
     assert "DeprecationWarning: old" in _failures([], [], ["warns"], tmp_path)
     assert "brings ['colorsys']" in _failures([], ["colorsys"], ["brings"], tmp_path)
     assert _failures([], [], ["brings"], tmp_path) == ""
-
-
-def test_a_module_that_another_one_must_have_imported_is_found(tmp_path: Path) -> None:
-    texts = {"__init__": "", "first": "", "second": "import one\none.first", "third": "import one.first"}
-    (tmp_path / "one").mkdir()
-    for name, text in texts.items():
-        (tmp_path / "one" / f"{name}.py").write_text(text)
-    found = _failures([], [], {"one": "", "one.first": "one", "one.third": "one.first", "one.second": "one"}, tmp_path)
-    assert found.splitlines()[0] == "one.second"
-    assert "has no attribute 'first'" in found
-
-
-def test_a_process_has_imported_only_what_the_next_module_imports_at_its_top(tmp_path: Path) -> None:
-    late = "from . import formats\n\ndef f():\n    from . import exact"
-    root = _plant(tmp_path, reference__formats="", reference__exact="from . import formats", reference__late=late)
-    within = nested(root)
-    assert (within["reference.formats"], within["reference"]) == ("reference", "")
-    assert (within["reference.exact"], within["reference.late"]) == ("reference.formats", "reference.formats")
