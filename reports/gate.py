@@ -24,7 +24,7 @@ LEAST_EFFORT = 0.5
 
 
 @dataclass(frozen=True)
-class Finding:
+class GateFinding:
     """One thing the gate has to say about a cell; blocking if its exit code is not 0."""
 
     kind: str
@@ -42,7 +42,7 @@ class Files:
     base: Budget | None = None  # the budget file of the base branch
 
 
-def judge(run: Run, files: Files, *, partial: bool = False) -> list[Finding]:
+def judge(run: Run, files: Files, *, partial: bool = False) -> list[GateFinding]:
     """All findings, blocking ones first.
 
     Args:
@@ -60,39 +60,39 @@ def judge(run: Run, files: Files, *, partial: bool = False) -> list[Finding]:
     ]
     # A gate that is open because nothing was asked would guard nothing, and nobody would notice.
     if not any(verdict.outcome in CHECKED for verdict in run.verdicts):
-        findings.append(Finding("nothing", "", "no cell was checked", exit_codes.NOTHING))
+        findings.append(GateFinding("nothing", "", "no cell was checked", exit_codes.NOTHING))
     # Exit code 130 would tell a shell that this command was interrupted. It was the run, so
     # the gate calls it incomplete.
     if run.exit_code == exit_codes.INTERRUPT:
-        findings.append(Finding("interrupted", "", "the run was interrupted", exit_codes.INCOMPLETE))
+        findings.append(GateFinding("interrupted", "", "the run was interrupted", exit_codes.INCOMPLETE))
     return sorted(findings, key=lambda finding: (finding.code == exit_codes.OK, finding.kind, finding.cell))
 
 
-def exit_code(findings: Iterable[Finding], *, exit_zero: bool = False, allow_incomplete: bool = False) -> int:
+def exit_code(findings: Iterable[GateFinding], *, exit_zero: bool = False, allow_incomplete: bool = False) -> int:
     reasons = [(finding.code, finding.text) for finding in findings if finding.code]
     return exit_codes.most_urgent(reasons, exit_zero=exit_zero, allow_incomplete=allow_incomplete)
 
 
-def finding_line(finding: Finding) -> str:
+def finding_line(finding: GateFinding) -> str:
     sign = "✕" if finding.code else "·"
     return one_line(f"{sign} {finding.kind:<9} {finding.cell}  {finding.text}", 400)
 
 
-def _of_the_run(run: Run, partial: bool) -> Iterator[Finding]:
+def _of_the_run(run: Run, partial: bool) -> Iterator[GateFinding]:
     """What is not in the record although it was planned, and a run that the framework itself broke."""
     if is_shard(run):
         text = f"the record is of shard {run.settings['shard']} alone; merge all shards first"
-        yield Finding("incomplete", "", text, exit_codes.INCOMPLETE)
+        yield GateFinding("incomplete", "", text, exit_codes.INCOMPLETE)
     left_out = [v.cell.key for v in run.verdicts if v.outcome is Outcome.NOT_RUN and v.code is Code.DESELECTED]
     if left_out and not partial:
         text = f"{len(left_out)} planned cells were deselected, among them {left_out[0]}; is that meant? see --partial"
-        yield Finding("incomplete", "", text, exit_codes.INCOMPLETE)
+        yield GateFinding("incomplete", "", text, exit_codes.INCOMPLETE)
     # Where a verdict is an error, `_verdicts` tells it together with its cell. Only a fault that left no such verdict,
     # such as a worker that cannot start, has to be told here.
     broken = run.exit_code in (exit_codes.INTERNAL, exit_codes.USAGE)
     if broken and not any(verdict.outcome is Outcome.ERROR for verdict in run.verdicts):
         text = f"the run itself ended with {run.exit_code}: {'; '.join(run.exit_reasons[:3])}"
-        yield Finding("error", "", text, run.exit_code)
+        yield GateFinding("error", "", text, run.exit_code)
 
 
 def is_shard(run: Run) -> bool:
@@ -101,7 +101,7 @@ def is_shard(run: Run) -> bool:
     return shard is not None and shard[1] > 1
 
 
-def _verdicts(run: Run, known: Known) -> Iterator[Finding]:
+def _verdicts(run: Run, known: Known) -> Iterator[GateFinding]:
     today = _day(run)
     for verdict in run.verdicts:
         key = verdict.cell.key
@@ -109,36 +109,38 @@ def _verdicts(run: Run, known: Known) -> Iterator[Finding]:
         if verdict.outcome in FAILED:
             changed = "" if listed is None else unaccepted(listed, verdict)
             if listed is not None and listed.expires >= today and not changed:
-                yield Finding("known", key, f"{listed.reason} ({listed.issue})")
+                yield GateFinding("known", key, f"{listed.reason} ({listed.issue})")
             else:
-                yield Finding("new", key, f"{changed}; {_failure(verdict)}".removeprefix("; "), exit_codes.FAILED)
+                yield GateFinding("new", key, f"{changed}; {_failure(verdict)}".removeprefix("; "), exit_codes.FAILED)
         elif verdict.outcome is Outcome.ERROR:
             code = exit_codes.USAGE if exit_codes.is_declared_wrong(verdict) else exit_codes.INTERNAL
-            yield Finding("error", key, verdict.reason, code)
+            yield GateFinding("error", key, verdict.reason, code)
         elif exit_codes.is_incomplete(verdict):
-            yield Finding("incomplete", key, f"{verdict.outcome}: {verdict.reason}", exit_codes.INCOMPLETE)
+            yield GateFinding("incomplete", key, f"{verdict.outcome}: {verdict.reason}", exit_codes.INCOMPLETE)
 
 
-def _known(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) -> Iterator[Finding]:
+def _known(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) -> Iterator[GateFinding]:
     today = _day(run)
     for key, entry in sorted(known.items()):
         if entry.expires < today:
-            yield Finding("expired", key, f"the entry expired on {entry.expires}", exit_codes.FAILED)
+            yield GateFinding("expired", key, f"the entry expired on {entry.expires}", exit_codes.FAILED)
         elif entry.expires > today + LONGEST_EXPIRY:
             text = f"expires on {entry.expires}, more than {LONGEST_EXPIRY.days} days after the run"
-            yield Finding("expiry", key, text, exit_codes.FAILED)
+            yield GateFinding("expiry", key, text, exit_codes.FAILED)
         # An entry of a cell that was renamed or removed can neither heal nor fail. If nobody were told, such
         # entries would collect in the file.
         if key not in verdicts:
             if not partial:
-                yield Finding("unknown", key, "known.json lists a cell that the plan lacks", exit_codes.FAILED)
+                yield GateFinding("unknown", key, "known.json lists a cell that the plan lacks", exit_codes.FAILED)
         elif verdicts[key].outcome in HELD:
             strict = run.profile == "commit"  # its inputs are the same every time
             text = "listed as a known failure, but holds; run `opassay baseline prune`"
-            yield Finding("healed", key, text, exit_codes.FAILED if strict else exit_codes.OK)
+            yield GateFinding("healed", key, text, exit_codes.FAILED if strict else exit_codes.OK)
 
 
-def _budgets(run: Run, files: Files, budget: Budget, verdicts: dict[str, Verdict], partial: bool) -> Iterator[Finding]:
+def _budgets(
+    run: Run, files: Files, budget: Budget, verdicts: dict[str, Verdict], partial: bool
+) -> Iterator[GateFinding]:
     """Cells beyond their budget, cells without one, and cells that have left the plan.
 
     Args:
@@ -153,15 +155,15 @@ def _budgets(run: Run, files: Files, budget: Budget, verdicts: dict[str, Verdict
             yield from _against(run, verdict, entry, files.known)
         elif measured(verdict):
             text = "no entry in budget.json; run `opassay baseline update`"
-            yield Finding("missing", verdict.cell.key, text, exit_codes.FAILED)
+            yield GateFinding("missing", verdict.cell.key, text, exit_codes.FAILED)
     # A budget is kept per class of device. Entries of a class that this run did not use are of another machine's run.
     for (key, where), _ in sorted(budget.items()):
         # A cell that is also a known failure is left out here, because `_known` says already that the plan lacks it.
         if key not in verdicts and where in classes and not partial and key not in files.known:
-            yield Finding("coverage", key, "no longer in the plan", exit_codes.FAILED)
+            yield GateFinding("coverage", key, "no longer in the plan", exit_codes.FAILED)
 
 
-def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> Iterator[Finding]:
+def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> Iterator[GateFinding]:
     key, measure = verdict.cell.key, verdict.measure
     # Only the same profile and seed draw the same inputs. With other inputs a larger error is no sign of a worse
     # kernel, so it is told and blocks nothing.
@@ -170,29 +172,29 @@ def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> It
     if verdict.outcome not in CHECKED:
         if not accepted:
             text = f"was checked, is now {verdict.outcome}: {verdict.reason}"
-            yield Finding("coverage", key, text, exit_codes.FAILED)
+            yield GateFinding("coverage", key, text, exit_codes.FAILED)
         return
     if not measured(verdict):
         if verdict.outcome in HELD:
             text = f"held, but its error/bound is {number(measure.max_ratio)}: nothing to compare with the budget"
-            yield Finding("coverage", key, text, exit_codes.FAILED)
+            yield GateFinding("coverage", key, text, exit_codes.FAILED)
         return
     if measure.judged < LEAST_EFFORT * entry.judged and not accepted:
         text = f"{measure.judged} elements judged, {entry.judged} before"
-        yield Finding("coverage", key, text, exit_codes.FAILED if same else exit_codes.OK)
+        yield GateFinding("coverage", key, text, exit_codes.FAILED if same else exit_codes.OK)
     if measure.max_ratio > entry.budget:
         text = f"error/bound {number(measure.max_ratio, 4)}, budget {number(entry.budget, 4)}"
         if not same:
             text += "; other inputs than the budget's, and inside the bound"
-        yield Finding("budget", key, text, exit_codes.FAILED if same else exit_codes.OK)
+        yield GateFinding("budget", key, text, exit_codes.FAILED if same else exit_codes.OK)
     # Only an improvement by half is told. A hint at each small one would come in nearly every
     # run, and then nobody reads it.
     elif measure.max_ratio < 0.5 * entry.budget and same:
         text = f"error/bound {number(measure.max_ratio)}, budget {number(entry.budget)}; run `opassay baseline update`"
-        yield Finding("improved", key, text)
+        yield GateFinding("improved", key, text)
 
 
-def _raises(files: Files) -> Iterator[Finding]:
+def _raises(files: Files) -> Iterator[GateFinding]:
     if files.base is None or files.budget is None:
         return
     for key, entry in sorted(files.budget.items()):
@@ -202,7 +204,7 @@ def _raises(files: Files) -> Iterator[Finding]:
         explained = entry.raised and before is not None and entry.raised != before.raised
         if before is not None and entry.budget > before.budget and not explained:
             text = f"budget raised from {before.budget:g} to {entry.budget:g} without a reason"
-            yield Finding("raise", key[0], text, exit_codes.FAILED)
+            yield GateFinding("raise", key[0], text, exit_codes.FAILED)
 
 
 def _failure(verdict: Verdict) -> str:

@@ -106,7 +106,7 @@ def headline(verdicts: Sequence[Verdict]) -> str:
 
 
 @dataclass(frozen=True)
-class Standing:
+class SubjectStanding:
     """What a run found about one subject."""
 
     subject: str
@@ -125,13 +125,13 @@ def is_measured(verdict: Verdict) -> bool:
     return verdict.measure.judged > 0 or verdict.measure.worst is not None
 
 
-def standings(verdicts: Sequence[Verdict]) -> tuple[Standing, ...]:
+def standings(verdicts: Sequence[Verdict]) -> tuple[SubjectStanding, ...]:
     """One per subject, in the order of the plan, so that a reader sees at once which is not right."""
     subjects = dict.fromkeys(verdict.cell.subject for verdict in verdicts)
     return tuple(_standing(name, tuple(v for v in verdicts if v.cell.subject == name)) for name in subjects)
 
 
-def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> Standing:
+def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> SubjectStanding:
     found = counts(verdicts)
     wrong = found.get(Outcome.FAIL, 0) + found.get(Outcome.UNSTABLE, 0)
     verified, weak = found.get(Outcome.VERIFIED, 0), found.get(Outcome.WEAK, 0)
@@ -150,7 +150,7 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> Standing:
     else:
         said = f"all {verified} verified" if not weak else f"all {verified + weak} held, {weak} of them weakly"
     rest = ", ".join(f"{count} {outcome}" for outcome, count in found.items() if outcome not in told)
-    return Standing(one_line(subject, 60), said, rest, tone, verdicts)
+    return SubjectStanding(one_line(subject, 60), said, rest, tone, verdicts)
 
 
 def complaints(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:

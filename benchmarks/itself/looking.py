@@ -19,7 +19,7 @@ from opassay.oracles.bound import accept
 from opassay.oracles.bound.rounding import Ball
 from opassay.oracles.bound.terms import terms
 from opassay.oracles.op.declaration import dtype_name, is_float, to_array
-from opassay.properties.candidates.arguments import Arguments
+from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.results import result_of
 from opassay.properties.candidates.specification import SpecError, Specification, specification
 from opassay.reference.condition import Condition, possibly, surely
@@ -90,7 +90,7 @@ def looked_at(source: Source, dtype: torch.dtype) -> list[Row]:
     spec = specification(function)
     for kind in source.kinds:
         args = pytree.tree_map(lambda leaf, kind=kind: _of_kind(leaf, kind, dtype), tuple(drawn))
-        arguments = Arguments.of(args)
+        arguments = CallArguments.of(args)
         if not arguments.finite:
             continue
         for what, held in (("value", _values), ("gradient", _gradients)):
@@ -126,7 +126,7 @@ def _of_kind(leaf: Any, kind: str, dtype: torch.dtype) -> Any:
     return of_kind(kind, leaf, dtype) if moves else leaf
 
 
-def _values(spec: Specification, arguments: Arguments, named: Sequence[str]) -> Iterator[Row]:
+def _values(spec: Specification, arguments: CallArguments, named: Sequence[str]) -> Iterator[Row]:
     computed = _run(spec, arguments)
     balls = spec.read(arguments, spec.state, CONTRACT, sharp=named[3] == "ties")
 
@@ -143,7 +143,7 @@ def _values(spec: Specification, arguments: Arguments, named: Sequence[str]) -> 
         yield _row(Row(*named, f"value {i}"), tensor, ball, exact, i, 0)  # type: ignore[misc]
 
 
-def _run(spec: Specification, arguments: Arguments) -> list[Tensor]:
+def _run(spec: Specification, arguments: CallArguments) -> list[Tensor]:
     try:
         run = spec.run(arguments, spec.state)
     except SpecError as err:
@@ -151,7 +151,7 @@ def _run(spec: Specification, arguments: Arguments) -> list[Tensor]:
     return [*run.outputs, *run.values]
 
 
-def _gradients(spec: Specification, arguments: Arguments, named: Sequence[str]) -> Iterator[Row]:
+def _gradients(spec: Specification, arguments: CallArguments, named: Sequence[str]) -> Iterator[Row]:
     floats = [*spec.state.values(), *arguments.tensors]
     floats = [t for t in floats if is_float(t)]
     pulled = _pulled(spec, arguments, seed=1)
@@ -176,7 +176,9 @@ def _gradients(spec: Specification, arguments: Arguments, named: Sequence[str]) 
         yield row
 
 
-def _quotient(spec: Specification, arguments: Arguments, cotangents: Sequence[Tensor], operand: int, at: Any) -> float:
+def _quotient(
+    spec: Specification, arguments: CallArguments, cotangents: Sequence[Tensor], operand: int, at: Any
+) -> float:
     """The difference quotient of Σ g y by one element of an operand, in float64; NaN where torch computes none."""
 
     def total(moved: float) -> float:
@@ -202,7 +204,7 @@ class _Pulled:
 
 
 def _pulled(
-    spec: Specification, arguments: Arguments, seed: int, cotangents: Sequence[Tensor] | None = None
+    spec: Specification, arguments: CallArguments, seed: int, cotangents: Sequence[Tensor] | None = None
 ) -> _Pulled:
     """torch's gradients of a call in all its floating operands: None where torch has none.
 
@@ -241,7 +243,7 @@ def _leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().clone().requires_grad_(is_float(tensor))
 
 
-def _doubled(spec: Specification, arguments: Arguments, moved: int) -> tuple[Specification, Arguments]:
+def _doubled(spec: Specification, arguments: CallArguments, moved: int) -> tuple[Specification, CallArguments]:
     """The call in float64; if `moved` is not 0, with every floating number moved by half an ulp, up or down."""
     draws = np.random.default_rng(moved)
 

@@ -12,7 +12,7 @@ import torch
 from opassay.oracles.bound import accept
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball, balls
-from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, Call, Traced, trace
+from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, SpecCall, Traced, trace
 from opassay.reference.choice import Choice
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS
@@ -40,7 +40,7 @@ class Found:
         return told + (f" REFUSED {self.refused}" if self.refused else "")
 
 
-def values(call: Call, dtype: str, results: Sequence[torch.Tensor], after: Sequence[torch.Tensor] = ()) -> Found:
+def values(call: SpecCall, dtype: str, results: Sequence[torch.Tensor], after: Sequence[torch.Tensor] = ()) -> Found:
     """Results of a call, held against the balls that the reading of the spec gives.
 
     Args:
@@ -55,12 +55,12 @@ def values(call: Call, dtype: str, results: Sequence[torch.Tensor], after: Seque
     return found
 
 
-def bounds(call: Call, dtype: str) -> list[Any]:
+def bounds(call: SpecCall, dtype: str) -> list[Any]:
     """The balls that the reading of a spec gives for its results and for the inputs that it writes."""
     return _bounds(trace(call, of_values=True), call, dtype)
 
 
-def _bounds(spec: Traced, call: Call, dtype: str) -> list[Any]:
+def _bounds(spec: Traced, call: SpecCall, dtype: str) -> list[Any]:
     # torch stores every intermediate of a graph that it runs operation by operation.
     terms = replace(contract(dtype), intermediates=True)
     if any(_is_transposed_convolution(node) for node in spec.graph.graph.nodes):
@@ -73,7 +73,7 @@ def _is_transposed_convolution(node: torch.fx.Node) -> bool:
     return node.target is torch.ops.aten.convolution.default and bool(node.args[6])
 
 
-def gradients(call: Call) -> Found:
+def gradients(call: SpecCall) -> Found:
     """torch's own gradients in float32, held against those that the reading of the spec has."""
     moving = [i for i, x in enumerate(call.operands) if x.dtype.is_floating_point and x.role != BUFFER]
     try:
@@ -82,7 +82,7 @@ def gradients(call: Call) -> Found:
         return _gradients(call, [i for i in moving if i == 0 or call.operands[i].role == PARAMETER])
 
 
-def _gradients(call: Call, moving: list[int]) -> Found:
+def _gradients(call: SpecCall, moving: list[int]) -> Found:
     pull = pullback(call, moving)
     found = Found()
     pulled = pull.computed(lambda *leaves: call.outputs(*leaves)[0])
@@ -101,7 +101,7 @@ class Pullback:
         bounds: the balls of the gradients that the reading of the spec has.
     """
 
-    call: Call
+    call: SpecCall
     moving: Sequence[int]
     results: Sequence[int]
     cotangents: Sequence[torch.Tensor]
@@ -123,7 +123,7 @@ class Pullback:
         ]
 
 
-def pullback(call: Call, moving: Sequence[int]) -> Pullback:
+def pullback(call: SpecCall, moving: Sequence[int]) -> Pullback:
     """The vector-Jacobian product of a spec at drawn cotangents, of float32, with its balls.
 
     Raises:

@@ -73,7 +73,7 @@ def _write_normalised(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: 
     before, after = reach(size, x.shape[-3])
 
     def plan(shape: Shape) -> Callable[..., None]:
-        base = _Base(shape, before, after, alpha / size, k, x)
+        base = _Denominator(shape, before, after, alpha / size, k, x)
 
         def columns(a: Tensor, out: Tensor, kept: Tensor | None = None, root: Tensor | None = None) -> None:
             a = a.to(base.s.dtype)
@@ -117,7 +117,7 @@ def cross_map_lrn2d_backward(args: ImagesBackward) -> Tensor:
     kept = () if base is None or root is None else (base, root)
 
     def plan(shape: Shape) -> Callable[..., None]:
-        again = None if kept else _Base(shape, before, after, alpha / size, k, x)
+        again = None if kept else _Denominator(shape, before, after, alpha / size, k, x)
         # A window that is as long before as after is its own mirror image. Its memory, in which s lies as
         # well, is free again once `middle` holds the product that was divided by s.
         mirrored = again.window if again and before == after else _Window(shape, after, before, x)
@@ -241,7 +241,7 @@ class _Window:
         return self.total
 
 
-class _Base:
+class _Denominator:
     """s = k + scale W a^2 for views a of one shape, in memory of its own."""
 
     def __init__(self, shape: Shape, before: int, after: int, scale: float, k: float, like: Tensor) -> None:

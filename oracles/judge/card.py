@@ -21,7 +21,7 @@ from ..programs.along import along_path
 from ..programs.questions import of_element, of_equality
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Fault, Violation
-from .worst_element import Alone, in_ulps, ulps_of, worst_of
+from .worst_element import ElementAlone, in_ulps, ulps_of, worst_of
 
 
 def attribute(path: Path, expression: str, need: object) -> Telling:
@@ -46,7 +46,7 @@ def misshapen(op: str, index: int, tensor: Tensor, ball: Ball, name: str, path: 
 
 def outside(
     op: str, allowed: Contract, expected: Expected, index: int, tensor: Tensor, found: accept.Elements,
-    exact: Exact | None, alone: Alone | None = None,
+    exact: Exact | None, alone: ElementAlone | None = None,
 ) -> Violation:  # fmt: skip
     """What is wrong with the worst of the elements that are outside their accept sets.
 

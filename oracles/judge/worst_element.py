@@ -26,7 +26,7 @@ MOST = 4
 
 
 @dataclass(frozen=True)
-class Alone:
+class ElementAlone:
     """One element that was read exactly by itself: where it is in its output, its exact value, and where it stands."""
 
     at: tuple[Any, ...]
@@ -36,7 +36,7 @@ class Alone:
 
 def worst_alone(
     expected: Expected, index: int, computed: Any, fmt: Format, ball: Ball, found: accept.Elements, order: int
-) -> Alone | None:
+) -> ElementAlone | None:
     """The worst of the elements that are outside, by its exact value; None where there is no such value in seconds.
 
     Elements that are inside by their exact values are entered in `found`, up to `MOST` of them.
@@ -56,7 +56,7 @@ def worst_alone(
         here = Ball(np.asarray(ball.centre[at]), np.asarray(ball.radii()[at]), ball.contract)
         alone = accept.judge(np.asarray(computed[at]), fmt, here, exact, expected.finite, order)
         if not np.all(alone.accepted):
-            return Alone(at, exact, alone)
+            return ElementAlone(at, exact, alone)
         found.accepted[at] = True
     return None
 

@@ -66,7 +66,7 @@ _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 @dataclass(frozen=True)
-class Code:
+class MachineCode:
     """What the machine code of a launch takes.
 
     Attributes:
@@ -142,7 +142,7 @@ def prepare_to_compile() -> None:
     os.environ.pop("TRITON_ALWAYS_COMPILE", None)
 
 
-def machine_code(launch: Launch, architecture: Architecture) -> Code:
+def machine_code(launch: Launch, architecture: Architecture) -> MachineCode:
     """The machine code of a launch."""
     from triton.runtime import driver
 
@@ -153,7 +153,7 @@ def machine_code(launch: Launch, architecture: Architecture) -> Code:
     return read(found.asm["ptx"], found.asm["cubin"], launch.warps, architecture, found.metadata.shared)
 
 
-def read(ptx: str, cubin: bytes, warps: int, architecture: Architecture, shared: int) -> Code:
+def read(ptx: str, cubin: bytes, warps: int, architecture: Architecture, shared: int) -> MachineCode:
     """What a compiled kernel takes.
 
     Args:
@@ -165,7 +165,7 @@ def read(ptx: str, cubin: bytes, warps: int, architecture: Architecture, shared:
     registers, stack, static, local = map(int, usage.groups())
     doubles = len(_DOUBLE.findall(ptx))
     spilled = _spilled(ptx, architecture) if stack or local else 0
-    return Code(
+    return MachineCode(
         registers, stack + local, spilled, max(static, shared), warps, accesses(ptx, "ld"), accesses(ptx, "st"), doubles
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .compiler import Architecture, Code
+from .compiler import Architecture, MachineCode
 from .recorder import Launch
 
 #: How far the loads under way at once must cover the latency of memory, by the model of `Code.hidden`. It counts loads
@@ -10,7 +10,7 @@ from .recorder import Launch
 HIDDEN = 1 / 2
 
 
-def faults(launch: Launch, code: Code, on: Architecture, *, streams: int) -> list[str]:
+def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int) -> list[str]:
     """Why a kernel fails; nothing where it passes.
 
     Args:

@@ -4,8 +4,8 @@ from .calls import ARGUMENT as ARGUMENT
 from .calls import BUFFER as BUFFER
 from .calls import PARAMETER as PARAMETER
 from .calls import RESULT as RESULT
-from .calls import Call as Call
 from .calls import Operand as Operand
+from .calls import SpecCall as SpecCall
 from .calls import UntraceableError as UntraceableError
 from .calls import attributes_kept as attributes_kept
 from .rules import RULES as RULES

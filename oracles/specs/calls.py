@@ -37,7 +37,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Call:
+class SpecCall:
     """A spec, a function or a module, and the arguments of one call of it.
 
     Attributes:
@@ -53,7 +53,7 @@ class Call:
     _structure: Any
 
     @classmethod
-    def of(cls, spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
+    def of(cls, spec: Callable[..., Any], *args: Any, **kwargs: Any) -> SpecCall:
         """The call spec(*args, **kwargs); tensors may stand anywhere in trees of tuples, lists and dicts."""
         paths, structure = pytree.tree_flatten_with_path((args, kwargs))
         found = [(_argument(path), ARGUMENT, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]

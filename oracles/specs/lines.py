@@ -15,7 +15,7 @@ import torch.fx.traceback
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .calls import Call
+from .calls import SpecCall
 from .stand_ins import STAND_INS, is_in_forward
 
 _LONGEST = 90  # characters of a line that are shown
@@ -33,7 +33,7 @@ _WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
 #: A tensor that is traced has no memory that they could give.
 _HANDING_OVER: tuple[Any, ...] = (torch.Tensor.numpy, torch.Tensor.__array__)
 #: What calls the spec. Beyond these frames stand the lines of whoever asked for the reading.
-_ASKING = (Call.results.__code__, Call._called.__code__)
+_ASKING = (SpecCall.results.__code__, SpecCall._called.__code__)
 
 
 class Lines(TorchDispatchMode):
@@ -47,7 +47,7 @@ class Lines(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.last = ""
-        self.asked = _Asked()
+        self.asked = _DerivativeWish()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = _line() or self.last
@@ -57,7 +57,7 @@ class Lines(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
 
 
-class _Asked(TorchFunctionMode):
+class _DerivativeWish(TorchFunctionMode):
     """Knows whether the spec wanted derivatives when it called the function of torch that is running.
 
     Attributes:

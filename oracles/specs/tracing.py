@@ -31,7 +31,7 @@ from torch.utils import _pytree as pytree
 
 from ...reference.array import Array
 from ...reference.formats import FORMATS
-from .calls import RESULT, Call, Operand, UntraceableError
+from .calls import RESULT, Operand, SpecCall, UntraceableError
 from .lines import Lines, line_of, line_of_error
 from .reader import READ, Reader, first_line
 from .rules import DECOMPOSED, RULES
@@ -89,10 +89,10 @@ def traced(spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
     Raises:
         UntraceableError: the spec cannot be traced. What has no rule is told when it is read.
     """
-    return trace(Call.of(spec, *args, **kwargs))
+    return trace(SpecCall.of(spec, *args, **kwargs))
 
 
-def trace(call: Call, of_values: bool = False) -> Traced:
+def trace(call: SpecCall, of_values: bool = False) -> Traced:
     """The spec of a call, for tensors like those of the call.
 
     Args:
@@ -215,7 +215,7 @@ def _why(err: Exception) -> str:
     return f"{type(err).__name__}: {first_line(err)}"
 
 
-def _of_graph(graph: torch.fx.GraphModule, call: Call, places: Sequence[str]) -> Traced:
+def _of_graph(graph: torch.fx.GraphModule, call: SpecCall, places: Sequence[str]) -> Traced:
     (output,) = (node for node in graph.graph.nodes if node.op == "output")
     results, after = output.args[0]
     written = tuple(i for i, node in enumerate(after) if not _is_copied_input(node))

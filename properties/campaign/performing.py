@@ -40,7 +40,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Manner:
+class ItemLimits:
     """How items are run.
 
     Attributes:
@@ -90,7 +90,7 @@ def perform(item_text: str, manner_text: str) -> str:
     """Run an item; the text of what is told.
 
     Args:
-        item_text: an `Item` as JSON. manner_text: a `Manner` as JSON.
+        item_text: an `Item` as JSON. manner_text: a `ItemLimits` as JSON.
 
     Raises:
         ItemLost: the item's process ended. Whoever asks may ask again, here or elsewhere.

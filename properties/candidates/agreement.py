@@ -21,10 +21,10 @@ import torch
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float, to_array
-from .arguments import Arguments, Operands, State, Tensor
+from .arguments import CallArguments, OperandFacts, State, Tensor
 from .comparing import Held, hold_all
 from .one_order import operands_of
-from .results import Run
+from .results import SpecRun
 from .specification import Reading, SpecError, Specification
 
 #: What a card says of an output that torch gets wrong as well.
@@ -32,7 +32,7 @@ AS_WELL = "torch      its own evaluation of the spec is outside here as well"
 
 
 @dataclass(frozen=True)
-class Evaluations:
+class TorchEvaluations:
     """What torch computes of one text: values, or gradients. Each but the first is computed where it is asked for.
 
     Attributes:
@@ -45,18 +45,18 @@ class Evaluations:
     again: Callable[[], Sequence[Tensor] | None]
     replayed: Callable[[], Sequence[Tensor] | None]
     in_double: Callable[[], Sequence[Tensor] | None]
-    given: Operands
+    given: OperandFacts
     order: int = 0
 
 
-class Fault(enum.Enum):
+class Disagreement(enum.Enum):
     """Why torch's own evaluation is outside of the bounds that were read."""
 
     CHANGES = enum.auto()  # the spec gives something else when it is run again
     OTHER = enum.auto()  # what was read is another function
 
 
-def fault(found: Evaluations, balls: Sequence[Reading], terms: Terms) -> Fault | None:
+def fault(found: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Disagreement | None:
     """What is wrong with a reading; None where torch is inside, or is wrong itself."""
 
     def are_outside(outputs: Sequence[Tensor] | None) -> bool | None:
@@ -69,16 +69,16 @@ def fault(found: Evaluations, balls: Sequence[Reading], terms: Terms) -> Fault |
         return None
     again = found.again()
     if again is not None and any(map(_differ, found.own, again, balls)):
-        return Fault.CHANGES
+        return Disagreement.CHANGES
     # Operations of torch that are outside by themselves say nothing of the reading, nor does a spec that float64 mends.
-    return Fault.OTHER if are_outside(found.replayed()) is False and are_outside(found.in_double()) else None
+    return Disagreement.OTHER if are_outside(found.replayed()) is False and are_outside(found.in_double()) else None
 
 
 def disagreement(
     spec: Specification,
-    arguments: Arguments,
+    arguments: CallArguments,
     state: State,
-    run: Run,
+    run: SpecRun,
     read: Callable[[Terms], Sequence[Reading]],
     terms: Terms,
 ) -> str:
@@ -104,7 +104,7 @@ def disagreement(
             return spec.run(arguments.changed(doubled), {name: doubled(t) for name, t in state.items()}).outputs
         return None
 
-    evaluations = Evaluations(
+    evaluations = TorchEvaluations(
         run.outputs,
         lambda: spec.run(arguments, state).outputs,
         replayed,
@@ -115,7 +115,7 @@ def disagreement(
         why = fault(evaluations, list(read(allowed))[:count], allowed)
         if why is None:
             return ""
-    if why is Fault.CHANGES:
+    if why is Disagreement.CHANGES:
         return (
             f"{spec.name} gives other values when it is called again with the same inputs: it draws numbers, or counts"
             " its calls; hand in what it draws, or counts, as an argument"
@@ -126,12 +126,12 @@ def disagreement(
     )
 
 
-def as_traced(spec: Specification, arguments: Arguments, state: State) -> Callable[[State, tuple[Any, ...]], Any]:
+def as_traced(spec: Specification, arguments: CallArguments, state: State) -> Callable[[State, tuple[Any, ...]], Any]:
     """The operations that were traced as a function of a state and arguments like these, run by torch."""
     graph = spec.traced_at(arguments, state).graph
 
     def run(held: State, args: tuple[Any, ...]) -> Any:
-        tensors = (*held.values(), *Arguments.of(args).tensors)
+        tensors = (*held.values(), *CallArguments.of(args).tensors)
         return torch.fx.Interpreter(graph).run(*tensors, enable_io_processing=False)
 
     return run
@@ -143,7 +143,7 @@ def doubled(tensor: Tensor) -> Tensor:
 
 
 def told_of_torch(
-    found: Sequence[Held], native: Sequence[Tensor] | None, terms: Terms, given: Operands, order: int = 0
+    found: Sequence[Held], native: Sequence[Tensor] | None, terms: Terms, given: OperandFacts, order: int = 0
 ) -> list[Held]:
     """The same, with a line on the card of each output that torch's own evaluation of the spec gets wrong as well."""
     if native is None or len(native) != len(found):
@@ -151,7 +151,7 @@ def told_of_torch(
     return [_told(held, own, terms, given, order) for held, own in zip(found, native, strict=True)]
 
 
-def _told(held: Held, own: Tensor, terms: Terms, given: Operands, order: int) -> Held:
+def _told(held: Held, own: Tensor, terms: Terms, given: OperandFacts, order: int) -> Held:
     if held.wrong is None or held.ball is None:
         return held
     (again,) = hold_all([""], [own], [held.ball], terms, None, given, order, told=False)

@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 State = Mapping[str, Tensor]
 
 
-class Operands(enum.Enum):
+class OperandFacts(enum.Enum):
     """What is known of the operands of a call, for what a NaN or an infinity in the output may be."""
 
     FINITE = enum.auto()
@@ -25,7 +25,7 @@ class Operands(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Arguments:
+class CallArguments:
     """The arguments of one call.
 
     Attributes:
@@ -37,7 +37,7 @@ class Arguments:
     structure: pytree.TreeSpec
 
     @classmethod
-    def of(cls, args: Sequence[Any]) -> Arguments:
+    def of(cls, args: Sequence[Any]) -> CallArguments:
         leaves, structure = pytree.tree_flatten(tuple(args))
         return cls(tuple(leaves), structure)
 
@@ -51,16 +51,16 @@ class Arguments:
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, Tensor))
 
-    def with_tensors(self, tensors: Sequence[Any]) -> Arguments:
+    def with_tensors(self, tensors: Sequence[Any]) -> CallArguments:
         """The same with other values in the places of the tensors."""
         rest = iter(tensors)
         return replace(self, leaves=tuple(next(rest) if isinstance(x, Tensor) else x for x in self.leaves))
 
-    def changed(self, change: Callable[[Tensor], Tensor]) -> Arguments:
+    def changed(self, change: Callable[[Tensor], Tensor]) -> CallArguments:
         """The same with every tensor changed."""
         return self.with_tensors([change(t) for t in self.tensors])
 
-    def copied(self) -> Arguments:
+    def copied(self) -> CallArguments:
         """The same values in memory of their own, without gradients."""
         return self.changed(lambda t: t.detach().clone())
 

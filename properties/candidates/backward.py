@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from .arguments import Arguments, State, Tensor
+from .arguments import CallArguments, State, Tensor
 from .host.calls import floating
 from .results import result_of
 from .specification import Specification
 
 
 @dataclass(frozen=True)
-class Backward:
+class SpecBackward:
     """What torch gives as gradients of a spec.
 
     Attributes:
@@ -37,28 +37,32 @@ Called = Callable[[dict[str, Tensor], tuple[Any, ...]], Any]
 
 
 def backward(
-    spec: Specification, arguments: Arguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
-) -> Backward:
+    spec: Specification,
+    arguments: CallArguments,
+    state: State,
+    operands: Sequence[int | str],
+    cotangents: Sequence[Tensor],
+) -> SpecBackward:
     """Run a spec's backward, on copies.
 
     Args:
-        spec: of torch. arguments, state: where it is run. operands: as for `Backward.gradients`, at least one.
+        spec: of torch. arguments, state: where it is run. operands: as for `SpecBackward.gradients`, at least one.
         cotangents: one for each floating output.
     """
     whole = tried(spec.called, arguments, state, operands, cotangents)
     if not isinstance(whole, str):
-        return Backward(whole)
+        return SpecBackward(whole)
     alone = {operand: tried(spec.called, arguments, state, [operand], cotangents) for operand in operands}
     refused = {operand: found for operand, found in alone.items() if isinstance(found, str)}
     rest = [operand for operand in operands if operand not in refused]
     together = tried(spec.called, arguments, state, rest, cotangents) if rest else {}
     if isinstance(together, str):
-        return Backward({}, dict.fromkeys(operands, together) | refused)
-    return Backward(together, refused)
+        return SpecBackward({}, dict.fromkeys(operands, together) | refused)
+    return SpecBackward(together, refused)
 
 
 def tried(
-    called: Called, arguments: Arguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
+    called: Called, arguments: CallArguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
 ) -> dict[int | str, Tensor | None] | str:
     """The gradients, or what torch says in their place; other arguments as for `backward`."""
     given, held = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}

@@ -19,7 +19,7 @@ from ...oracles.op.declaration import Tensor, dtype_name, is_float, to_array
 from ...oracles.verdicts.verdict import Code
 from ...reference.condition import EITHER, Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
-from .arguments import Operands
+from .arguments import OperandFacts
 from .specification import Reading
 
 #: Elements that say how wide bounds are.
@@ -65,8 +65,8 @@ class Held:
 
 
 def hold(
-    name: str, computed: Tensor, ball: Reading, terms: Terms, native: Tensor | None, given: Operands, order: int = 0,
-    told: bool = True,
+    name: str, computed: Tensor, ball: Reading, terms: Terms, native: Tensor | None, given: OperandFacts,
+    order: int = 0, told: bool = True,
 ) -> Held:  # fmt: skip
     """Hold one output against its reading.
 
@@ -91,7 +91,7 @@ def hold(
     if not is_float(computed) or dtype_name(computed.dtype) not in FORMATS:
         return _unlike(name, "dtype", dtype_name(computed.dtype), "a floating one")
     values, fmt = to_array(computed), FORMATS[dtype_name(computed.dtype)]
-    finite = given is Operands.FINITE
+    finite = given is OperandFacts.FINITE
     found = accept.judge(values, fmt, ball, None, finite, order)
     accepted, judged = np.array(found.accepted), np.array(found.judged)
     if not finite:
@@ -107,7 +107,7 @@ def hold(
 
 
 def _special(
-    values: Any, ball: Ball, native: Tensor | None, accepted: Any, judged: Any, given: Operands, order: int
+    values: Any, ball: Ball, native: Tensor | None, accepted: Any, judged: Any, given: OperandFacts, order: int
 ) -> tuple[Any, Any]:
     """Which elements are accepted, and which are judged, where some inputs are not finite.
 
@@ -125,9 +125,9 @@ def _special(
         # An infinity that is sure, and that torch finds, too, has its sign.
         agreed = surely & (True if own is None else own == ball.centre)
         accepted &= ~(agreed & (values == -ball.centre))
-        if given is Operands.IN_ONE_ORDER:
+        if given is OperandFacts.IN_ONE_ORDER:
             accepted &= ~(agreed & np.isnan(values))
-        if own is not None and given is not Operands.WITH_INFINITIES:
+        if own is not None and given is not OperandFacts.WITH_INFINITIES:
             # Arithmetic makes no number and no infinity of a NaN.
             accepted &= ~(surely & np.isnan(ball.centre) & np.isnan(own) & ~np.isnan(values))
     return accepted, judged | surely
@@ -250,7 +250,7 @@ def hold_all(
     read: Sequence[Reading],
     terms: Terms,
     native: Sequence[Tensor] | None,
-    given: Operands,
+    given: OperandFacts,
     order: int = 0,
     told: bool = True,
 ) -> list[Held]:
@@ -273,7 +273,7 @@ def hold_in_turn(
     read: Callable[[Terms], Sequence[Reading]],
     terms: Terms,
     native: Sequence[Tensor] | None,
-    given: Operands,
+    given: OperandFacts,
     order: int = 0,
     plain: bool = True,
 ) -> list[Held]:

@@ -14,10 +14,10 @@ from ...oracles.bound.terms import Terms, terms
 from ...oracles.op.declaration import dtype_name
 from ...reference.formats import FORMATS
 from .agreement import disagreement, told_of_torch
-from .arguments import Arguments, Tensor
+from .arguments import CallArguments, Tensor
 from .comparing import Held, hold_in_turn
 from .one_order import operands_of
-from .results import Run, result_of, unlike
+from .results import SpecRun, result_of, unlike
 from .specification import Reading, SpecError, Specification, specification
 
 #: The terms that count where a user names none.
@@ -55,7 +55,7 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     Raises:
         SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
-    found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
+    found, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
     run = found.run(arguments, found.state)
     read = found.read(arguments, found.state, allowed)[: len(_asked(run))]
     _require_agreement(found, arguments, run, lambda _: read, allowed)
@@ -67,7 +67,11 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
 
 
 def _require_agreement(
-    spec: Specification, arguments: Arguments, run: Run, read: Callable[[Terms], Sequence[Reading]], terms: Terms
+    spec: Specification,
+    arguments: CallArguments,
+    run: SpecRun,
+    read: Callable[[Terms], Sequence[Reading]],
+    terms: Terms,
 ) -> None:
     """Require that what was read of a spec is what torch runs.
 
@@ -79,12 +83,12 @@ def _require_agreement(
         raise SpecError(why)
 
 
-def _asked(run: Run) -> tuple[Tensor, ...]:
+def _asked(run: SpecRun) -> tuple[Tensor, ...]:
     """The tensors that a spec gives, or writes where it gives none."""
     return run.outputs or run.values
 
 
-def _dtype(spec: Specification, run: Run, position: int, ball: Ball) -> str:
+def _dtype(spec: Specification, run: SpecRun, position: int, ball: Ball) -> str:
     return ball.contract.stores.name if spec.numpy else dtype_name(_asked(run)[position].dtype)
 
 
@@ -114,7 +118,7 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
     __tracebackhide__ = True
-    found, allowed, arguments = specification(spec), terms(contract), Arguments.of(args)
+    found, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
     run = found.run(arguments, found.state)
     native, given = _asked(run), result_of(candidate_output)
     names = run.names[: len(native)]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...oracles.bound.rounding.chance import Evaluations
-from .arguments import Arguments, State, Tensor
+from .arguments import CallArguments, State, Tensor
 from .comparing import Held
 
 
@@ -24,7 +24,7 @@ class Evidence:
     """
 
     question: str
-    arguments: Arguments
+    arguments: CallArguments
     state: State
     names: tuple[str, ...]
     computed: tuple[Tensor, ...]
@@ -38,7 +38,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Seen:
+class OutputDigest:
     """What is kept of the outputs at a set of inputs, a word for each output.
 
     Attributes:

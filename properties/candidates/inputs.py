@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .arguments import Arguments, State, Tensor
+from .arguments import CallArguments, State, Tensor
 
 #: (tensor, generator) -> float64 values in its place.
 Way = Callable[[Tensor, Any], Any]
@@ -66,7 +66,7 @@ def filled_tensor(tensor: Tensor, way: Way, rng: Any) -> Tensor:
     return _as(tensor, way(tensor, rng))
 
 
-def filled(arguments: Arguments, way: Way, rng: Any) -> Arguments:
+def filled(arguments: CallArguments, way: Way, rng: Any) -> CallArguments:
     """The arguments with floating tensors filled in a way; of others the elements change places."""
     return arguments.changed(lambda t: filled_tensor(t, way, rng) if t.dtype.is_floating_point else _shuffled(t, rng))
 
@@ -82,8 +82,8 @@ def _shuffled(tensor: Tensor, rng: Any) -> Tensor:
 
 
 def of_twelve_bits(
-    arguments: Arguments, state: State, rng: Any, fill: Fill = filled_tensor, after: int = 0
-) -> Iterator[tuple[Arguments, dict[str, Tensor]]]:
+    arguments: CallArguments, state: State, rng: Any, fill: Fill = filled_tensor, after: int = 0
+) -> Iterator[tuple[CallArguments, dict[str, Tensor]]]:
     """One operand of 12 bits and all others −1, 0 or 1, for the first operands in turn: exact in float32.
 
     Args:

@@ -17,10 +17,10 @@ from ...oracles.machine.allocator import keep_freed_memory
 from ...oracles.verdicts.verdict import Code
 from ..places import wire
 from ..places.process import Process
-from .arguments import Arguments
+from .arguments import CallArguments
 from .finding import wrong
 from .host.apart import CandidateApart, CandidateError
-from .host.calls import Call
+from .host.calls import CandidateCall
 from .host.copying import process_copied
 from .host.files import GivenError, file_of, problem_of
 from .host.sources import content_of, sources
@@ -82,8 +82,8 @@ def judge_file(
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             read = specification(problem.spec)
-            arguments = Arguments.of(problem.draw(seed))
-            _require_sendable(arguments, Arguments.of(problem.made))
+            arguments = CallArguments.of(problem.draw(seed))
+            _require_sendable(arguments, CallArguments.of(problem.made))
             session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
             session.cut()
             # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
@@ -103,7 +103,7 @@ def judge_file(
         return replace(judged(session, questions, progress), sha256=digests)
 
 
-def _require_sendable(*sent: Arguments) -> None:
+def _require_sendable(*sent: CallArguments) -> None:
     """Require of inputs that another process can be given them.
 
     Raises:
@@ -118,7 +118,7 @@ def _require_sendable(*sent: Arguments) -> None:
                 text = f"an input is a {kind}; need tensors, numbers and texts, which another process can take"
                 raise SpecError(text) from err
         try:
-            Call.of(Arguments((), arguments.structure))
+            CandidateCall.of(CallArguments((), arguments.structure))
         except Exception as err:
             raise SpecError(f"the inputs stand in a structure that cannot be sent: {err}") from err
 

@@ -11,12 +11,12 @@ from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.verdicts.verdict import Code
-from .arguments import Arguments, copied_state
+from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
 from .finding import Finding, not_asked, wrong
 from .host.calls import GoneError
-from .host.host import Host
+from .host.host import CandidateHost
 from .judgement import Covered, Judgement, Ruling, ruling
 from .precision import arithmetic
 from .questions import OF_DATA, QUESTIONS, Standing
@@ -54,8 +54,8 @@ def judge(
     allowed = terms(contract)
     found = specification(spec)
     draw = inputs if callable(inputs) else None
-    given = Arguments.of(draw(seed) if draw is not None else inputs)
-    host = Host(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
+    given = CallArguments.of(draw(seed) if draw is not None else inputs)
+    host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
     session = Session(found, host, allowed, seed, given, draw)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .arguments import Arguments, Operands, State
+from .arguments import CallArguments, OperandFacts, State
 from .specification import Specification
 
 _ATEN = torch.ops.aten
@@ -22,13 +22,13 @@ _MOVES = frozenset(
 )
 
 
-def operands_of(spec: Specification, arguments: Arguments, state: State) -> Operands:
+def operands_of(spec: Specification, arguments: CallArguments, state: State) -> OperandFacts:
     """What is known of the operands of a call."""
     if arguments.finite:
-        return Operands.FINITE
+        return OperandFacts.FINITE
     if not spec.numpy and in_one_order(spec.traced_at(arguments, state).graph):
-        return Operands.IN_ONE_ORDER
-    return Operands.WITH_INFINITIES if arguments.infinite else Operands.WITH_NANS
+        return OperandFacts.IN_ONE_ORDER
+    return OperandFacts.WITH_INFINITIES if arguments.infinite else OperandFacts.WITH_NANS
 
 
 def in_one_order(graph: torch.fx.GraphModule) -> bool:

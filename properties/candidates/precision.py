@@ -8,7 +8,7 @@ from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import LADDER, Terms
 from ...oracles.op.declaration import dtype_name
 from ...reference.formats import FORMATS
-from .arguments import Operands
+from .arguments import OperandFacts
 from .comparing import Held, hold_all
 from .evidence import Evidence
 from .questions import OF_ARITHMETIC
@@ -63,4 +63,4 @@ def _out_of_range(each: Evidence) -> bool:
 def _held_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:
     sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
     read = each.picked(session.spec.read(each.arguments, each.state, terms, sharp))
-    return hold_all(each.names, each.computed, read, terms, None, Operands.FINITE, told=False)
+    return hold_all(each.names, each.computed, read, terms, None, OperandFacts.FINITE, told=False)

@@ -51,7 +51,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Run:
+class SpecRun:
     """What torch computes of a spec.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...oracles.bound.contract import Contract
-from ...oracles.bound.rounding.rows import Plan, Recorded
+from ...oracles.bound.rounding.rows import PrimitiveOrder, Recorded
 from ...reference.array import Operands, Params
 from ...reference.windows import positions_of
 
@@ -21,10 +21,10 @@ from ...reference.windows import positions_of
 _Step = tuple[Any, ...]
 
 
-class Rows(Plan):
+class RowPrimitives(PrimitiveOrder):
     """The primitives of a formula that keeps rows apart; products with what has no rows are among them.
 
-    Args: see `Plan`.
+    Args: see `PrimitiveOrder`.
     """
 
     evaluated = False
@@ -94,7 +94,7 @@ def keeps_rows(
     for count in counts:
         try:
             formula, shapes = at(count)
-            found.append(Rows(formula, shapes, terms, having).steps_alone)
+            found.append(RowPrimitives(formula, shapes, terms, having).steps_alone)
         except Exception:
             return False  # It mixes rows, branches by values, or cannot be read with so many rows.
     return found[0] == found[1]

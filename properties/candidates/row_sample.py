@@ -20,7 +20,7 @@ import torch
 
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float
-from .arguments import Arguments, State, Tensor
+from .arguments import CallArguments, State, Tensor
 from .inputs import WAYS, Way
 from .row_independence import keeps_rows
 from .specification import Specification
@@ -58,13 +58,13 @@ class Part:
             found[0], found[-1] = pool[0], pool[-1]
         return [found[i % len(found)] for i in range(self.taken)]
 
-    def of(self, arguments: Arguments, rows: Sequence[int]) -> Arguments:
+    def of(self, arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
         """The arguments with these rows alone."""
         index = torch.tensor(list(rows))
         pairs = zip(arguments.tensors, self.having, strict=True)
         return arguments.with_tensors([t[index.to(t.device)] if has else t for t, has in pairs])
 
-    def fits(self, arguments: Arguments, like: Arguments) -> bool:
+    def fits(self, arguments: CallArguments, like: CallArguments) -> bool:
         """Whether arguments are of the shapes that were cut."""
         return [t.shape for t in arguments.tensors] == [t.shape for t in like.tensors]
 
@@ -72,7 +72,7 @@ class Part:
         return f"{len(set(rows))} of {self.count} rows"
 
 
-def part_of(spec: Specification, arguments: Arguments, state: State, terms: Terms) -> Part | None:
+def part_of(spec: Specification, arguments: CallArguments, state: State, terms: Terms) -> Part | None:
     """How a problem is cut; None for one that is not large, or not known to keep its rows apart.
 
     Raises:
@@ -108,7 +108,7 @@ def _who_may_have_rows(tensors: Sequence[Tensor], count: int) -> Iterator[tuple[
         yield tuple(i == may.index(most) for i in range(len(may)))
 
 
-def _with_rows(spec: Specification, arguments: Arguments, state: State, part: Part, rows: int) -> tuple[Any, Any]:
+def _with_rows(spec: Specification, arguments: CallArguments, state: State, part: Part, rows: int) -> tuple[Any, Any]:
     """The spec with so many rows as a function of arrays, and their shapes."""
     few = arguments if rows == part.count else part.of(arguments, range(rows))
     return spec.traced_at(few, state), [tuple(t.shape) for t in (*state.values(), *few.tensors)]
@@ -121,7 +121,9 @@ def drawn(tensor: Tensor, way: Way, rng: Any) -> Tensor:
     return values.repeat(-(-tensor.numel() // max(len(values), 1)))[: tensor.numel()].reshape(tensor.shape)
 
 
-def packed(part: Part, arguments: Arguments, codes: Sequence[str], rng: Any) -> tuple[Arguments, dict[str, list[int]]]:
+def packed(
+    part: Part, arguments: CallArguments, codes: Sequence[str], rng: Any
+) -> tuple[CallArguments, dict[str, list[int]]]:
     """Arguments whose rows are filled in several ways, in turn, and which rows are of which way.
 
     Args:

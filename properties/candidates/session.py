@@ -15,14 +15,14 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, told_of_torch
-from .arguments import Arguments, Operands, State, Tensor
+from .arguments import CallArguments, OperandFacts, State, Tensor
 from .comparing import Held, hold_in_turn
-from .evidence import Evidence, Gradients, Seen
+from .evidence import Evidence, Gradients, OutputDigest
 from .finding import Finding, raised, summed, wrong
-from .host.calls import Answer, Answering, Call, Manner
+from .host.calls import Answer, Answering, CandidateCall, Manner
 from .one_order import operands_of
 from .questions import OF_ARITHMETIC, OF_DATA, OF_ITSELF, OF_LIKELY
-from .results import Run, unlike
+from .results import SpecRun, unlike
 from .row_sample import Part, part_of
 from .specification import Reading, SpecError, Specification
 
@@ -31,7 +31,7 @@ _WATCHED = 2
 
 
 @dataclass(frozen=True)
-class Cut:
+class ProblemCut:
     """What of a problem one question asks for, and holds.
 
     Attributes:
@@ -40,8 +40,8 @@ class Cut:
         told: in words, which share of a large problem that is; empty for all of it.
     """
 
-    called: Arguments
-    held: Arguments
+    called: CallArguments
+    held: CallArguments
     rows: list[int] | None
     told: str
 
@@ -73,11 +73,11 @@ class Session:
     candidate: Answering
     terms: Terms
     seed: int
-    given: Arguments
+    given: CallArguments
     draw: Callable[[int], Sequence[Any]] | None = None
     evidence: list[Evidence] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[OutputDigest] = field(default_factory=list)
     firsts: dict[int, Ball] = field(default_factory=dict)
     made: Sequence[str] = ()
     left: Callable[[], list[str]] = lambda: []
@@ -92,9 +92,9 @@ class Session:
     share: str = ""
     _first: Answer | None = None
     _watched: int = 0
-    _native: Run | None = None
-    _few: tuple[list[int], Arguments] | None = None
-    _known: tuple[Arguments | None, Terms | None, tuple[Reading, ...]] = (None, None, ())
+    _native: SpecRun | None = None
+    _few: tuple[list[int], CallArguments] | None = None
+    _known: tuple[CallArguments | None, Terms | None, tuple[Reading, ...]] = (None, None, ())
 
     def cut(self) -> None:
         """Hold rows in place of the whole where the problem is large; a spec that cannot be read is told later."""
@@ -117,7 +117,7 @@ class Session:
         return len(self.shared) == len(self.spec.state)
 
     def call(
-        self, arguments: Arguments, state: State | None = None, manner: Manner = Manner.PLAIN, **asked: Any
+        self, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, **asked: Any
     ) -> Answer:
         """The candidate's answer, with the spec's parameters and buffers, or others, set in it."""
         held = self.spec.state if state is None else state
@@ -126,7 +126,9 @@ class Session:
         # The candidate's process keeps the arguments of the first such call, which rows of them are not.
         stored = arguments is self.given and not self.is_reduced
         asked = {"watched": self._watched <= _WATCHED, "stored": stored, **asked}
-        answer = self.candidate.ask(Call.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked))
+        answer = self.candidate.ask(
+            CandidateCall.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked)
+        )
         self.changed += [line for line in answer.changed if line not in self.changed]
         self.asked_alike = not answer.raised and [t.shape for t in arguments.tensors] == [
             t.shape for t in self.given.tensors
@@ -138,7 +140,7 @@ class Session:
         """Whether rows of a large problem are the problem now."""
         return bool(self.share)
 
-    def cut_for(self, question: str, arguments: Arguments, *, alone: bool = True) -> Cut:
+    def cut_for(self, question: str, arguments: CallArguments, *, alone: bool = True) -> ProblemCut:
         """What a question asks for at some arguments: all, or rows of a large problem.
 
         Args:
@@ -146,10 +148,10 @@ class Session:
             alone: whether a call with those rows and no others will do, where the candidate takes them.
         """
         if self.part is None or not self.part.fits(arguments, self.given):
-            return Cut(arguments, arguments, None, self.share)
+            return ProblemCut(arguments, arguments, None, self.share)
         rows = self.rows_for(question, arguments)
         few, told = self.few(arguments, rows), self.part.told(rows)
-        return Cut(few, few, None, told) if alone and self.rows_alone else Cut(arguments, few, rows, told)
+        return ProblemCut(few, few, None, told) if alone and self.rows_alone else ProblemCut(arguments, few, rows, told)
 
     def first(self) -> Answer:
         """The answer to a plain call at the given arguments, the same whenever it is asked for."""
@@ -162,7 +164,7 @@ class Session:
     def values(
         self,
         question: str,
-        arguments: Arguments,
+        arguments: CallArguments,
         state: State | None = None,
         manner: Manner = Manner.PLAIN,
         *,
@@ -217,7 +219,7 @@ class Session:
         return found.wrong is None
 
     def held(
-        self, question: str, arguments: Arguments, state: State, run: Run, answer: Answer, sharp: bool = False
+        self, question: str, arguments: CallArguments, state: State, run: SpecRun, answer: Answer, sharp: bool = False
     ) -> Finding:
         """Hold an answer against the spec.
 
@@ -241,24 +243,24 @@ class Session:
         found = told_of_torch(found, native, self.terms, given)
         self.erring = any(each.wrong is not None for each in found)
         self.strayed |= self.erring
-        if given is Operands.FINITE or question in OF_DATA:
+        if given is OperandFacts.FINITE or question in OF_DATA:
             self._remember(question, names, found)
         # Of an output of another shape or dtype nothing can be asked afterwards.
         fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in found)
-        if given is Operands.FINITE and fits and question in OF_ARITHMETIC + OF_LIKELY:
+        if given is OperandFacts.FINITE and fits and question in OF_ARITHMETIC + OF_LIKELY:
             torchs = tuple(native or [None] * len(names))
             self.evidence.append(Evidence(question, arguments, state, names, computed, tuple(found), which, torchs))
         return summed(question, found)
 
-    def asked_of_written(self, run: Run) -> dict[str, Any]:
+    def asked_of_written(self, run: SpecRun) -> dict[str, Any]:
         """What a call is asked for so that what the spec writes can be held."""
         positions = [place for place in run.written if isinstance(place, int)]
         return {"buffers": self._shared_of(run), "after": bool(positions), "restored": positions}
 
-    def _shared_of(self, run: Run) -> list[str]:
+    def _shared_of(self, run: SpecRun) -> list[str]:
         return [place for place in run.written if isinstance(place, str) and place in self.shared]
 
-    def to_be_held(self, run: Run, answer: Answer) -> tuple[tuple[str, ...], tuple[Tensor, ...], tuple[int, ...]]:
+    def to_be_held(self, run: SpecRun, answer: Answer) -> tuple[tuple[str, ...], tuple[Tensor, ...], tuple[int, ...]]:
         """The names and the tensors of an answer that are held, and which of the spec's they are.
 
         Args:
@@ -283,7 +285,7 @@ class Session:
             if one is not None:
                 self.firsts.setdefault(i, one)
         self.seen.append(
-            Seen(
+            OutputDigest(
                 question,
                 tuple(names),
                 tuple(each.judged for each in found),
@@ -298,7 +300,7 @@ class Session:
     def held_in_part(
         self,
         question: str,
-        arguments: Arguments,
+        arguments: CallArguments,
         state: State,
         answer: Answer,
         rows: Sequence[int],
@@ -319,13 +321,13 @@ class Session:
         found = self.held(question, few, state, self.spec.run(few, state), fetched, sharp)
         return replace(found, sampled=self.part.told(rows))
 
-    def native(self) -> Run:
+    def native(self) -> SpecRun:
         """What torch computes of the spec at the given arguments, or at rows of them."""
         if self._native is None:
             self._native = self.spec.run(self._of_native(), self.spec.state)
         return self._native
 
-    def _of_native(self) -> Arguments:
+    def _of_native(self) -> CallArguments:
         return self.given if self.part is None else self.few(self.given, self.rows_for("GIVEN", self.given))
 
     def disagreement(self) -> str:
@@ -334,12 +336,12 @@ class Session:
         read = functools.partial(self._read, arguments, state, False)
         return disagreement(self.spec, arguments, state, own, read, self.terms)
 
-    def rows_for(self, question: str, arguments: Arguments) -> list[int]:
+    def rows_for(self, question: str, arguments: CallArguments) -> list[int]:
         """Rows that a question holds; at the given arguments they are the same for all, and are read once."""
         assert self.part is not None
         return self.part.rows(self.generator("GIVEN" if arguments is self.given else question))
 
-    def few(self, arguments: Arguments, rows: Sequence[int]) -> Arguments:
+    def few(self, arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
         """The arguments with these rows alone."""
         assert self.part is not None
         if arguments is not self.given:
@@ -348,7 +350,7 @@ class Session:
             self._few = list(rows), self.part.of(arguments, rows)
         return self._few[1]
 
-    def _read(self, arguments: Arguments, state: State, sharp: bool, terms: Terms) -> tuple[Reading, ...]:
+    def _read(self, arguments: CallArguments, state: State, sharp: bool, terms: Terms) -> tuple[Reading, ...]:
         """The spec's outputs as balls; at the given arguments, which several questions ask at, they are read once."""
         given = self.given if self._few is None else self._few[1]
         own = all(state.get(name) is value for name, value in self.spec.state.items())

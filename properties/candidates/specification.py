@@ -35,8 +35,8 @@ from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
-from .arguments import Arguments, State, Tensor
-from .results import Run, incomparable, result_of
+from .arguments import CallArguments, State, Tensor
+from .results import SpecRun, incomparable, result_of
 
 #: An output as the rounding reading has it: a ball, or an array of integers or truth values.
 Reading = Any
@@ -76,7 +76,7 @@ class Specification:
 
     # ------------------------------------------------------------------------------------------------ run by torch
 
-    def run(self, arguments: Arguments, state: State) -> Run:
+    def run(self, arguments: CallArguments, state: State) -> SpecRun:
         """The outputs as torch computes them, on copies, and then what the call wrote.
 
         Raises:
@@ -106,7 +106,7 @@ class Specification:
         shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in found.tensors)
         lent = {t.untyped_storage().data_ptr() for t in held.values() if t.numel()}
         own = tuple(t.untyped_storage().data_ptr() not in lent for t in found.tensors)
-        return Run(found, (*found.names, *names), written, values, shared, own)
+        return SpecRun(found, (*found.names, *names), written, values, shared, own)
 
     def _check(self, named: Mapping[str, Tensor]) -> None:
         """Refuse tensors of which nothing can be said: complex ones, sparse ones, formats that are not judged."""
@@ -114,7 +114,7 @@ class Specification:
             for name, tensor in named.items():
                 check(name, tensor)
 
-    def _written(self, arguments: Arguments, state: State) -> tuple[str | int, ...]:
+    def _written(self, arguments: CallArguments, state: State) -> tuple[str | int, ...]:
         """What the spec writes: names of parameters and buffers, and positions among the tensor arguments."""
         if self.numpy:
             return ()
@@ -141,7 +141,7 @@ class Specification:
 
     # ---------------------------------------------------------------------------------------------------- readings
 
-    def read(self, arguments: Arguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
+    def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
         """The outputs as balls; one that is not floating as an array, or as a `Condition` where it hangs on floats.
 
         Args:
@@ -155,14 +155,14 @@ class Specification:
             question = self._question(arguments, state, terms)
         return self._evaluated(question.function, question, terms, 0, sharp)
 
-    def drawn(self, arguments: Arguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
+    def drawn(self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
         """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
         question = self._question(arguments, state, terms)
         contract = terms.contract(question.dtype, question.device, 0)
         return Evaluations(question.function, question.operands, contract, draws)
 
     def gradients(
-        self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
+        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
     ) -> tuple[Reading, ...]:
         """The balls of the gradients of the wanted operands.
 
@@ -176,7 +176,7 @@ class Specification:
         return self._evaluated(question.function, question, terms, 1, False)
 
     def drawn_gradients(
-        self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
+        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
         draws: np.random.Generator,
     ) -> Evaluations:  # fmt: skip
         """`drawn` of the gradients; other arguments as for `gradients`."""
@@ -185,8 +185,8 @@ class Specification:
         return Evaluations(question.function, question.operands, contract, draws)
 
     def _of_gradients(
-        self, arguments: Arguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
-    ) -> Question:
+        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
+    ) -> BoundQuestion:
         question = self._question(arguments, state, terms)
         # What the spec writes comes behind its outputs, and has no cotangents.
         count = None if self.numpy else -len(self.traced_at(arguments, state).written) or None
@@ -200,22 +200,22 @@ class Specification:
 
         derived = along(REFERENCE, ("vjp",), reordered, len(wanted), len(cotangents), len(passive))
         operands = [*(question.operands[i] for i in order), *map(to_array, cotangents)]
-        return Question(derived, operands, question.dtype, question.device)
+        return BoundQuestion(derived, operands, question.dtype, question.device)
 
     def _evaluated(
-        self, function: Callable[..., Any], question: Question, terms: Terms, order: int, sharp: bool
+        self, function: Callable[..., Any], question: BoundQuestion, terms: Terms, order: int, sharp: bool
     ) -> tuple[Reading, ...]:
         contract = terms.contract(question.dtype, question.device, order)
         with _reading(self.name):
             found = balls(function, question.operands, contract)
             return tuple(map(_sharpest, found, _exact(function, question, contract))) if sharp else tuple(found)
 
-    def dtype_of(self, arguments: Arguments, state: State) -> str:
+    def dtype_of(self, arguments: CallArguments, state: State) -> str:
         """The dtype whose arithmetic is judged: the narrowest of the floating operands."""
         names = {dtype_name(t.dtype) for t in (*state.values(), *arguments.tensors) if is_float(t)}
         return min(names & set(FORMATS) or {"float32"}, key=lambda name: FORMATS[name].precision)
 
-    def _question(self, arguments: Arguments, state: State, terms: Terms) -> Question:
+    def _question(self, arguments: CallArguments, state: State, terms: Terms) -> BoundQuestion:
         """The spec as a function of arrays of its floating operands, and the values of those."""
         operands = [*state.values(), *arguments.tensors]
         floating = [i for i, t in enumerate(operands) if is_float(t)]
@@ -237,15 +237,15 @@ class Specification:
 
         for other in algorithms(inner, terms.algorithms):
             algorithm_of(first)(functools.partial(function, of=other))
-        return Question(first, [to_array(operands[i]) for i in floating], dtype, device)
+        return BoundQuestion(first, [to_array(operands[i]) for i in floating], dtype, device)
 
-    def _of_arrays(self, arguments: Arguments, state: State) -> Callable[..., Any]:
+    def _of_arrays(self, arguments: CallArguments, state: State) -> Callable[..., Any]:
         """The spec as a function of arrays in the places of the state and of the tensors among the arguments."""
         if self.numpy:
             return _with_algorithms(self.function, arguments)
         return self.traced_at(arguments, state)
 
-    def traced_at(self, arguments: Arguments, state: State) -> Traced:
+    def traced_at(self, arguments: CallArguments, state: State) -> Traced:
         """The operations of a torch spec at tensors like these; its outputs, and then what it writes.
 
         Raises:
@@ -258,7 +258,7 @@ class Specification:
             self._traced[key] = self._trace(arguments, state)
         return self._traced[key]
 
-    def _trace(self, arguments: Arguments, state: State) -> Traced:
+    def _trace(self, arguments: CallArguments, state: State) -> Traced:
         names = list(state)
 
         def flat(*tensors: Tensor) -> tuple[Any, ...]:
@@ -285,7 +285,7 @@ class Specification:
 
 
 @dataclass(frozen=True)
-class Question:
+class BoundQuestion:
     """A function of arrays, its operands as float64, and the dtype and device whose arithmetic is judged."""
 
     function: Callable[..., Any]
@@ -343,7 +343,7 @@ def _plain(value: Any) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
 
 
-def _with_algorithms(formula: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
+def _with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:
     def filled(function: Callable[..., Any], *arrays: Any) -> Any:
         found = function(*arguments.with_tensors(arrays).args)
         leaves = found if isinstance(found, (tuple, list)) else (found,)
@@ -355,7 +355,7 @@ def _with_algorithms(formula: Callable[..., Any], arguments: Arguments) -> Calla
     return first
 
 
-def _exact(function: Callable[..., Any], question: Question, contract: Contract) -> tuple[Reading, ...]:
+def _exact(function: Callable[..., Any], question: BoundQuestion, contract: Contract) -> tuple[Reading, ...]:
     """The reading that knows which elements are exact in every order of evaluation, whatever the algorithm."""
     centres = [np.asarray(values, dtype=contract.centre_type) for values in question.operands]
     found: tuple[Reading, ...] = ()

@@ -16,10 +16,10 @@ import torch
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import PRESETS
-from .arguments import Arguments, Tensor
+from .arguments import CallArguments, Tensor
 from .host.files import problem_of
 from .inputs import WAYS, filled
-from .results import Run, result_of
+from .results import SpecRun, result_of
 from .specification import SpecError, Specification, specification
 
 #: The ways of filling inputs that a right output should depend on.
@@ -83,7 +83,7 @@ def audit_task(
     """
     problem = problem_of(spec, seed, given)
     found = specification(problem.spec)
-    arguments = Arguments.of(problem.draw(seed))
+    arguments = CallArguments.of(problem.draw(seed))
     run = found.run(arguments, found.state)
     rows = []
     for name, program in _programs(found, arguments, run):
@@ -111,7 +111,7 @@ def _accepted(outputs: Sequence[Tensor], right: Sequence[Tensor], relative: floa
 
 
 def _programs(
-    spec: Specification, arguments: Arguments, run: Run
+    spec: Specification, arguments: CallArguments, run: SpecRun
 ) -> Iterator[tuple[str, Callable[[], Sequence[Tensor]]]]:
     right = run.outputs
     yield "all zeros", lambda: [torch.zeros_like(y) for y in right]
@@ -125,7 +125,9 @@ def _programs(
     yield from _left_out(spec, arguments)
 
 
-def _in_dtype(spec: Specification, arguments: Arguments, dtype: torch.dtype, right: Sequence[Tensor]) -> list[Tensor]:
+def _in_dtype(
+    spec: Specification, arguments: CallArguments, dtype: torch.dtype, right: Sequence[Tensor]
+) -> list[Tensor]:
     def cast(t: Tensor) -> Tensor:
         return t.to(dtype) if t.dtype.is_floating_point else t
 
@@ -133,7 +135,7 @@ def _in_dtype(spec: Specification, arguments: Arguments, dtype: torch.dtype, rig
     return [y.to(like.dtype) for y, like in zip(outputs, right, strict=True)]
 
 
-def _left_out(spec: Specification, arguments: Arguments) -> Iterator[tuple[str, Callable[[], Sequence[Tensor]]]]:
+def _left_out(spec: Specification, arguments: CallArguments) -> Iterator[tuple[str, Callable[[], Sequence[Tensor]]]]:
     """The spec's graph with one operation left out, each whose result has the shape of an operand."""
     if spec.numpy:
         return
@@ -180,7 +182,7 @@ def _run_without(
     return result_of(changed(*operands)).tensors[:count]
 
 
-def _constant_outputs(spec: Specification, arguments: Arguments, run: Run, seed: int) -> Iterator[str]:
+def _constant_outputs(spec: Specification, arguments: CallArguments, run: SpecRun, seed: int) -> Iterator[str]:
     """A sentence for each output that is the same at all inputs, within what rounding does."""
     rng = np.random.default_rng(seed)
     sets = [arguments, *(filled(arguments, WAYS[way], rng) for way in _UNLIKE)]

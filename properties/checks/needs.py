@@ -36,7 +36,7 @@ Pairs = Sequence[tuple[Tensor, Tensor]]
 
 def needed(judge: Judge, sample: Sample) -> None:
     """NEEDS: in reverse mode of first and second order, in forward mode, in `torch.func`; and for sets of outputs."""
-    asked, without = _Asked(judge, sample), judge.op.promises.without
+    asked, without = _NeedsQuestion(judge, sample), judge.op.promises.without
     asked.cut_off()
     asked.of_some_outputs()
     if "double" not in without:
@@ -79,7 +79,7 @@ class _Cut(torch.autograd.Function):
         return None
 
 
-class _Asked:
+class _NeedsQuestion:
     """One subject at one sample: its gradients where all inputs need one, and the questions about other sets."""
 
     def __init__(self, judge: Judge, sample: Sample) -> None:

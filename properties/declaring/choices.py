@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 @dataclass
-class Record:
+class ChoiceRecord:
     """The choices of one draft.
 
     Attributes:
@@ -35,15 +35,15 @@ class Record:
 
 
 #: The records that are being written, innermost last.
-_OPEN: list[Record] = []
+_OPEN: list[ChoiceRecord] = []
 #: Strategies by what they draw from: to make one, and to have Hypothesis check it, takes longer than to draw from it.
 _MADE: dict[Hashable, st.SearchStrategy[object]] = {}
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[Record]:
+def recorded() -> Iterator[ChoiceRecord]:
     """The record of the choices that are made inside."""
-    record = Record()
+    record = ChoiceRecord()
     _OPEN.append(record)
     try:
         yield record

@@ -53,7 +53,7 @@ class Spent(BaseException):
 
 
 @dataclass
-class Kind:
+class FailureKind:
     """One kind of failure.
 
     Attributes:
@@ -71,14 +71,14 @@ class Failures:
     """All kinds of failures that were seen, in the order in which they were."""
 
     def __init__(self) -> None:
-        self.kinds: dict[tuple[object, ...], Kind] = {}
+        self.kinds: dict[tuple[object, ...], FailureKind] = {}
         self._until: float | None = None
 
     def note(self, sample: Sample, violation: Violation, part: str) -> None:
         """A sample failed."""
         kind, key = self.kinds.get(kind_of(violation)), kind_of(violation)
         if kind is None:
-            self.kinds[key] = Kind(sample, violation, part)
+            self.kinds[key] = FailureKind(sample, violation, part)
             return
         kind.samples += 1
         if _elements(sample) < _elements(kind.sample):
@@ -89,7 +89,7 @@ class Failures:
         kind = self.kinds.get(kind_of(violation))
         return 1 if kind is None else kind.samples
 
-    def others(self, first: Violation) -> list[Kind]:
+    def others(self, first: Violation) -> list[FailureKind]:
         """The kinds besides that of a failure, the most frequent first."""
         found = [kind for key, kind in self.kinds.items() if key != kind_of(first)]
         return sorted(found, key=lambda kind: -kind.samples)[: MOST - 1]

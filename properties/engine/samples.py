@@ -30,7 +30,7 @@ from ...oracles.verdicts.violation import Unsupported, Violation, raised
 from ..checks import CHECKS
 from ..declaring import kinds
 from ..picking import drafting, edges
-from ..picking.cover import Cover, Covered, coverage
+from ..picking.cover import Cover, ValueCover, coverage
 from ..picking.drafting import Drawn
 from ..table import Property
 from . import declarations, draws
@@ -110,7 +110,7 @@ class Samples(Protocol):
     def failing(self) -> tuple[Sample, Violation | None]:
         """After a failure: the sample that it is told by, and what it broke, if that is known."""
 
-    def covered(self) -> Covered:
+    def covered(self) -> ValueCover:
         """Which of the declared values they had."""
 
     def in_common(self) -> str:
@@ -173,8 +173,8 @@ class Given:
     def failing(self) -> tuple[Sample, Violation | None]:
         return self.sample, None
 
-    def covered(self) -> Covered:
-        return Covered()
+    def covered(self) -> ValueCover:
+        return ValueCover()
 
     def in_common(self) -> str:
         return ""
@@ -207,8 +207,8 @@ class Picked:
         if self._first is not None:
             raise self._first[1]
 
-    def covered(self) -> Covered:
-        return Covered() if self._cover is None else coverage(self._cover, self.opened.judge.tally)
+    def covered(self) -> ValueCover:
+        return ValueCover() if self._cover is None else coverage(self._cover, self.opened.judge.tally)
 
     def failing(self) -> tuple[Sample, Violation | None]:
         if self._first is not None:

@@ -15,7 +15,7 @@ from .spec import spec_of
 
 
 @dataclass(frozen=True)
-class Wrong:
+class Mistake:
     """One mistake.
 
     Attributes:
@@ -56,35 +56,37 @@ def _rule(result: Callable[[Tensor], Any]) -> dict[str, Any]:
 
 
 _RESERVED = "reserves"
-WRONG: dict[str, Wrong] = {
-    "an argument given twice": Wrong(
+WRONG: dict[str, Mistake] = {
+    "an argument given twice": Mistake(
         lambda f, x: f.apply(x, 2.0, number=2.0), TypeError, ("number",), {"forward": lambda x, number: number * x}
     ),
-    "one argument too many": Wrong(lambda f, x: f.apply(x, x), TypeError),
-    "a keyword-only parameter": Wrong(_plain, TypeError, ("number",), {"forward": lambda x, *, number=2.0: number * x}),
-    "an argument by name for a forward that has the context": Wrong(
+    "one argument too many": Mistake(lambda f, x: f.apply(x, x), TypeError),
+    "a keyword-only parameter": Mistake(
+        _plain, TypeError, ("number",), {"forward": lambda x, *, number=2.0: number * x}
+    ),
+    "an argument by name for a forward that has the context": Mistake(
         lambda f, x: f.apply(x=x), TypeError, ("x",), {"forward": lambda ctx, x: 2 * x, "setup_context": None}
     ),
-    "backward and vjp": Wrong(_plain, RuntimeError, ("backward", "vjp"), {"vjp": lambda ctx, g: 2 * g}),
-    "no setup_context under vmap": Wrong(
+    "backward and vjp": Mistake(_plain, RuntimeError, ("backward", "vjp"), {"vjp": lambda ctx, g: 2 * g}),
+    "no setup_context under vmap": Mistake(
         _batched, RuntimeError, ("setup_context",), {"forward": lambda ctx, x: 2 * x, "setup_context": None}
     ),
-    "no vmap rule": Wrong(_batched, RuntimeError, ("vmap",), {"generate_vmap_rule": False}),
-    "two vmap rules": Wrong(
+    "no vmap rule": Mistake(_batched, RuntimeError, ("vmap",), {"generate_vmap_rule": False}),
+    "two vmap rules": Mistake(
         _batched, RuntimeError, ("generate_vmap_rule",), _rule(lambda x: (x, 0)) | {"generate_vmap_rule": True}
     ),
-    "a vmap rule that returns a list": Wrong(_batched, RuntimeError, ("two returns",), _rule(lambda x: [x, 0])),
-    "a vmap rule that returns too much": Wrong(_batched, RuntimeError, ("two returns",), _rule(lambda x: (x, 0, 0))),
-    "out_dims of another structure": Wrong(_batched, RuntimeError, ("out_dims",), _rule(lambda x: (x, (0, 0)))),
-    "a tangent too many": Wrong(_pushed, RuntimeError, ("tangents",), {"jvp": lambda ctx, t: (t, t)}),
-    "a tangent of another shape": Wrong(_pushed, RuntimeError, ("shape",), {"jvp": lambda ctx, t: t.unsqueeze(0)}),
-    "a reserved attribute in setup_context": Wrong(
+    "a vmap rule that returns a list": Mistake(_batched, RuntimeError, ("two returns",), _rule(lambda x: [x, 0])),
+    "a vmap rule that returns too much": Mistake(_batched, RuntimeError, ("two returns",), _rule(lambda x: (x, 0, 0))),
+    "out_dims of another structure": Mistake(_batched, RuntimeError, ("out_dims",), _rule(lambda x: (x, (0, 0)))),
+    "a tangent too many": Mistake(_pushed, RuntimeError, ("tangents",), {"jvp": lambda ctx, t: (t, t)}),
+    "a tangent of another shape": Mistake(_pushed, RuntimeError, ("shape",), {"jvp": lambda ctx, t: t.unsqueeze(0)}),
+    "a reserved attribute in setup_context": Mistake(
         _batched, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_inner_ctx")}
     ),
-    "a reserved attribute in backward": Wrong(
+    "a reserved attribute in backward": Mistake(
         _pulled, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_new_saved_tensors")}
     ),
-    "functionalize": Wrong(lambda f, x: torch.func.functionalize(f.apply)(x), RuntimeError, ("functionalize",)),
+    "functionalize": Mistake(lambda f, x: torch.func.functionalize(f.apply)(x), RuntimeError, ("functionalize",)),
 }
 
 
@@ -106,7 +108,7 @@ def made(base: Any, name: str, x: Tensor) -> Any:
         raise type(err)(f"function: {err}") from err
 
 
-def _mistake(name: str, wrong: Wrong) -> refusals.Mistake:
+def _mistake(name: str, wrong: Mistake) -> refusals.Mistake:
     def change(spec: str) -> dict[str, Any]:
         return {"spec": dataclasses.replace(spec_of(spec), mistake=name).text()}
 

@@ -122,7 +122,7 @@ def _table(rows: Sequence[Sequence[Hashable]]) -> npt.NDArray[np.float32]:
 
 
 @dataclass(frozen=True)
-class Covered:
+class ValueCover:
     """Which of the declared values the samples of a cell had.
 
     Attributes:
@@ -133,7 +133,7 @@ class Covered:
     lacking: str = ""
 
 
-def coverage(cover: Cover, tally: Tally) -> Covered:
+def coverage(cover: Cover, tally: Tally) -> ValueCover:
     """What the samples of a cell had of what was declared.
 
     A cell of few samples cannot have every value. So a value that is missing makes a cell weak where there were twice
@@ -148,7 +148,7 @@ def coverage(cover: Cover, tally: Tally) -> Covered:
     declared = sum(len(values) for values in cover.declared.values())
     met, pairs = cover.pairs()
     told = f"{declared - len(unmet)} of {declared} declared values and {met} of {pairs} pairs of them"
-    return Covered((told + (f" (not {_in_words(unmet)})" if unmet else ""),), lacking)
+    return ValueCover((told + (f" (not {_in_words(unmet)})" if unmet else ""),), lacking)
 
 
 def _in_words(pairs: Sequence[Pair]) -> str:

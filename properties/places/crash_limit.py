@@ -10,7 +10,7 @@ PATIENCE = 2
 
 
 @dataclass
-class Deaths:
+class CrashLimit:
     """Counts the processes that cells have ended.
 
     Cells of one property end for one reason, such as tensors without elements, so only the others of that property are

@@ -26,10 +26,10 @@ from typing import Any
 
 from ...oracles.verdicts.verdict import Cell, Verdict
 from ..catalog import CATALOG
-from .crash_limit import Deaths
+from .crash_limit import CrashLimit
 from .lifeline import adopt_orphans, end_orphans
 from .process import AnswerError, Process
-from .topic_queue import Waiting
+from .topic_queue import TopicQueue
 
 #: What a worker is told that judges alone: in no team of ranks, and with no limit on its memory.
 ALONE: Mapping[str, Any] = {"world": ["lockstep", "host", None], "memory": 0, "join": False}
@@ -104,7 +104,7 @@ class StartError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Terms:
+class PoolTerms:
     """How cells are judged.
 
     Attributes:
@@ -171,12 +171,12 @@ class Pool:
     """
 
     cells: Sequence[Cell]
-    terms: Terms
+    terms: PoolTerms
     accept: Callable[[Cell, Any], Verdict]
     stopped: Callable[[], bool] = lambda: False
-    _waiting: dict[str, Waiting[Cell]] = field(default_factory=dict)
+    _waiting: dict[str, TopicQueue[Cell]] = field(default_factory=dict)
     _workers: list[_Worker] = field(default_factory=list)
-    _deaths: Deaths = field(default_factory=Deaths)
+    _deaths: CrashLimit = field(default_factory=CrashLimit)
     _printed: Counter[str] = field(default_factory=Counter)
     _started: int = 0
     _failed_starts: int = 0
@@ -184,7 +184,7 @@ class Pool:
     def __post_init__(self) -> None:
         self._memory = self.terms.memory or fair_share(self.terms.workers)
         for cell in self.cells:
-            self._waiting.setdefault(owner_of(cell.op), Waiting(attrgetter("op"))).put(cell)
+            self._waiting.setdefault(owner_of(cell.op), TopicQueue(attrgetter("op"))).put(cell)
         # An op may start processes of its own and then lose its worker. Unless this process adopts them, they become
         # children of the system's first process, and nobody here could find and end them.
         adopt_orphans(True)

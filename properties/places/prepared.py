@@ -105,7 +105,7 @@ class Worker:
         atexit.register(self.close)
 
 
-class Prepared:
+class PreparedPlace:
     """The place of FWAD: two processes, with our decompositions installed and without.
 
     A cell of subject "torch" is torch's forward AD as it comes, one of "opassay" the same with our decompositions; the
@@ -165,9 +165,9 @@ class Prepared:
         return replace(verdict, reason=f"{verdict.reason}; {fared}")
 
 
-def prepared_place() -> Prepared:
+def prepared_place() -> PreparedPlace:
     """The place that this process keeps; its two processes start with the first question."""
-    found: Prepared = worlds.kept(_PREPARED, Prepared)
+    found: PreparedPlace = worlds.kept(_PREPARED, PreparedPlace)
     return found
 
 

@@ -47,7 +47,7 @@ class EndedError(RuntimeError):
     """A process that was waited for has ended, or is out of time; the text says how, and what it printed last."""
 
 
-class Running(Protocol):
+class ChildProcess(Protocol):
     """What is used of `subprocess.Popen`."""
 
     @property
@@ -59,7 +59,7 @@ class Running(Protocol):
 
 #: Starts a program, which begins with `serving.serve`: (its words, files that stay open there, where it prints, its
 #: environment) -> the process. Where it prints is None for where this process does.
-Start = Callable[[Sequence[str], Sequence[int], int | None, Mapping[str, str]], Running]
+Start = Callable[[Sequence[str], Sequence[int], int | None, Mapping[str, str]], ChildProcess]
 
 
 class Process:
@@ -105,7 +105,7 @@ class Process:
             words = [str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"]
             environment = _own_environment(self.mark if marked else "")
             if callable(command):
-                self._popen: Running = command(words, theirs, printed, environment)
+                self._popen: ChildProcess = command(words, theirs, printed, environment)
             else:
                 self._popen = subprocess.Popen(
                     [*command, *words],

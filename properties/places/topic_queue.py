@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Waiting(Generic[T]):
+class TopicQueue(Generic[T]):
     """What waits, by its topic; that of each topic in the order in which it came.
 
     Args:

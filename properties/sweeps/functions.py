@@ -28,7 +28,7 @@ EXPONENTS = (0.75, -0.75, -1.75, 2.5)
 
 
 @dataclass(frozen=True)
-class Function:
+class ElementaryFunction:
     """One function of one argument.
 
     Attributes:
@@ -44,7 +44,9 @@ class Function:
     contract: str
 
 
-def _function_of_torch(name: str, centre: Callable[[Wide], Wide] | None = None, exact: Any = None) -> Function:
+def _function_of_torch(
+    name: str, centre: Callable[[Wide], Wide] | None = None, exact: Any = None
+) -> ElementaryFunction:
     # `torch` is imported when the function is called, because the command line lists these names and never runs torch.
     def computed(arguments: torch.Tensor) -> torch.Tensor:
         import torch
@@ -53,10 +55,10 @@ def _function_of_torch(name: str, centre: Callable[[Wide], Wide] | None = None, 
         return result
 
     exactly = getattr(gmpy2, name) if exact is None else exact
-    return Function(computed, getattr(np, name) if centre is None else centre, exactly, name)
+    return ElementaryFunction(computed, getattr(np, name) if centre is None else centre, exactly, name)
 
 
-def _to_the_power(exponent: float) -> Function:
+def _to_the_power(exponent: float) -> ElementaryFunction:
     def computed(base: torch.Tensor) -> torch.Tensor:
         return base.pow(exponent)
 
@@ -64,7 +66,7 @@ def _to_the_power(exponent: float) -> Function:
         # C's and torch's power of an infinite or zero base is IEEE 754's, which MPFR computes, too.
         return base ** gmpy2.mpfr(exponent)
 
-    return Function(computed, lambda base: np.power(base, base.dtype.type(exponent)), exact, "power")
+    return ElementaryFunction(computed, lambda base: np.power(base, base.dtype.type(exponent)), exact, "power")
 
 
 def _of_mpfr(exactly: Callable[[Any], Any], in_float64: Callable[[Wide], Wide]) -> Callable[[Wide], Wide]:
@@ -96,7 +98,7 @@ def _in_parts(exactly: Callable[[Any], Any], argument: float) -> tuple[float, fl
         return float(mantissa), float(mantissa - float(mantissa)), int(exponent)
 
 
-def _of_numpy(name: str) -> Function:
+def _of_numpy(name: str) -> ElementaryFunction:
     """A function that torch does not have, as NumPy computes it: of half types, of which it has one, in float32."""
 
     def computed(arguments: torch.Tensor) -> torch.Tensor:
@@ -107,14 +109,14 @@ def _of_numpy(name: str) -> Function:
             result = getattr(np, name)(wide.cpu().numpy())
         return torch.from_numpy(result).to(arguments.device, arguments.dtype)
 
-    return Function(computed, getattr(np, name), getattr(gmpy2, name), name)
+    return ElementaryFunction(computed, getattr(np, name), getattr(gmpy2, name), name)
 
 
 def _sigmoid_exactly(number: Any) -> Any:
     return 1 / (1 + gmpy2.exp(-number))
 
 
-FUNCTIONS: dict[str, Function] = {
+FUNCTIONS: dict[str, ElementaryFunction] = {
     **{
         name: _function_of_torch(name)
         for name in ("sqrt", "exp", "expm1", "log", "log1p", "tanh", "exp2", "log2", "sin", "cos")

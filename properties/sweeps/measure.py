@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...reference.formats import FORMATS, Format, ulp_array
-from .functions import FUNCTIONS, Function, Wide
+from .functions import FUNCTIONS, ElementaryFunction, Wide
 from .inputs import Bits, arguments, is_exhaustive, neighbours
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _LAYOUTS = ("contiguous", "strided")
 
 
 @dataclass(frozen=True)
-class Worst:
+class LargestError:
     """The largest error among results of one kind, and where it is.
 
     Attributes:
@@ -79,8 +79,8 @@ class Measured:
 
     inputs: int
     misrounded: int
-    normal: Worst
-    subnormal: Worst
+    normal: LargestError
+    subnormal: LargestError
 
 
 def measure(name: str, dtype: str, shard: int, device: str = "cpu") -> dict[str, Any]:
@@ -90,7 +90,7 @@ def measure(name: str, dtype: str, shard: int, device: str = "cpu") -> dict[str,
         ArithmeticError: the wider format is less accurate than this measurement needs.
     """
     function, fmt = FUNCTIONS[name], FORMATS[dtype]
-    found = Measured(0, 0, Worst(), Worst())
+    found = Measured(0, 0, LargestError(), LargestError())
     for bits in arguments(dtype, shard):
         found = _with_part(found, function, fmt, bits, device)
     if not is_exhaustive(dtype):
@@ -98,7 +98,7 @@ def measure(name: str, dtype: str, shard: int, device: str = "cpu") -> dict[str,
     return {"function": name, "dtype": dtype, "device": device, "shard": shard, **asdict(found)}
 
 
-def error_of(function: Function, fmt: Format, argument: float, result: float) -> float:
+def error_of(function: ElementaryFunction, fmt: Format, argument: float, result: float) -> float:
     """The exact error of one result in ulps; both numbers are values of the format."""
     with gmpy2.context(precision=_PRECISION):
         value = function.exact(gmpy2.mpfr(argument))
@@ -111,7 +111,7 @@ def error_of(function: Function, fmt: Format, argument: float, result: float) ->
         return float(abs(given - value) / gmpy2.mpfr(2) ** (exponent - fmt.precision + 1))
 
 
-def _with_part(known: Measured, function: Function, fmt: Format, bits: Bits, device: str) -> Measured:
+def _with_part(known: Measured, function: ElementaryFunction, fmt: Format, bits: Bits, device: str) -> Measured:
     """What is known of a shard, and what one more part of it shows."""
     import torch
 
@@ -128,7 +128,7 @@ def _with_part(known: Measured, function: Function, fmt: Format, bits: Bits, dev
             for place in _near_the_worst(fmt, errors, chosen, worst[kind].ulps):
                 exact = error_of(function, fmt, _argument(truth.given, place), _argument(results, place))
                 if exact > worst[kind].ulps:
-                    worst[kind] = Worst(exact, f"{int(bits[place]):0{fmt.bits // 4}x}", layout)
+                    worst[kind] = LargestError(exact, f"{int(bits[place]):0{fmt.bits // 4}x}", layout)
     return Measured(known.inputs + len(bits), misrounded, *worst)
 
 
@@ -137,7 +137,7 @@ def _wide(fmt: Format, tensor: torch.Tensor) -> Wide:
     return values.astype(np.longdouble) if fmt.bits == 64 else values
 
 
-def _truth(function: Function, fmt: Format, given: Wide) -> _Truth:
+def _truth(function: ElementaryFunction, fmt: Format, given: Wide) -> _Truth:
     """The function's values of these arguments by the wider format."""
     with np.errstate(all="ignore"):
         values = function.centre(given)
@@ -161,7 +161,7 @@ def _errors(fmt: Format, truth: _Truth, results: Wide) -> Wide:
     return errors
 
 
-def _check(function: Function, fmt: Format, given: Wide, results: Wide, errors: Wide) -> None:
+def _check(function: ElementaryFunction, fmt: Format, given: Wide, results: Wide, errors: Wide) -> None:
     """That the wider format's errors are MPFR's, for some arguments of the part, evenly spread."""
     for index in range(0, len(given), _CHECKED_EVERY):
         exact = error_of(function, fmt, _argument(given, index), _argument(results, index))
@@ -191,7 +191,9 @@ def _argument(values: Wide, index: int) -> float:
     return float(values[index])
 
 
-def _climbed(function: Function, fmt: Format, found: Measured, device: str, random: np.random.Generator) -> Measured:
+def _climbed(
+    function: ElementaryFunction, fmt: Format, found: Measured, device: str, random: np.random.Generator
+) -> Measured:
     """A search from the worst argument that is known: neighbours at every distance, and again from a worse one."""
     for _ in range(_ROUNDS):
         starts = [np.uint64(int(worst.bits, 16)) for worst in (found.normal, found.subnormal) if worst.bits]

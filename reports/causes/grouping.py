@@ -48,7 +48,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Occurrence:
     """One failure, and the verdict that has it."""
 
     verdict: Verdict
@@ -75,7 +75,7 @@ _NOT_FINITE = "NaN or ∞"
 
 
 #: Whether a failure follows from those of another group.
-Follows = Callable[[Seen, Sequence[Seen]], bool]
+Follows = Callable[[Occurrence, Sequence[Occurrence]], bool]
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ class Cause:
 
     where: str
     path: str
-    seen: tuple[Seen, ...]
+    seen: tuple[Occurrence, ...]
 
     @cached_property
-    def worst(self) -> Seen:
+    def worst(self) -> Occurrence:
         """The gravest failure; of equal ones that with the largest share, and of those the smallest sample."""
         return min(self.seen, key=lambda one: (gravity(one.severity), -_number(one), len(one.failure.case) or 10**9))
 
@@ -102,11 +102,11 @@ class Cause:
         return self.worst.severity
 
     @cached_property
-    def example(self) -> Seen:
+    def example(self) -> Occurrence:
         """The failure to show: of those as grave as the worst, one with a program of its own, and a small sample."""
         grave = [one for one in self.seen if one.severity is self.severity]
 
-        def rank(one: Seen) -> tuple[bool, bool, bool, int]:
+        def rank(one: Occurrence) -> tuple[bool, bool, bool, int]:
             signs, half = one.failure.signs, one.dtype in _HALF
             return (path_shape(signs.path) != self.path, half, not one.failure.program, len(one.failure.case))
 
@@ -166,7 +166,7 @@ class Cause:
 def causes_of(verdicts: Iterable[Verdict]) -> list[Cause]:
     """The causes of what failed or crashed, the gravest first; of equally grave ones that of most cells."""
     told = FAILED | {Outcome.CRASH}
-    seen = [Seen(v, failure) for v in verdicts if v.outcome in told for failure in v.causes]
+    seen = [Occurrence(v, failure) for v in verdicts if v.outcome in told for failure in v.causes]
     groups = _merged(by_key(seen, _key))
     causes = [Cause(key[1], key[2], tuple(found)) for key, found in groups.items()]
     return sorted(causes, key=lambda cause: (gravity(cause.severity), -len(cause.cells)))
@@ -181,7 +181,7 @@ def path_shape(path: str) -> str:
     return "forward" if not steps else steps[0] if len(steps) == 1 else "higher derivatives"
 
 
-def _key(one: Seen) -> Key:
+def _key(one: Occurrence) -> Key:
     """(subject, where, path, what else tells it apart)."""
     cell, failure = one.verdict.cell, one.failure
     signs, where = failure.signs, one.where
@@ -216,7 +216,7 @@ def _key(one: Seen) -> Key:
     return cell.subject, where, str(failure.code), str(failure.code)
 
 
-def _value_key(one: Seen, where: str) -> Key:
+def _value_key(one: Occurrence, where: str) -> Key:
     cell, failure = one.verdict.cell, one.failure
     path, half = path_shape(failure.signs.path), "half" if one.dtype in _HALF else "full"
     kind = "adjoint" if failure.code is Code.ADJOINT else "special" if failure.code is Code.SPECIAL else "values"
@@ -234,17 +234,17 @@ def _value_key(one: Seen, where: str) -> Key:
     return cell.subject, where, path, kind, half
 
 
-def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
+def _merged(groups: dict[Key, list[Occurrence]]) -> dict[Key, list[Occurrence]]:
     """Groups that follow from another one are added to it; see the module."""
     found = {key: list(seen) for key, seen in groups.items()}
     # What is special in the half types joins their other failures first, and these then join those in full precision.
     for key in sorted(found, key=lambda key: "values" in key[3:4]):
-        left: list[Seen] = []
+        left: list[Occurrence] = []
         for one in found[key]:
             home = _home(key, one, found)
             (left if home is None else home).append(one)
         found[key] = left
-    named: dict[Key, list[Seen]] = {}
+    named: dict[Key, list[Occurrence]] = {}
     for key, seen in found.items():
         ops = list(dict.fromkeys(one.where for one in seen))
         if ops:
@@ -253,7 +253,7 @@ def _merged(groups: dict[Key, list[Seen]]) -> dict[Key, list[Seen]]:
     return named
 
 
-def _home(key: Key, one: Seen, groups: dict[Key, list[Seen]]) -> list[Seen] | None:
+def _home(key: Key, one: Occurrence, groups: dict[Key, list[Occurrence]]) -> list[Occurrence] | None:
     """The group that a failure of a group follows from; None where it stays in its own."""
     for other, follows in _homes(key, one):
         if other != key and other in groups and follows(one, groups[other]):
@@ -261,7 +261,7 @@ def _home(key: Key, one: Seen, groups: dict[Key, list[Seen]]) -> list[Seen] | No
     return None
 
 
-def _homes(key: Key, one: Seen) -> list[tuple[Key, Follows]]:
+def _homes(key: Key, one: Occurrence) -> list[tuple[Key, Follows]]:
     """The groups that a failure of a group may follow from, the likeliest first, and when it does."""
     # An op that does not fail there by itself has another cause, even where the same kernel does its work.
     higher, law = (key[2], key[-1]) == ("higher derivatives", "full"), key[3:] == ("law",)
@@ -270,7 +270,7 @@ def _homes(key: Key, one: Seen) -> list[tuple[Key, Follows]]:
     return [(other, follows) for other in _followed(key, one)] + called
 
 
-def _followed(key: Key, one: Seen) -> list[Key]:
+def _followed(key: Key, one: Occurrence) -> list[Key]:
     """The groups of the same op, or of all ops, that a failure of a group may follow from, the likeliest first."""
     if key[3:] == ("law",):
         paths = ("forward", "vjp", "jvp")
@@ -300,7 +300,7 @@ def _followed(key: Key, one: Seen) -> list[Key]:
     return found
 
 
-def _called(key: Key, one: Seen) -> list[Key]:
+def _called(key: Key, one: Occurrence) -> list[Key]:
     """The groups of ops that the failing one calls.
 
     torch computes the derivative of an op by another op, as that of `log_sigmoid_forward` by `log_sigmoid_backward`. So
@@ -321,7 +321,7 @@ def _called(key: Key, one: Seen) -> list[Key]:
     return [(key[0], op, path, "values", "full") for op, path in found]
 
 
-def _alike(one: Seen, seen: Sequence[Seen]) -> bool:
+def _alike(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
     """Whether a failure is of an op and of an output, as far as that is known, which fail in a group, too.
 
     The tangent of an output that is wrong is one of the same output.
@@ -331,7 +331,7 @@ def _alike(one: Seen, seen: Sequence[Seen]) -> bool:
     return bool(same) and (not output or "" in same or output in same or output.removeprefix("t_") in same)
 
 
-def _of_kernel(one: Seen, seen: Sequence[Seen]) -> bool:
+def _of_kernel(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
     """Whether a law is broken in outputs of a kernel that is wrong in a group, in whichever op.
 
     A law is off by more than the bounds of both of its sides together, so one of them is wrong by itself, and an op
@@ -342,7 +342,7 @@ def _of_kernel(one: Seen, seen: Sequence[Seen]) -> bool:
     return bool(same) and (not output or "" in same or output in same)
 
 
-def _calls_wrong(one: Seen, seen: Sequence[Seen]) -> bool:
+def _calls_wrong(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
     """Whether an op that the failing one calls is wrong by itself in the same output, as gravely."""
     output = _plain(one.failure)
     return any(
@@ -358,7 +358,7 @@ def _plain(failure: Failure) -> str:
     return failure.signs.output.removeprefix("slices of ")
 
 
-def _derived(one: Seen, seen: Sequence[Seen]) -> bool:
+def _derived(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
     """Whether a failure is a derivative of a result that is wrong by itself, as gravely and as often, in the same op.
 
     The tangent of a tangent, "t_t_out[1]", is that of "t_out[1]". Where "t_out[0]" is wrong already, nobody looked at
@@ -389,5 +389,5 @@ def _output_of(failure: Failure) -> str:
     return failure.signs.output if found is None else found[1]
 
 
-def _number(one: Seen) -> float:
+def _number(one: Occurrence) -> float:
     return one.failure.signs.share or 0.0

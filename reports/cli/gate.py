@@ -13,7 +13,7 @@ import click
 from ...oracles.verdicts.verdict import counted
 from .. import baseline, exit_codes
 from ..accept import accept
-from ..gate import Files, Finding, exit_code, finding_line, is_shard, judge
+from ..gate import Files, GateFinding, exit_code, finding_line, is_shard, judge
 from ..record import Run
 from ..store.files import write_atomically
 from ..store.output import PAGE, replaceable, write_output
@@ -175,7 +175,7 @@ def _optional(path: Path | None, usual: Path | None, read: Callable[[Path], _T])
         return read(chosen)
 
 
-def _render(run: Run, findings: list[Finding], code: int, path: Path) -> None:
+def _render(run: Run, findings: list[GateFinding], code: int, path: Path) -> None:
     from ..page.html import render
     from ..page.matrix import Gated
 
@@ -193,7 +193,7 @@ def _refuse_shard(run: Run) -> None:
     raise Stop(exit_codes.INCOMPLETE, f"gate: {text}")
 
 
-def _annotate(findings: list[Finding]) -> None:
+def _annotate(findings: list[GateFinding]) -> None:
     if os.environ.get("GITHUB_ACTIONS"):
         # GitHub shows no more than ten annotations of a step.
         for finding in findings[:10]:

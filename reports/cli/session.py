@@ -15,7 +15,7 @@ from ...oracles.verdicts.verdict import Cell, Outcome, Verdict
 from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
 from ...properties.places.crash_search import culprit
-from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, Ready, Started, StartError, Terms
+from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, PoolTerms, Ready, Started, StartError
 from ...properties.programs.command import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
@@ -55,11 +55,11 @@ class Request:
     verb: str = "run"
     more: tuple[str, ...] = ()
 
-    def terms(self) -> Terms:
+    def terms(self) -> PoolTerms:
         """The same for the pool."""
         settings = {"profile": self.profile, "seed": self.seed, "max_examples": self.max_examples}
         world = tuple(asdict(self.world).values())
-        return Terms(settings, world, self.command or WORKER, self.workers, self.timeout, self.memory)
+        return PoolTerms(settings, world, self.command or WORKER, self.workers, self.timeout, self.memory)
 
 
 def worker_count(wanted: str, cells: int) -> int:

@@ -24,7 +24,7 @@ _OFFSETS = {1: (0.0,), 2: (-3.6, 3.6), 3: (-5.0, 0.0, 5.0), 4: (-6.0, -2.0, 2.0,
 
 
 @dataclass(frozen=True)
-class Point:
+class ChartPoint:
     """Where an error stands: "scale", or "zero" for exact, or "over" for more than the scale shows."""
 
     x: float
@@ -37,14 +37,14 @@ class Mark:
 
     y: float
     series: int  # kind of mark, by the place in the list of series
-    p99: Point | None
-    largest: Point
+    p99: ChartPoint | None
+    largest: ChartPoint
     said: str  # what is off the scale, in numbers
     bad: bool  # outside its bound
 
 
 @dataclass(frozen=True)
-class Row:
+class ChartRow:
     y: float
     property: str  # empty but in the first row of a property
     dtype: str
@@ -80,7 +80,7 @@ class Plot:
     axis: tuple[float, float]  # x of the ends of the scale
     zero: float  # x of the column of exact results
     over: float  # x of the column of errors off the scale
-    rows: tuple[Row, ...]
+    rows: tuple[ChartRow, ...]
     strokes: tuple[Stroke, ...]
     ticks: tuple[Tick, ...]
     one: float  # x of one unit roundoff
@@ -110,11 +110,11 @@ class _Scale:
     def shows(self, value: float) -> bool:
         return 0 < value <= 2.0**self.high
 
-    def point(self, value: float) -> Point:
+    def point(self, value: float) -> ChartPoint:
         if self.shows(value):
-            return Point(self.x(value), "scale")
+            return ChartPoint(self.x(value), "scale")
         zero, over = self.columns
-        return Point(zero, "zero") if value == 0 else Point(over, "over")
+        return ChartPoint(zero, "zero") if value == 0 else ChartPoint(over, "over")
 
 
 def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | None:
@@ -162,12 +162,12 @@ def _usable(values: Sequence[float]) -> list[float]:
     return [value for value in values if math.isfinite(value) and value > 0]
 
 
-def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> tuple[Row, ...]:
+def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> tuple[ChartRow, ...]:
     groups = by_key(verdicts, lambda verdict: (verdict.cell.property, verdict.cell.dtype))
     # Where there is one device its name says nothing.
     devices = {verdict.cell.device for verdict in verdicts}
     names = {series_name(v.cell): v.cell.subject if len(devices) == 1 else series_name(v.cell) for v in verdicts}
-    rows: list[Row] = []
+    rows: list[ChartRow] = []
     before = ""
     for (name, dtype), found in groups.items():
         # Marks of several subjects in one row are compared by whoever looks at it, so they need equal samples.
@@ -178,12 +178,12 @@ def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> 
             ratio = " / ".join(number(verdict.measure.max_ratio, 2) for verdict in mine)
             marks = tuple(_mark(verdict, series, scale, y, len(mine)) for verdict in mine)
             # The name of a property stands in its first row only, so that the eye finds the blocks.
-            rows.append(Row(y, "" if name == before else name, short_dtype(dtype), one, ratio, marks))
+            rows.append(ChartRow(y, "" if name == before else name, short_dtype(dtype), one, ratio, marks))
             before = name
     return tuple(rows)
 
 
-def _strokes(rows: Sequence[Row]) -> tuple[Stroke, ...]:
+def _strokes(rows: Sequence[ChartRow]) -> tuple[Stroke, ...]:
     kinds = by_key((mark for row in rows for mark in row.marks), lambda mark: (mark.series, mark.bad))
     return tuple(
         Stroke(

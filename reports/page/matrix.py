@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import CHECKED, Cell, Outcome, Verdict
 from .. import exit_codes
-from ..gate import Finding
+from ..gate import GateFinding
 from ..text import BAD, GLYPHS, clean, error_said, has_ulps, number, one_line, series_name
 
 #: A filled square on a pale one would be hard to see, so what held has a tick on the page.
@@ -81,14 +81,14 @@ class Matrix:
 class Gated:
     """What the gate said about a run."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[GateFinding, ...]
     code: int
 
     @property
-    def listed(self) -> tuple[Finding, ...]:
+    def listed(self) -> tuple[GateFinding, ...]:
         """Blocking findings first, and among them the new failures."""
 
-        def place(finding: Finding) -> tuple[bool, int]:
+        def place(finding: GateFinding) -> tuple[bool, int]:
             kind = finding.kind
             # False sorts before True, so blocking findings come first, whatever their kind.
             return finding.code == exit_codes.OK, _FIRST.index(kind) if kind in _FIRST else len(_FIRST)

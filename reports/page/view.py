@@ -15,7 +15,7 @@ from ..causes.page import page as issue_text
 from ..explain import EXPLANATIONS, Explanation
 from ..record import Run
 from ..text import (
-    Standing,
+    SubjectStanding,
     by_key,
     clean,
     complaints,
@@ -111,7 +111,7 @@ class Bar:
 class Share:
     """What was found about one subject, and its bar: outcome, cells, left end and width in percent."""
 
-    standing: Standing
+    standing: SubjectStanding
     pieces: tuple[tuple[Outcome, int, float, float], ...]
     known: int  # failures that the gate accepts
 
@@ -182,7 +182,7 @@ def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> Vi
     )
 
 
-def _share(standing: Standing, marks: Mapping[str, str]) -> Share:
+def _share(standing: SubjectStanding, marks: Mapping[str, str]) -> Share:
     # The widths are rounded before they are added, so that a piece begins exactly where the one before it ends.
     left, pieces = 0.0, []
     for outcome, count in counts(standing.verdicts).items():

@@ -55,7 +55,7 @@ def _values(shapes: tuple[tuple[int, ...], ...]) -> list[Any]:
     return [rng.standard_normal(shape).astype(np.float32).astype(np.float64) for shape in shapes]
 
 
-def _planned(formula: Formula, shapes: tuple[tuple[int, ...], ...]) -> rows.Plan | None:
+def _planned(formula: Formula, shapes: tuple[tuple[int, ...], ...]) -> rows.PrimitiveOrder | None:
     return reading._by_rows(formula, _values(shapes), contract("float32"))
 
 
@@ -169,5 +169,5 @@ def test_what_a_way_computes_twice_has_two_errors() -> None:
         return x * length(x) - x * length(x)
 
     ways = [Algorithm(lambda x: x * 0.0, ""), Algorithm(twice, ""), Algorithm(twice, "")]
-    plan = rows.Plan(lambda x: among(ways, x), [(4, 3)])
+    plan = rows.PrimitiveOrder(lambda x: among(ways, x), [(4, 3)])
     assert [primitive for _, primitive, _, _ in plan.steps].count("sqrt") == 2

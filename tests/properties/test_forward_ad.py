@@ -14,7 +14,7 @@ from opassay.properties import worlds
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.guard import guarded
 from opassay.properties.places import prepared as places
-from opassay.properties.places.prepared import Prepared, Worker, WorkerError
+from opassay.properties.places.prepared import PreparedPlace, Worker, WorkerError
 
 OP = "native_layer_norm_backward"
 SETTINGS = {"profile": "commit", "seed": 0, "max_examples": 6}
@@ -117,7 +117,7 @@ def test_a_worker_that_does_not_answer_is_an_error(
     (tmp_path / "planted_decomposition.py").write_text(PLANT.format(fault=""))
     deadline = 1.0 if prepare == "nothing" else places.DEADLINE
     prepared += [Worker(f"planted_decomposition:{prepare}", deadline), Worker("planted_decomposition:planted")]
-    place, cell = Prepared(*prepared), Cell(OP, "FWAD", "float32", "cpu", "opassay")
+    place, cell = PreparedPlace(*prepared), Cell(OP, "FWAD", "float32", "cpu", "opassay")
     verdict = guarded(cell, lambda: place.judge(cell, Settings("commit", max_examples=2), None))
     assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.HARNESS)
     assert says in verdict.reason

@@ -9,21 +9,21 @@ from operator import attrgetter
 import pytest
 
 from opassay.oracles.verdicts.verdict import Cell
-from opassay.properties.places.topic_queue import Waiting
+from opassay.properties.places.topic_queue import TopicQueue
 
 SEED = 0
 NAMES = [f"{op}{number}" for op in "abc" for number in range(3)]
 
 
-def _waiting(names: Sequence[str] = NAMES) -> Waiting[Cell]:
+def _waiting(names: Sequence[str] = NAMES) -> TopicQueue[Cell]:
     """Cells of an op and a property each: "a0"."""
-    waiting = Waiting[Cell](attrgetter("op"))
+    waiting = TopicQueue[Cell](attrgetter("op"))
     for name in names:
         waiting.put(Cell(name[0], name[1:], "float32", "cpu", "opassay"))
     return waiting
 
 
-def _taken(waiting: Waiting[Cell], last: str = "", others: Container[str] = ()) -> str:
+def _taken(waiting: TopicQueue[Cell], last: str = "", others: Container[str] = ()) -> str:
     cell = waiting.take(last[:1], others)
     return cell.op + cell.property
 

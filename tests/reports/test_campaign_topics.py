@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from opassay.properties.campaign.performing import Item
-from opassay.properties.places.topic_queue import Waiting
+from opassay.properties.places.topic_queue import TopicQueue
 from opassay.reports.cli.campaign.cluster import _AHEAD, _Topics
 
 NAMES = [f"{topic}{number}" for topic in "abcd" for number in range(6)]
@@ -18,7 +18,7 @@ class _Scheduler:
     """Gives each item to the worker that has least to do, as Dask does; all items take equally long."""
 
     def __init__(self, names: list[str], workers: int, unwanted: tuple[str, ...] = ()) -> None:
-        self._waiting = Waiting[Item](lambda item: item.topic)
+        self._waiting = TopicQueue[Item](lambda item: item.topic)
         for name in names:
             self._waiting.put(Item("test", name, ("", "", ""), "", {}, name[0]))
         self._unwanted, self._topics = unwanted, _Topics()
@@ -86,7 +86,7 @@ def test_an_item_whose_worker_nobody_knows_loses_nothing() -> None:
 
 
 def test_workers_that_are_gone_are_forgotten() -> None:
-    topics, waiting = _Topics(), Waiting[Item](lambda item: item.topic)
+    topics, waiting = _Topics(), TopicQueue[Item](lambda item: item.topic)
     for name in NAMES:
         waiting.put(Item("test", name, ("", "", ""), "", {}, name[0]))
     for number in range(9):

@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 import pytest
 
 from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Verdict
-from opassay.reports.gate import Finding
-from opassay.reports.page.chart import Row, accuracy_plot
+from opassay.reports.gate import GateFinding
+from opassay.reports.page.chart import ChartRow, accuracy_plot
 from opassay.reports.page.html import render
 from opassay.reports.page.matrix import Gated
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
@@ -197,7 +197,7 @@ def test_subjects_with_other_samples_do_not_share_a_row() -> None:
     told = [(row.series, len(row.marks)) for row in plot.rows]
     assert told == [("opassay", 1), ("torch", 1)]
     assert [row.ratio for row in plot.rows] == ["0.5", "0.5"]
-    assert all(isinstance(row, Row) and row.marks[0].y == row.y for row in plot.rows)
+    assert all(isinstance(row, ChartRow) and row.marks[0].y == row.y for row in plot.rows)
 
 
 def test_what_compares_no_values_has_no_plot() -> None:
@@ -237,10 +237,10 @@ def test_the_headline_says_which_subject_is_not_right() -> None:
 def test_the_gate_is_shown_if_there_was_one() -> None:
     known, over, new = failed("VJP"), verdict("FWD"), failed("JVP")
     findings = (
-        Finding("new", new.cell.key, "fail: worse", 1),
-        Finding("budget", over.cell.key, "error/bound 0.5, budget 0.4", 1),
-        Finding("known", known.cell.key, "upstream (http://example.org/1)"),
-        Finding("unknown", HOSTILE, "known.json lists a cell that the plan lacks", 1),
+        GateFinding("new", new.cell.key, "fail: worse", 1),
+        GateFinding("budget", over.cell.key, "error/bound 0.5, budget 0.4", 1),
+        GateFinding("known", known.cell.key, "upstream (http://example.org/1)"),
+        GateFinding("unknown", HOSTILE, "known.json lists a cell that the plan lacks", 1),
     )
     page = Page(render(make_run(over, known, new), Gated(findings, 1)))
     classes = [value for name, value in page.attributes if name == "class"]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from opassay.oracles.verdicts.verdict import Code, Outcome
-from opassay.reports.gate import Finding
+from opassay.reports.gate import GateFinding
 from opassay.reports.page.html import render
 from opassay.reports.page.matrix import Gated
 from tests.reports.conftest import failed, make_run, verdict
@@ -70,7 +70,7 @@ def _page(ops: int = 1) -> str:
     outcomes = [verdict(f"P{i}", outcome, Code.NO_DEVICE) for i, outcome in enumerate(Outcome)]
     several = [verdict(name, op=f"op{i}", subject=who) for i in range(ops) for name in ("FWD", "SIZE") for who in "ab"]
     known, over = failed("VJP"), verdict("FWD")
-    findings = (Finding("known", known.cell.key, "upstream"), Finding("budget", over.cell.key, "above", 1))
+    findings = (GateFinding("known", known.cell.key, "upstream"), GateFinding("budget", over.cell.key, "above", 1))
     return render(make_run(*outcomes, *several, known, over, failed("JVP")), Gated(findings, 1))
 
 

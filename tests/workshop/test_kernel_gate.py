@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from opassay import impl
-from opassay.oracles.machine.compiler import ARCHITECTURES, Code, accesses
+from opassay.oracles.machine.compiler import ARCHITECTURES, MachineCode, accesses
 from opassay.oracles.machine.recorder import Recorder
 from opassay.properties.catalog.loading import load_op, op_names
 from workshop.kernels import families
@@ -107,7 +107,7 @@ def test_accesses_are_read_by_their_width() -> None:
 def test_resident_blocks_are_those_of_the_occupancy_calculator(
     registers: int, warps: int, shared: int, blocks: int
 ) -> None:
-    assert Code(registers, 0, 0, shared, warps, {}, {}, 0).resident(ARCHITECTURES["sm_90"]) == blocks
+    assert MachineCode(registers, 0, 0, shared, warps, {}, {}, 0).resident(ARCHITECTURES["sm_90"]) == blocks
 
 
 def test_a_launch_is_known_by_what_its_machine_code_depends_on() -> None:

@@ -246,7 +246,7 @@ def batch_norm_evaluation(
     return out
 
 
-class Backward(NamedTuple):
+class BackwardLaunches(NamedTuple):
     """What a backward launches: `whole` alone, or sums of tiles, those of channels, and d_input from these.
 
     Attributes:
@@ -264,7 +264,9 @@ class Backward(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8192)
-def _backward(shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype, eps: float | None) -> Backward:
+def _backward(
+    shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype, eps: float | None
+) -> BackwardLaunches:
     """The launches of a backward.
 
     Args:
@@ -277,7 +279,7 @@ def _backward(shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype
     given = count if eps is None else as_operand(float(eps), wide)
     constants = {"CONSTANT": eps is not None, **cut.constants}
     extents = (*cut.extents, cut.each, cut.channels, count)
-    return Backward(
+    return BackwardLaunches(
         None if cut.whole and eps is None else (cut.pieces, cut.extents[1]), (2, cut.channels), wide,
         Prepared(texts.batch_norm_backward_whole, cut.tiles, (*cut.extents, count), cut.constants, cut.warps),
         Prepared(texts.batch_norm_backward_sums, cut.tiles, (*cut.extents, cut.each, given), constants, cut.warps),

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Noted:
+class LongestSum:
     """The most terms of any sum of a reading; 1 where there is no sum."""
 
     longest: int = 1
 
 
-_NOTED: ContextVar[Noted | None] = ContextVar("noted", default=None)
+_NOTED: ContextVar[LongestSum | None] = ContextVar("noted", default=None)
 
 
 @contextmanager
-def noted() -> Iterator[Noted]:
+def noted() -> Iterator[LongestSum]:
     """What the block reads is noted; an outer block does not hear of it."""
-    found = Noted()
+    found = LongestSum()
     token = _NOTED.set(found)
     try:
         yield found

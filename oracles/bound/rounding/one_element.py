@@ -32,7 +32,7 @@ class _Unknown(Exception):
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Primitive:
     """One primitive: its operands are steps, by number, or constants, and `shape` is that of its result."""
 
     primitive: str
@@ -46,7 +46,7 @@ class _Recorded(Ball):
 
     __slots__ = ("step", "tape")
 
-    def __init__(self, of: Ball, tape: list[_Step], step: int) -> None:
+    def __init__(self, of: Ball, tape: list[_Primitive], step: int) -> None:
         super().__init__(of.centre, of.radius, of.contract, of.special, of.nonnegative)
         self.tape, self.step = tape, step
 
@@ -59,7 +59,7 @@ class _Recorded(Ball):
             return first
         out = super().apply(primitive, operands, params)
         taken = tuple(x.step if isinstance(x, _Recorded) else _Constant(x) for x in operands)
-        self.tape.append(_Step(primitive, taken, params, out.shape))
+        self.tape.append(_Primitive(primitive, taken, params, out.shape))
         return _Recorded(out, self.tape, len(self.tape) - 1)
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
@@ -96,10 +96,10 @@ def exact_element(
         formula, operands: as for `balls`. contract: of the reading that answers comparisons.
         output, index: which element.
     """
-    tape: list[_Step] = []
+    tape: list[_Primitive] = []
     leaves = []
     for values in operands:
-        tape.append(_Step("", (), {}, np.shape(values)))
+        tape.append(_Primitive("", (), {}, np.shape(values)))
         leaves.append(_Recorded(ball(values, contract), tape, len(tape) - 1))
     try:
         with np.errstate(all="ignore"):
@@ -118,7 +118,7 @@ def exact_element(
 # ------------------------------------------------------------------------------------------------------ what is needed
 
 
-def _needed(tape: Sequence[_Step], last: int, place: int) -> dict[int, Any]:
+def _needed(tape: Sequence[_Primitive], last: int, place: int) -> dict[int, Any]:
     """The flat places, in order, that are needed of every step."""
     found: dict[int, Any] = {last: np.array([place])}
     total = 0
@@ -135,7 +135,7 @@ def _needed(tape: Sequence[_Step], last: int, place: int) -> dict[int, Any]:
     return found
 
 
-def _sources(tape: Sequence[_Step], step: _Step, places: Any) -> list[Any]:
+def _sources(tape: Sequence[_Primitive], step: _Primitive, places: Any) -> list[Any]:
     """For every operand of a step, the flat places that the places of its result are made of.
 
     Of sums and of maxima there is a row of them for each place; of `scatter`, those that land in a place.
@@ -200,7 +200,7 @@ def _taken(values: Any, shape: tuple[int, ...], places: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------------- the replay
 
 
-def _replayed(tape: Sequence[_Step], needed: dict[int, Any], last: int, inputs: Sequence[Exact]) -> Exact:
+def _replayed(tape: Sequence[_Primitive], needed: dict[int, Any], last: int, inputs: Sequence[Exact]) -> Exact:
     """The needed elements of the last step, from those of the inputs."""
     values: dict[int, Exact] = {}
     for number in sorted(needed):
@@ -210,7 +210,7 @@ def _replayed(tape: Sequence[_Step], needed: dict[int, Any], last: int, inputs: 
 
 
 def _computed(
-    tape: Sequence[_Step], step: _Step, needed: dict[int, Any], values: dict[int, Exact], number: int
+    tape: Sequence[_Primitive], step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], number: int
 ) -> Exact:
     """The needed elements of one step.
 
@@ -243,7 +243,7 @@ def _computed(
 
 
 def _joined(
-    tape: Sequence[_Step], step: _Step, needed: dict[int, Any], values: dict[int, Exact], places: Any
+    tape: Sequence[_Primitive], step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], places: Any
 ) -> Exact:  # fmt: skip
     """`_computed` of arrays that are concatenated.
 

@@ -59,11 +59,11 @@ def _is_counted(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.dtype.kind in "iub"
 
 
-def _by_rows(function: Callable[..., Any], values: Any, contract: Contract) -> rows.Plan | None:
+def _by_rows(function: Callable[..., Any], values: Any, contract: Contract) -> rows.PrimitiveOrder | None:
     if any(map(_is_counted, values)):
         return None
     try:
-        return rows.Plan(function, [np.shape(v) for v in values], contract)
+        return rows.PrimitiveOrder(function, [np.shape(v) for v in values], contract)
     except Exception:
         # What cannot be read from shapes alone is evaluated as a whole; a mistake in the formula is raised again there.
         return None

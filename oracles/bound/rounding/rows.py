@@ -41,7 +41,7 @@ class Recorded(Array):
 
     __slots__ = ("is_condition", "plan", "rows", "size_", "value")
 
-    def __init__(self, plan: Plan, shape: tuple[int, ...], rows: bool, value: Any = None) -> None:
+    def __init__(self, plan: PrimitiveOrder, shape: tuple[int, ...], rows: bool, value: Any = None) -> None:
         self.plan, self.size_, self.rows, self.value = plan, shape, rows, value
         self.is_condition = False
 
@@ -124,7 +124,7 @@ def _picking(position: int) -> Algorithm:
     return Algorithm(lambda *results: results[position], "")
 
 
-class Plan:
+class PrimitiveOrder:
     """The primitives of a formula in order, and the shapes of what they make.
 
     Attributes:

@@ -15,9 +15,9 @@ import torch
 
 from ....oracles.bound.terms import Terms
 from ....oracles.op.declaration import to_array
-from ..agreement import Evaluations, as_traced, doubled, fault, told_of_torch
-from ..arguments import Arguments, Tensor
-from ..backward import Backward, Called, backward, tried
+from ..agreement import TorchEvaluations, as_traced, doubled, fault, told_of_torch
+from ..arguments import CallArguments, Tensor
+from ..backward import Called, SpecBackward, backward, tried
 from ..comparing import hold_in_turn
 from ..evidence import Gradients
 from ..finding import Finding, not_asked, raised, summed
@@ -35,19 +35,19 @@ _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _GradientRequest:
     """What gradients are asked of.
 
     Attributes:
         arguments: of the spec, where its gradients are computed. cotangents: of its floating outputs.
-        operands: as for `Backward.gradients`. own: what the spec's own backward gives.
+        operands: as for `SpecBackward.gradients`. own: what the spec's own backward gives.
         marked: whether some inputs say that they require gradients.
     """
 
-    arguments: Arguments
+    arguments: CallArguments
     cotangents: list[Tensor]
     operands: list[int | str]
-    own: Backward
+    own: SpecBackward
     marked: bool
 
     @property
@@ -68,7 +68,7 @@ class _Asked:
         """Whether a gradient that is not given stands for zeros."""
         return self.marked or isinstance(operand, str)
 
-    def evaluations(self, spec: Specification, operands: Sequence[int | str]) -> Evaluations:
+    def evaluations(self, spec: Specification, operands: Sequence[int | str]) -> TorchEvaluations:
         """What torch computes as gradients of these operands, in the ways that tell whose fault an error is."""
         state = spec.state
         inputs = floating(self.arguments.tensors)
@@ -79,7 +79,7 @@ class _Asked:
             found = tried(called, given, held, operands, [change(g) for g in self.cotangents])
             return None if isinstance(found, str) else _with_zeros(leaves, found.values())
 
-        return Evaluations(
+        return TorchEvaluations(
             _with_zeros(leaves, (self.own.gradients[operand] for operand in operands)),
             lambda: of(spec.called),
             lambda: of(as_traced(spec, self.arguments, state)),
@@ -102,7 +102,7 @@ def gradients(session: Session) -> Finding:
     return gradients_at(session, session.given, "GRAD")
 
 
-def gradients_at(session: Session, at: Arguments, drawn: str) -> Finding:
+def gradients_at(session: Session, at: CallArguments, drawn: str) -> Finding:
     """GRAD at some arguments, with cotangents of the generator of a name."""
     spec, rng = session.spec, session.generator(drawn)
     cut = session.cut_for("GRAD", at)
@@ -126,11 +126,11 @@ def gradients_at(session: Session, at: Arguments, drawn: str) -> Finding:
         if len(dtypes) != len(cotangents):
             return not_asked("GRAD", "the candidate's outputs are not as many as the spec's")
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
-        own = Backward({operand: torch.ones(()) for operand in operands})
+        own = SpecBackward({operand: torch.ones(()) for operand in operands})
     else:
         own = backward(spec, arguments, spec.state, operands, cotangents)
     owed = [operand for operand in operands if operand not in own.refused]
-    asked = _Asked(arguments, cotangents, owed, own, marked)
+    asked = _GradientRequest(arguments, cotangents, owed, own, marked)
     if not owed:
         return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refused.values()))}")
     # Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
@@ -156,7 +156,7 @@ def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
     return found
 
 
-def _held_gradients(session: Session, asked: _Asked, got: list[Tensor | None]) -> Finding:
+def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor | None]) -> Finding:
     spec, arguments = session.spec, asked.arguments
     inputs = floating(arguments.tensors)
     names = [name for name, value in spec.state.items() if value.dtype.is_floating_point]
@@ -190,7 +190,7 @@ def _held_gradients(session: Session, asked: _Asked, got: list[Tensor | None]) -
     return summed("GRAD", found)
 
 
-def _is_missed(session: Session, asked: _Asked, operand: int | str) -> bool:
+def _is_missed(session: Session, asked: _GradientRequest, operand: int | str) -> bool:
     """Whether a gradient that the candidate does not give is wrong; a weakness is noted where that is not known."""
     own = asked.own.gradients[operand]
     if own is None or not bool(own.count_nonzero()):

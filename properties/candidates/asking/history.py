@@ -9,7 +9,7 @@ import msgspec
 
 from ....oracles.op.bits import same_bits
 from ....oracles.verdicts.verdict import Code
-from ..arguments import Arguments, Tensor
+from ..arguments import CallArguments, Tensor
 from ..finding import Finding, held, raised, wrong
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, filled
@@ -59,7 +59,7 @@ def fresh(session: Session) -> Finding:
     return held("FRESH")
 
 
-def _other(session: Session, code: str) -> Arguments:
+def _other(session: Session, code: str) -> CallArguments:
     rng = session.generator(code)
     if session.part is not None:
         return session.given.changed(lambda t: drawn(t, WAYS["SEEDS"], rng))

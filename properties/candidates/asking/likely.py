@@ -16,7 +16,7 @@ from ....oracles.bound.rounding.likeness import RISK, RUNS, Leaning, Likeness, l
 from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.verdicts.verdict import Code
 from ....reference.formats import FORMATS
-from ..arguments import Arguments, Tensor
+from ..arguments import CallArguments, Tensor
 from ..comparing import Held, Wrong
 from ..evidence import Evidence, Gradients
 from ..finding import Finding, held, not_asked
@@ -184,7 +184,7 @@ def _asked_again(session: Session, question: str) -> Finding:
         return session.values(question, session.given, altered(session.spec.state, rng))
     if session.draw is not None and question in ("GIVEN", "SEEDS"):
         drawn = session.draw(session.seed + 2 + (question == "SEEDS"))
-        return session.values(question, Arguments.of(drawn), alone=True)
+        return session.values(question, CallArguments.of(drawn), alone=True)
     return session.values(question, filled(session.given, WAYS.get(question, WAYS["SEEDS"]), rng), alone=True)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..arguments import Arguments
+from ..arguments import CallArguments
 from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, filled
 from ..questions import Standing
@@ -39,7 +39,7 @@ def sizes(session: Session) -> Finding:
     return not_asked("SIZES", "the candidate refuses other sizes" if refused else "the spec takes no other sizes")
 
 
-def _resized(session: Session) -> Iterator[Arguments]:
+def _resized(session: Session) -> Iterator[CallArguments]:
     rng = session.generator("SIZES")
     floats = [t for t in session.given.tensors if t.dtype.is_floating_point]
     extents = list(dict.fromkeys(n for t in floats for n in t.shape if n > 1))

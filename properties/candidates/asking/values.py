@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from ..arguments import Arguments
+from ..arguments import CallArguments
 from ..finding import Finding, not_asked, raised
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, altered, filled, filled_tensor, of_twelve_bits
@@ -38,7 +38,7 @@ def of_a_way(code: str, session: Session) -> Finding:
             of_packed_ways(session, session.part, code)
         return session.packed[code]
     if code == "SEEDS" and session.draw is not None:
-        return session.values(code, Arguments.of(session.draw(session.seed + 1)))
+        return session.values(code, CallArguments.of(session.draw(session.seed + 1)))
     sharp = code in ("INTEGERS", "ZEROS")
     return session.values(code, filled(session.given, WAYS[code], rng), sharp=sharp)
 

@@ -21,8 +21,8 @@ import msgspec
 
 from ...places.lifeline import began_with, children, end_all
 from ...places.process import AnswerError, EndedError, Process
-from ..arguments import Arguments
-from .calls import Answer, Call, GoneError, Making
+from ..arguments import CallArguments
+from .calls import Answer, CandidateCall, GoneError, Making
 from .exchange import Exchange, Loaded, loaded
 from .files import GivenError
 from .watching import Watch
@@ -67,7 +67,7 @@ class CandidateApart:
         self._process = copied or Process({"memory": memory, "interpret": interpret}, command=COMMAND)
         self._stores = False
         try:
-            said = self._load(address, Making(Call.of(Arguments.of(made)), dict(contents or {})), seed)
+            said = self._load(address, Making(CandidateCall.of(CallArguments.of(made)), dict(contents or {})), seed)
         except GoneError as err:
             self.close()
             raise CandidateError(str(err)) from err
@@ -91,7 +91,7 @@ class CandidateApart:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ask(self, call: Call) -> Answer:
+    def ask(self, call: CandidateCall) -> Answer:
         """See `calls.Answering`."""
         asked = msgspec.structs.replace(call, leaves=[]) if call.stored and self._stores else call
         self._stores = self._stores or call.stored
@@ -102,7 +102,7 @@ class CandidateApart:
         """See `calls.Answering`."""
         return self._answered({"fetch": list(rows), "earlier": earlier}, None, 0)
 
-    def _answered(self, question: dict[str, Any], call: Call | None, times: int) -> Answer:
+    def _answered(self, question: dict[str, Any], call: CandidateCall | None, times: int) -> Answer:
         """The answer to a question.
 
         Args:

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...places import wire
-from ..arguments import Arguments, State, Tensor
+from ..arguments import CallArguments, State, Tensor
 
 #: Dtypes of numbers: those that an output may have, whether or not it may have them here.
 DTYPES = frozenset(
@@ -39,7 +39,7 @@ class Manner(enum.StrEnum):
     AUTOCAST = "autocast"  # under autocast to bfloat16
 
 
-class Call(msgspec.Struct, frozen=True):
+class CandidateCall(msgspec.Struct, frozen=True):
     """One call of the candidate.
 
     Attributes:
@@ -78,13 +78,13 @@ class Call(msgspec.Struct, frozen=True):
     stored: bool = False
 
     @classmethod
-    def of(cls, arguments: Arguments, state: State | None = None, **asked: Any) -> Call:
+    def of(cls, arguments: CallArguments, state: State | None = None, **asked: Any) -> CandidateCall:
         leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in arguments.leaves]
         return cls(leaves, pytree.treespec_dumps(arguments.structure), dict(state or {}), **asked)
 
     @property
-    def arguments(self) -> Arguments:
-        return Arguments(tuple(self.leaves), pytree.treespec_loads(self.structure))
+    def arguments(self) -> CallArguments:
+        return CallArguments(tuple(self.leaves), pytree.treespec_loads(self.structure))
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -129,11 +129,11 @@ class Making(msgspec.Struct, frozen=True):
         files: the bytes of files that were read for it, by path; they are not read again.
     """
 
-    call: Call
+    call: CandidateCall
     files: dict[str, bytes] = {}
 
 
-_Said = TypeVar("_Said", Call, Making)
+_Said = TypeVar("_Said", CandidateCall, Making)
 
 
 class Answering(Protocol):
@@ -146,7 +146,7 @@ class Answering(Protocol):
     name: str
     shapes: dict[str, tuple[int, ...]]
 
-    def ask(self, call: Call) -> Answer:
+    def ask(self, call: CandidateCall) -> Answer:
         """The answer to a call.
 
         Raises:
@@ -175,7 +175,7 @@ class GoneError(RuntimeError):
         self.timed_out = timed_out
 
 
-def overwrite(file: BinaryIO, said: Call | Making | Answer) -> None:
+def overwrite(file: BinaryIO, said: CandidateCall | Making | Answer) -> None:
     """Write a message into a file; what it had before is overwritten in place."""
     # A large file that is made anew takes other memory of the system's, every page of which has to be cleared first.
     file.seek(0)

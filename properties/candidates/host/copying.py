@@ -42,7 +42,7 @@ def process_copied(memory: int) -> Process | None:
     if not _has_one_thread():
         return None
     adopt_orphans(True)
-    return Process({"memory": memory, "interpret": False}, command=partial(Copy, program.main))
+    return Process({"memory": memory, "interpret": False}, command=partial(ProcessCopy, program.main))
 
 
 def _has_one_thread() -> bool:
@@ -52,7 +52,7 @@ def _has_one_thread() -> bool:
         return False
 
 
-class Copy:
+class ProcessCopy:
     """A copy of this process, to be used as `subprocess.Popen` is.
 
     Args:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from ...places import wire
-from .calls import DTYPES, Answer, Call, GoneError, Making, overwrite
+from .calls import DTYPES, Answer, CandidateCall, GoneError, Making, overwrite
 
 #: Bytes of an answer beyond which no more is read: so many, and so many times the memory that the judge itself has
 #: needed so far. The judge has had the arguments and the outputs of the spec, and an answer repeats no more than these.
@@ -42,7 +42,7 @@ class Exchange:
         self._asked = open(os.open("asked", new, 0o600, dir_fd=self._handle), "wb")  # noqa: SIM115 (see `close`)
         self._number = 0
 
-    def write(self, asked: Call | Making) -> str:
+    def write(self, asked: CandidateCall | Making) -> str:
         """The path of the file that has this now."""
         overwrite(self._asked, asked)
         return os.path.join(self._folder.name, "asked")
@@ -56,7 +56,7 @@ class Exchange:
     def _name(self) -> str:
         return f"answer-{self._number}"
 
-    def answer(self, call: Call | None) -> Answer:
+    def answer(self, call: CandidateCall | None) -> Answer:
         """What the process left at the last place.
 
         Args:
@@ -138,7 +138,7 @@ def loaded(line: dict[str, Any]) -> Loaded:
     return said
 
 
-def check(answer: Answer, call: Call | None) -> None:
+def check(answer: Answer, call: CandidateCall | None) -> None:
     """Require of an answer what every answer of a host has.
 
     Raises:
@@ -159,7 +159,7 @@ def check(answer: Answer, call: Call | None) -> None:
         _require_of_call(answer, call)
 
 
-def _require_of_call(answer: Answer, call: Call) -> None:
+def _require_of_call(answer: Answer, call: CandidateCall) -> None:
     """Require the counts that follow from what was asked."""
     tensors = call.arguments.tensors
     outputs = answer.shapes if call.fetched else answer.outputs

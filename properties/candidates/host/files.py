@@ -43,7 +43,7 @@ class RaisedError(GivenError):
 
 
 @dataclass(frozen=True)
-class Problem:
+class SpecFile:
     """A spec's file.
 
     Attributes:
@@ -120,7 +120,7 @@ def frames_of(err: BaseException) -> list[str]:
     return []
 
 
-def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) -> Problem:
+def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) -> SpecFile:
     """The problem of a spec's file.
 
     Args:
@@ -140,7 +140,7 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
     with blamed(address):
         made = list(make()) if callable(make) else []
         spec = instance_of(found, made, seed)
-    return Problem(spec, _drawing(draw, address, dict(given or {}), whole), made, path)
+    return SpecFile(spec, _drawing(draw, address, dict(given or {}), whole), made, path)
 
 
 def instance_of(found: Any, made: Sequence[Any], seed: int) -> Callable[..., Any]:

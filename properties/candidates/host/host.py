@@ -21,16 +21,16 @@ from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
 from ....oracles.specs.buffers import buffers_of
 from ....oracles.verdicts.violation import error_name, said
-from ..arguments import Arguments, State, Tensor
+from ..arguments import CallArguments, State, Tensor
 from ..results import Result, overlaps, result_of
-from .calls import DTYPES, Answer, Call, Manner, floating
+from .calls import DTYPES, Answer, CandidateCall, Manner, floating
 from .files import frames_of
 
 #: How many objects are made in search of one with the identity of an object that is gone.
 _REBIRTHS = 32
 
 
-class Host:
+class CandidateHost:
     """A candidate in this process.
 
     Attributes:
@@ -53,7 +53,7 @@ class Host:
         self._stored: list[Any] = []
         self._latest: list[Tensor] = []
 
-    def ask(self, call: Call) -> Answer:
+    def ask(self, call: CandidateCall) -> Answer:
         """The answer to a call; whatever the candidate raises is an answer, too."""
         if call.stored:
             self._stored = call.leaves or self._stored
@@ -80,7 +80,7 @@ class Host:
         found = [y.detach()[list(rows)] for y in kept]  # an index copies
         return Answer(earlier=found) if earlier else Answer(found)
 
-    def _answer(self, call: Call, arguments: Arguments) -> Answer:
+    def _answer(self, call: CandidateCall, arguments: CallArguments) -> Answer:
         parameters = [self.state[name] for name in call.wanted]
         inputs = floating(arguments.tensors)
         leaves = [*(inputs[i] for i in call.moving), *parameters]
@@ -117,7 +117,7 @@ class Host:
             shapes=[tuple(y.shape) for y in first] if call.fetched else [],
         )
 
-    def _again(self, call: Call, arguments: Arguments, first: Result) -> tuple[int, Result]:
+    def _again(self, call: CandidateCall, arguments: CallArguments, first: Result) -> tuple[int, Result]:
         """Which of several calls in a row has other bits than the first, and its result; 0 and the first for none.
 
         Every call starts from the same arguments, parameters and buffers, as far as the call names them.
@@ -140,7 +140,7 @@ class Host:
                 return number, replace(result, tensors=tuple(y.detach().clone() for y in result.tensors))
         return 0, first
 
-    def _written(self, call: Call, arguments: Arguments) -> list[Tensor]:
+    def _written(self, call: CandidateCall, arguments: CallArguments) -> list[Tensor]:
         """What a call in a row wrote, as it is now; a tensor that is gone is empty."""
         now = [self._now(name) for name in call.buffers] + [arguments.tensors[i] for i in call.restored]
         return [torch.empty(0) if value is None else value.detach().clone() for value in now]
@@ -162,7 +162,7 @@ class Host:
         value = getattr(self._function.get_submodule(owner), leaf, None)
         return value if isinstance(value, Tensor) else None
 
-    def _placed(self, call: Call) -> Arguments:
+    def _placed(self, call: CandidateCall) -> CallArguments:
         """The arguments of a call in memory as its manner says."""
         arguments = call.arguments
         # Copies, because the memory is written by later calls, and the caller's tensors are the caller's.
@@ -242,7 +242,7 @@ def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: 
     return [None if g is None else g.detach().clone() for g in found]
 
 
-def _rows_of(gradients: list[Any], call: Call) -> list[Any]:
+def _rows_of(gradients: list[Any], call: CandidateCall) -> list[Any]:
     """The rows of gradients that a call asks for."""
     marks = [*call.having, *(False for _ in call.wanted)]
     if not call.rows or not gradients:

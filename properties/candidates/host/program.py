@@ -42,13 +42,13 @@ def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
 def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     if "load" in question:
         return _loaded(question)
-    from .calls import Call, read, write
+    from .calls import CandidateCall, read, write
 
     (host,), pid = _HOSTS, os.getpid()
     if "fetch" in question:
         answer = host.fetch(question["fetch"], question["earlier"])
     else:
-        answer = host.ask(read(Path(question["call"]), Call))
+        answer = host.ask(read(Path(question["call"]), CandidateCall))
     if os.getpid() != pid:
         os._exit(1)  # a copy of this process that the candidate made
     write(Path(question["answer"]), answer)
@@ -59,7 +59,7 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     from ....oracles.verdicts.violation import error_name, said
     from .calls import Making, read
     from .files import GivenError, RaisedError, candidate_of, file_of
-    from .host import Host, watched_making
+    from .host import CandidateHost, watched_making
     from .sources import sources
 
     changed: list[str] = []
@@ -76,7 +76,7 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
         return {"lacks": str(err)}
     except BaseException as err:
         return {"refused": ": ".join([error_name(err), *said(err)[:3]])}
-    _HOSTS[:] = [Host(name, function, changed)]
+    _HOSTS[:] = [CandidateHost(name, function, changed)]
     return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()}, "changed": changed}
 
 

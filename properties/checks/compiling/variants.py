@@ -119,7 +119,7 @@ def _scaled(value: Any, extent: int, times: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Change:
+class ArgumentChange:
     """Another value of an argument that is no tensor."""
 
     position: int
@@ -135,12 +135,12 @@ def revalued(judge: Judge, sample: Sample, apart: bool) -> list[tuple[str, Args]
         judge, sample: whose arguments they are. apart: whether each change is made by itself instead.
     """
     before = outputs_of(judge, sample.args)
-    groups: list[list[Change]] = []
+    groups: list[list[ArgumentChange]] = []
     for i, value in enumerate(sample.args):
         other = None if isinstance(value, Tensor) or before is None else _visible(judge, sample.args, i, before)
         if other is None:
             continue
-        change = Change(i, other)
+        change = ArgumentChange(i, other)
         home = next((g for g in groups if not apart and _all_seen(judge, sample.args, [*g, change])), None)
         if home is None:
             groups.append([change])
@@ -157,7 +157,7 @@ def _told_as(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _changed(args: Args, changes: Sequence[Change]) -> Args:
+def _changed(args: Args, changes: Sequence[ArgumentChange]) -> Args:
     new = {change.position: change.value for change in changes}
     return tuple(new.get(i, a) for i, a in enumerate(args))
 
@@ -165,7 +165,7 @@ def _changed(args: Args, changes: Sequence[Change]) -> Args:
 def _visible(judge: Judge, args: Args, position: int, before: Sequence[Tensor]) -> Any:
     """Another value of an argument that the op takes and that changes its outputs; None where there is none."""
     for value in _candidates(args[position]):
-        after = _guessed(judge, _changed(args, [Change(position, value)]))
+        after = _guessed(judge, _changed(args, [ArgumentChange(position, value)]))
         # Without outputs there would be nothing to compare.
         if after and not _same(before, after):
             return value
@@ -183,7 +183,7 @@ def _guessed(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
         return None
 
 
-def _all_seen(judge: Judge, args: Args, changes: Sequence[Change]) -> bool:
+def _all_seen(judge: Judge, args: Args, changes: Sequence[ArgumentChange]) -> bool:
     """Whether the op takes all of the changes, and without any one of them has other outputs."""
     after = outputs_of(judge, _changed(args, changes))
     if not after:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ....oracles.verdicts.verdict import Cell
-from ....properties.campaign.performing import Manner
+from ....properties.campaign.performing import ItemLimits
 from ....properties.engine.environment import untested
 from ....properties.engine.profiles import PROFILES, default_seed
 from ....properties.sources import source_digest
@@ -171,7 +171,7 @@ class _Campaign:
                 teller.say(f"{self.book.path}: {self.book.unreadable} unreadable lines; their items are asked again")
             if done == teller.total:
                 return []
-            manner = Manner(self.options["timeout"], self.request.memory, command=tuple(self.request.command))
+            manner = ItemLimits(self.options["timeout"], self.request.memory, command=tuple(self.request.command))
             try:
                 with Cluster(self.request.workers, self.options["scheduler"]) as cluster:
                     reasons = session.run(cluster, manner)

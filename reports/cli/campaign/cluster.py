@@ -17,8 +17,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ....properties.campaign.bench import ItemLost, NotStarted
-from ....properties.campaign.performing import Item, Manner, Told, perform, release
-from ....properties.places.topic_queue import Waiting
+from ....properties.campaign.performing import Item, ItemLimits, Told, perform, release
+from ....properties.places.topic_queue import TopicQueue
 from ...text import one_line
 
 #: How an item is told whose workers ended, and not only its processes.
@@ -106,7 +106,7 @@ class Cluster:
         return max(hosts.values(), default=max(self._workers, 1))
 
     def run(
-        self, items: Sequence[Item], manner: Manner, wanted: Callable[[Item], bool], stopped: Callable[[], bool]
+        self, items: Sequence[Item], manner: ItemLimits, wanted: Callable[[Item], bool], stopped: Callable[[], bool]
     ) -> Iterator[tuple[Item, Told | ItemLost] | None]:
         """Runs the items, and gives each with what came of it, in any order; None now and then, while nothing comes.
 
@@ -118,7 +118,7 @@ class Cluster:
         Raises:
             ClusterError: the scheduler was lost, or there was no worker for long.
         """
-        waiting, under_way = Waiting[Item](lambda item: item.topic), dict[Any, Item]()
+        waiting, under_way = TopicQueue[Item](lambda item: item.topic), dict[Any, Item]()
         for item in items:
             waiting.put(item)
         topics = _Topics()
@@ -219,7 +219,7 @@ class _Topics:
             del self._of[next(iter(self._of))]
 
     def next_of(
-        self, waiting: Waiting[Item], wanted: Callable[[Item], bool], under_way: Sequence[str], seats: int
+        self, waiting: TopicQueue[Item], wanted: Callable[[Item], bool], under_way: Sequence[str], seats: int
     ) -> Item | None:
         """What is begun next, of the topic of the worker that is free; it waits no more. None if nothing is wanted.
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ....properties.campaign.bench import ItemLost
-from ....properties.campaign.performing import Item, Manner, Told
-from ....properties.places.crash_limit import Deaths
+from ....properties.campaign.performing import Item, ItemLimits, Told
+from ....properties.places.crash_limit import CrashLimit
 from ....properties.places.pool import LOUD, left_behind, loud
 from ....properties.sources import source_digest
 from ... import exit_codes
@@ -46,7 +46,7 @@ class Conduct:
     seconds: float = 0.0
     asked: tuple[int, float] = (0, 0.0)
     _done: set[tuple[str, str]] = field(default_factory=set)
-    _deaths: Deaths = field(default_factory=Deaths)
+    _deaths: CrashLimit = field(default_factory=CrashLimit)
     _printed: Counter[str] = field(default_factory=Counter)
     _left: list[Item] = field(default_factory=list)
     _failures: int = 0
@@ -70,7 +70,7 @@ class Conduct:
         self.seconds += last
         return len(self._done)
 
-    def run(self, cluster: Cluster, manner: Manner) -> list[Reason]:
+    def run(self, cluster: Cluster, manner: ItemLimits) -> list[Reason]:
         """Ask the items that are not done.
 
         Returns:

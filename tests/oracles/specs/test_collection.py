@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.specs import SPECS, gradients, made, values
-from opassay.oracles.specs import Call, traced
+from opassay.oracles.specs import SpecCall, traced
 
 #: Of every kind of rule a few; the command `benchmarks/specs_read.py` reads them all.
 NAMES = (
@@ -24,9 +24,9 @@ NAMES = (
 )  # fmt: skip
 
 
-def _call(name: str, dtype: torch.dtype = torch.float32) -> Call:
+def _call(name: str, dtype: torch.dtype = torch.float32) -> SpecCall:
     example = made(name, SPECS[name], dtype)
-    return Call.of(example.spec, *example.args)
+    return SpecCall.of(example.spec, *example.args)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,7 +93,7 @@ MISTAKES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
 def test_a_candidate_with_one_mistake_is_refused(spec: Callable[..., Any], candidate: Callable[..., Any]) -> None:
     torch.manual_seed(5)
     x = torch.randn(4, 8)
-    call = Call.of(spec, x)
+    call = SpecCall.of(spec, x)
     assert values(call, "float32", [spec(x)]).refused == 0
     assert values(call, "float32", [candidate(x)]).refused > 0
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.specs import made, values
 from benchmarks.specs.functional import CALLS, NOT_CALLED, functions
 from benchmarks.specs.listing import operations
-from opassay.oracles.specs import Call
+from opassay.oracles.specs import SpecCall
 
 PAGE = (Path(__file__).parents[3] / "docs" / "specs.md").read_text()
 AGAIN = "run python benchmarks/functions_read.py > docs/specs.md"
@@ -30,7 +30,7 @@ def test_every_operation_that_has_a_rule_stands_on_the_page() -> None:
 @pytest.mark.parametrize("name", ["conv_tbc", "grouped_mm", "max_unpool2d", "linear_cross_entropy", "upsample"])
 def test_a_function_that_is_read_is_accepted(name: str) -> None:
     example = made(name, CALLS[name])
-    call = Call.of(example.spec, *example.args)
+    call = SpecCall.of(example.spec, *example.args)
     found = values(call, "float32", *call.outputs(*call.tensors))
     assert found.refused == 0, found.line()
     assert found.judged > 0

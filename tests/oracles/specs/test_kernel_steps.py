@@ -15,7 +15,7 @@ import opassay
 from opassay.oracles.bound import accept
 from opassay.oracles.bound.terms import terms
 from opassay.oracles.op.declaration import dtype_name, to_array
-from opassay.properties.candidates.arguments import Arguments
+from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.specification import specification
 from opassay.reference.formats import FORMATS
 
@@ -109,7 +109,7 @@ def _outside(function: Callable[..., Tensor], args: list[Tensor], factor: float)
     slopes = torch.autograd.grad(result, leaves, weights)
     spec = specification(function)
     wanted = list(range(len(args)))
-    balls = spec.gradients(Arguments.of(tuple(args)), spec.state, terms("torch"), wanted, [weights])
+    balls = spec.gradients(CallArguments.of(tuple(args)), spec.state, terms("torch"), wanted, [weights])
     fmt = FORMATS[dtype_name(result.dtype)]
     found = [
         accept.judge(to_array(x * factor), fmt, ball, None, True, 1) for x, ball in zip(slopes, balls, strict=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.specs import gradients, values
-from opassay.oracles.specs import Call
+from opassay.oracles.specs import SpecCall
 
 MODES = ("linear", "lower", "higher", "nearest", "midpoint")
 #: Numbers q, and lengths of rows: whole places, halves, those that rounding makes so, and places between.
@@ -39,7 +39,7 @@ def _places(q: float, length: int, dtype: torch.dtype) -> list[Fraction | float]
 
 
 def _refused(q: float, x: Tensor, mode: str, answer: Tensor) -> int:
-    call = Call.of(lambda x: torch.quantile(x, q, -1, interpolation=mode), x)
+    call = SpecCall.of(lambda x: torch.quantile(x, q, -1, interpolation=mode), x)
     return values(call, str(x.dtype).removeprefix("torch."), [answer]).refused
 
 
@@ -55,7 +55,7 @@ def test_a_place_may_be_rounded(q: float, length: int, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_derivatives_at_a_place_that_may_be_rounded_are_right(mode: str) -> None:
-    call = Call.of(lambda x: torch.quantile(x, 0.3, -1, interpolation=mode), _rows(11))
+    call = SpecCall.of(lambda x: torch.quantile(x, 0.3, -1, interpolation=mode), _rows(11))
     found = gradients(call)
     assert found.refused == 0, found.line()
 

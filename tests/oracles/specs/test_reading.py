@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball, ball, balls
-from opassay.oracles.specs import ARGUMENT, BUFFER, PARAMETER, RESULT, Call, UntraceableError, trace, traced
+from opassay.oracles.specs import ARGUMENT, BUFFER, PARAMETER, RESULT, SpecCall, UntraceableError, trace, traced
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
 
@@ -34,12 +34,12 @@ class _Counting(nn.Module):
         return {"loss": y.mean(), "rows": [y, others["first"] + 1]}
 
 
-def _values(call: Call) -> list[Any]:
+def _values(call: SpecCall) -> list[Any]:
     return [t.detach().double().numpy() if t.is_floating_point() else t.numpy() for t in call.tensors]
 
 
 def test_inputs_and_outputs_have_their_names() -> None:
-    call = Call.of(_Counting(), torch.randn(4, 3), scale=3.0, others={"first": torch.arange(2)})
+    call = SpecCall.of(_Counting(), torch.randn(4, 3), scale=3.0, others={"first": torch.arange(2)})
     read = trace(call)
     named = [(x.name, x.role) for x in read.inputs]
     assert named == [
@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_told_in_one_sentence(spec: Any, said: str) -> No
 
 def test_a_spec_that_reads_values_is_read_for_those_values() -> None:
     x = torch.tensor([1.0, -2.0, 4.0])
-    read = trace(Call.of(lambda x: x[x > 0] * 2, x), of_values=True)
+    read = trace(SpecCall.of(lambda x: x[x > 0] * 2, x), of_values=True)
     assert read(x.numpy())[0].tolist() == [2, 8]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from benchmarks.specs import SAMPLED, gradients, made, values
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import balls
-from opassay.oracles.specs import Call, traced
+from opassay.oracles.specs import SpecCall, traced
 from opassay.reference.choice import Choice
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
@@ -38,12 +38,12 @@ def test_torch_is_accepted(name: str) -> None:
         if dtype != torch.float32 and name.startswith(IN_FLOAT32_ALONE):
             continue
         example = made(name, SAMPLED[name], dtype)
-        call = Call.of(example.spec, *example.args)
+        call = SpecCall.of(example.spec, *example.args)
         found = values(call, str(dtype).removeprefix("torch."), *call.outputs(*call.tensors))
         assert found.refused == 0, found.line()
         assert found.judged > 0
     example = made(name, SAMPLED[name])
-    found = gradients(Call.of(example.spec, *example.args))
+    found = gradients(SpecCall.of(example.spec, *example.args))
     assert found.refused == 0, found.line()
 
 
@@ -96,7 +96,7 @@ MISTAKES: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
 @pytest.mark.parametrize(("spec", "candidate"), MISTAKES)
 def test_a_candidate_with_one_mistake_is_refused(spec: Callable[..., Any], candidate: Callable[..., Any]) -> None:
     x = torch.randn(56, generator=torch.Generator().manual_seed(5))
-    call = Call.of(spec, x)
+    call = SpecCall.of(spec, x)
     assert values(call, "float32", [spec(x)]).refused == 0
     assert values(call, "float32", [candidate(x)]).refused > 0
 

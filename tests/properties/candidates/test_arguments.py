@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from opassay.properties.candidates.arguments import Arguments
+from opassay.properties.candidates.arguments import CallArguments
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e5m2]
 
@@ -19,11 +19,11 @@ def test_one_element_that_is_not_finite_is_found_wherever_it_is(dtype: torch.dty
         for at in {0, size // 2, size - 1}:
             values = torch.ones(size)
             values[at] = special
-            assert not Arguments.of([torch.ones(3), 2, {"x": values.to(dtype)}]).finite
+            assert not CallArguments.of([torch.ones(3), 2, {"x": values.to(dtype)}]).finite
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float8_e4m3fn], ids=str)
 def test_finite_tensors_and_none_at_all(dtype: torch.dtype) -> None:
     largest = torch.tensor([torch.finfo(dtype).max, torch.finfo(dtype).min], dtype=torch.float64).to(dtype)
-    assert Arguments.of([largest, torch.empty(0, 3).to(dtype), torch.arange(3), None, math.inf]).finite
-    assert Arguments.of([]).finite
+    assert CallArguments.of([largest, torch.empty(0, 3).to(dtype), torch.arange(3), None, math.inf]).finite
+    assert CallArguments.of([]).finite

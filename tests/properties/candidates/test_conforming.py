@@ -10,7 +10,7 @@ import torch
 
 import opassay
 from opassay.oracles.bound.terms import Terms, terms
-from opassay.properties.candidates.arguments import Arguments, Operands
+from opassay.properties.candidates.arguments import CallArguments, OperandFacts
 from opassay.properties.candidates.comparing import hold_in_turn
 from opassay.properties.candidates.specification import specification
 
@@ -120,14 +120,14 @@ def test_what_cannot_be_read_is_said_in_a_sentence() -> None:
 
 def test_exact_data_is_exact_only_where_every_algorithm_of_a_formula_is() -> None:
     from opassay.oracles.bound.terms import PRESETS
-    from opassay.properties.candidates.arguments import Arguments
+    from opassay.properties.candidates.arguments import CallArguments
     from opassay.properties.candidates.specification import Specification
     from opassay.reference.algorithms import algorithm_of
 
     def total(x: Any) -> Any:
         return np.sum(x, axis=-1)
 
-    arguments = Arguments.of([torch.tensor([[1.0, 2.0, 3.0]])])
+    arguments = CallArguments.of([torch.tensor([[1.0, 2.0, 3.0]])])
     spec = Specification("total", total, numpy=True)
     (sharp,) = spec.read(arguments, {}, PRESETS["strict"], sharp=True)
     (plain,) = spec.read(arguments, {}, PRESETS["strict"])
@@ -146,13 +146,13 @@ def test_other_algorithms_are_read_where_the_own_text_does_not_accept(factor: fl
 
     def read(found: Terms) -> list[Any]:
         read_with.append(found.others)
-        (ball,) = spec.read(Arguments.of([x]), {}, found)
+        (ball,) = spec.read(CallArguments.of([x]), {}, found)
         ball.radius = ball.radii() * (2.0 if found.others else 1.0)
         return [ball]
 
     (narrow,) = read(allowed.of_text_alone)
     read_with.clear()
     computed = torch.from_numpy(narrow.centre + factor * narrow.radii()).double()
-    (held,) = hold_in_turn(["out"], [computed], read, allowed, None, Operands.FINITE)
+    (held,) = hold_in_turn(["out"], [computed], read, allowed, None, OperandFacts.FINITE)
     assert read_with == asked
     assert (held.wrong is None) is (factor < 2.0)

@@ -146,7 +146,7 @@ def test_assert_conforms_tells_a_nan_from_an_infinity() -> None:
     ],
 )
 def test_one_order_is_that_of_a_chain(spec: Callable[..., Tensor], one: bool) -> None:
-    from opassay.properties.candidates.arguments import Arguments
+    from opassay.properties.candidates.arguments import CallArguments
 
-    graph = specification(spec).traced_at(Arguments.of((_normal(3), _normal(3))), {}).graph
+    graph = specification(spec).traced_at(CallArguments.of((_normal(3), _normal(3))), {}).graph
     assert in_one_order(graph) is one

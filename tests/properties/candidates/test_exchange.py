@@ -11,15 +11,20 @@ import msgspec
 import pytest
 import torch
 
-from opassay.properties.candidates.arguments import Arguments
+from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.host import calls, exchange
 from opassay.properties.candidates.host.apart import CandidateApart
-from opassay.properties.candidates.host.calls import Answer, Call, GoneError, Making
+from opassay.properties.candidates.host.calls import Answer, CandidateCall, GoneError, Making
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Ruling
 
-CALL = Call.of(
-    Arguments.of((torch.ones(3), torch.ones(2), 5)), after=True, times=4, gradients=True, moving=[0, 1], wanted=["w"]
+CALL = CandidateCall.of(
+    CallArguments.of((torch.ones(3), torch.ones(2), 5)),
+    after=True,
+    times=4,
+    gradients=True,
+    moving=[0, 1],
+    wanted=["w"],
 )
 RIGHT = Answer(
     [torch.ones(3)], "*", after=[torch.ones(3), torch.ones(2)], shared=[-1], gradients=[torch.ones(3), None, None]
@@ -193,7 +198,7 @@ def test_the_seconds_of_a_call_are_those_of_one_call(
     monkeypatch.setattr(exchange.Exchange, "answer", lambda self, call: Answer())
     asked = CandidateApart.__new__(CandidateApart)
     asked._seconds, asked._exchange, asked._stores, asked._process = 3.0, between, False, _Deaf()  # type: ignore[assignment]
-    for call in (Call.of(Arguments.of(())), msgspec.structs.replace(CALL, gradients=False), CALL):
+    for call in (CandidateCall.of(CallArguments.of(())), msgspec.structs.replace(CALL, gradients=False), CALL):
         asked.ask(call)
     asked.fetch([0])
     assert all(limit > least for limit, least in zip(limits, (3, 4 * 3, 5 * 3, 0), strict=True)), limits
