@@ -81,7 +81,7 @@ def rows(names: tuple[str, ...] = tuple(CASES)) -> Iterator[Row]:
             forwards.append(seconds)
             seconds, (ball, *_) = _spent(partial(balls, read, [x.double().numpy() for x in tensors], terms))
             bounds.append(seconds)
-            seconds, found = _spent(partial(accept.judge, output.double().numpy(), BINARY32, ball, None))
+            seconds, found = _spent(partial(accept.place_in_accept_sets, output.double().numpy(), BINARY32, ball, None))
             judgements.append(seconds)
             if not found.accepted.all():
                 raise RuntimeError(f"{name}: torch's own result is outside its accept sets")

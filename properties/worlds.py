@@ -114,7 +114,7 @@ def helper(name: str) -> Any:
     return _HERE.helpers.get(name)
 
 
-def kept(name: str, start: Callable[[], Any]) -> Any:
+def helper_of(name: str, start: Callable[[], Any]) -> Any:
     """The helper of a name; it is started, and kept, where there is none."""
     if name not in _HERE.helpers:
         keep(name, start())

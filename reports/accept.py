@@ -43,7 +43,7 @@ def accept(
             raise ValueError(f"baseline accept: got --{name}={text[:50]!r}, need 1 to {_MOST_TEXT} characters")
     _check_expiry(run, expires)
     after, said = dict(known), []
-    for verdict in _chosen(run.verdicts, cells):
+    for verdict in _choose_verdicts(run.verdicts, cells):
         key = verdict.cell.key
         # The gate prints these texts in every run from now on, so control characters must not get into the file.
         words = {name: clean(text).strip() for name, text in texts.items()}
@@ -65,7 +65,7 @@ def _check_expiry(run: Run, expires: date) -> None:
         )
 
 
-def _chosen(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
+def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
     by_key = {verdict.cell.key: verdict for verdict in verdicts}
     found: dict[str, Verdict] = {}
     for name in cells:

@@ -54,7 +54,7 @@ def accuracy(verdicts: Iterable[Verdict]) -> tuple[Line, ...]:
     groups = by_key(checked, lambda v: (v.cell.op, v.cell.subject if one_device else series_name(v.cell)))
     listed = COMPARED if len(groups) > len({op for op, _ in groups}) else LISTED
     comparable = _comparable(checked) if listed is COMPARED else {verdict.cell.key for verdict in checked}
-    return tuple(_line(op, series, mine, listed, comparable) for (op, series), mine in groups.items())
+    return tuple(_accuracy_row(op, series, mine, listed, comparable) for (op, series), mine in groups.items())
 
 
 def _comparable(verdicts: Sequence[Verdict]) -> set[str]:
@@ -67,7 +67,9 @@ def _comparable(verdicts: Sequence[Verdict]) -> set[str]:
     return found
 
 
-def _line(op: str, series: str, verdicts: Sequence[Verdict], listed: tuple[str, ...], comparable: set[str]) -> Line:
+def _accuracy_row(
+    op: str, series: str, verdicts: Sequence[Verdict], listed: tuple[str, ...], comparable: set[str]
+) -> Line:
     worst = max((v for v in verdicts if has_ulps(v.measure)), key=lambda v: v.measure.max_ratio, default=None)
     return Line(
         op=op,

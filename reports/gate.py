@@ -42,7 +42,7 @@ class Files:
     base: Budget | None = None  # the budget file of the base branch
 
 
-def judge(run: Run, files: Files, *, partial: bool = False) -> list[GateFinding]:
+def find_regressions(run: Run, files: Files, *, partial: bool = False) -> list[GateFinding]:
     """All findings, blocking ones first.
 
     Args:
@@ -54,7 +54,7 @@ def judge(run: Run, files: Files, *, partial: bool = False) -> list[GateFinding]
     findings = [
         *_of_the_run(run, partial),
         *_verdicts(run, files.known),
-        *_known(run, files.known, verdicts, partial),
+        *_known_findings(run, files.known, verdicts, partial),
         *(_budgets(run, files, files.budget, verdicts, partial) if files.budget is not None else ()),
         *_raises(files),
     ]
@@ -111,7 +111,9 @@ def _verdicts(run: Run, known: Known) -> Iterator[GateFinding]:
             if listed is not None and listed.expires >= today and not changed:
                 yield GateFinding("known", key, f"{listed.reason} ({listed.issue})")
             else:
-                yield GateFinding("new", key, f"{changed}; {_failure(verdict)}".removeprefix("; "), exit_codes.FAILED)
+                yield GateFinding(
+                    "new", key, f"{changed}; {_failure_finding(verdict)}".removeprefix("; "), exit_codes.FAILED
+                )
         elif verdict.outcome is Outcome.ERROR:
             code = exit_codes.USAGE if exit_codes.is_declared_wrong(verdict) else exit_codes.INTERNAL
             yield GateFinding("error", key, verdict.reason, code)
@@ -119,7 +121,7 @@ def _verdicts(run: Run, known: Known) -> Iterator[GateFinding]:
             yield GateFinding("incomplete", key, f"{verdict.outcome}: {verdict.reason}", exit_codes.INCOMPLETE)
 
 
-def _known(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) -> Iterator[GateFinding]:
+def _known_findings(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) -> Iterator[GateFinding]:
     today = _day(run)
     for key, entry in sorted(known.items()):
         if entry.expires < today:
@@ -158,7 +160,7 @@ def _budgets(
             yield GateFinding("missing", verdict.cell.key, text, exit_codes.FAILED)
     # A budget is kept per class of device. Entries of a class that this run did not use are of another machine's run.
     for (key, where), _ in sorted(budget.items()):
-        # A cell that is also a known failure is left out here, because `_known` says already that the plan lacks it.
+        # A known failure is left out here, because `_known_findings` says already that the plan lacks it.
         if key not in verdicts and where in classes and not partial and key not in files.known:
             yield GateFinding("coverage", key, "no longer in the plan", exit_codes.FAILED)
 
@@ -207,7 +209,7 @@ def _raises(files: Files) -> Iterator[GateFinding]:
             yield GateFinding("raise", key[0], text, exit_codes.FAILED)
 
 
-def _failure(verdict: Verdict) -> str:
+def _failure_finding(verdict: Verdict) -> str:
     failure = verdict.failure
     if failure is None:
         return f"{verdict.outcome}: {verdict.reason}"

@@ -50,8 +50,8 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
     missing = _missing(runs)
     if missing and not partial:
         raise MissingShards(
-            f"merge: missing shards {_listed(missing)}; nothing was written. Give their records too, or --partial to"
-            " merge what there is; the exit code stays 4"
+            f"merge: missing shards {_list_shards(missing)}; nothing was written. Give their records too, or --partial"
+            " to merge what there is; the exit code stays 4"
         )
     notes = [*(note for run in runs for note in run.notes), *_differences(runs)]
     judged = by_key((verdict for run in runs for verdict in run.verdicts), lambda verdict: verdict.cell.key)
@@ -62,7 +62,7 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
     # The whole is no shard. A gate refuses a record whose settings name one of several, so that entry is not taken
     # over.
     kept = {name: value for name, value in first.settings.items() if name not in ("shard", MISSING)}
-    settings = kept | {"merged records": str(len(runs))} | ({MISSING: _listed(missing)} if missing else {})
+    settings = kept | {"merged records": str(len(runs))} | ({MISSING: _list_shards(missing)} if missing else {})
     return replace(
         first,
         verdicts=verdicts,
@@ -150,14 +150,14 @@ def _missing(runs: Sequence[Run]) -> list[tuple[int, int]]:
     return [(i, number) for i in range(1, number + 1) if (i, number) not in found]
 
 
-def _listed(shards: Sequence[tuple[int, int]]) -> str:
+def _list_shards(shards: Sequence[tuple[int, int]]) -> str:
     shown = ", ".join(f"{i}/{n}" for i, n in shards[:8])
     return shown if len(shards) <= 8 else f"{shown} and {len(shards) - 8} more"
 
 
 def _reasons(runs: Sequence[Run], missing: Sequence[tuple[int, int]]) -> list[Reason]:
     """What no verdict tells: shards that are not there, and a run that the framework itself broke."""
-    reasons: list[Reason] = [(exit_codes.INCOMPLETE, f"missing shards {_listed(missing)}")] if missing else []
+    reasons: list[Reason] = [(exit_codes.INCOMPLETE, f"missing shards {_list_shards(missing)}")] if missing else []
     for run in runs:
         if run.exit_code in _FRAMEWORK and not any(verdict.outcome is Outcome.ERROR for verdict in run.verdicts):
             text = "; ".join(run.exit_reasons[:3])

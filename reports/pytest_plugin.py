@@ -207,7 +207,7 @@ def judged(cell: Cell, config: pytest.Config) -> Verdict:
     """The verdict of a cell, in this process."""
     from ..properties.verification import Settings, run_cell  # here, because it imports torch
 
-    _prepare(config)
+    _enter_world_once(config)
     settings = Settings(
         profile=config.getoption("opassay_profile"),
         seed=config.getoption("opassay_seed"),
@@ -232,7 +232,7 @@ def keep_case(verdict: Verdict, folder: Path) -> str:
     return ""
 
 
-def _prepare(config: pytest.Config) -> None:
+def _enter_world_once(config: pytest.Config) -> None:
     """Enter the world that the options name, once, when the first cell runs."""
     if config.stash.get(_PREPARED, False):
         return

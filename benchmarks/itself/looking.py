@@ -288,7 +288,7 @@ def _row(row: Row, computed: Tensor, ball: Any, exact: _Lazy, place: int, order:
             row.at, row.worst = str(tuple(int(i) for i in np.argwhere(~accepted)[0])), np.inf
         return row
     values = to_array(computed)
-    elements = accept.judge(values, FORMATS[dtype_name(computed.dtype)], ball, None, True, order)
+    elements = accept.place_in_accept_sets(values, FORMATS[dtype_name(computed.dtype)], ball, None, True, order)
     judged = np.asarray(elements.judged)
     row.judged, row.left = int(np.count_nonzero(judged)), int(np.count_nonzero(~judged))
     if row.left:
@@ -301,7 +301,7 @@ def _row(row: Row, computed: Tensor, ball: Any, exact: _Lazy, place: int, order:
         _proof(row, values, elements, ball, exact, place)
         steps = exact.of(STEPPED, place)
         if steps is not None:
-            others = accept.judge(steps, FORMATS[dtype_name(computed.dtype)], ball, None, True, order)
+            others = accept.place_in_accept_sets(steps, FORMATS[dtype_name(computed.dtype)], ball, None, True, order)
             row.stepped = int(np.count_nonzero(~np.asarray(others.accepted)))
     return row
 

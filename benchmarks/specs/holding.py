@@ -165,7 +165,7 @@ def hold(found: Found, ball: Any, tensor: torch.Tensor) -> None:
         found.refused += int(np.sum(~right))
         return
     fmt = FORMATS[str(tensor.dtype).removeprefix("torch.")]
-    elements = accept.judge(tensor.double().numpy(), fmt, ball, None)
+    elements = accept.place_in_accept_sets(tensor.double().numpy(), fmt, ball, None)
     found.judged -= int(np.sum(~elements.judged))
     found.refused += int(np.sum(~elements.accepted))
     found.worst = max(found.worst, float(np.max(elements.ratio, initial=0.0)))

@@ -7,7 +7,7 @@ What is hard here: the decision must be exact, and float64 is not. So y is a pai
 with directed slack decides all elements that are clearly inside or clearly outside (`_inside`). The few that it
 leaves open are decided with mpmath's integers, which round once (`_decide`). And an element that is NaN, infinite or
 beyond its format has no distance from y: whether it must match, or is not judged at all, depends on whether the
-operands were finite, and on the order of the derivative (`judge`).
+operands were finite, and on the order of the derivative (`place_in_accept_sets`).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _blocks(size: int) -> list[slice]:
     return [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
 
 
-def judge(
+def place_in_accept_sets(
     computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool = True, order: int = 0
 ) -> Elements:
     """Place a computed output in its accept set.
@@ -214,7 +214,7 @@ def _all_near(computed: Any, fmt: Format, centre: Any, radius: Any) -> bool:
 
 
 def _decided(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool, order: int) -> _Decided:
-    """What is decided of each element: see `judge`, of which these are the arguments.
+    """What is decided of each element: see `place_in_accept_sets`, of which these are the arguments.
 
     Args:
         computed, fmt: the output, and its format. ball, exact: its readings.

@@ -39,7 +39,7 @@ def scaled(fmt: Format, found: Elements, roundoff: float, operands: Iterable[Any
     with np.errstate(all="ignore"):
         # An error is the signed share of the bound times the bound, and zero where an element has no distance from y.
         errors = np.abs(found.signed * np.where(np.isfinite(found.bound), found.bound, 0.0))
-        sizes = np.maximum(_sizes(fmt, found, roundoff), fmt.smallest_normal)
+        sizes = np.maximum(_largest_numbers(fmt, found, roundoff), fmt.smallest_normal)
         near, magnitude = near_zero(fmt, found.bound, found.value), max(map(_largest, operands), default=0.0)
         return Scaled(errors / sizes / fmt.unit_roundoff, near, magnitude)
 
@@ -62,13 +62,13 @@ def share(computed: Any, fmt: Format, found: Elements, roundoff: float, operands
     outside = ~found.accepted
     with np.errstate(all="ignore"):
         errors = np.abs(computed - found.value)[outside]
-        sizes = _sizes(fmt, found, roundoff)[outside]
+        sizes = _largest_numbers(fmt, found, roundoff)[outside]
         sizes = np.where(sizes > 0, sizes, max(map(_largest, operands), default=0.0))
         lost = np.isfinite(found.value[outside]) | np.isfinite(computed[outside])
         return float(np.max(np.where(np.isfinite(errors), errors / sizes, np.where(lost, math.inf, 0.0))))
 
 
-def _sizes(fmt: Format, found: Elements, roundoff: float) -> Any:
+def _largest_numbers(fmt: Format, found: Elements, roundoff: float) -> Any:
     """For each element the largest number of its tensor and of what is summed; zero where all of that is."""
     # What is left of the bound without the rounding of the output, which is of the output's own size.
     spread = np.maximum(found.bound - ulp_array(fmt, np.abs(found.value) + found.bound), 0.0)

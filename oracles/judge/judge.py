@@ -254,7 +254,7 @@ class Judge:
             expected = other.expected()
             read = judge.read(expected, computed)
             found = [
-                accept.judge(to_array(y), FORMATS[dtype_name(y.dtype)], ball, None, expected.finite)
+                accept.place_in_accept_sets(to_array(y), FORMATS[dtype_name(y.dtype)], ball, None, expected.finite)
                 for y, ball in zip(computed, read, strict=True)
             ]
             # An element that is not judged any more has not been accepted.
@@ -314,13 +314,13 @@ class Judge:
             raise misshapen(self.op.name, index, tensor, ball, name, expected.path, expected.told)
         computed = to_array(tensor)
         fmt, order = FORMATS[dtype_name(tensor.dtype)], expected.order + self.op.promises.order
-        found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
+        found = accept.place_in_accept_sets(computed, fmt, ball, exact, expected.finite, order)
         if not np.all(found.accepted):
             # The accept set around the exact value contains the one around the centre, because the distance of the two
             # is added to the bound. So an element at the edge may still be accepted here.
             if exact is None and self._tells(expected, tensor):
                 exact = evaluate(expected.formula, *expected.operands)[0][index]
-                found = accept.judge(computed, fmt, ball, exact, expected.finite, order)
+                found = accept.place_in_accept_sets(computed, fmt, ball, exact, expected.finite, order)
             one = None
             if exact is None:
                 with self.tally.clock("reference"):

@@ -54,7 +54,7 @@ def worst_alone(
         if exact is None:
             break
         here = Ball(np.asarray(ball.centre[at]), np.asarray(ball.radii()[at]), ball.contract)
-        alone = accept.judge(np.asarray(computed[at]), fmt, here, exact, expected.finite, order)
+        alone = accept.place_in_accept_sets(np.asarray(computed[at]), fmt, here, exact, expected.finite, order)
         if not np.all(alone.accepted):
             return ElementAlone(at, exact, alone)
         found.accepted[at] = True

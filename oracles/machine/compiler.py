@@ -150,17 +150,17 @@ def machine_code(launch: Launch, architecture: Architecture) -> MachineCode:
     found = launch.kernel.warmup(
         *launch.operands, grid=launch.grid, **launch.constants, num_warps=launch.warps, enable_fp_fusion=False
     )
-    return read(found.asm["ptx"], found.asm["cubin"], launch.warps, architecture, found.metadata.shared)
+    return read_resources(found.asm["ptx"], found.asm["cubin"], launch.warps, architecture, found.metadata.shared)
 
 
-def read(ptx: str, cubin: bytes, warps: int, architecture: Architecture, shared: int) -> MachineCode:
+def read_resources(ptx: str, cubin: bytes, warps: int, architecture: Architecture, shared: int) -> MachineCode:
     """What a compiled kernel takes.
 
     Args:
         ptx, cubin: the kernel in both forms. warps: of a block. architecture: for which it was compiled.
         shared: bytes of shared memory that a launch asks for.
     """
-    usage = _USAGE.search(_said([_tool("cuobjdump"), "--dump-resource-usage"], cubin, ".cubin"))
+    usage = _USAGE.search(_run_tool([_tool("cuobjdump"), "--dump-resource-usage"], cubin, ".cubin"))
     assert usage is not None, "cuobjdump says nothing about registers"
     registers, stack, static, local = map(int, usage.groups())
     doubles = len(_DOUBLE.findall(ptx))
@@ -184,7 +184,7 @@ def accesses(ptx: str, kind: str) -> dict[int, int]:
 
 def _spilled(ptx: str, architecture: Architecture) -> int:
     arch = f"-arch=sm_{architecture.capability}" + "a" * (architecture.capability >= 90)
-    text = _said([_tool("ptxas-blackwell", "ptxas"), "-v", arch, "-o", os.devnull], ptx.encode(), ".ptx")
+    text = _run_tool([_tool("ptxas-blackwell", "ptxas"), "-v", arch, "-o", os.devnull], ptx.encode(), ".ptx")
     return sum(int(stores) for stores, _ in _SPILLS.findall(text))
 
 
@@ -200,7 +200,7 @@ def _tool(*names: str) -> str:
     raise FileNotFoundError(f"compiler: {' or '.join(names)} is not in {folder}")
 
 
-def _said(command: list[str], content: bytes, suffix: str) -> str:
+def _run_tool(command: list[str], content: bytes, suffix: str) -> str:
     with tempfile.NamedTemporaryFile(suffix=suffix) as file:
         file.write(content)
         file.flush()

@@ -77,7 +77,7 @@ def _children() -> frozenset[int]:
     except ChildProcessError:
         return frozenset()  # There are no children; asking this is much faster than listing them.
     found: set[int] = set()
-    for task in _listed(_CHILDREN.iterdir):
+    for task in _list_safely(_CHILDREN.iterdir):
         found.update(map(int, _text(task / "children").split()))
     return frozenset(found)
 
@@ -86,10 +86,10 @@ def _descriptors() -> frozenset[str]:
     """Numbers of the open descriptors but that which the listing itself takes: the lowest that is free."""
     free = os.open(os.devnull, os.O_RDONLY)
     os.close(free)
-    return frozenset(_listed(lambda: os.listdir(_DESCRIPTORS))) - {str(free)}
+    return frozenset(_list_safely(lambda: os.listdir(_DESCRIPTORS))) - {str(free)}
 
 
-def _listed(listing: Callable[[], Any]) -> list[Any]:
+def _list_safely(listing: Callable[[], Any]) -> list[Any]:
     try:
         return list(listing())
     except OSError:

@@ -31,7 +31,7 @@ _KEPT: list[Any] = []
 
 
 @contextlib.contextmanager
-def kept(mode: Any) -> Iterator[None]:
+def hold_mode(mode: Any) -> Iterator[None]:
     """Within it a mode of the dispatcher is open that no subject has entered, below all others."""
     _KEPT.append(mode)
     try:

@@ -15,7 +15,7 @@ from .questions import of_bits, of_condition
 from .values import literal
 
 
-def _called(problem: Problem) -> Script:
+def _script_call(problem: Problem) -> Script:
     """The operands, and `f`; `operands` lists the former, of which the first `passive` are differentiated by none."""
     script = calling(problem)
     names = operand_names(problem)
@@ -81,7 +81,7 @@ def keeping(problem: Problem, wanted: Sequence[int], allowed: int) -> Script:
     """
     names = operand_names(problem)
     leaves = ", ".join(f"{names[i]}.requires_grad_()" for i in wanted)
-    script = _called(problem).then(
+    script = _script_call(problem).then(
         f"{leaves}",
         "given = {x.untyped_storage().data_ptr() for x in operands}",
         "kept = {}",
@@ -102,7 +102,7 @@ def keeping(problem: Problem, wanted: Sequence[int], allowed: int) -> Script:
 
 def touching(problem: Problem) -> Script:
     """Whether a call, or backward, leaves a mark on its inputs: values, versions, hooks, attributes, gradients."""
-    script = _called(problem).then(
+    script = _script_call(problem).then(
         *_GRADIENTS,
         "def noted(t):",
         "    needs = t.requires_grad, t.is_leaf, t.grad is None",
@@ -137,7 +137,7 @@ def sharing(problem: Problem, output: int) -> Script:
     Args:
         problem: the op at a sample. output: the number of the output.
     """
-    script = _called(problem).then(
+    script = _script_call(problem).then(
         "outputs = f(*operands)",
         f"others = [*operands, *outputs[:{output}]]",
         f"own = outputs[{output}].untyped_storage().data_ptr()",
@@ -153,7 +153,7 @@ def promising(problem: Problem, way: str) -> Script:
     Args:
         problem: the op at a sample. way: "fake tensors" or "meta tensors".
     """
-    script = _called(problem)
+    script = _script_call(problem)
     names = ", ".join((*operand_names(problem).values(), *(name for name in script.values if name.startswith("a"))))
     device = "str(t.device)" if way == "fake tensors" else "''"
     change = (
@@ -224,7 +224,7 @@ def primals(path: Path, way: str) -> Script:
     Args:
         path: of the word ("jvp",), for its tangents. way: one of `PRIMALS`.
     """
-    script = _called(path.problem)
+    script = _script_call(path.problem)
     tangents = {f"d{k}": Laid(d, d) for k, d in enumerate(path.kept_directions)}
     lines = (
         *script.lines,
@@ -298,7 +298,7 @@ def jacobian(problem: Problem, name: str, weights: Tensor, of: int, by: int) -> 
         weights: the cotangent of the output. of, by: which output, and which of the inputs.
     """
     transforms = {"hessian": "torch.func.jacfwd(gradient)", "jacrev(jacrev)": "torch.func.jacrev(gradient)"}
-    script = _called(problem).then(
+    script = _script_call(problem).then(
         f"by = passive + {by}",
         "before, x, after = operands[:by], operands[by], operands[by + 1:]",
         "def one(t):",

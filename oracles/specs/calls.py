@@ -56,7 +56,7 @@ class SpecCall:
     def of(cls, spec: Callable[..., Any], *args: Any, **kwargs: Any) -> SpecCall:
         """The call spec(*args, **kwargs); tensors may stand anywhere in trees of tuples, lists and dicts."""
         paths, structure = pytree.tree_flatten_with_path((args, kwargs))
-        found = [(_argument(path), ARGUMENT, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
+        found = [(_argument_path(path), ARGUMENT, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
         if isinstance(spec, torch.nn.Module):
             found += [(name, PARAMETER, tensor) for name, tensor in spec.named_parameters()]
             found += [(name, BUFFER, tensor) for name, tensor in buffers_of(spec).items()]
@@ -89,7 +89,7 @@ class SpecCall:
         return self.spec(*args, **kwargs)
 
 
-def _argument(path: Any) -> str:
+def _argument_path(path: Any) -> str:
     """A path into (args, kwargs) as Python writes it: args[0][1], mask["left"]."""
     (_, *inner), keyword = path, path[0] == pytree.SequenceKey(1)
     if keyword:

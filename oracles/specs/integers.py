@@ -95,7 +95,7 @@ def of_integers(target: Any, args: Any, kwargs: Mapping[str, Any], by_torch: _To
         low, high = of([x.low for x in every]), of([x.high for x in every])
         return pytree.tree_map(lambda a, b: whole(a, b, every[0].reading), low, high)
     if target in _PRODUCTS:
-        return _product(target, args, by_torch)
+        return _bound_product(target, args, by_torch)
     pointwise = torch.Tag.pointwise in target.tags
     if not pointwise and target not in _MONOTONE:
         return None
@@ -150,7 +150,7 @@ def _real(leaf: Any) -> Any:
     return leaf.astype(np.float64) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu" else leaf
 
 
-def _product(target: Any, args: Sequence[Any], by_torch: _Torch) -> Any:
+def _bound_product(target: Any, args: Sequence[Any], by_torch: _Torch) -> Any:
     """A product of matrices between bounds: with doubled middles m and widths w of both, 4 times it is within
     m m' ± (w |m'| + |m| w' + w w').
     """

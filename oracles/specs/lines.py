@@ -50,9 +50,9 @@ class Lines(TorchDispatchMode):
         self.asked = _DerivativeWish()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.last = _line() or self.last
+        self.last = _innermost_line() or self.last
         constant = not (torch.is_grad_enabled() or is_in_forward())
-        said = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.asked.enabled or _writes())}
+        said = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.asked.enabled or _line_writes())}
         with torch.fx.traceback.annotate(said):
             return func(*args, **(kwargs or {}))
 
@@ -77,7 +77,7 @@ class _DerivativeWish(TorchFunctionMode):
             self.enabled = before
 
 
-def _writes() -> bool:
+def _line_writes() -> bool:
     """Whether the line of Python that asked for an operation writes into a tensor: `x.clamp_(0)`, `x += 1`, `x[0] = 1`.
 
     In the graph nothing is written any more, and only the source says so.
@@ -88,7 +88,7 @@ def _writes() -> bool:
     return frame is not None and bool(_WRITING.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)))
 
 
-def _line() -> str:
+def _innermost_line() -> str:
     """The innermost line of the spec that is not torch's."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in _ASKING:

@@ -233,7 +233,7 @@ class Reader(torch.fx.Interpreter):
         # What the spec gives at last is rounded by whoever judges it; to round it here would count that twice.
         if node in self.last:
             self.unrounded[node] = read
-        return store(read, _name_of(dtype), asked)
+        return store(read, _dtype_name(dtype), asked)
 
     def _of_dtype(self, read: Any, node: torch.fx.Node) -> Any:
         """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""
@@ -268,7 +268,7 @@ _NO_RULE = "has no rule; give a formula in NumPy"
 _DRAWS = "draws random numbers, so the spec has no one answer; put it in evaluation, or give a formula in NumPy"
 
 
-def _name_of(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
@@ -303,7 +303,9 @@ def _narrowest_of(nodes: Sequence[torch.fx.Node]) -> str:
     """The name of the narrowest floating dtype of the values of nodes, "" where none is floating."""
     leaves = pytree.tree_leaves([node.meta.get("val") for node in nodes])
     floating = {x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}
-    return min(map(_name_of, floating), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
+    return min(
+        map(_dtype_name, floating), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default=""
+    )
 
 
 def _is_several(read: Any) -> bool:

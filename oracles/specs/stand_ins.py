@@ -39,7 +39,7 @@ def _gaussian_nll_loss(
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 
 
-def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _write_result(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return x.copy_(function(x, *args, **kwargs))
 
@@ -197,8 +197,8 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.rrelu: _rrelu,
     torch.quantile: _quantile,
     Tensor.quantile: _quantile,
-    torch.selu_: _written(torch.selu),
-    torch.rrelu_: _written(torch.rrelu),
+    torch.selu_: _write_result(torch.selu),
+    torch.rrelu_: _write_result(torch.rrelu),
 }
 
 

@@ -119,7 +119,7 @@ def trace(call: SpecCall, of_values: bool = False) -> Traced:
     try:
         with _tracing():
             graph = _functional(flat, call.tensors, _DECOMPOSITIONS, of_values)
-            if any(_writes(node) for node in graph.graph.nodes):
+            if any(_node_writes(node) for node in graph.graph.nodes):
                 graph = _functional(torch.fx.Interpreter(graph).run, call.tensors, {}, of_values)
     except Exception as err:
         raise UntraceableError(f"cannot be traced{_at(line_of_error(err) or lines.last)}: {_why(err)}") from err
@@ -170,7 +170,7 @@ def _functional(
     return make_fx(functional, decompositions, _error_on_data_dependent_ops=False)(*(t.detach() for t in tensors))
 
 
-def _writes(node: torch.fx.Node) -> bool:
+def _node_writes(node: torch.fx.Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
 

@@ -148,10 +148,10 @@ def told_of_torch(
     """The same, with a line on the card of each output that torch's own evaluation of the spec gets wrong as well."""
     if native is None or len(native) != len(found):
         return list(found)
-    return [_told(held, own, terms, given, order) for held, own in zip(found, native, strict=True)]
+    return [_describe_disagreement(held, own, terms, given, order) for held, own in zip(found, native, strict=True)]
 
 
-def _told(held: Held, own: Tensor, terms: Terms, given: OperandFacts, order: int) -> Held:
+def _describe_disagreement(held: Held, own: Tensor, terms: Terms, given: OperandFacts, order: int) -> Held:
     if held.wrong is None or held.ball is None:
         return held
     (again,) = hold_all([""], [own], [held.ball], terms, None, given, order, told=False)

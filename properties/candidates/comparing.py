@@ -92,7 +92,7 @@ def hold(
         return _unlike(name, "dtype", dtype_name(computed.dtype), "a floating one")
     values, fmt = to_array(computed), FORMATS[dtype_name(computed.dtype)]
     finite = given is OperandFacts.FINITE
-    found = accept.judge(values, fmt, ball, None, finite, order)
+    found = accept.place_in_accept_sets(values, fmt, ball, None, finite, order)
     accepted, judged = np.array(found.accepted), np.array(found.judged)
     if not finite:
         accepted, judged = _special(values, ball, native, accepted, judged, given, order)

@@ -57,7 +57,7 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     """
     found, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
     run = found.run(arguments, found.state)
-    read = found.read(arguments, found.state, allowed)[: len(_asked(run))]
+    read = found.read(arguments, found.state, allowed)[: len(_tensors_asked(run))]
     _require_agreement(found, arguments, run, lambda _: read, allowed)
     rows = [_bound(ball, _dtype(found, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
     if not rows:
@@ -83,13 +83,13 @@ def _require_agreement(
         raise SpecError(why)
 
 
-def _asked(run: SpecRun) -> tuple[Tensor, ...]:
+def _tensors_asked(run: SpecRun) -> tuple[Tensor, ...]:
     """The tensors that a spec gives, or writes where it gives none."""
     return run.outputs or run.values
 
 
 def _dtype(spec: Specification, run: SpecRun, position: int, ball: Ball) -> str:
-    return ball.contract.stores.name if spec.numpy else dtype_name(_asked(run)[position].dtype)
+    return ball.contract.stores.name if spec.numpy else dtype_name(_tensors_asked(run)[position].dtype)
 
 
 def _bound(ball: Ball, dtype: str) -> Bound:
@@ -120,7 +120,7 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
     __tracebackhide__ = True
     found, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
     run = found.run(arguments, found.state)
-    native, given = _asked(run), result_of(candidate_output)
+    native, given = _tensors_asked(run), result_of(candidate_output)
     names = run.names[: len(native)]
 
     @functools.cache

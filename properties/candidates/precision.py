@@ -31,7 +31,7 @@ def arithmetic(session: Session) -> tuple[str, str]:
     if not dtypes:
         return "", "no output is floating"
     for terms, words in LADDER:
-        found = _within(session, evidence, terms)
+        found = _stands_under(session, evidence, terms)
         if found:
             said = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
             wide = sum(held.vacuous for held in found) > len(found) / 2
@@ -39,7 +39,7 @@ def arithmetic(session: Session) -> tuple[str, str]:
     return "", UNKNOWN
 
 
-def _within(session: Session, evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
+def _stands_under(session: Session, evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
     """Where all evidence stands under some terms; empty where some of it is outside, or cannot be read."""
     found: list[Held] = []
     for each in evidence:

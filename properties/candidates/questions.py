@@ -76,7 +76,7 @@ _TABLE = (
 QUESTIONS: dict[str, Question] = {row.code: row for row in _TABLE}
 
 
-def bound(asking: Mapping[str, Asks]) -> dict[str, Asks]:
+def bind_questions(asking: Mapping[str, Asks]) -> dict[str, Asks]:
     """What asks each question, in the table's order.
 
     Raises:

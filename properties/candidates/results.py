@@ -165,10 +165,10 @@ def _equal(one: Any, other: Any) -> bool:
 def overlaps(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
     """The pairs of tensors that have memory in common, by position, the later one first."""
     pairs = ((i, j) for i in range(len(tensors)) for j in range(i))
-    return [(i, j) for i, j in pairs if _overlap(tensors[i], tensors[j])]
+    return [(i, j) for i, j in pairs if _share_memory(tensors[i], tensors[j])]
 
 
-def _overlap(one: Tensor, other: Tensor) -> bool:
+def _share_memory(one: Tensor, other: Tensor) -> bool:
     """Whether an element of one tensor is stored where one of the other is."""
     if not one.numel() or not other.numel() or one.layout != torch.strided or other.layout != torch.strided:
         return False

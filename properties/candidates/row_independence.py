@@ -126,7 +126,7 @@ def _matrices(operands: Operands, params: Params) -> bool:
     return _only_first(operands, params) and not (batches and np.shape(operands[1])[0] != 1)
 
 
-def _places(operands: Operands, params: Params) -> bool:
+def _keeps_padding(operands: Operands, params: Params) -> bool:
     """Zeros around rows, by an index that has nothing to say of axis 0."""
     index = params["index"] if isinstance(params["index"], tuple) else (params["index"],)
     plain = all(isinstance(i, (slice, type(Ellipsis))) for i in index)
@@ -152,8 +152,8 @@ def _not_first(operands: Operands, params: Params) -> bool:
 _KEEPS: dict[str, Callable[[Operands, Params], bool]] = {
     "matmul": _matrices,
     "correlate": _only_first,
-    "scatter": _places,
-    "getitem": _places,
+    "scatter": _keeps_padding,
+    "getitem": _keeps_padding,
     "concatenate": _beside,
     "cumsum": _not_first,
     "cumprod": _not_first,

@@ -124,7 +124,7 @@ class Specification:
     def called(self, state: State, args: tuple[Any, ...]) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
-            arrays = [a.detach().cpu().double().numpy() if is_float(a) else _plain(a) for a in args]
+            arrays = [a.detach().cpu().double().numpy() if is_float(a) else _as_plain_value(a) for a in args]
             with np.errstate(all="ignore"):
                 found = self.function(*arrays)
             if not isinstance(found, (tuple, list)):
@@ -313,18 +313,18 @@ def specification(spec: Any) -> Specification:
     # What torch.compile made says what its original says.
     spec = getattr(spec, "_orig_mod", getattr(spec, "_torchdynamo_orig_callable", spec))
     if isinstance(spec, Formula):
-        return Specification(_name_of(spec.function), spec.function, numpy=True)
+        return Specification(_function_name(spec.function), spec.function, numpy=True)
     if isinstance(spec, torch.nn.Module):
         state = {**dict(spec.named_parameters()), **buffers_of(spec)}
         copies = {name: value.detach().clone() for name, value in state.items()}
         trained = frozenset(name for name, value in spec.named_parameters() if value.requires_grad)
         return Specification(type(spec).__name__, spec, copies, trained)
     if callable(spec):
-        return Specification(_name_of(spec), spec, numpy=_calls_numpy(spec))
+        return Specification(_function_name(spec), spec, numpy=_calls_numpy(spec))
     raise SpecError(f"spec: got a {type(spec).__name__}, need a function, a module, or the name of an op")
 
 
-def _name_of(function: Any) -> str:
+def _function_name(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -339,7 +339,7 @@ def _calls_numpy(function: Any) -> bool:
     return "numpy" in modules and "torch" not in modules
 
 
-def _plain(value: Any) -> Any:
+def _as_plain_value(value: Any) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
 
 

@@ -28,16 +28,18 @@ def deterministic(judge: Judge, sample: Sample) -> None:
     kernels of images take other ways. The production op is to be right in that mode, which no other property switches
     on, and where it promises so, its gradients of gradients do not hang on threads either.
     """
-    _asked(judge, sample)
+    _call_repeatedly(judge, sample)
     if any(_of_images(a) for a in sample.args):
-        _asked(judge, sample.with_args([relaid(a, "channels_last")[0] if _of_images(a) else a for a in sample.args]))
+        _call_repeatedly(
+            judge, sample.with_args([relaid(a, "channels_last")[0] if _of_images(a) else a for a in sample.args])
+        )
 
 
 def _of_images(argument: object) -> bool:
     return isinstance(argument, Tensor) and argument.ndim in (4, 5)
 
 
-def _asked(judge: Judge, sample: Sample) -> None:
+def _call_repeatedly(judge: Judge, sample: Sample) -> None:
     threads, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     try:
         _repeated(judge, sample)

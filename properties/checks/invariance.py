@@ -40,7 +40,7 @@ def invariant(judge: Judge, sample: Sample) -> None:
     # The neighbours of a slice are other data, and in a second batch they are NaN: neither may be seen in it.
     spoilt = [parts[0], *(_spoilt(judge, part, found) for part in parts[1:])]
     for batch, kept, what in ((parts, parts, "in a batch"), (spoilt, parts[:1], "among neighbours of NaN")):
-        together = _joined(judge, [batch[i] for i in order], found)
+        together = _join_parts(judge, [batch[i] for i in order], found)
         results = _everything(judge, together, found, [alone[i][1] for i in order])
         starts = dict(zip(order, _starts([extents[i] for i in order]), strict=True))
         for i in range(len(kept)):
@@ -113,7 +113,7 @@ def _starts(extents: Sequence[int]) -> list[int]:
     return [sum(extents[:i]) for i in range(len(extents))]
 
 
-def _joined(judge: Judge, parts: Sequence[Sample], found: Slices) -> Sample:
+def _join_parts(judge: Judge, parts: Sequence[Sample], found: Slices) -> Sample:
     args = list(parts[0].args)
     for i, axis in _sliced_arguments(judge, parts[0], found):
         args[i] = torch.cat([part.args[i] for part in parts], axis)

@@ -43,7 +43,7 @@ def needed(judge: Judge, sample: Sample) -> None:
         asked.beside_outputs()
     if "vmap" not in without:
         asked.in_a_batch()
-    for needs in _sets(len(asked.problem.wrt), sample):
+    for needs in _choose_sets(len(asked.problem.wrt), sample):
         asked.first(needs)
         if needs:
             asked.accumulated(needs)
@@ -55,7 +55,7 @@ def needed(judge: Judge, sample: Sample) -> None:
                 asked.forward(needs)
 
 
-def _sets(count: int, sample: Sample) -> list[frozenset[int]]:
+def _choose_sets(count: int, sample: Sample) -> list[frozenset[int]]:
     """Sets of so many inputs: all of them, or a choice that every two inputs tell apart."""
     whole = (1 << count) - 1
     numbers: Sequence[int] = range(whole + 1)

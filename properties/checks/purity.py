@@ -273,7 +273,7 @@ def memory(judge: Judge, sample: Sample) -> None:
     if budget is None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} declares no budget of saved bytes")
     positions = Problem(judge.op, sample.args).wrt
-    for picked in _sets(len(positions), sample.generator(Stream.MEMORY)):
+    for picked in _draw_sets(len(positions), sample.generator(Stream.MEMORY)):
         wanted = frozenset(p for i, p in enumerate(positions) if picked >> i & 1)
         args = [
             a.detach().requires_grad_() if i in wanted else a.detach() if isinstance(a, torch.Tensor) else a
@@ -290,7 +290,7 @@ def memory(judge: Judge, sample: Sample) -> None:
             raise found.showing(functools.partial(programs.keeping, problem, sorted(wanted), allowed))
 
 
-def _sets(count: int, rng: Any) -> Sequence[int]:
+def _draw_sets(count: int, rng: Any) -> Sequence[int]:
     """Sets of so many inputs, none of them empty, as the bits of numbers."""
     if 2**count - 1 <= SETS:
         return range(1, 2**count)

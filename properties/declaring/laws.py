@@ -138,7 +138,7 @@ def scale(
     def relate(first: Outputs) -> Outputs:
         return tuple(y * (by or 1.0) ** _at(outputs, i) for i, y in enumerate(first))
 
-    return pair(f"scale {' and '.join(powers)}", _asked((*powers, "rng"), change, when), relate, exact=True)
+    return pair(f"scale {' and '.join(powers)}", _change_arguments((*powers, "rng"), change, when), relate, exact=True)
 
 
 def mirror(*names: str, outputs: Sequence[int] = (-1,), exact: bool = True) -> Relation:
@@ -156,7 +156,7 @@ def mirror(*names: str, outputs: Sequence[int] = (-1,), exact: bool = True) -> R
     def relate(first: Outputs) -> Outputs:
         return tuple(y if _at(outputs, i) == 1 else -y for i, y in enumerate(first))
 
-    return pair(f"mirror {' and '.join(names)}", _asked(names, change), relate, exact=exact)
+    return pair(f"mirror {' and '.join(names)}", _change_arguments(names, change), relate, exact=exact)
 
 
 def permute(
@@ -184,7 +184,7 @@ def permute(
     def relate(first: Outputs) -> Outputs:
         return tuple(y if (axis := _at(outputs, i)) is None else y.roll(1, axis) for i, y in enumerate(first))
 
-    return pair(f"permutation of {', '.join(axes)}", _asked(tuple(axes), change, when), relate, exact=exact)
+    return pair(f"permutation of {', '.join(axes)}", _change_arguments(tuple(axes), change, when), relate, exact=exact)
 
 
 def linear(name: str) -> Relation:
@@ -195,7 +195,7 @@ def linear(name: str) -> Relation:
         doubled = 2 * given[name]
         return {name: doubled} if torch.isfinite(doubled).all() else None
 
-    return pair(f"linear in {name}", _asked((name,), change), lambda first: tuple(2 * y for y in first))
+    return pair(f"linear in {name}", _change_arguments((name,), change), lambda first: tuple(2 * y for y in first))
 
 
 def sums(
@@ -212,7 +212,7 @@ def sums(
         total = outputs[0].sum(call(axes, given))
         return (total,), (torch.full_like(total, to),)
 
-    return Relation(name, _asked((), lambda: ({},), when), taking((), relate, axes), word=word)
+    return Relation(name, _change_arguments((), lambda: ({},), when), taking((), relate, axes), word=word)
 
 
 def shifted(tensor: Tensor, dims: tuple[int, ...], rng: Any) -> tuple[Tensor, Tensor] | None:
@@ -253,7 +253,7 @@ def _at(values: Sequence[Any], index: int) -> Any:
     return values[min(index, len(values) - 1)]
 
 
-def _asked(
+def _change_arguments(
     names: Sequence[str], change: Callable[..., Any], when: Callable[..., bool] | None = None
 ) -> Callable[..., Any]:
     """`change` of the arguments of these names, None where `when` does not hold of those that it has parameters for."""

@@ -31,7 +31,7 @@ def module_subjects(op: str) -> dict[str, Subject]:
     return found
 
 
-def _without(module: torch.nn.Module, parameters: dict[str, Optional]) -> torch.nn.Module:
+def _remove_parameters(module: torch.nn.Module, parameters: dict[str, Optional]) -> torch.nn.Module:
     """The module without the parameters that are None."""
     for name, value in parameters.items():
         if value is None:
@@ -44,7 +44,7 @@ def _layer_norm(source: Any) -> Callable[..., Built]:
         x: Tensor, shape: Sequence[int], weight: Optional = None, bias: Optional = None, eps: float = 1e-5
     ) -> Built:
         state = {"weight": weight, "bias": bias}
-        return Built(_without(source.LayerNorm(shape, eps), state), state, (x,))
+        return Built(_remove_parameters(source.LayerNorm(shape, eps), state), state, (x,))
 
     return build
 
@@ -52,7 +52,7 @@ def _layer_norm(source: Any) -> Callable[..., Built]:
 def _group_norm(source: Any) -> Callable[..., Built]:
     def build(x: Tensor, groups: int, weight: Optional = None, bias: Optional = None, eps: float = 1e-5) -> Built:
         state = {"weight": weight, "bias": bias}
-        return Built(_without(source.GroupNorm(groups, x.shape[1], eps), state), state, (x,))
+        return Built(_remove_parameters(source.GroupNorm(groups, x.shape[1], eps), state), state, (x,))
 
     return build
 
@@ -69,7 +69,7 @@ def _batch_norm_module(source: Any, synchronised: bool = False) -> Callable[...,
         module = make(x.shape[1], eps, momentum, track_running_stats=running_mean is not None)
         state = {"weight": weight, "bias": bias}
         running = {"running_mean": running_mean, "running_var": running_var}
-        return Built(_without(module.train(training), state), state | running, (x,))
+        return Built(_remove_parameters(module.train(training), state), state | running, (x,))
 
     return build
 

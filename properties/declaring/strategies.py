@@ -187,7 +187,7 @@ def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
     found = [draw(st.sampled_from((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
     if kind == "empty" and count and 0 not in found:
         found[-1] = 0
-    return _within(found, limit)
+    return _limit_extents(found, limit)
 
 
 @st.composite
@@ -206,18 +206,18 @@ def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
     # the usual form.
     if count > 1 and draw(st.integers(0, 3)) == 3:
         middling = [draw(st.sampled_from(MIDDLE_EXTENTS)) for _ in range(count)]
-        return _within(middling, draw(st.sampled_from((budget, limit))))
+        return _limit_extents(middling, draw(st.sampled_from((budget, limit))))
     extent = min(draw(st.sampled_from(LARGE_EXTENTS)), limit)
     # The first axis is the row. Where it is not the long one itself, it gets at least three elements, because shorter
     # rows have hardly a gradient in a norm.
     others = [draw(st.sampled_from(SHORT_EXTENTS if i or not long else SHORT_ROWS)) for i in range(count - 1)]
     room = min(max(SHORT_ROWS[-1], budget // extent), limit // extent)
     others = [*others[:1], *([1] * (count - 2) if math.prod(others) > room else others[1:])]
-    others = _within(others, room)
+    others = _limit_extents(others, room)
     return [*others[:long], extent, *others[long:]]
 
 
-def _within(found: list[int], limit: int) -> list[int]:
+def _limit_extents(found: list[int], limit: int) -> list[int]:
     """The extents, the largest of them halved until there are at most `limit` elements."""
     while math.prod(found) > limit:
         at = found.index(max(found))

@@ -224,7 +224,7 @@ def _failed(
         text = dump_case(cell, sample)
         failure = Failure(Code.BITS, "a failure that did not repeat", str(err), case_id(cell, text), text)
     else:
-        failure = _told(opened, samples, sample, violation, in_common)
+        failure = _describe_failure(opened, samples, sample, violation, in_common)
         others = _others(opened, samples, violation)
     # A setter that fires once has changed the process all the same, and a call that once gave other bits has done so.
     outcome = Outcome.FAIL if again == REPETITIONS or seen else Outcome.UNSTABLE
@@ -234,7 +234,9 @@ def _failed(
     return Verdict(cell, outcome, failure.code, reason, measure, failure, timing=timing, others=others)
 
 
-def _told(opened: Opened, samples: Samples, sample: Sample, violation: Violation, in_common: str = "") -> Failure:
+def _describe_failure(
+    opened: Opened, samples: Samples, sample: Sample, violation: Violation, in_common: str = ""
+) -> Failure:
     """A failure with its case file, its program, and the signs that tell it from others.
 
     Args:
@@ -244,7 +246,7 @@ def _told(opened: Opened, samples: Samples, sample: Sample, violation: Violation
     cell, judge = opened.cell, opened.judge
     text = dump_case(cell, sample)
     name = case_id(cell, text)
-    lines = _program(opened, violation, name)
+    lines = _write_program(opened, violation, name)
     fault, worst = violation.fault, violation.worst
     signs = Signs(
         path=shape_of(violation.path)[:300],
@@ -270,11 +272,11 @@ def _others(opened: Opened, samples: Samples, first: Violation) -> tuple[Failure
             judge_one(replace(opened, judge=opened.judge.again()), kind.sample)
         except Violation as repeated:
             if kind_of(repeated) == kind_of(kind.violation):
-                found.append(_told(opened, samples, kind.sample, repeated))
+                found.append(_describe_failure(opened, samples, kind.sample, repeated))
     return tuple(found)
 
 
-def _program(opened: Opened, violation: Violation, name: str) -> str:
+def _write_program(opened: Opened, violation: Violation, name: str) -> str:
     """The failure as a program, or why there is none; `name` is that of its case file."""
     try:
         if opened.question.no_program:

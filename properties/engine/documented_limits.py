@@ -133,7 +133,7 @@ def _refused(judge: Judge, sample: Sample, violation: Violation) -> tuple[str, J
     for limit in documented.limits:
         outside = limit.where is None or any(map(limit.where, (sample.args, *sample.slices, *sample.others)))
         if outside and isinstance(error, limit.kinds) and re.search(limit.error, text):
-            return f"{limit.what} ({limit.source}): {words}", _without(judge, limit.transforms)
+            return f"{limit.what} ({limit.source}): {words}", _ask_without(judge, limit.transforms)
     return _gradient(judge, sample, documented, words)
 
 
@@ -150,7 +150,7 @@ def _gradient(judge: Judge, sample: Sample, documented: Documented, words: str) 
     return f"no gradient of {names} ({documented.source}): {words}", _of(judge, replace(judge.op, differentiable=left))
 
 
-def _without(judge: Judge, transforms: frozenset[str]) -> Judge | None:
+def _ask_without(judge: Judge, transforms: frozenset[str]) -> Judge | None:
     """Who asks without some transforms; nobody where there are none, or where they were not asked for."""
     promises = judge.op.promises
     if transforms <= promises.without:

@@ -78,7 +78,7 @@ def environment() -> dict[str, str]:
 
 
 def _cpu_name() -> str:
-    lines = _told("/proc/cpuinfo").splitlines()
+    lines = _read_kernel_file("/proc/cpuinfo").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
     return names[0] if names else platform.processor() or "unknown"
 
@@ -104,11 +104,11 @@ def _gpu() -> dict[str, str]:
 
 
 def _driver() -> str:
-    found = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d[\d.]+)", _told("/proc/driver/nvidia/version"))
+    found = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d[\d.]+)", _read_kernel_file("/proc/driver/nvidia/version"))
     return found[1] if found else ""
 
 
-def _told(path: str) -> str:
+def _read_kernel_file(path: str) -> str:
     """What a file of the kernel says; empty where there is none."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")

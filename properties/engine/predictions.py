@@ -26,8 +26,8 @@ def _batch_norm() -> list[str]:
     what = f"sync_batch_norm, {CHANNELS} channels, forward and backward"
     instead = "the same where every rank gathers (mean, invstd, count) of all"
     return [
-        f"predicted, {what}: {_row(lambda size: _both(sums, size))} ({_MODEL})",
-        f"predicted, {instead}: {_row(lambda size: _both(gathered, size))}",
+        f"predicted, {what}: {_prediction_row(lambda size: _both(sums, size))} ({_MODEL})",
+        f"predicted, {instead}: {_prediction_row(lambda size: _both(gathered, size))}",
     ]
 
 
@@ -43,7 +43,7 @@ def _sums() -> list[str]:
         return comm.ledger
 
     what = f"{NUMBERS:,} float32 gradients reduced in buckets of {BUCKET // 2**20} MiB".replace(",", " ")
-    return [f"predicted, {what}: {_row(bucketed)}"]
+    return [f"predicted, {what}: {_prediction_row(bucketed)}"]
 
 
 _TABLE: dict[str, Callable[[], list[str]]] = {"sync_batch_norm": _batch_norm, "reduce_add_coalesced": _sums}
@@ -71,7 +71,7 @@ def _both(scheme: Callable[[DryComm, int], tuple[list[Entry], list[Entry]]], siz
     return forward + backward
 
 
-def _row(scheme: Callable[[int], list[Entry]]) -> str:
+def _prediction_row(scheme: Callable[[int], list[Entry]]) -> str:
     return "; ".join(f"{size} ranks {_cost(scheme(size))}" for size in RANKS)
 
 

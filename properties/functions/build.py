@@ -58,17 +58,17 @@ def call(base: Any, spec: str, *tensors: Tensor) -> tuple[Any, ...]:
         return (mistakes.made(base, told.mistake, tensors[0]),)
     # Of a container that torch's own functions do not take, their vmap says so by an assertion: no clear error.
     if not told.under_vmap or base is torch.autograd.Function:
-        return _called(base, told, *tensors)
+        return _call_function(base, told, *tensors)
     # Two equal slices, of which the first is taken: what the second adds to a derivative is zero, unless slices mix.
     dims = tuple(-1 if i == 0 else None for i in range(told.arity))
     slices = [t if d is None else t.unsqueeze(d).expand(*t.shape, 2) for t, d in zip(tensors, dims, strict=True)]
-    batched = torch.func.vmap(functools.partial(_called, base, told), in_dims=dims)(*slices)
+    batched = torch.func.vmap(functools.partial(_call_function, base, told), in_dims=dims)(*slices)
     # The order in which torch lays a batch out depends on the strides of axes of one element, and those of meta tensors
     # differ from those of others.
     return tuple(y[0].contiguous() for y in batched)
 
 
-def _called(base: Any, told: Spec, *tensors: Tensor) -> tuple[Any, ...]:
+def _call_function(base: Any, told: Spec, *tensors: Tensor) -> tuple[Any, ...]:
     given = _given(told, tensors)
     apply, args = class_of(base, told).apply, arguments(told, given)
     match told.called:
@@ -312,10 +312,10 @@ def _gathered(spec: Spec, parts: list[Tensor], shape: Any) -> Tensor | None:
     if spec.broadcasts and len(parts) == 1 and not torch.are_deterministic_algorithms_enabled():
         (part,) = parts
         return part.expand(torch.broadcast_shapes(part.shape, shape))
-    return functools.reduce(torch.add, [_reduced(part, shape) for part in parts])
+    return functools.reduce(torch.add, [_sum_to_shape(part, shape) for part in parts])
 
 
-def _reduced(part: Tensor, shape: Any) -> Tensor:
+def _sum_to_shape(part: Tensor, shape: Any) -> Tensor:
     """Summed over what was broadcast, and broadcast where a factor that was summed over was not."""
     whole = part.expand(torch.broadcast_shapes(part.shape, shape))
     before = whole.dim() - len(shape)

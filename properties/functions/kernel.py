@@ -122,7 +122,7 @@ def custom_kernel(
         raise ValueError(f"differentiable: got {wrong[0]!r}, need names of {', '.join(names)}")
     _require_taken(kernel, reference, fixed)
     call = _by_name("reference", reference, names, fixed)
-    title = name or _name_of(kernel)
+    title = name or _kernel_name(kernel)
     operands = tuple(np.ones(shape) for shape in known.at(known.smallest()).values())
     formula = _formula(reference, call, operands, title)
     return Op(
@@ -187,7 +187,7 @@ def _parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
         return None
 
 
-def _name_of(function: Any) -> str:
+def _kernel_name(function: Any) -> str:
     name: str = getattr(function, "__name__", type(function).__name__)
     return "kernel" if name == "<lambda>" else name
 
@@ -236,7 +236,7 @@ def _by_name(what: str, function: Any, names: Sequence[str], constants: Mapping[
     shown.__signature__ = inspect.Signature(
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     )
-    shown.__name__ = _name_of(function)
+    shown.__name__ = _kernel_name(function)
     shown.__wrapped__ = function
     return call
 

@@ -15,7 +15,7 @@ from .spec import spec_of
 
 
 @dataclass(frozen=True)
-class Mistake:
+class FunctionMistake:
     """One mistake.
 
     Attributes:
@@ -30,7 +30,7 @@ class Mistake:
     members: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def _plain(f: Any, x: Tensor) -> Any:
+def _apply_plainly(f: Any, x: Tensor) -> Any:
     return f.apply(x)
 
 
@@ -56,37 +56,49 @@ def _rule(result: Callable[[Tensor], Any]) -> dict[str, Any]:
 
 
 _RESERVED = "reserves"
-WRONG: dict[str, Mistake] = {
-    "an argument given twice": Mistake(
+WRONG: dict[str, FunctionMistake] = {
+    "an argument given twice": FunctionMistake(
         lambda f, x: f.apply(x, 2.0, number=2.0), TypeError, ("number",), {"forward": lambda x, number: number * x}
     ),
-    "one argument too many": Mistake(lambda f, x: f.apply(x, x), TypeError),
-    "a keyword-only parameter": Mistake(
-        _plain, TypeError, ("number",), {"forward": lambda x, *, number=2.0: number * x}
+    "one argument too many": FunctionMistake(lambda f, x: f.apply(x, x), TypeError),
+    "a keyword-only parameter": FunctionMistake(
+        _apply_plainly, TypeError, ("number",), {"forward": lambda x, *, number=2.0: number * x}
     ),
-    "an argument by name for a forward that has the context": Mistake(
+    "an argument by name for a forward that has the context": FunctionMistake(
         lambda f, x: f.apply(x=x), TypeError, ("x",), {"forward": lambda ctx, x: 2 * x, "setup_context": None}
     ),
-    "backward and vjp": Mistake(_plain, RuntimeError, ("backward", "vjp"), {"vjp": lambda ctx, g: 2 * g}),
-    "no setup_context under vmap": Mistake(
+    "backward and vjp": FunctionMistake(
+        _apply_plainly, RuntimeError, ("backward", "vjp"), {"vjp": lambda ctx, g: 2 * g}
+    ),
+    "no setup_context under vmap": FunctionMistake(
         _batched, RuntimeError, ("setup_context",), {"forward": lambda ctx, x: 2 * x, "setup_context": None}
     ),
-    "no vmap rule": Mistake(_batched, RuntimeError, ("vmap",), {"generate_vmap_rule": False}),
-    "two vmap rules": Mistake(
+    "no vmap rule": FunctionMistake(_batched, RuntimeError, ("vmap",), {"generate_vmap_rule": False}),
+    "two vmap rules": FunctionMistake(
         _batched, RuntimeError, ("generate_vmap_rule",), _rule(lambda x: (x, 0)) | {"generate_vmap_rule": True}
     ),
-    "a vmap rule that returns a list": Mistake(_batched, RuntimeError, ("two returns",), _rule(lambda x: [x, 0])),
-    "a vmap rule that returns too much": Mistake(_batched, RuntimeError, ("two returns",), _rule(lambda x: (x, 0, 0))),
-    "out_dims of another structure": Mistake(_batched, RuntimeError, ("out_dims",), _rule(lambda x: (x, (0, 0)))),
-    "a tangent too many": Mistake(_pushed, RuntimeError, ("tangents",), {"jvp": lambda ctx, t: (t, t)}),
-    "a tangent of another shape": Mistake(_pushed, RuntimeError, ("shape",), {"jvp": lambda ctx, t: t.unsqueeze(0)}),
-    "a reserved attribute in setup_context": Mistake(
+    "a vmap rule that returns a list": FunctionMistake(
+        _batched, RuntimeError, ("two returns",), _rule(lambda x: [x, 0])
+    ),
+    "a vmap rule that returns too much": FunctionMistake(
+        _batched, RuntimeError, ("two returns",), _rule(lambda x: (x, 0, 0))
+    ),
+    "out_dims of another structure": FunctionMistake(
+        _batched, RuntimeError, ("out_dims",), _rule(lambda x: (x, (0, 0)))
+    ),
+    "a tangent too many": FunctionMistake(_pushed, RuntimeError, ("tangents",), {"jvp": lambda ctx, t: (t, t)}),
+    "a tangent of another shape": FunctionMistake(
+        _pushed, RuntimeError, ("shape",), {"jvp": lambda ctx, t: t.unsqueeze(0)}
+    ),
+    "a reserved attribute in setup_context": FunctionMistake(
         _batched, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_inner_ctx")}
     ),
-    "a reserved attribute in backward": Mistake(
+    "a reserved attribute in backward": FunctionMistake(
         _pulled, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_new_saved_tensors")}
     ),
-    "functionalize": Mistake(lambda f, x: torch.func.functionalize(f.apply)(x), RuntimeError, ("functionalize",)),
+    "functionalize": FunctionMistake(
+        lambda f, x: torch.func.functionalize(f.apply)(x), RuntimeError, ("functionalize",)
+    ),
 }
 
 
@@ -108,7 +120,7 @@ def made(base: Any, name: str, x: Tensor) -> Any:
         raise type(err)(f"function: {err}") from err
 
 
-def _mistake(name: str, wrong: Mistake) -> refusals.Mistake:
+def _mistake(name: str, wrong: FunctionMistake) -> refusals.Mistake:
     def change(spec: str) -> dict[str, Any]:
         return {"spec": dataclasses.replace(spec_of(spec), mistake=name).text()}
 

@@ -158,7 +158,8 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
 
         def fill(rng: Any) -> tuple[torch.Tensor, ...]:
             return tuple(
-                _filled(rng, name, shape, dtype) for name, shape in zip(names, shapes.at(extents).values(), strict=True)
+                _draw_array(rng, name, shape, dtype)
+                for name, shape in zip(names, shapes.at(extents).values(), strict=True)
             )
 
         return Draft(fill, ", ".join(dict.fromkeys(names)), extents)
@@ -170,7 +171,7 @@ def _regime(kind: str, regimes: Sequence[str]) -> st.SearchStrategy[str]:
     return st.just("integers") if kind == "integers" else strategies.regimes(kind, regimes)
 
 
-def _filled(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+def _draw_array(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     values = strategies.integers if regime == "integers" else strategies.REGIMES[regime]
     rows = (math.prod(shape[:-1]), math.prod(shape[-1:]))
     return strategies.to_dtype(np.reshape(values(rng, rows, FORMATS[dtype]), shape), dtype)

@@ -68,7 +68,7 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         uses[0] = "free"
     free = [i for i, use in enumerate(uses) if use == "free"]
     steps = [i for i, use in enumerate(uses) if use == "step"]
-    written = [draw(_written(i, free, exact or half)) for i, use in enumerate(uses) if use == "written"]
+    written = [draw(_draw_written_term(i, free, exact or half)) for i, use in enumerate(uses) if use == "written"]
     special = [(Term(((i, "same"),)), "identity") for i, use in enumerate(uses) if use == "returned"] + written
     count = draw(choose("terms", (1, 1, 2, 3)))
     ordinary = [(draw(_terms(free, steps, exact)), "fresh") for _ in range(count)]
@@ -121,7 +121,7 @@ def _rules(pairs: Sequence[tuple[Term, str]]) -> tuple[str, ...]:
 
 
 @st.composite
-def _written(draw: st.DrawFn, at: int, free: Sequence[int], plain: bool) -> tuple[Term, str]:
+def _draw_written_term(draw: st.DrawFn, at: int, free: Sequence[int], plain: bool) -> tuple[Term, str]:
     """A term that is written over its argument, or over one of which nothing is left."""
     name = draw(choose("what is written", ("same", "filled") if plain else ("same", "filled", "exp", "tanh")))
     if name == "filled":

@@ -163,7 +163,9 @@ def _strategy(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinary") -
         raise Unsupported(Code.NOT_APPLICABLE, f"the samples that were given are not {KINDS[kind]}")
 
     def given(choice: int) -> Draft:
-        return _Given(lambda rng: _filled(draw(np.random.default_rng(choice)), rng, getattr(torch, dtype)), "as given")
+        return _Given(
+            lambda rng: _fill_arguments(draw(np.random.default_rng(choice)), rng, getattr(torch, dtype)), "as given"
+        )
 
     return st.integers(0, 2**32 - 1).map(given)
 
@@ -177,7 +179,7 @@ class _Given(Draft):
         return Sample(self.fill(None), seed, self.regime, rest, others)
 
 
-def _filled(args: Args, rng: Any, dtype: torch.dtype) -> Args:
+def _fill_arguments(args: Args, rng: Any, dtype: torch.dtype) -> Args:
     """The arguments, floating tensors in the dtype; with a generator, of values between those that they have."""
     return tuple(_between(a, rng).to(dtype).contiguous() if is_float(a) else a for a in args)
 

@@ -141,7 +141,7 @@ def join(world: World) -> Team:
     """
     if not worlds.launched():
         raise RuntimeError("join: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not set, need torchrun.")
-    team: Team = worlds.kept(_RANKS, lambda: _among_launched(world))
+    team: Team = worlds.helper_of(_RANKS, lambda: _among_launched(world))
     return team
 
 
@@ -180,4 +180,4 @@ def gather(world: World, deadline: float = DEADLINE) -> None:
     local: LocalTeam | None = worlds.helper(_RANKS)
     if local is not None and (local.world != world or not local.whole):
         worlds.dismiss(_RANKS)
-    worlds.kept(_RANKS, lambda: LocalTeam(world, deadline)).enter()
+    worlds.helper_of(_RANKS, lambda: LocalTeam(world, deadline)).enter()

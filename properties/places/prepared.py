@@ -167,7 +167,7 @@ class PreparedPlace:
 
 def prepared_place() -> PreparedPlace:
     """The place that this process keeps; its two processes start with the first question."""
-    found: PreparedPlace = worlds.kept(_PREPARED, PreparedPlace)
+    found: PreparedPlace = worlds.helper_of(_PREPARED, PreparedPlace)
     return found
 
 

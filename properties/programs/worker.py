@@ -33,7 +33,7 @@ from ..places.serving import serve
 from ..table import PROPERTIES, Where
 
 
-def _prepare(hello: dict[str, Any]) -> dict[str, str]:
+def _enter_world(hello: dict[str, Any]) -> dict[str, str]:
     """Imports torch and goes where the owner says; what this process is."""
     limit = int(hello["memory"])
     if limit:
@@ -66,7 +66,7 @@ def _prefer_to_die() -> None:
 
 
 def _answered(question: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a question. Whatever imports torch is imported here, once the limits of `_prepare` hold."""
+    """The answer to a question. Whatever imports torch is imported here, once the limits of `_enter_world` hold."""
     if "load" in question:
         return {"loaded": _loaded(question["load"])}
     if "replay" in question:
@@ -167,7 +167,7 @@ def _predicted(cell: Cell, verdict: Verdict) -> list[str]:
 
 def main() -> None:
     """Serve the pool that started this process."""
-    serve(_prepare, _answered)
+    serve(_enter_world, _answered)
 
 
 if __name__ == "__main__":

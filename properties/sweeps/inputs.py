@@ -35,7 +35,7 @@ def is_exhaustive(dtype: str) -> bool:
     return FORMATS[dtype].bits < 64
 
 
-def arguments(dtype: str, shard: int) -> Iterator[Bits]:
+def patterns_of_shard(dtype: str, shard: int) -> Iterator[Bits]:
     """The bit patterns of one shard, in parts that are measured at once.
 
     16 and 32 bits: every pattern, NaNs too, those of one shard in order. 64 bits: mantissas drawn for every exponent

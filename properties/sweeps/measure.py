@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...reference.formats import FORMATS, Format, ulp_array
 from .functions import FUNCTIONS, ElementaryFunction, Wide
-from .inputs import Bits, arguments, is_exhaustive, neighbours
+from .inputs import Bits, is_exhaustive, neighbours, patterns_of_shard
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +91,7 @@ def measure(name: str, dtype: str, shard: int, device: str = "cpu") -> dict[str,
     """
     function, fmt = FUNCTIONS[name], FORMATS[dtype]
     found = Measured(0, 0, LargestError(), LargestError())
-    for bits in arguments(dtype, shard):
+    for bits in patterns_of_shard(dtype, shard):
         found = _with_part(found, function, fmt, bits, device)
     if not is_exhaustive(dtype):
         found = _climbed(function, fmt, found, device, np.random.default_rng([shard, 1]))
@@ -126,7 +126,7 @@ def _with_part(known: Measured, function: ElementaryFunction, fmt: Format, bits:
         misrounded += int(np.count_nonzero(errors > 0.5))
         for kind, chosen in enumerate((truth.normal, ~truth.normal)):
             for place in _near_the_worst(fmt, errors, chosen, worst[kind].ulps):
-                exact = error_of(function, fmt, _argument(truth.given, place), _argument(results, place))
+                exact = error_of(function, fmt, _argument_at(truth.given, place), _argument_at(results, place))
                 if exact > worst[kind].ulps:
                     worst[kind] = LargestError(exact, f"{int(bits[place]):0{fmt.bits // 4}x}", layout)
     return Measured(known.inputs + len(bits), misrounded, *worst)
@@ -164,11 +164,11 @@ def _errors(fmt: Format, truth: _Truth, results: Wide) -> Wide:
 def _check(function: ElementaryFunction, fmt: Format, given: Wide, results: Wide, errors: Wide) -> None:
     """That the wider format's errors are MPFR's, for some arguments of the part, evenly spread."""
     for index in range(0, len(given), _CHECKED_EVERY):
-        exact = error_of(function, fmt, _argument(given, index), _argument(results, index))
+        exact = error_of(function, fmt, _argument_at(given, index), _argument_at(results, index))
         if not (exact == errors[index] or abs(exact - errors[index]) <= _unsure(fmt, exact)):
             raise ArithmeticError(
                 f"sweep: the wider format gives an error of {float(errors[index])!r} ulp, MPFR one of {exact!r}, for "
-                f"argument={_argument(given, index)!r}; need a difference of at most {_unsure(fmt, exact)} ulp"
+                f"argument={_argument_at(given, index)!r}; need a difference of at most {_unsure(fmt, exact)} ulp"
             )
 
 
@@ -187,7 +187,7 @@ def _unsure(fmt: Format, error: float) -> float:
     return _UNSURE[fmt.bits] * max(1.0, abs(error)) if np.isfinite(error) else 0.0
 
 
-def _argument(values: Wide, index: int) -> float:
+def _argument_at(values: Wide, index: int) -> float:
     return float(values[index])
 
 

@@ -27,7 +27,7 @@ _OTHERS = frozenset({"power", "sigmoid", "arctan2", "hypot"})
 SAMPLED = tuple(sorted(set(CPU_FUNCTIONS) - _OTHERS))
 
 
-def arguments(dtype: str, every: int = EVERY) -> Any:
+def sample_arguments(dtype: str, every: int = EVERY) -> Any:
     """Finite arguments, as float64: every bit pattern of a half format, a sample of the others."""
     import torch
 
@@ -74,7 +74,7 @@ def table() -> Iterator[str]:
     yield "| function | dtype | arguments | worst (ulp) | at | contract (ulp) |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for dtype in ("bfloat16", "float16", "float32", "float64"):
-        given = arguments(dtype)
+        given = sample_arguments(dtype)
         for name in SAMPLED:
             if name in _NUMPY_ALONE and FORMATS[dtype].bits < 32:
                 continue

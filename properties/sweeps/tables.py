@@ -144,7 +144,7 @@ def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
 
 def swept(logs: Sequence[Log], contract: Mapping[str, float]) -> list[Swept]:
     """The table of these logs; those without a shard are left out."""
-    return [_row(log, contract) for log in logs if log.shards]
+    return [_sweep_row(log, contract) for log in logs if log.shards]
 
 
 def promised(function: str, dtype: str, contract: Mapping[str, float]) -> float | None:
@@ -159,7 +159,7 @@ def promised(function: str, dtype: str, contract: Mapping[str, float]) -> float 
     return 0.5 + ulps * 2.0 ** (precision - BINARY32.precision)
 
 
-def _row(log: Log, contract: Mapping[str, float]) -> Swept:
+def _sweep_row(log: Log, contract: Mapping[str, float]) -> Swept:
     shards = list(log.shards.values())
     inputs = sum(shard["inputs"] for shard in shards)
     worst, below = (

@@ -266,7 +266,7 @@ def _homes(key: Key, one: Occurrence) -> list[tuple[Key, Follows]]:
     # An op that does not fail there by itself has another cause, even where the same kernel does its work.
     higher, law = (key[2], key[-1]) == ("higher derivatives", "full"), key[3:] == ("law",)
     follows = _derived if higher else _of_kernel if law else _alike
-    called: list[tuple[Key, Follows]] = [(other, _calls_wrong) for other in _called(key, one)]
+    called: list[tuple[Key, Follows]] = [(other, _calls_wrong) for other in _groups_called(key, one)]
     return [(other, follows) for other in _followed(key, one)] + called
 
 
@@ -300,7 +300,7 @@ def _followed(key: Key, one: Occurrence) -> list[Key]:
     return found
 
 
-def _called(key: Key, one: Occurrence) -> list[Key]:
+def _groups_called(key: Key, one: Occurrence) -> list[Key]:
     """The groups of ops that the failing one calls.
 
     torch computes the derivative of an op by another op, as that of `log_sigmoid_forward` by `log_sigmoid_backward`. So
@@ -326,8 +326,8 @@ def _alike(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
 
     The tangent of an output that is wrong is one of the same output.
     """
-    same = [_plain(other.failure) for other in seen if other.verdict.cell.op == one.verdict.cell.op]
-    output = _plain(one.failure)
+    same = [_output_name(other.failure) for other in seen if other.verdict.cell.op == one.verdict.cell.op]
+    output = _output_name(one.failure)
     return bool(same) and (not output or "" in same or output in same or output.removeprefix("t_") in same)
 
 
@@ -337,23 +337,23 @@ def _of_kernel(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
     A law is off by more than the bounds of both of its sides together, so one of them is wrong by itself, and an op
     that does not fail there was not asked at that sample.
     """
-    output = _plain(one.failure)
-    same = [_plain(other.failure) for other in seen if other.where == one.where]
+    output = _output_name(one.failure)
+    same = [_output_name(other.failure) for other in seen if other.where == one.where]
     return bool(same) and (not output or "" in same or output in same)
 
 
 def _calls_wrong(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
     """Whether an op that the failing one calls is wrong by itself in the same output, as gravely."""
-    output = _plain(one.failure)
+    output = _output_name(one.failure)
     return any(
         other.where in one.failure.signs.calls
-        and _plain(other.failure) in (output, output.removeprefix("t_"))
+        and _output_name(other.failure) in (output, output.removeprefix("t_"))
         and gravity(other.severity) <= gravity(one.severity)
         for other in seen
     )
 
 
-def _plain(failure: Failure) -> str:
+def _output_name(failure: Failure) -> str:
     """The output's name; under vmap it is the slices of the same output that are wrong."""
     return failure.signs.output.removeprefix("slices of ")
 

@@ -22,7 +22,7 @@ def page(cause: Cause, run: Run) -> str:
     found = [
         f"# {markdown(cause.title)}",
         "",
-        f"- severity: {cause.severity}{_share(cause)}",
+        f"- severity: {cause.severity}{_cause_share(cause)}",
         f"- seen: {counted(cause.samples, 'sample')} of {counted(len(cause.cells), 'cell')};"
         f" ops {_spans(cause.axis('op'))}; dtypes {_spans(cause.axis('dtype'))}",
         *([f"- outputs: {_spans(cause.outputs)}"] if cause.outputs else []),
@@ -36,7 +36,7 @@ def page(cause: Cause, run: Run) -> str:
         "",
         "## Program",
         "",
-        *_program(cause),
+        *_cause_program(cause),
         "",
         "## Smallest input",
         "",
@@ -66,7 +66,7 @@ def index(causes: list[tuple[str, Cause]], run: Run) -> str:
     return "\n".join([head, "", f"profile {markdown(run.profile)}, seed {run.seed}", "", *lines]) + "\n"
 
 
-def _share(cause: Cause) -> str:
+def _cause_share(cause: Cause) -> str:
     share = cause.worst.failure.signs.share or 0.0
     return f", an error of {number(share, 2)} of the largest number there" if share > 0 else ""
 
@@ -80,7 +80,7 @@ def _block(text: str, language: str) -> list[str]:
     return [f"```{language}", *(line.replace("```", "'''") for line in told(text, _LINES, _CHARACTERS)), "```"]
 
 
-def _program(cause: Cause) -> list[str]:
+def _cause_program(cause: Cause) -> list[str]:
     failure = cause.example.failure
     if failure.program and len(failure.program) <= _CHARACTERS:
         ends = "is ended by a signal" if failure.code is Code.CRASHED else "exits with 1"
@@ -99,10 +99,10 @@ def _inputs(case: str) -> list[str]:
         args = json.loads(case)["args"]
     except (ValueError, KeyError, TypeError):
         return ["The case file stands in the report folder."]
-    return _block("\n".join(_argument(arg) for arg in args), "text")
+    return _block("\n".join(_show_argument(arg) for arg in args), "text")
 
 
-def _argument(arg: object) -> str:
+def _show_argument(arg: object) -> str:
     if isinstance(arg, dict) and "shape" in arg:
         bits = clean(str(arg.get("bits", "")))
         shown = bits if len(bits) <= 160 else f"{bits[:160]}… ({len(bits) // 2} bytes)"

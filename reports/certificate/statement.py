@@ -57,7 +57,7 @@ def statement(
         "op": cell.op,
         "subject": cell.subject,
         "device": cell.device,
-        "asked": _asked(verdicts, facts["properties"]),
+        "asked": _count_asked(verdicts, facts["properties"]),
         "outcomes": {str(outcome): count for outcome, count in counts(verdicts).items()},
         "judged": _evidence(verdicts),
         "cells": [_cell_data(verdict) for verdict in sorted(verdicts, key=lambda verdict: verdict.cell.key)],
@@ -120,7 +120,7 @@ def _subjects(name: str, sources: Mapping[str, Mapping[str, str]]) -> list[Data]
     return [whole, *({"name": file, "digest": {"sha256": ships[file]}} for file in sorted(ships))]
 
 
-def _asked(verdicts: Sequence[Verdict], properties: Mapping[str, str]) -> Data:
+def _count_asked(verdicts: Sequence[Verdict], properties: Mapping[str, str]) -> Data:
     asked = {verdict.cell.property for verdict in verdicts if verdict.outcome is not Outcome.NOT_RUN}
     return {
         "properties": {code: properties.get(code, "") for code in sorted(asked)},

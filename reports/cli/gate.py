@@ -13,7 +13,7 @@ import click
 from ...oracles.verdicts.verdict import counted
 from .. import baseline, exit_codes
 from ..accept import accept
-from ..gate import Files, GateFinding, exit_code, finding_line, is_shard, judge
+from ..gate import Files, GateFinding, exit_code, find_regressions, finding_line, is_shard
 from ..record import Run
 from ..store.files import write_atomically
 from ..store.output import PAGE, replaceable, write_output
@@ -67,7 +67,7 @@ def gate_command(
     )
     if files.base is not None and files.budget is None:
         raise Stop(exit_codes.USAGE, "--base: needs budget.json (or --budget FILE) to compare with; there is none")
-    findings = judge(run, files, partial=partial)
+    findings = find_regressions(run, files, partial=partial)
     for finding in findings:
         click.echo(finding_line(finding))
     code = exit_code(findings, exit_zero=exit_zero, allow_incomplete=allow_incomplete)

@@ -33,7 +33,7 @@ def recover_command(report_dir: Path, run: str | None) -> int:
         # come before the last of them.
         account = Account(on_case=keep_case(folder))
         with folder.log.open("rb") as file:
-            for event in log.read(file):
+            for event in log.read_events(file):
                 account.take(event)
         try:
             found = _recovered(account)

@@ -118,8 +118,8 @@ def compare(before: Run, now: Run, limits: Limits | None = None) -> Comparison:
         before, now: the records. limits: from what on a difference is told; by default those of `Limits()`.
     """
     limits = limits or Limits()
-    first = {verdict.cell.key: verdict for verdict in before.verdicts if _asked(verdict)}
-    second = {verdict.cell.key: verdict for verdict in now.verdicts if _asked(verdict)}
+    first = {verdict.cell.key: verdict for verdict in before.verdicts if _is_asked(verdict)}
+    second = {verdict.cell.key: verdict for verdict in now.verdicts if _is_asked(verdict)}
     both = [key for key in second if key in first]
     unlike = _other_inputs(before, now)
     changes = [change for key in second for change in _changes(first.get(key), second[key], limits, same=not unlike)]
@@ -139,7 +139,7 @@ def compare(before: Run, now: Run, limits: Limits | None = None) -> Comparison:
     )
 
 
-def _asked(verdict: Verdict) -> bool:
+def _is_asked(verdict: Verdict) -> bool:
     """A cell that a selection or another shard left out says nothing, as one that is not in the plan."""
     return not (verdict.outcome is Outcome.NOT_RUN and verdict.code is Code.DESELECTED)
 
@@ -153,7 +153,7 @@ def _changes(before: Verdict | None, now: Verdict, limits: Limits, *, same: bool
     """
     key = now.cell.key
     if now.outcome in FAILED:
-        said = _failure(before, now, limits)
+        said = _failure_change(before, now, limits)
         if said is not None:
             yield Change(said.kind, key, said.text, said.code, now.failure.case_id if now.failure else "")
     elif now.outcome in HELD:
@@ -164,7 +164,7 @@ def _changes(before: Verdict | None, now: Verdict, limits: Limits, *, same: bool
         yield Change(Kind.LOST, key, text, EXIT_FAILED if outside else INCOMPLETE)
 
 
-def _failure(before: Verdict | None, now: Verdict, limits: Limits) -> Change | None:
+def _failure_change(before: Verdict | None, now: Verdict, limits: Limits) -> Change | None:
     key, what = now.cell.key, _what(now)
     if before is None or before.outcome not in FAILED:
         was = "was not asked" if before is None else f"was {before.outcome}"

@@ -93,7 +93,7 @@ class History:
         head = (run.started, run.commit, run.version, run.environment.get("torch", ""), run.profile, str(run.seed))
         row = (digest, name, *map(clean, head), run.seconds, run.exit_code)
         self.connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", row)
-        rows = [(digest, *_row(verdict)) for verdict in run.verdicts]
+        rows = [(digest, *_history_row(verdict)) for verdict in run.verdicts]
         # Two hostile names may become one when they are cleaned; a run with such names is still read.
         self.connection.executemany(f"INSERT OR REPLACE INTO cells VALUES ({', '.join('?' * 11)})", rows)
 
@@ -103,7 +103,7 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _row(verdict: Verdict) -> tuple[str | int | float, ...]:
+def _history_row(verdict: Verdict) -> tuple[str | int | float, ...]:
     cell, measure = verdict.cell, verdict.measure
     axes = [clean(name) for name in (cell.op, cell.property, cell.dtype, cell.device, cell.subject)]
     # SQLite has no NaN and keeps a NULL for it, which is what a cell without a measure has.
@@ -121,13 +121,13 @@ def opened(path: Path) -> Iterator[History]:
         raise RecordError(f"{path}: is a symbolic link; need a regular file, or a name that is free")
     try:
         with closing(sqlite3.connect(path, timeout=30)) as connection:
-            _prepare(connection, path)
+            _create_tables(connection, path)
             yield History(connection)
     except sqlite3.Error as err:
         raise RecordError(f"{path}: {one_line(str(err))}") from err
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
     # A database may come from somebody else, and its views and triggers could call functions with side effects.
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA foreign_keys = ON")

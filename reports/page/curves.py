@@ -84,16 +84,16 @@ def _panel(name: str, kind: str, bins: Sequence[tuple[Verdict, Bin]], dtypes: Se
     lows = [one.low for _, one in bins]
     values = [value for _, one in bins for value in (one.scaled, one.ratio)]
     top = max(math.ceil(math.log2(max([*values, 1.0]))), _LEAST_HIGH)
-    warp = _plain if kind == "length" else _warped
+    warp = _plain_number if kind == "length" else _warped
     across = _axis(warp(min(lows)), warp(max(lows)), LEFT, WIDTH - RIGHT, warp)
-    up = _axis(_LOW, min(top, _HIGHEST), HEIGHT - FOOT, TOP, _plain)
+    up = _axis(_LOW, min(top, _HIGHEST), HEIGHT - FOOT, TOP, _plain_number)
     groups = by_key(bins, lambda pair: pair[0].cell.dtype)
     return Panel(
         property=name,
         words=_WORDS[kind],
         curves=tuple(_curve(dtype, dtypes.index(dtype), mine, across, up) for dtype, mine in groups.items()),
-        across=_grid(_marks(kind, min(lows), max(lows)), across, _count if kind == "length" else _power),
-        up=_grid(_evenly(_LOW, min(top, _HIGHEST)), up, _power),
+        across=_grid(_marks(kind, min(lows), max(lows)), across, _count if kind == "length" else _power_of_two),
+        up=_grid(_evenly(_LOW, min(top, _HIGHEST)), up, _power_of_two),
         one=up(0),
     )
 
@@ -109,10 +109,10 @@ def _curve(
     scaled = [(across(one.low), up(_log(one.scaled))) for _, one in ranked]
     ratio = [(across(one.low), up(_log(one.ratio))) for _, one in ranked]
     dots = "".join(f"M{x:g} {y:g}h0" for x, y in scaled)
-    return Curve(short_dtype(dtype), place, _joined(scaled), dots, _joined(ratio), scaled[-1])
+    return Curve(short_dtype(dtype), place, _join_points(scaled), dots, _join_points(ratio), scaled[-1])
 
 
-def _joined(points: Sequence[tuple[float, float]]) -> str:
+def _join_points(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
 
 
@@ -120,7 +120,7 @@ def _log(value: float) -> float:
     return math.log2(value) if value > 0 else -math.inf
 
 
-def _plain(at: float) -> float:
+def _plain_number(at: float) -> float:
     return at
 
 
@@ -156,8 +156,8 @@ def _grid(marks: Sequence[int], axis: Callable[[float], float], label: Callable[
 
 
 def _count(exponent: int) -> str:
-    return str(2**exponent) if exponent < 14 else _power(exponent)
+    return str(2**exponent) if exponent < 14 else _power_of_two(exponent)
 
 
-def _power(exponent: int) -> str:
+def _power_of_two(exponent: int) -> str:
     return "1" if exponent == 0 else f"2^{exponent}"

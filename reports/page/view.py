@@ -161,7 +161,7 @@ def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> Vi
     slow = sorted(squares, key=lambda item: -item.verdict.seconds)
     return View(
         counts=tuple(counts(run.verdicts).items()),
-        shares=tuple(_share(standing, marks) for standing in standings(run.verdicts)),
+        shares=tuple(_verdict_share(standing, marks) for standing in standings(run.verdicts)),
         checked=sum(verdict.outcome in CHECKED for verdict in run.verdicts),
         devices=_unique(cell.device for cell in cells),
         subjects=_unique(cell.subject for cell in cells),
@@ -182,7 +182,7 @@ def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> Vi
     )
 
 
-def _share(standing: SubjectStanding, marks: Mapping[str, str]) -> Share:
+def _verdict_share(standing: SubjectStanding, marks: Mapping[str, str]) -> Share:
     # The widths are rounded before they are added, so that a piece begins exactly where the one before it ends.
     left, pieces = 0.0, []
     for outcome, count in counts(standing.verdicts).items():
@@ -261,12 +261,12 @@ def _card(square: Square, history: str) -> Card:
         again=_again(square),
         case=case[:_SHOWN_CASE],
         case_cut=len(case) > _SHOWN_CASE,
-        program=_program(failure.snippet) if failure else "",
+        program=_whole_program(failure.snippet) if failure else "",
         history=history,
     )
 
 
-def _program(snippet: str) -> str:
+def _whole_program(snippet: str) -> str:
     """The whole program, for half of it shows nothing; none if it only names the command that replays."""
     if len(snippet) > MAX_CASE:
         return ""

@@ -57,7 +57,7 @@ def text_of(name: str) -> str:
     return json.dumps(schema_of(name), indent=1) + "\n"
 
 
-def _known() -> dict[str, Any]:
+def _known_schema() -> dict[str, Any]:
     return _described(known_schema(), "opassay known failures", _KNOWN)
 
 
@@ -77,5 +77,5 @@ def _described(found: dict[str, Any], title: str, about: dict[str, str]) -> dict
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **found}
 
 
-_MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"run": run_schema, "known": _known, "budget": _budget}
+_MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"run": run_schema, "known": _known_schema, "budget": _budget}
 NAMES = tuple(_MAKERS)

@@ -157,7 +157,7 @@ class RunLog:
             self.broken = self.broken or f"{type(err).__name__}: {err}"
 
 
-def read(file: BinaryIO) -> Iterator[Event | None]:
+def read_events(file: BinaryIO) -> Iterator[Event | None]:
     """The events of a log, one after the other; None for a line that holds no event, or has no end."""
     # Without the limit, one line without an end would be read into memory as a whole, however large the log is.
     while line := file.readline(MAX_LINE):

@@ -139,12 +139,12 @@ def verdict_of(data: VerdictData) -> Verdict:
         code=data.code,
         reason=data.reason,
         measure=_measure(data.measure),
-        failure=None if data.failure is None else _failure(data.failure),
+        failure=None if data.failure is None else _failure_of(data.failure),
         seconds=seconds,
         timing=tuple((name, finite(name, value)) for name, value in data.timing),
         title=data.title,
         changed=tuple(data.changed),
-        others=tuple(map(_failure, data.others)),
+        others=tuple(map(_failure_of, data.others)),
     )
     for text in _contradictions(verdict):
         raise RecordError(f"run record: {verdict.cell.key} is {verdict.outcome} {text}")
@@ -187,10 +187,10 @@ def _contradicting_parts(measure: Measure, held: bool) -> Iterator[str]:
             yield f"with bin {text!r}, need a ratio of at most 1"
 
 
-def _failure(data: FailureData) -> Failure:
+def _failure_of(data: FailureData) -> Failure:
     values: dict[str, Any] = msgspec.structs.asdict(data)
     signs: dict[str, Any] = msgspec.structs.asdict(data.signs)
-    signs.update(calls=tuple(data.signs.calls), common=tuple(data.signs.common), share=_share(data.signs.share))
+    signs.update(calls=tuple(data.signs.calls), common=tuple(data.signs.common), share=_share_of(data.signs.share))
     return Failure(**values | {"signs": Signs(**signs)})
 
 
@@ -203,12 +203,12 @@ def _measure(data: MeasureData) -> Measure:
     if data.worst is not None:
         worst: dict[str, Any] = msgspec.structs.asdict(data.worst)
         worst.update({name: _float(name, worst[name]) for name in ("ulp", "ratio")})
-        worst.update({name: _share(worst[name]) for name in ("share", "roundoffs")})
+        worst.update({name: _share_of(worst[name]) for name in ("share", "roundoffs")})
         values["worst"] = Worst(**worst)
     return Measure(**values)
 
 
-def _share(text: str | None) -> float | None:
+def _share_of(text: str | None) -> float | None:
     return None if text is None else _float("share", text)
 
 

@@ -32,7 +32,7 @@ def read(spec: Spec, tensors: tuple[Tensor, ...], **terms: Any) -> tuple[Any, ..
 
 def accepted(candidate: Tensor, ball: Ball) -> Any:
     """Which elements of a candidate's result are in their accept sets; every element must be judged."""
-    found = accept.judge(candidate.double().numpy(), FORMATS[name_of(candidate.dtype)], ball, None)
+    found = accept.place_in_accept_sets(candidate.double().numpy(), FORMATS[name_of(candidate.dtype)], ball, None)
     assert found.judged.all()
     return found.accepted
 

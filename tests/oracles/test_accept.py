@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mpmath import libmp
 
-from opassay.oracles.bound.accept import Elements, ReadingError, judge
+from opassay.oracles.bound.accept import Elements, ReadingError, place_in_accept_sets
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.bound.scale import scaled
@@ -63,7 +63,7 @@ class Case:
         self.delta = radius + np.abs(low)
 
     def judged(self, computed: Any) -> Elements:
-        return judge(computed, self.fmt, self.ball, self.exact)
+        return place_in_accept_sets(computed, self.fmt, self.ball, self.exact)
 
     def at(self, times: float) -> Any:
         """RN(y + times δ)."""
@@ -147,9 +147,9 @@ def test_most_accept_sets_of_the_half_types_are_single_values(dtype: str) -> Non
     exact = evaluate(formula, *values)[0][0]
     ball = balls(formula, values, contract(dtype))[0]
     right = _rounded(fmt, exact.values)
-    assert judge(right, fmt, ball, exact).accepted.all()
-    single = ~judge(_neighbour(fmt, right, 0), fmt, ball, exact).accepted
-    single &= ~judge(_neighbour(fmt, right, 1), fmt, ball, exact).accepted
+    assert place_in_accept_sets(right, fmt, ball, exact).accepted.all()
+    single = ~place_in_accept_sets(_neighbour(fmt, right, 0), fmt, ball, exact).accepted
+    single &= ~place_in_accept_sets(_neighbour(fmt, right, 1), fmt, ball, exact).accepted
     assert np.mean(single) > 0.9
 
 
@@ -169,8 +169,8 @@ def test_a_value_next_to_a_rounding_boundary_is_decided_exactly(dtype: str, side
     exact = Exact(_sum(high, (centre - high).astype(np.float64)))
     ball = Ball(centre, None, contract("float64"))
     right, wrong = (above, values) if side > 0 else (values, above)
-    assert judge(right, fmt, ball, exact).accepted.all()
-    assert not judge(wrong, fmt, ball, exact).accepted.any()
+    assert place_in_accept_sets(right, fmt, ball, exact).accepted.all()
+    assert not place_in_accept_sets(wrong, fmt, ball, exact).accepted.any()
     twice = round_array(fmt, high)
     assert dtype == "float64" or (twice != right).any(), "no element rounds twice: the test tests nothing"
 
@@ -182,18 +182,18 @@ def test_an_output_without_axes_is_decided_exactly_as_well() -> None:
     high = centre.astype(np.float64)
     exact = Exact(_sum([high], [(centre - high).astype(np.float64)]).reshape(()))
     ball = Ball(centre, None, contract("float64"))
-    assert judge(np.asarray(1 + 2.0**-10), BINARY16, ball, exact).accepted
-    assert not judge(np.asarray(low), BINARY16, ball, exact).accepted
+    assert place_in_accept_sets(np.asarray(1 + 2.0**-10), BINARY16, ball, exact).accepted
+    assert not place_in_accept_sets(np.asarray(low), BINARY16, ball, exact).accepted
 
 
 def test_a_value_on_a_rounding_boundary_rounds_to_even_or_by_the_bound_either_way() -> None:
     middle = np.array([1 + 2.0**-24, 1 + 3 * 2.0**-24])
     exact, terms = Exact(_sum(middle)), contract("float64")
     even, odd = np.array([1.0, 1 + 2.0**-22]), np.array([1 + 2.0**-23, 1 + 2.0**-23])
-    assert judge(even, BINARY32, Ball(middle.astype(np.longdouble), None, terms), exact).accepted.all()
+    assert place_in_accept_sets(even, BINARY32, Ball(middle.astype(np.longdouble), None, terms), exact).accepted.all()
     wide = Ball(middle.astype(np.longdouble), np.full(2, 2.0**-62), terms)
-    assert judge(odd, BINARY32, wide, exact).accepted.all()
-    assert judge(even, BINARY32, wide, exact).accepted.all()
+    assert place_in_accept_sets(odd, BINARY32, wide, exact).accepted.all()
+    assert place_in_accept_sets(even, BINARY32, wide, exact).accepted.all()
 
 
 # ---------------------------------------------------------------------------------------- overflow
@@ -220,7 +220,7 @@ def test_infinity_is_accepted_where_the_bound_overflows(
     for sign in (-1.0, 1.0):
         ball, exact = _one(dtype, sign * (fmt.max + offset * unit), radius * unit, exactly)
         for computed, accepted in ((fmt.max, largest), (np.inf, infinite), (-np.inf, False), (np.nan, False)):
-            found = judge(np.array([sign * computed]), fmt, ball, exact)
+            found = place_in_accept_sets(np.array([sign * computed]), fmt, ball, exact)
             assert found.judged.all()
             assert found.accepted.all() == accepted, (computed, sign)
             assert bool(found.special[0]) is (offset >= 0.5)
@@ -232,7 +232,7 @@ def test_an_exact_value_beyond_binary64_is_not_judged(exactly: bool) -> None:
     raws = np.empty(1, dtype=object)
     raws[0] = libmp.from_man_exp(1, 1030)
     ball = Ball(centre, np.array([np.inf]), contract("float64"))
-    found = judge(np.array([np.inf]), FORMATS["float64"], ball, Exact(raws) if exactly else None)
+    found = place_in_accept_sets(np.array([np.inf]), FORMATS["float64"], ball, Exact(raws) if exactly else None)
     assert not found.judged.any()
 
 
@@ -251,7 +251,7 @@ def _special(value: float) -> tuple[Ball, Exact]:
 @pytest.mark.parametrize("computed", [np.nan, np.inf, -np.inf, 1.0])
 def test_special_values_must_match_where_an_operand_was_special(value: float, computed: float) -> None:
     ball, exact = _special(value)
-    found = judge(np.array([computed]), BINARY32, ball, exact, finite_inputs=False)
+    found = place_in_accept_sets(np.array([computed]), BINARY32, ball, exact, finite_inputs=False)
     same = computed == value or (np.isnan(computed) and np.isnan(value))
     assert found.judged.all()
     assert found.special.all()
@@ -263,14 +263,14 @@ def test_special_values_must_match_where_an_operand_was_special(value: float, co
 def test_a_special_value_that_another_evaluation_may_miss_is_not_judged(value: float) -> None:
     ball, exact = _special(value)
     unsure = Ball(ball.centre, np.array([np.nan]), ball.contract, True)
-    assert not judge(np.array([1.0]), BINARY32, unsure, exact, finite_inputs=False).judged.any()
+    assert not place_in_accept_sets(np.array([1.0]), BINARY32, unsure, exact, finite_inputs=False).judged.any()
 
 
 @pytest.mark.parametrize("value", list(_SPECIAL))
 @pytest.mark.parametrize("computed", [np.nan, np.inf, -np.inf, 1.0])
 def test_a_derivative_at_infinity_must_only_not_be_finite(value: float, computed: float) -> None:
     ball, exact = _special(value)
-    found = judge(np.array([computed]), BINARY32, ball, exact, finite_inputs=False, order=1)
+    found = place_in_accept_sets(np.array([computed]), BINARY32, ball, exact, finite_inputs=False, order=1)
     assert found.accepted.all() == (not np.isfinite(computed))
 
 
@@ -278,7 +278,7 @@ def test_a_derivative_at_infinity_must_only_not_be_finite(value: float, computed
 def test_a_singularity_at_finite_operands_is_not_judged(value: float) -> None:
     ball, exact = _special(value)
     for reading in (exact, None):
-        found = judge(np.array([1.0]), BINARY32, ball, reading, finite_inputs=True)
+        found = place_in_accept_sets(np.array([1.0]), BINARY32, ball, reading, finite_inputs=True)
         assert not found.judged.any()
         assert found.accepted.all()
 
@@ -287,7 +287,7 @@ def test_a_singularity_at_finite_operands_is_not_judged(value: float) -> None:
 @pytest.mark.parametrize("exactly", [True, False])
 def test_a_special_output_is_wrong_where_the_value_is_finite(computed: float, exactly: bool) -> None:
     ball, exact = _one("float32", 1.0, 2.0**-20, exactly)
-    found = judge(np.array([computed]), BINARY32, ball, exact)
+    found = place_in_accept_sets(np.array([computed]), BINARY32, ball, exact)
     assert found.judged.all()
     assert not found.accepted.any()
     assert found.ratio[0] == np.inf
@@ -297,7 +297,7 @@ def test_elements_outside_the_domain_are_counted_and_not_judged() -> None:
     radius = np.array([2.0**-20, np.inf, np.nan, 0.0])
     ball = Ball(np.ones(4), radius, contract("float32"))
     for exact in (None, Exact(_sum(np.ones(4)))):
-        found = judge(np.array([1.0, 5.0, 5.0, 5.0]), BINARY32, ball, exact)
+        found = place_in_accept_sets(np.array([1.0, 5.0, 5.0, 5.0]), BINARY32, ball, exact)
         assert found.judged.tolist() == [True, False, False, True]
         assert found.accepted.tolist() == [True, True, True, False]
         assert found.ratio[1:3].tolist() == [0.0, 0.0]
@@ -307,15 +307,15 @@ def test_elements_outside_the_domain_are_counted_and_not_judged() -> None:
 def test_readings_that_contradict_each_other_are_an_error_of_the_framework() -> None:
     ball, _ = _one("float32", 1.0, 0.25)
     with pytest.raises(ReadingError, match=r"exact value outside its ball: got \|c − y\|=1 at .*need at most r=0.25"):
-        judge(np.array([1.0]), BINARY32, ball, Exact(_sum([2.0])))
-    judge(np.array([1.0]), BINARY32, ball, Exact(_sum([1.25])))
+        place_in_accept_sets(np.array([1.0]), BINARY32, ball, Exact(_sum([2.0])))
+    place_in_accept_sets(np.array([1.0]), BINARY32, ball, Exact(_sum([1.25])))
 
 
 def test_zero_is_accepted_with_either_sign() -> None:
     ball, exact = _one("float16", 0.0, 0.0)
     for zero in (0.0, -0.0):
-        assert judge(np.array([zero]), BINARY16, ball, exact).accepted.all()
-    assert not judge(np.array([2.0**-24]), BINARY16, ball, exact).accepted.any()
+        assert place_in_accept_sets(np.array([zero]), BINARY16, ball, exact).accepted.all()
+    assert not place_in_accept_sets(np.array([2.0**-24]), BINARY16, ball, exact).accepted.any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -323,7 +323,7 @@ def test_subnormals_are_judged_to_the_smallest_one(dtype: str) -> None:
     fmt = FORMATS[dtype]
     smallest = fmt.smallest_subnormal
     ball, exact = _one(dtype, 5 * smallest, 0.0)
-    accepted = [k for k in range(11) if judge(np.array([k * smallest]), fmt, ball, exact).accepted.all()]
+    accepted = [k for k in range(11) if place_in_accept_sets(np.array([k * smallest]), fmt, ball, exact).accepted.all()]
     assert accepted in ([5], [4, 5, 6])  # binary64 has no half of the smallest subnormal for the directed slack
     assert dtype == "float64" or accepted == [5]
 
@@ -332,7 +332,7 @@ def test_subnormals_are_judged_to_the_smallest_one(dtype: str) -> None:
 def test_shapes_without_and_with_one_element(shape: tuple[int, ...]) -> None:
     ball = Ball(np.ones(shape), None, contract("float32"))
     for exact in (None, exact_array(np.ones(shape))):
-        found = judge(np.ones(shape), BINARY32, ball, exact)
+        found = place_in_accept_sets(np.ones(shape), BINARY32, ball, exact)
         assert np.shape(found.accepted) == shape
         assert np.all(found.accepted)
 
@@ -343,7 +343,9 @@ def test_an_error_beside_a_cancelled_value_is_small_on_the_scale_of_its_tensor(d
     u, tiny = fmt.unit_roundoff, fmt.smallest_normal * 4
     values, radius = np.array([1.0, 0.0, tiny]), np.array([0.0, 3 * u, 3 * u])
     computed = np.array([1.0, 2 * u, 2 * u])
-    found = judge(computed, fmt, Ball(values.astype(contract(dtype).centre_type), radius, contract(dtype)), None)
+    found = place_in_accept_sets(
+        computed, fmt, Ball(values.astype(contract(dtype).centre_type), radius, contract(dtype)), None
+    )
     assert found.accepted.all()
     on_scale = scaled(fmt, found, u)
     assert on_scale.near_zero.tolist() == [False, True, True]
@@ -356,7 +358,7 @@ def test_an_error_beside_a_cancelled_value_is_small_on_the_scale_of_its_tensor(d
 def test_a_tensor_of_subnormals_is_measured_against_the_smallest_normal_number(dtype: str) -> None:
     fmt = FORMATS[dtype]
     ball, exact = _one(dtype, 1.25 * fmt.smallest_subnormal, 0.0) if dtype != "float64" else _one(dtype, 5e-324, 5e-324)
-    found = judge(np.array([fmt.smallest_subnormal]), fmt, ball, exact)
+    found = place_in_accept_sets(np.array([fmt.smallest_subnormal]), fmt, ball, exact)
     assert found.accepted.all()
     assert scaled(fmt, found, fmt.unit_roundoff).errors[0] <= 2
 
@@ -367,7 +369,7 @@ def test_an_exact_value_far_below_all_formats_is_decided(sign: float) -> None:
     (value,) = evaluate(lambda x: sign * np.exp(x), np.array([-1e300]))[0]
     least = BINARY32.smallest_subnormal
     ball = Ball(np.zeros(1), np.full(1, least), contract("float32"))
-    found = judge(np.array([sign * 2.0 * least]), BINARY32, ball, value)
+    found = place_in_accept_sets(np.array([sign * 2.0 * least]), BINARY32, ball, value)
     assert not found.accepted[0]
     assert found.edges((0,))[:2] == (-least, least)
-    assert judge(np.array([sign * least]), BINARY32, ball, value).accepted[0]
+    assert place_in_accept_sets(np.array([sign * least]), BINARY32, ball, value).accepted[0]

@@ -161,7 +161,7 @@ def test_right_evaluations_of_a_gradient_stay_in_their_accept_sets(name: str) ->
         values = [x.double().numpy(), g.double().numpy()]
         (read,) = balls(_gradient(op, others(n)), values, contract("float32", "cpu", 1))
         for evaluation in evaluations:
-            found = accept.judge(evaluation(x, g, rng).double().numpy(), BINARY32, read, None)
+            found = accept.place_in_accept_sets(evaluation(x, g, rng).double().numpy(), BINARY32, read, None)
             assert found.accepted.all(), f"seed={seed}: {found.ratio.max():.3g} bounds"
             largest = max(largest, float(found.ratio.max()))
     assert largest > 0.05, f"largest error/bound {largest}: the bound is too loose to see a fault"
@@ -175,5 +175,5 @@ def test_a_slope_that_is_off_by_a_millionth_is_seen() -> None:
     centred = (x - x.mean(-1, keepdim=True)).double()
     wrong = (right.double() + 8e-6 * centred).float()
     read, *_ = balls(_gradient(layer_norm, ((8,),)), [x.double().numpy(), g.double().numpy()], contract("float32"))
-    assert accept.judge(right.double().numpy(), BINARY32, read, None).accepted.all()
-    assert not accept.judge(wrong.double().numpy(), BINARY32, read, None).accepted.all()
+    assert accept.place_in_accept_sets(right.double().numpy(), BINARY32, read, None).accepted.all()
+    assert not accept.place_in_accept_sets(wrong.double().numpy(), BINARY32, read, None).accepted.all()

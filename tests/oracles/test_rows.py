@@ -96,9 +96,9 @@ def test_large_outputs_are_judged_by_blocks_as_small_ones_are(monkeypatch: pytes
     computed = (centre + rng.uniform(-2e-7, 2e-7, centre.shape)).astype(np.float32).astype(np.float64)
     computed[3, 4] = np.nan
     ball = Ball(centre, radius, contract("float32"))
-    whole = accept.judge(computed, BINARY32, ball, None)
+    whole = accept.place_in_accept_sets(computed, BINARY32, ball, None)
     monkeypatch.setattr(accept, "BLOCK", 8)
-    parts = accept.judge(computed, BINARY32, ball, None)
+    parts = accept.place_in_accept_sets(computed, BINARY32, ball, None)
     for name in ("accepted", "judged", "special", "ulp", "ratio", "signed", "width", "bound", "value"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
     assert not parts.accepted.all()
@@ -133,9 +133,9 @@ def test_a_block_of_results_near_their_centres_is_judged_as_each_of_them_is(
     outputs, centres, radii = np.full(24, 0.5), np.full(24, 0.5), np.full(24, 1e-7)
     outputs[13], centres[13], radii[13] = computed, centre, radius
     ball = Ball(centres, radii, contract("float32"))
-    whole = accept.judge(outputs, BINARY32, ball, None)
+    whole = accept.place_in_accept_sets(outputs, BINARY32, ball, None)
     monkeypatch.setattr(accept, "BLOCK", 8)
-    parts = accept.judge(outputs, BINARY32, ball, None)
+    parts = accept.place_in_accept_sets(outputs, BINARY32, ball, None)
     for name in ("accepted", "judged", "special", "ulp", "ratio", "width", "bound", "value"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
 

@@ -20,7 +20,7 @@ from opassay.reports.causes.page import page
 from opassay.reports.causes.severity import Severity
 from opassay.reports.cli.main import main
 from opassay.reports.collect import worse
-from opassay.reports.gate import Files, judge
+from opassay.reports.gate import Files, find_regressions
 from opassay.reports.junit import to_xml
 from opassay.reports.page.html import render
 from tests.reports.conftest import HOSTILE, make_run, verdict
@@ -323,14 +323,14 @@ def test_a_cell_that_was_checked_and_is_refused_now_is_a_loss() -> None:
     held, other = verdict("FWD"), verdict("VJP")
     budget, _ = update(make_run(held, other), {})
     refused = verdict("FWD", Outcome.REFUSED, Code.REFUSED, judged=0)
-    found = [finding for finding in judge(make_run(refused, other), Files(budget=budget)) if finding.code]
+    found = [finding for finding in find_regressions(make_run(refused, other), Files(budget=budget)) if finding.code]
     assert [(finding.kind, finding.cell) for finding in found] == [("coverage", refused.cell.key)]
     assert "is now refused" in found[0].text
     # Such a loss can be accepted by its key, and by no pattern.
     accepted, _ = accept(
         make_run(refused, other), {}, [refused.cell.key], reason="r", issue="i", owner="o", expires=date(2026, 4, 1)
     )
-    assert [f for f in judge(make_run(refused, other), Files(accepted, budget)) if f.code] == []
+    assert [f for f in find_regressions(make_run(refused, other), Files(accepted, budget)) if f.code] == []
 
 
 def test_the_size_of_an_error_that_is_no_number_is_told_in_words() -> None:

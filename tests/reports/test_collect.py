@@ -50,7 +50,7 @@ def written(events: Sequence[log.Event]) -> bytes:
 
 def account(content: bytes) -> Account:
     found = Account()
-    for event in log.read(io.BytesIO(content)):
+    for event in log.read_events(io.BytesIO(content)):
         found.take(event)
     return found
 
@@ -176,7 +176,7 @@ def test_a_full_disk_breaks_the_log_and_nothing_else() -> None:
         records.write(log.Noted("a sentence of some length"))
     assert "No space left" in records.broken
     assert len(file.getvalue()) == 300
-    events = list(log.read(io.BytesIO(file.getvalue())))
+    events = list(log.read_events(io.BytesIO(file.getvalue())))
     assert events[-1] is None
     assert all(isinstance(event, log.Noted) for event in events[:-1])
 
@@ -197,4 +197,4 @@ def test_every_event_survives_its_line() -> None:
     assert {type(event) for event in events} == set(typing.get_args(log.Event))
     lines = written(events).splitlines()
     assert [json.loads(line)["event"] for line in lines][:2] == ["began", "planned"]
-    assert list(log.read(io.BytesIO(written(events)))) == events
+    assert list(log.read_events(io.BytesIO(written(events)))) == events

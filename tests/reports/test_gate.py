@@ -12,7 +12,7 @@ import pytest
 from opassay.oracles.verdicts.verdict import Code, Measure, Outcome, Verdict
 from opassay.reports import baseline
 from opassay.reports.baseline import KnownEntry, dump_budget, dump_known, load_budget, load_known, update
-from opassay.reports.gate import Files, exit_code, judge
+from opassay.reports.gate import Files, exit_code, find_regressions
 from opassay.reports.record import RecordError, Run
 from tests.reports.conftest import failed, make_run, verdict
 
@@ -28,7 +28,7 @@ def _budget(run: Run) -> baseline.Budget:
 
 
 def _kinds(run: Run, files: Files, *, partial: bool = False) -> tuple[list[str], int]:
-    findings = judge(run, files, partial=partial)
+    findings = find_regressions(run, files, partial=partial)
     return [finding.kind for finding in findings], exit_code(findings)
 
 
@@ -87,13 +87,13 @@ def test_budgets_of_another_device_class_do_not_count() -> None:
 
 def test_the_same_input_gives_the_same_answer() -> None:
     files = Files(_known(BAD), _budget(make_run(GOOD)))
-    assert judge(make_run(GOOD, BAD), files) == judge(make_run(GOOD, BAD), files)
+    assert find_regressions(make_run(GOOD, BAD), files) == find_regressions(make_run(GOOD, BAD), files)
 
 
 def test_options_forgive_what_they_name() -> None:
-    crashed = judge(make_run(GOOD, verdict("VJP", Outcome.CRASH, Code.CRASHED)), Files())
+    crashed = find_regressions(make_run(GOOD, verdict("VJP", Outcome.CRASH, Code.CRASHED)), Files())
     assert exit_code(crashed, allow_incomplete=True) == 0
-    both = [*crashed, *judge(make_run(BAD), Files())]
+    both = [*crashed, *find_regressions(make_run(BAD), Files())]
     assert (exit_code(both), exit_code(both, allow_incomplete=True), exit_code(both, exit_zero=True)) == (1, 1, 0)
 
 

@@ -31,7 +31,7 @@ from opassay.reports.accuracy import accuracy, markdown_table
 from opassay.reports.cli.commands import cli
 from opassay.reports.cli.host import Host, Stop
 from opassay.reports.cli.summary import print_summary, step_summary
-from opassay.reports.gate import Files, finding_line, judge
+from opassay.reports.gate import Files, find_regressions, finding_line
 from opassay.reports.junit import to_xml
 from opassay.reports.page.html import render
 from opassay.reports.progress import make_console
@@ -70,7 +70,7 @@ def _everything(run: Run) -> str:
     print_summary(make_console(stream), run)
     parts = [render(run), to_xml(run).decode(), stream.getvalue(), step_summary(run)]
     parts += [failure_text(item) + verdict_line(item) + wrapped(failure_text(item), 80) for item in run.verdicts]
-    parts += [finding_line(found) for found in judge(run, Files())]
+    parts += [finding_line(found) for found in find_regressions(run, Files())]
     return "".join([*parts, markdown_table(accuracy(run.verdicts))])
 
 

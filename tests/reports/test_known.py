@@ -18,7 +18,7 @@ from opassay.reports import record
 from opassay.reports.accept import accept
 from opassay.reports.baseline import Known, KnownEntry, dump_known, load_known, size_of, update
 from opassay.reports.cli.commands import cli
-from opassay.reports.gate import Files, exit_code, judge
+from opassay.reports.gate import Files, exit_code, find_regressions
 from opassay.reports.record import RecordError, Run
 from tests.reports.conftest import failed, make_run, verdict
 
@@ -33,7 +33,7 @@ def _accepted(run: Run, *cells: str, **words: Any) -> Known:
 
 
 def _found(item: Verdict, entry: KnownEntry) -> tuple[list[str], int, str]:
-    findings = judge(make_run(verdict(), item), Files({entry.cell: entry}))
+    findings = find_regressions(make_run(verdict(), item), Files({entry.cell: entry}))
     return [found.kind for found in findings], exit_code(findings), findings[0].text
 
 
@@ -74,7 +74,7 @@ def test_a_loss_of_coverage_is_known_for_its_code_only() -> None:
     budget = update(make_run(verdict(), verdict("VJP")), {})[0]
     for code, kinds in ((Code.NOT_APPLICABLE, []), (Code.DTYPE_OUTSIDE, ["coverage"])):
         known = {lost.cell.key: KnownEntry(lost.cell.key, code, None, **WORDS)}
-        assert [found.kind for found in judge(make_run(verdict("VJP"), lost), Files(known, budget))] == kinds
+        assert [found.kind for found in find_regressions(make_run(verdict("VJP"), lost), Files(known, budget))] == kinds
 
 
 # ---------------------------------------------------------------------------------------------- accepting
@@ -85,12 +85,12 @@ def test_accepting_pins_code_and_size() -> None:
     known = _accepted(run, BAD.cell.key)
     (entry,) = known.values()
     assert (entry.code, entry.at_most, entry.expires) == (Code.VALUE, 3.9, WORDS["expires"])
-    assert judge(make_run(verdict(), BAD), Files(known))[0].kind == "known"
+    assert find_regressions(make_run(verdict(), BAD), Files(known))[0].kind == "known"
     found = _accepted(run, "softmax::*[float32-cpu-opassay]")
     assert {key.split("::")[1][:4]: entry.at_most for key, entry in found.items()} == {
         "VJP[": 3.9, "JVP[": "inf", "ORD2": None,
     }  # fmt: skip
-    assert all(found.kind == "known" for found in judge(run, Files(_accepted(run, "*"))))
+    assert all(found.kind == "known" for found in find_regressions(run, Files(_accepted(run, "*"))))
 
 
 RAISED_JVP = verdict("ORD2", Outcome.FAIL, Code.RAISED, judged=0)
@@ -129,7 +129,7 @@ def test_what_the_gate_would_refuse_is_not_written(cell: str, words: dict[str, A
 
 def test_the_last_possible_expiry_passes_the_gate() -> None:
     known = _accepted(make_run(BAD, verdict()), "*", expires=date(2026, 8, 28))
-    assert exit_code(judge(make_run(BAD, verdict()), Files(known))) == 0
+    assert exit_code(find_regressions(make_run(BAD, verdict()), Files(known))) == 0
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_cells_taken_from_a_record_are_missed(call: Call, tmp_path: Path) -> Non
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_held_cell_without_a_number_has_lost_its_coverage(value: float) -> None:
     budget = update(make_run(verdict()), {})[0]
-    findings = judge(make_run(verdict(ratio=value)), Files(budget=budget))
+    findings = find_regressions(make_run(verdict(ratio=value)), Files(budget=budget))
     assert [found.kind for found in findings] == ["coverage"]
     assert exit_code(findings) == 1
 
@@ -252,5 +252,5 @@ def test_a_held_cell_without_a_number_has_lost_its_coverage(value: float) -> Non
 @pytest.mark.parametrize("code", [2, 3])
 def test_a_run_that_broke_is_not_green(code: int) -> None:
     run = replace(make_run(verdict()), exit_code=code, exit_reasons=("the session broke",))
-    findings = judge(run, Files())
+    findings = find_regressions(run, Files())
     assert (exit_code(findings), "the session broke" in findings[0].text) == (code, True)

@@ -27,7 +27,7 @@ from torch.utils import _python_dispatch as dispatching
 from opassay import impl
 from opassay.impl.operator import torch_private
 from opassay.impl.operator.operator import Operator
-from opassay.oracles.process.torch_settings import kept
+from opassay.oracles.process.torch_settings import hold_mode
 
 from .graph_changes import Call, changes_of
 from .mutants import MAX_TEXT, Mutant
@@ -97,7 +97,7 @@ def _watched(seen: Seen) -> Iterator[None]:
     for module, name in users:
         setattr(module, name, others)
     try:
-        with kept(mode):
+        with hold_mode(mode):
             yield
     finally:
         for module, name in users:

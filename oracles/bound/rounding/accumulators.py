@@ -34,7 +34,7 @@ def sum_of(centre: Any, radius: Any, contract: Contract, count: Any, size: Any) 
     return total
 
 
-def _added(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+def _follow_addition(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     a, b = operands
     count, size = zip(*(_terms_of(x, out) for x in (a, b)), strict=True)
     if not np.any(count[0]) and not np.any(count[1]):
@@ -54,7 +54,7 @@ def _terms_of(x: Ball, out: Ball) -> tuple[Any, Any]:
     return 0.0, np.abs(np.asarray(x.centre, dtype=np.float64)) + x.radii()
 
 
-def _moved(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+def _follow_move(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     (x,) = operands
     assert x.summed is not None
 
@@ -67,19 +67,19 @@ def _moved(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     out.summed = (count if np.ndim(count) == 0 else move(count), move(size))
 
 
-def _same(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+def _follow_identity(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     if not params.get("asked", False):
         out.summed = operands[0].summed
 
 
-def _scaled(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+def _follow_scaling(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     """A sum times a number: the accumulator may begin with what is added, divided by that number."""
     for x, factor in (operands, operands[::-1]):
         if x.summed is not None and factor.centre.ndim == 0 and x.shape == out.shape:
             out.summed = (x.summed[0], x.summed[1] * (abs(float(factor.centre)) + float(factor.radii())))
 
 
-def _joined(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+def _follow_concatenation(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     """Parts of one array: each may have been summed up in as many steps as the longest."""
     parts = [_terms_of(x, x) for x in operands]
     sizes = [np.broadcast_to(size, x.shape) for (_, size), x in zip(parts, operands, strict=True)]
@@ -100,11 +100,11 @@ def _totalled(primitive: str, out: Ball, operands: Sequence[Ball], params: Param
 
 ACCUMULATED.update(
     {
-        **dict.fromkeys(("add", "subtract"), _added),
-        **dict.fromkeys(("reshape", "transpose", "getitem", "broadcast"), _moved),
-        **dict.fromkeys(("negative", "store"), _same),
-        "multiply": _scaled,
-        "concatenate": _joined,
+        **dict.fromkeys(("add", "subtract"), _follow_addition),
+        **dict.fromkeys(("reshape", "transpose", "getitem", "broadcast"), _follow_move),
+        **dict.fromkeys(("negative", "store"), _follow_identity),
+        "multiply": _follow_scaling,
+        "concatenate": _follow_concatenation,
         "sum": _totalled,
     }
 )

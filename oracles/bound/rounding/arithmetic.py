@@ -93,14 +93,14 @@ def _plus(part: Any, other: Any) -> Any:
 
 
 def _add(contract: Contract, a: Ball, b: Ball) -> Ball:
-    return _summed(contract, a.centre + b.centre, a, b)
+    return _bound_sum(contract, a.centre + b.centre, a, b)
 
 
 def _subtract(contract: Contract, a: Ball, b: Ball) -> Ball:
-    return _summed(contract, a.centre - b.centre, a, b)
+    return _bound_sum(contract, a.centre - b.centre, a, b)
 
 
-def _summed(contract: Contract, centre: Any, a: Ball, b: Ball) -> Ball:
+def _bound_sum(contract: Contract, centre: Any, a: Ball, b: Ball) -> Ball:
     """A sum or difference: radii add up, and nothing underflows."""
     most = (_most_of(a, b) + _most_of(b, a)) * _EXCESS
     if b.exact:
@@ -113,7 +113,7 @@ def _summed(contract: Contract, centre: Any, a: Ball, b: Ball) -> Ball:
         # The terms of many elements have no errors, so that of the few and the rounding are all there is.
         relative, growth = _relative(contract, 1.0), 1.0 + contract.roundoff + SLACK
         part = b.radius * growth + (contract.underflow if contract.flush else 0.0)
-        return _held(contract, centre, relative, part, most * (growth + relative))
+        return _make_ball(contract, centre, relative, part, most * (growth + relative))
     return rounded(contract, centre, b.radius, eta=False, most=most, owned=False)
 
 
@@ -178,10 +178,10 @@ def _times_few(contract: Contract, centre: Any, a: Ball, b: Ball, most: float) -
     else:
         share, part = relative + (off + a.parts[0] * (1.0 + off)) * growth, a.parts[1] * (whole * growth)
         part += contract.underflow
-    return _held(contract, centre, share, part, most * (growth + relative) + contract.underflow)
+    return _make_ball(contract, centre, share, part, most * (growth + relative) + contract.underflow)
 
 
-def _held(contract: Contract, centre: Any, share: Any, part: Any, most: float) -> Ball:
+def _make_ball(contract: Contract, centre: Any, share: Any, part: Any, most: float) -> Ball:
     """The ball with the radii share · |c| + part, which are computed at once if those have many elements."""
     if max(np.size(share), np.size(part)) * _FEW <= centre.size and np.max(share, initial=0.0) <= 1.0:
         return scaled(centre, share, part, contract, most * _EXCESS)
@@ -237,7 +237,7 @@ def _over_few(contract: Contract, quotient: Any, a: Ball, b: Ball, reach: Any, t
             share = share + a.parts[0] * (magnitude_of(b.centre) * over)
         part = (a.radius if a.parts is None else a.parts[1]) * over
         part += contract.underflow
-    return _held(contract, quotient, share, part, most * (growth + relative) + contract.underflow)
+    return _make_ball(contract, quotient, share, part, most * (growth + relative) + contract.underflow)
 
 
 def _most_of(x: Ball, beside: Ball) -> float:

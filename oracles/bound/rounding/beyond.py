@@ -62,11 +62,11 @@ def _moves(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     mark(out, RULES[primitive](out.contract, *plain, **params).centre)
 
 
-def _same(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+def _hand_on(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     mark(out, beyond_of(operands[0]))
 
 
-def _chosen(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+def _hand_on_choice(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     condition = params["condition"]
     if isinstance(condition, np.ndarray) and condition.dtype == bool:
         mark(out, np.where(condition, *(beyond_of(x) for x in operands)))
@@ -77,14 +77,14 @@ def _reach(x: Ball) -> Any:
     return np.abs(np.asarray(x.centre, dtype=np.float64)) + x.radii()
 
 
-def _summed(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+def _hand_on_sum(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     """A sum of an element beyond and one within bounds."""
     a, b = operands
     parts = [(beyond_of(x) - _reach(y)) * _ROUNDED for x, y in ((a, b), (b, a))]
     mark(out, np.maximum(np.maximum(*parts), 0.0))
 
 
-def _scaled(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
+def _hand_on_product(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     """A product, or a quotient, of an element beyond and one whose sign and magnitude are known."""
     a, b = operands
     if primitive == "divide":
@@ -127,10 +127,10 @@ def of_ends(centre: Any, low: Any, high: Any, contract: Contract) -> Ball:
 #: Operations that keep what is known, or make use of it; others forget it.
 _HANDED_ON: dict[str, _Rule] = {
     **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _moves),
-    **dict.fromkeys(("negative", "absolute", "store"), _same),
-    "where": _chosen,
-    **dict.fromkeys(("add", "subtract"), _summed),
-    **dict.fromkeys(("multiply", "divide"), _scaled),
+    **dict.fromkeys(("negative", "absolute", "store"), _hand_on),
+    "where": _hand_on_choice,
+    **dict.fromkeys(("add", "subtract"), _hand_on_sum),
+    **dict.fromkeys(("multiply", "divide"), _hand_on_product),
     **dict.fromkeys(_LIMITS, _limited),
 }
 

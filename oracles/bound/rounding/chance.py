@@ -104,7 +104,7 @@ class Chance(Array):
         key = _key(value)
         none = ball(np.zeros(()), known.contract)
         name, read = known.of(None if key is None else ("constant", key), lambda: none.lift(value))
-        return Chance(_moved(read.centre, read.radius, known.draws), read.centre, known, name)
+        return Chance(_perturb(read.centre, read.radius, known.draws), read.centre, known, name)
 
     def may_store(self, dtype: str) -> bool:
         return dtype in FORMATS and self.known.contract.may_store(FORMATS[dtype])
@@ -130,7 +130,7 @@ class Chance(Array):
                 known.contract, *(Ball(x._used(), None, known.contract) for x in read), **params
             ).centre
         known.work += _OF_ITSELF + max(int(np.size(values)), *(int(np.size(x.values)) for x in read))
-        moved = _moved(values, found.radius, known.draws, shared=primitive != "store")
+        moved = _perturb(values, found.radius, known.draws, shared=primitive != "store")
         return Chance(moved, found.centre, known, name)
 
     def _used(self) -> Any:
@@ -152,7 +152,7 @@ class Chance(Array):
         return found
 
 
-def _moved(values: Any, radius: Any, draws: np.random.Generator, *, shared: bool = True) -> Any:
+def _perturb(values: Any, radius: Any, draws: np.random.Generator, *, shared: bool = True) -> Any:
     """Values and their errors: the radii, with signs that may be shared along axes, or are not."""
     if radius is None:
         return values

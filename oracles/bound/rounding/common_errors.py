@@ -76,10 +76,10 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     # Coefficients and their sums are rounded, each by 2^-53 of what is added up, which is less than 2 SLACK in all.
     narrowed = out.radius - reached + left + reached * (8.0 * summands * SLACK)
     out.radius = np.where(np.isfinite(narrowed), narrowed, out.radius)
-    out.common = tuple(_known(source, a) for source, a in list(merged.items())[:MOST])
+    out.common = tuple(_known_error(source, a) for source, a in list(merged.items())[:MOST])
 
 
-def _known(source: Ball, coefficient: Any) -> Common[Ball]:
+def _known_error(source: Ball, coefficient: Any) -> Common[Ball]:
     return Common(source, lambda: coefficient)
 
 

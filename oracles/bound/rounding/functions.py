@@ -272,7 +272,7 @@ def _fmod(contract: Contract, a: Ball, b: Ball) -> Ball:
     return Ball(y, np.where(its > b.radii(), radius, np.where(np.isfinite(y), np.inf, radius)), contract)
 
 
-def _power(contract: Contract, a: Ball, b: Ball) -> Ball:
+def _bound_power(contract: Contract, a: Ball, b: Ball) -> Ball:
     """a^b; a negative base has integer exponents alone, and those without any error."""
     y = np.power(a.centre, b.centre)
     size, exponent = magnitude_of(a.centre), magnitude_of(b.centre)
@@ -298,7 +298,7 @@ _TABLE: dict[str, Callable[..., Ball]] = {
     "arctan2": _arctan2,
     "logaddexp": _logaddexp,
     "fmod": _fmod,
-    "float_power": _power,
+    "float_power": _bound_power,
 }
 
 RULES.update(_TABLE)

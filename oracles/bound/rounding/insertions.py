@@ -91,7 +91,7 @@ def _is_truth(condition: Any) -> bool:
     return isinstance(condition, (bool, np.bool_)) or (type(condition) is np.ndarray and condition.dtype == bool)
 
 
-def _along(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+def _spread_marks(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
     """Scans and sorting: a stray element reaches all of its row."""
     (x,) = operands
     if x.stray is not None:
@@ -99,7 +99,7 @@ def _along(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     return out
 
 
-def _moved(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+def _move_marks(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
     """Primitives that move elements: marks go with them."""
     if _marked([x.inserted for x in operands]):
         out.inserted = _counted(primitive, [_mask(x.inserted, x.shape) for x in operands], params)
@@ -119,7 +119,7 @@ def _kept(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -
 
 
 def _scattered(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
-    out = _moved(primitive, out, operands, params)
+    out = _move_marks(primitive, out, operands, params)
     if params.get("inserted"):
         (x,) = operands
         out.inserted = ~_counted(primitive, [~_mask(x.inserted, x.shape)], params)
@@ -131,7 +131,7 @@ def _as_it_is(primitive: str, out: Ball, operands: Sequence[Ball], params: Param
     return out
 
 
-def _product(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+def _mark_product(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
     """Products: without the terms that have an inserted zero and a factor that is not finite."""
     a, b = operands
     if not out.special and not _marked([a.stray, b.stray]):
@@ -147,13 +147,13 @@ def _product(primitive: str, out: Ball, operands: Sequence[Ball], params: Params
         zeros = [_mask(x.inserted, x.shape) for x in operands]
         skipped = has_term(zeros[0], strange[1]) | has_term(strange[0], zeros[1])
         if skipped.any():
-            out, stray = _without(primitive, out, operands, params), stray | skipped
+            out, stray = _drop_factors(primitive, out, operands, params), stray | skipped
     out.stray = stray if stray.any() else None
     return out
 
 
-def _without(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
-    """A product of the factors that count; see `_product`."""
+def _drop_factors(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """A product of the factors that count; see `_mark_product`."""
     terms = out.contract
     has_term = met(primitive, terms, params)
     real = [~_mask(x.inserted, x.shape) for x in operands]
@@ -178,11 +178,11 @@ def _without(primitive: str, out: Ball, operands: Sequence[Ball], params: Params
 
 _TABLE: dict[str, Callable[..., Ball]] = {
     "": _anywhere,
-    **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _moved),
-    **dict.fromkeys(("cumsum", "cumprod", "sort"), _along),
+    **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _move_marks),
+    **dict.fromkeys(("cumsum", "cumprod", "sort"), _spread_marks),
     **dict.fromkeys(("negative", "store"), _kept),
     **dict.fromkeys(("add", "subtract", "exp", "exp2", "divide", "where"), _masked),
-    **dict.fromkeys(("multiply", *BILINEAR), _product),
+    **dict.fromkeys(("multiply", *BILINEAR), _mark_product),
     "overlap": _added_up,
     "scatter": _scattered,
     "among": _as_it_is,

@@ -110,14 +110,16 @@ def _cumsum(contract: Contract, out: Ball, a: Ball, axis: int) -> Any:
     return is_exact(a) & holds_multiples(contract, np.cumsum(np.abs(a.centre), axis=axis), common_unit(a.centre))
 
 
-def _overlap(contract: Contract, out: Ball, a: Ball, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
+def _overlap_on_lattice(
+    contract: Contract, out: Ball, a: Ball, shape: Any, sizes: Any, stride: Any, dilation: Any
+) -> Any:
     size = np.zeros(shape)
     for offset, index in offsets_of(size, sizes, stride, dilation):
         size[index] += np.abs(a.centre[(..., *offset)]).astype(np.float64)
     return is_exact(a) & holds_multiples(contract, size, common_unit(a.centre))
 
 
-def _scatter(contract: Contract, out: Ball, a: Ball, index: Any, shape: Any, **how: bool) -> Any:
+def _scatter_on_lattice(contract: Contract, out: Ball, a: Ball, index: Any, shape: Any, **how: bool) -> Any:
     size = np.zeros(shape)
     np.add.at(size, index, np.abs(a.centre).astype(np.float64))
     return is_exact(a) & holds_multiples(contract, size, common_unit(a.centre))
@@ -135,8 +137,8 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "square": lambda contract, out, a: _multiply(contract, out, a, a),
     "sum": _sum,
     "cumsum": _cumsum,
-    "overlap": _overlap,
-    "scatter": _scatter,
+    "overlap": _overlap_on_lattice,
+    "scatter": _scatter_on_lattice,
     "store": _store,
 }
 

@@ -140,7 +140,7 @@ def _sources(tape: Sequence[_Primitive], step: _Primitive, places: Any) -> list[
 
     Of sums and of maxima there is a row of them for each place; of `scatter`, those that land in a place.
     """
-    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_plain(o)) for o in step.operands]
+    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_is_constant(o)) for o in step.operands]
     if step.primitive in ELEMENTWISE or step.primitive == "store":
         return [_broadcast(shape, step.shape, places) for shape in shapes]
     if not step.primitive:
@@ -187,7 +187,7 @@ def _broadcast(shape: tuple[int, ...], whole: tuple[int, ...], places: Any) -> A
     return flat
 
 
-def _plain(operand: Any) -> Any:
+def _is_constant(operand: Any) -> Any:
     value = operand.value
     return value.centre if isinstance(value, Ball) else value
 
@@ -220,7 +220,7 @@ def _computed(
     """
     places = needed[number]
     if step.primitive == "concatenate":
-        return _joined(tape, step, needed, values, places)
+        return _compute_concatenation(tape, step, needed, values, places)
     sources = _sources(tape, step, places)
     operands = [
         values[o][np.searchsorted(needed[o], wanted)] if isinstance(o, int) else o.at(step.shape, places)
@@ -242,7 +242,7 @@ def _computed(
     return first
 
 
-def _joined(
+def _compute_concatenation(
     tape: Sequence[_Primitive], step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], places: Any
 ) -> Exact:  # fmt: skip
     """`_computed` of arrays that are concatenated.
@@ -250,7 +250,7 @@ def _joined(
     Args:
         tape, step, needed, values: as there. places: what is needed of the step.
     """
-    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_plain(o)) for o in step.operands]
+    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_is_constant(o)) for o in step.operands]
     which = [np.full(shape, number) for number, shape in enumerate(shapes)]
     owner = np.concatenate(which, axis=step.params["axis"]).ravel()[places]
     joined = np.empty(places.size, dtype=object)
@@ -258,6 +258,6 @@ def _joined(
         if isinstance(operand, int):
             joined[owner == number] = values[operand].values[np.searchsorted(needed[operand], wanted)]
         elif wanted.size:
-            constant = np.ravel(np.asarray(_plain(operand), dtype=np.float64))[wanted]
+            constant = np.ravel(np.asarray(_is_constant(operand), dtype=np.float64))[wanted]
             joined[owner == number] = exact(constant).values
     return Exact(joined)

@@ -46,11 +46,11 @@ def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contr
             plan = _by_rows(function, values, contract)
             if plan is not None:
                 return plan.run([np.asarray(v) for v in values], contract)
-        outputs = function(*(_held(v, contract) for v in values))
+        outputs = function(*(_balls_of_values(v, contract) for v in values))
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
 
-def _held(values: Any, contract: Contract) -> Any:
+def _balls_of_values(values: Any, contract: Contract) -> Any:
     """Balls of floating values; integers and truth values are what they are."""
     return values if _is_counted(values) else ball(values, contract)
 

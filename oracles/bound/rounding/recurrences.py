@@ -98,7 +98,7 @@ def _chain_of(x: Ball) -> Chain:
     return Chain(0, 0.0, 0.0, 0.0, chain is not None, lambda: (magnitude_of(x.centre) + x.radii(), x.radii()))
 
 
-def _added(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> None:
+def _chain_addition(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> None:
     if out.shape and any(x.shape == () for x in balls):
         return  # a number
     a, b = (_chain_of(x) for x in balls)
@@ -120,7 +120,7 @@ def _added(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> 
         _widen(out)
 
 
-def _multiplied(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> None:
+def _chain_product(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> None:
     a, b = (_chain_of(x) for x in balls)
     if not a.steps and not b.steps:
         out.chain = _PRODUCT
@@ -142,7 +142,7 @@ def _multiplied(primitive: str, out: Ball, balls: Sequence[Ball], params: Params
         _widen(out)
 
 
-def _moved(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> None:
+def _chain_move(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> None:
     x, contract = balls[0], out.contract
     if x.chain is None or not x.chain.steps:
         out.chain = x.chain
@@ -155,7 +155,7 @@ def _moved(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> 
     out.chain = x.chain.with_sizes(move)
 
 
-def _same(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> None:
+def _chain_identity(primitive: str, out: Ball, balls: Sequence[Ball], params: Params) -> None:
     out.chain = balls[0].chain
 
 
@@ -177,9 +177,9 @@ def _unit(contract: Contract) -> float:
 
 CHAINED.update(
     {
-        **dict.fromkeys(("add", "subtract"), _added),
-        **dict.fromkeys(("reshape", "transpose", "getitem", "broadcast"), _moved),
-        "multiply": _multiplied,
-        "negative": _same,
+        **dict.fromkeys(("add", "subtract"), _chain_addition),
+        **dict.fromkeys(("reshape", "transpose", "getitem", "broadcast"), _chain_move),
+        "multiply": _chain_product,
+        "negative": _chain_identity,
     }
 )

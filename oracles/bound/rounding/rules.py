@@ -93,7 +93,7 @@ def _sigmoid(contract: Contract, a: Ball) -> Ball:
     return Ball(out.centre, np.where(y <= 2.0 / contract.accumulate.max, np.maximum(radius, y), radius), contract)
 
 
-def _power(contract: Contract, a: Ball, exponent: float) -> Ball:
+def _bound_constant_power(contract: Contract, a: Ball, exponent: float) -> Ball:
     y = np.power(a.centre, exponent)
     radius = None
     if a.radius is not None:
@@ -316,7 +316,7 @@ def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
     return read
 
 
-def _moved(move: Callable[..., Any]) -> Callable[..., Ball]:
+def _move_exactly(move: Callable[..., Any]) -> Callable[..., Ball]:
     """A structural primitive: centres and radii move alike, exactly."""
 
     def rule(contract: Contract, a: Ball, **params: Any) -> Ball:
@@ -380,7 +380,7 @@ _TABLE: dict[str, Callable[..., Ball]] = {
     "log1p": _function("log1p", np.log1p, spread.of_log1p),
     "tanh": _function("tanh", np.tanh, spread.of_tanh),
     "sigmoid": _sigmoid,
-    "power": _power,
+    "power": _bound_constant_power,
     "maximum": _extreme(np.maximum),
     "minimum": _extreme(np.minimum),
     "where": _where,
@@ -389,10 +389,10 @@ _TABLE: dict[str, Callable[..., Ball]] = {
     "max": _max,
     "store": _store,
     "among": _among,
-    "reshape": _moved(lambda x, shape: np.reshape(x, shape)),
-    "transpose": _moved(lambda x, axes: np.transpose(x, axes)),
-    "broadcast": _moved(lambda x, shape: np.broadcast_to(x, shape)),
-    "getitem": _moved(lambda x, index: x[index]),
+    "reshape": _move_exactly(lambda x, shape: np.reshape(x, shape)),
+    "transpose": _move_exactly(lambda x, axes: np.transpose(x, axes)),
+    "broadcast": _move_exactly(lambda x, shape: np.broadcast_to(x, shape)),
+    "getitem": _move_exactly(lambda x, index: x[index]),
     "scatter": _scatter_add,
     "concatenate": _concatenate,
 }

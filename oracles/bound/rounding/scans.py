@@ -35,14 +35,14 @@ def _cumsum(contract: Contract, a: Ball, axis: int) -> Ball:
         radius += additions * contract.underflow
     if a.radius is not None:
         radius += np.cumsum(a.radii(), axis=axis) * slack
-    return Ball(centre, _within(contract, size, radius), contract)
+    return Ball(centre, _bound_window(contract, size, radius), contract)
 
 
-def _within(contract: Contract, size: Any, radius: Any) -> Any:
+def _bound_window(contract: Contract, size: Any, radius: Any) -> Any:
     return radius if np.max(size, initial=0.0) <= contract.limit else np.where(size <= contract.limit, radius, np.inf)
 
 
-def _multiplied(contract: Contract, a: Ball, centre: Any, multiply: Callable[[Any], Any], factors: Any) -> Ball:
+def _bound_products(contract: Contract, a: Ball, centre: Any, multiply: Callable[[Any], Any], factors: Any) -> Ball:
     """The ball of products of so many factors, in any order.
 
     Args:
@@ -60,13 +60,13 @@ def _multiplied(contract: Contract, a: Ball, centre: Any, multiply: Callable[[An
     # up what underflowed.
     upward = multiply(np.maximum(_magnitude(a), 1.0))
     radius += roundings * contract.underflow * upward
-    return Ball(centre, _within(contract, upward, np.where(np.isnan(radius), np.inf, radius)), contract)
+    return Ball(centre, _bound_window(contract, upward, np.where(np.isnan(radius), np.inf, radius)), contract)
 
 
 def _cumprod(contract: Contract, a: Ball, axis: int) -> Ball:
     count = a.shape[axis]
     factors = np.arange(1.0, count + 1).reshape(count, *(1,) * (len(a.shape) - axis - 1))
-    return _multiplied(contract, a, np.cumprod(a.centre, axis=axis), lambda x: np.cumprod(x, axis=axis), factors)
+    return _bound_products(contract, a, np.cumprod(a.centre, axis=axis), lambda x: np.cumprod(x, axis=axis), factors)
 
 
 def _prod(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
@@ -74,7 +74,7 @@ def _prod(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     factors = np.float64(a.centre.size // max(centre.size, 1))
     if factors <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
-    read = _multiplied(contract, a, centre, lambda x: np.prod(x, axis=axes, keepdims=True), factors)
+    read = _bound_products(contract, a, centre, lambda x: np.prod(x, axis=axes, keepdims=True), factors)
     roundoff = _stored_roundoff(contract)
     if not roundoff:
         return read
@@ -106,7 +106,7 @@ def _stored_roundoff(contract: Contract) -> float:
     return contract.stores.unit_roundoff if contract.may_store(contract.stores) else 0.0
 
 
-def _overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Ball:
+def _bound_overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Ball:
     """What meets at an element is added up there, in any order."""
 
     def summed(values: Any) -> Any:
@@ -129,9 +129,16 @@ def _overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: Any, d
         radius += summed(a.radii()) * slack
     elif not additions.any():
         return Ball(centre, None, contract)
-    return Ball(centre, _within(contract, size, radius), contract)
+    return Ball(centre, _bound_window(contract, size, radius), contract)
 
 
 RULES.update(
-    {"cumsum": _cumsum, "cumprod": _cumprod, "prod": _prod, "sort": _sort, "windows": _windows, "overlap": _overlap}
+    {
+        "cumsum": _cumsum,
+        "cumprod": _cumprod,
+        "prod": _prod,
+        "sort": _sort,
+        "windows": _windows,
+        "overlap": _bound_overlap,
+    }
 )

@@ -15,7 +15,7 @@ from .table import RULES
 aten = torch.ops.aten
 
 
-def _places(bounds: Any, x: Any, right: bool = False, side: str | None = None, sorter: Any = None) -> Any:
+def _search_sorted(bounds: Any, x: Any, right: bool = False, side: str | None = None, sorter: Any = None) -> Any:
     """searchsorted: how many bounds, in ascending order along their last dim, are below a number.
 
     Where a comparison is open, so is the place; of bounds that are in no order, any place is right.
@@ -39,11 +39,11 @@ def _places(bounds: Any, x: Any, right: bool = False, side: str | None = None, s
 
 
 def _bucketize(x: Any, bounds: Any, right: bool = False, **kwargs: Any) -> Any:
-    return _places(bounds, x, right)
+    return _search_sorted(bounds, x, right)
 
 
 def _searchsorted(bounds: Any, x: Any, right: bool = False, side: Any = None, sorter: Any = None, **kwargs: Any) -> Any:
-    return _places(bounds, x, right, side, sorter)
+    return _search_sorted(bounds, x, right, side, sorter)
 
 
 def _ends(x: Any, least: float, most: float) -> tuple[Any, Any]:

@@ -42,7 +42,7 @@ def as_written(number: Any) -> Any:
     return float(str(np.float32(number))) if (np.frexp(number)[0] * _FEW_DIGITS) % 1.0 else number
 
 
-def _power(x: Any, exponent: Any) -> Any:
+def _read_power(x: Any, exponent: Any) -> Any:
     """A constant power: torch takes those that have a function of their own from that."""
     special: dict[float, Rule] = {2: np.square, 0.5: np.sqrt, -0.5: lambda x: 1.0 / np.sqrt(x)}
     whole: Rule = special[exponent] if exponent in special else lambda x: np.power(x, exponent)
@@ -135,7 +135,7 @@ def _is_truth(x: Any) -> bool:
     return isinstance(x, Condition) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")
 
 
-def _multiplied(a: Any, b: Any) -> Any:
+def _multiply(a: Any, b: Any) -> Any:
     """A product; of truth values it is their conjunction, as torch has it in isfinite."""
     return np.logical_and(a, b) if _is_truth(a) and _is_truth(b) else np.multiply(a, b)
 
@@ -196,7 +196,7 @@ enter(
 enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
 enter(_with_alpha(np.subtract), aten.sub.Tensor, aten.sub.Scalar)
 enter(lambda a, b, alpha=1: b - (a if alpha == 1 else a * alpha), aten.rsub.Scalar, aten.rsub.Tensor)
-enter(with_numbers(_multiplied), aten.mul.Tensor, aten.mul.Scalar)
+enter(with_numbers(_multiply), aten.mul.Tensor, aten.mul.Scalar)
 enter(with_numbers(np.divide), aten.div.Scalar)
 enter(np.greater, aten.gt.Scalar, aten.gt.Tensor)
 enter(np.greater_equal, aten.ge.Scalar, aten.ge.Tensor)
@@ -244,7 +244,7 @@ RULES.update(
         aten.tanh.default: np.tanh,
         aten.sigmoid.default: sigmoid,
         aten.square.default: np.square,
-        aten.pow.Tensor_Scalar: _power,
+        aten.pow.Tensor_Scalar: _read_power,
         aten.relu.default: _relu,
         aten.clamp.default: _clamp,
         aten.clamp.Tensor: _clamp,

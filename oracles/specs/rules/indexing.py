@@ -20,7 +20,7 @@ def _flat(x: Any) -> Any:
     return np.reshape(x, (np.size(x),))
 
 
-def _along(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
+def _index_along(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     """The index of x[..., index, ...] at a dim."""
     return (slice(None),) * (dim % max(np.ndim(x), 1)) + (index,)
 
@@ -34,7 +34,7 @@ def _grid(shape: Sequence[int], dim: int, index: Any) -> tuple[Any, ...]:
     return tuple(grid)
 
 
-def _listed(indices: Sequence[Any]) -> tuple[Any, ...]:
+def _list_indices(indices: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(slice(None) if i is None else np.asarray(i) for i in indices)
 
 
@@ -42,15 +42,15 @@ def _listed(indices: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _index(x: Any, indices: Sequence[Any]) -> Any:
-    return x[_listed(indices)]
+    return x[_list_indices(indices)]
 
 
-def _gather(x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
+def _read_gather(x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
     return x[_grid(np.shape(x), dim, index)] if np.ndim(x) else np.broadcast_to(x, np.shape(index))
 
 
 def _index_select(x: Any, dim: int, index: Any) -> Any:
-    return x[_along(x, dim, np.ravel(index))] if np.ndim(x) else x
+    return x[_index_along(x, dim, np.ravel(index))] if np.ndim(x) else x
 
 
 def _take(x: Any, index: Any) -> Any:
@@ -79,7 +79,7 @@ def _less_often(rows: Any, indices: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-def _written(x: Any, source: Any, shown: Callable[[Any], Any]) -> Any:
+def _write_elements(x: Any, source: Any, shown: Callable[[Any], Any]) -> Any:
     """x with elements of `source` in place of some of its own.
 
     Of several that go to one place any may be the one that stays, and torch has the slope of each of them there.
@@ -120,7 +120,7 @@ def _of_several(elements: Any, places: Any, targets: Any, new: Any) -> tuple[Any
     return met[open_], value
 
 
-def _added(x: Any, source: Any, index: Any) -> Any:
+def _add_at_index(x: Any, source: Any, index: Any) -> Any:
     """x with the elements of `source` added at an index, in any order."""
     places = np.arange(np.size(x)).reshape(np.shape(x))
     targets = np.broadcast_to(places[index], np.shape(source))
@@ -129,19 +129,19 @@ def _added(x: Any, source: Any, index: Any) -> Any:
     return np.reshape(scatter(total, (every,), (np.size(x),), in_place=True), np.shape(x))
 
 
-def _filled(value: Any, shape: Sequence[int]) -> Any:
+def _fill(value: Any, shape: Sequence[int]) -> Any:
     return np.broadcast_to(value if np.ndim(value) else np.asarray(value, dtype=np.float64), tuple(shape))
 
 
-def _scatter(x: Any, dim: int, index: Any, source: Any, reduce: str | None = None) -> Any:
+def _read_scatter(x: Any, dim: int, index: Any, source: Any, reduce: str | None = None) -> Any:
     if reduce is not None:
         return _scatter_reduce(
-            x, dim, index, _filled(source, np.shape(index)), {"add": "sum", "multiply": "prod"}[reduce]
+            x, dim, index, _fill(source, np.shape(index)), {"add": "sum", "multiply": "prod"}[reduce]
         )
     if not np.ndim(x):
         return np.reshape(source, ())
-    source = _of_index(source, index) if np.ndim(source) else _filled(source, np.shape(index))
-    return _written(x, source, lambda places: places[_grid(np.shape(x), dim, index)])
+    source = _of_index(source, index) if np.ndim(source) else _fill(source, np.shape(index))
+    return _write_elements(x, source, lambda places: places[_grid(np.shape(x), dim, index)])
 
 
 def _of_index(source: Any, index: Any) -> Any:
@@ -152,16 +152,16 @@ def _of_index(source: Any, index: Any) -> Any:
 def _scatter_add(x: Any, dim: int, index: Any, source: Any) -> Any:
     if not np.ndim(x):
         return x + np.reshape(source, ())
-    return _added(x, _of_index(source, index), _grid(np.shape(x), dim, index))
+    return _add_at_index(x, _of_index(source, index), _grid(np.shape(x), dim, index))
 
 
 def _index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    index = _listed(indices)
+    index = _list_indices(indices)
     shape = np.shape(np.empty(np.shape(x))[index])
     values = np.broadcast_to(values, shape)
     if accumulate:
-        return _added(x, values, index)
-    return _written(x, values, lambda places: places[index])
+        return _add_at_index(x, values, index)
+    return _write_elements(x, values, lambda places: places[index])
 
 
 def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
@@ -172,41 +172,41 @@ def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     shape = np.broadcast_shapes(np.shape(x), np.shape(mask))
     x, chosen = np.broadcast_to(x, shape), np.broadcast_to(mask, shape)
     taken = _flat(source)[: int(np.count_nonzero(chosen))]
-    return _written(x, taken, lambda places: places[chosen])
+    return _write_elements(x, taken, lambda places: places[chosen])
 
 
 def _index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
     source = source if alpha == 1 else source * alpha
     if not np.ndim(x):
         return x + np.reshape(source, ())
-    return _added(x, source, _along(x, dim, np.asarray(index)))
+    return _add_at_index(x, source, _index_along(x, dim, np.asarray(index)))
 
 
 def _index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
     if not np.ndim(x):
         return np.reshape(source, ())
-    return _written(x, source, lambda places: places[_along(x, dim, np.asarray(index))])
+    return _write_elements(x, source, lambda places: places[_index_along(x, dim, np.asarray(index))])
 
 
 def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     chosen = np.zeros(np.shape(x), dtype=bool)
-    chosen[_along(x, dim, np.asarray(index)) if np.ndim(x) else ()] = np.size(index) > 0
+    chosen[_index_along(x, dim, np.asarray(index)) if np.ndim(x) else ()] = np.size(index) > 0
     return np.where(chosen, value, x)
 
 
 def _slice_scatter(x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    return _written(x, source, lambda places: places[_along(x, dim, slice(start, end, step))])
+    return _write_elements(x, source, lambda places: places[_index_along(x, dim, slice(start, end, step))])
 
 
 def _select_scatter(x: Any, source: Any, dim: int, index: int) -> Any:
-    return _written(x, source, lambda places: places[_along(x, dim, index)])
+    return _write_elements(x, source, lambda places: places[_index_along(x, dim, index)])
 
 
 def _by_view(view: Any) -> Callable[..., Any]:
     """x with a source in place of what a view of it shows."""
 
     def rule(x: Any, source: Any, *args: Any) -> Any:
-        return _written(x, source, lambda places: view(torch.from_numpy(places), *args).numpy())
+        return _write_elements(x, source, lambda places: view(torch.from_numpy(places), *args).numpy())
 
     return rule
 
@@ -220,7 +220,11 @@ def _scatter_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, incl
     count = hits + 1.0 if include_self else np.maximum(hits, 1.0)
     start = x if include_self else np.where(hits > 0, {"prod": 1.0, "sum": 0.0, "mean": 0.0}.get(reduce, x), x)
     if reduce in ("sum", "mean"):
-        total = _added(x, source, grid) if include_self else np.where(hits > 0, _added(start * 0.0, source, grid), x)
+        total = (
+            _add_at_index(x, source, grid)
+            if include_self
+            else np.where(hits > 0, _add_at_index(start * 0.0, source, grid), x)
+        )
         return total if reduce == "sum" else np.where(count > 1, total / count, total)
     places = np.ravel(np.arange(np.size(x)).reshape(np.shape(x))[grid])
     rows: list[list[int]] = [[i] if include_self or not hit else [] for i, hit in enumerate(np.ravel(hits))]
@@ -288,12 +292,12 @@ def _embedding_bag(
 
 for _names, _rule in (
     ("index.Tensor _unsafe_index.Tensor", _index),
-    ("gather", _gather),
+    ("gather", _read_gather),
     ("index_select", _index_select),
     ("take", _take),
     ("masked_select", _masked_select),
     ("embedding", _embedding),
-    ("scatter.src", _scatter),
+    ("scatter.src", _read_scatter),
     ("index_copy", _index_copy),
     ("slice_scatter", _slice_scatter),
     ("select_scatter", _select_scatter),
@@ -305,11 +309,11 @@ for _names, _rule in (
 REPEATING.update(overloads("index.Tensor _unsafe_index.Tensor gather index_select take embedding"))
 RULES.update(
     {
-        aten.scatter.value: _scatter,
+        aten.scatter.value: _read_scatter,
         aten.index_fill.int_Scalar: _index_fill,
         aten.index_fill.int_Tensor: _index_fill,
-        aten.scatter.reduce: lambda x, dim, index, source, *, reduce: _scatter(x, dim, index, source, reduce),
-        aten.scatter.value_reduce: lambda x, dim, index, value, *, reduce: _scatter(x, dim, index, value, reduce),
+        aten.scatter.reduce: lambda x, dim, index, source, *, reduce: _read_scatter(x, dim, index, source, reduce),
+        aten.scatter.value_reduce: lambda x, dim, index, value, *, reduce: _read_scatter(x, dim, index, value, reduce),
         aten.scatter_add.default: _scatter_add,
         aten.scatter_reduce.two: _scatter_reduce,
         aten.index_put.default: _index_put,

@@ -22,7 +22,7 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 _LEAST_DIVISOR = 1e-12
 
 
-def _reduced(loss: Any, reduction: int) -> Any:
+def _reduce_loss(loss: Any, reduction: int) -> Any:
     if reduction == _NONE:
         return loss
     return np.mean(loss) if reduction == _MEAN else np.sum(loss)
@@ -53,7 +53,7 @@ def _of_targets(formula: Rule) -> Rule:
 def _binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = _MEAN) -> Any:
     ways = [Algorithm(_cross_entropy_of_two, ""), Algorithm(_cross_entropy_by_one_quotient, "")]
     loss = among(ways, x, target)
-    return _reduced(loss if weight is None else loss * weight, reduction)
+    return _reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
 def _cross_entropy_of_two(x: Any, target: Any) -> Any:
@@ -82,7 +82,7 @@ def _binary_cross_entropy_with_logits(
     texts = [_of_log_sigmoid, _of_largest, _of_softplus, _with_slope_of_sigmoid]
     ways = [*(Algorithm(text, "") for text in texts), Algorithm(_of_stored_parts, STORED)]
     loss = among(ways, *(each for each in (x, target, pos_weight) if each is not None))
-    return _reduced(may_store(loss if weight is None else loss * weight), reduction)
+    return _reduce_loss(may_store(loss if weight is None else loss * weight), reduction)
 
 
 def _weight_of_positives(t: Any, p: Any) -> Any:
@@ -136,7 +136,7 @@ def _multi_margin(
     each = wanted if p == 1 else np.square(wanted)
     each = each if weight is None else each * np.reshape(weight[index], (-1, 1))
     loss = np.sum(each, axis=1) / float(classes)
-    return np.reshape(loss, np.shape(target)) if reduction == _NONE else _reduced(loss, reduction)
+    return np.reshape(loss, np.shape(target)) if reduction == _NONE else _reduce_loss(loss, reduction)
 
 
 def _multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
@@ -151,7 +151,7 @@ def _multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
     gap = 1.0 - (np.take_along_axis(rows, known, 1)[:, :, None] - rows[:, None, :])
     wanted = counts[:, :, None] & ~is_target[:, None, :]
     each = np.sum(np.where(wanted, np.where(gap <= 0, 0.0, gap), 0.0), axis=(1, 2)) / float(classes)
-    loss = each if reduction == _NONE and np.ndim(x) > 1 else _reduced(each, reduction or _SUM)
+    loss = each if reduction == _NONE and np.ndim(x) > 1 else _reduce_loss(each, reduction or _SUM)
     return loss, np.reshape(is_target, np.shape(x)).astype(np.float64)
 
 

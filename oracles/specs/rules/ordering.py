@@ -18,7 +18,7 @@ from .table import MOVES, RULES, enter_move, may_store
 aten = torch.ops.aten
 
 
-def _places(x: Any, dim: int, start: int, end: int, descending: bool) -> tuple[Any, Any]:
+def _elements_at_places(x: Any, dim: int, start: int, end: int, descending: bool) -> tuple[Any, Any]:
     """The elements at some of the places of a sorted dim, and their indices."""
     dim %= max(np.ndim(x), 1)
     ordered = np.sort(x, axis=dim)
@@ -30,7 +30,7 @@ def _places(x: Any, dim: int, start: int, end: int, descending: bool) -> tuple[A
 def _sort(x: Any, dim: int = -1, descending: bool = False, **kwargs: Any) -> Any:
     if np.ndim(x) == 0:
         return x, np.zeros((), dtype=np.int64)
-    return _places(x, dim, 0, np.shape(x)[dim], descending)
+    return _elements_at_places(x, dim, 0, np.shape(x)[dim], descending)
 
 
 def _stable_sort(x: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
@@ -38,11 +38,11 @@ def _stable_sort(x: Any, stable: Any = None, dim: int = -1, descending: bool = F
 
 
 def _topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    return _places(x, dim, 0, k, largest)
+    return _elements_at_places(x, dim, 0, k, largest)
 
 
 def _one(x: Any, place: int, dim: int, keepdim: bool) -> Any:
-    values, indices = _places(x, dim, place, place + 1, False)
+    values, indices = _elements_at_places(x, dim, place, place + 1, False)
     return (values, indices) if keepdim else (np.squeeze(values, axis=dim), np.squeeze(indices, axis=dim))
 
 

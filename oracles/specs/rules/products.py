@@ -17,14 +17,14 @@ from .table import LIBRARY, RULES, Rule, enter, may_store
 aten = torch.ops.aten
 
 
-def _added(product: Rule) -> Rule:
+def _add_product(product: Rule) -> Rule:
     """β c + α (a b). With β = 0, c is not used at all: a NaN in it is none of the result.
 
     A product that is scaled may be stored before, and so may what it is added to; torch's derivatives scale last, too.
     """
 
     def rule(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
-        scaled = product(a, b) if alpha == 1 else _scaled(product, alpha, a, b)
+        scaled = product(a, b) if alpha == 1 else _scale_product(product, alpha, a, b)
         if beta == 0:
             return scaled
         ways = [Algorithm(lambda c, scaled: scaled + (c if beta == 1 else c * beta), "")]
@@ -35,7 +35,7 @@ def _added(product: Rule) -> Rule:
     return rule
 
 
-def _scaled(product: Rule, alpha: float, a: Any, b: Any) -> Any:
+def _scale_product(product: Rule, alpha: float, a: Any, b: Any) -> Any:
     """α (a b), where the product, and in backward those with the cotangent, may be stored before they are scaled.
 
     Those are the texts of `addmm`, `addmv`, `baddbmm` and `addbmm` in torch's `derivatives.yaml`.
@@ -59,7 +59,7 @@ def _scaled(product: Rule, alpha: float, a: Any, b: Any) -> Any:
 
 def _product_by_product(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
     """addbmm: β c + α Σ_b a_b b_b; torch adds the products one after another to what is stored."""
-    whole = _added(lambda a, b: np.einsum("bij,bjk->ik", a, b))
+    whole = _add_product(lambda a, b: np.einsum("bij,bjk->ik", a, b))
 
     def one_by_one(c: Any, a: Any, b: Any) -> Any:
         total = may_store(c if beta == 1 else c * beta)
@@ -120,6 +120,6 @@ torch.library.register_autograd(
 )
 RULES[torch.ops.opassay_specs.attention_scores.default] = _scores
 enter(np.matmul, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default)
-enter(_added(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
+enter(_add_product(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
 enter(_product_by_product, aten.addbmm.default)
 RULES[aten._grouped_mm.default] = _grouped

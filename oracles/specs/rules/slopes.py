@@ -23,7 +23,7 @@ aten = torch.ops.aten
 _LOG_2 = math.log(2.0)
 
 
-def _with(rule: Rule, *slopes: Rule) -> Rule:
+def _with_slopes(rule: Rule, *slopes: Rule) -> Rule:
     """A rule whose cotangents may be computed in stored steps.
 
     Args:
@@ -43,7 +43,7 @@ def _logaddexp2(x: Any, y: Any) -> Any:
     return np.where(same, x, most + np.log1p(np.exp2(np.where(same, 0.0, least - most))) / _LOG_2)
 
 
-def _share(power: Rule) -> tuple[Rule, Rule]:
+def _softmax_share(power: Rule) -> tuple[Rule, Rule]:
     """The slopes 1 / (1 + b^(y − x)) of log_b(b^x + b^y)."""
 
     def part(mine: Any, other: Any, g: Any) -> Any:
@@ -78,7 +78,7 @@ def _over_root(function: Rule, radicand: Rule, sign: float = 1.0) -> Rule:
     Args:
         radicand: r, of the square of the operand.
     """
-    return _with(
+    return _with_slopes(
         function,
         lambda x, g: g * may_store(sign / may_store(np.sqrt(may_store(radicand(may_store(np.square(x))))))),
     )
@@ -90,7 +90,7 @@ def _lerp(x: Any, end: Any, weight: Any) -> Any:
 
 
 def _addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Any:
-    text = _with(
+    text = _with_slopes(
         lambda x, a, b: x + (a if value == 1 else a * value) / b,
         lambda x, a, b, g: g,
         lambda x, a, b, g: g * may_store(value / b),
@@ -100,7 +100,7 @@ def _addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Any:
 
 
 def _addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Any:
-    text = _with(
+    text = _with_slopes(
         lambda x, a, b: x + (a if value == 1 else a * value) * b,
         lambda x, a, b, g: g,
         lambda x, a, b, g: g * may_store(b * value),
@@ -115,7 +115,7 @@ def _outer_added(c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -
     return product if beta == 0 else product + beta * c
 
 
-_quotient = _with(np.divide, lambda x, y, g: g / y, lambda x, y, g: -g * may_store(may_store(x / y) / y))
+_quotient = _with_slopes(np.divide, lambda x, y, g: g / y, lambda x, y, g: -g * may_store(may_store(x / y) / y))
 
 enter(with_numbers(_quotient), aten.div.Tensor)
 RULES.update(
@@ -124,18 +124,18 @@ RULES.update(
         aten.acos.default: _over_root(np.arccos, lambda square: 1.0 - square, -1.0),
         aten.asinh.default: _over_root(np.arcsinh, lambda square: 1.0 + square),
         aten.acosh.default: _over_root(np.arccosh, lambda square: square - 1.0),
-        aten.exp2.default: _with(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),
-        aten.special_exp2.default: _with(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),
-        aten.logaddexp.default: _with(np.logaddexp, *_share(np.exp)),
-        aten.logaddexp2.default: _with(_logaddexp2, *_share(np.exp2)),
-        aten.hypot.default: _with(
+        aten.exp2.default: _with_slopes(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),
+        aten.special_exp2.default: _with_slopes(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),
+        aten.logaddexp.default: _with_slopes(np.logaddexp, *_softmax_share(np.exp)),
+        aten.logaddexp2.default: _with_slopes(_logaddexp2, *_softmax_share(np.exp2)),
+        aten.hypot.default: _with_slopes(
             np.hypot, lambda x, y, g: _part_of_length(x, x, y, g), lambda x, y, g: _part_of_length(y, x, y, g)
         ),
-        aten.atan2.default: _with(
+        aten.atan2.default: _with_slopes(
             np.arctan2, lambda x, y, g: _part_of_angle(y, x, y, g), lambda x, y, g: -_part_of_angle(x, x, y, g)
         ),
-        aten.sinc.default: _with(_sinc, _slope_of_sinc),
-        aten.lerp.Tensor: _with(
+        aten.sinc.default: _with_slopes(_sinc, _slope_of_sinc),
+        aten.lerp.Tensor: _with_slopes(
             _lerp, lambda x, end, w, g: g * may_store(1.0 - w), lambda x, end, w, g: g * w,
             lambda x, end, w, g: g * may_store(end - x),
         ),

@@ -24,31 +24,31 @@ aten = torch.ops.aten
 _NONE, _MEAN = 0, 1
 
 
-def _reduced(loss: Tensor, reduction: int) -> Tensor:
+def _reduce_steps(loss: Tensor, reduction: int) -> Tensor:
     if reduction == _NONE:
         return loss
     return loss.mean() if reduction == _MEAN else loss.sum()
 
 
 def _squared_error(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
-    return _reduced((x - target).square(), reduction)
+    return _reduce_steps((x - target).square(), reduction)
 
 
 def _smooth(x: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Tensor:
     size = (x - target).abs()
-    return _reduced(
+    return _reduce_steps(
         size if beta == 0 else torch.where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta), reduction
     )
 
 
 def _huber(x: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Tensor:
     size = (x - target).abs()
-    return _reduced(torch.where(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta)), reduction)
+    return _reduce_steps(torch.where(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta)), reduction)
 
 
 def _soft_margin(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
     # torch computes it in the dtype of x, whatever that of the target is.
-    return _reduced((-x * target).to(x.dtype).exp().log1p(), reduction)
+    return _reduce_steps((-x * target).to(x.dtype).exp().log1p(), reduction)
 
 
 def _entropy(x: Tensor) -> Tensor:

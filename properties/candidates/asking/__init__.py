@@ -4,7 +4,7 @@ from .. import questions
 from . import gradients, history, likely, memory, process, sizes, values
 
 #: code -> what asks it, in the table's order.
-ASKING = questions.bound(
+ASKING = questions.bind_questions(
     {
         **values.ASKING,
         **history.ASKING,

@@ -111,7 +111,7 @@ def reborn(session: Session) -> Finding:
     return session.values("REBORN", _other(session, "REBORN"), manner=Manner.REBORN)
 
 
-def kept(session: Session) -> Finding:
+def outputs_survive_calls(session: Session) -> Finding:
     """KEPT: the outputs of a call are as they were after a call with other data."""
     if session.part is not None:
         return session.packed.get("KEPT") or _kept_in_part(session, session.part)
@@ -184,7 +184,7 @@ ASKING: dict[str, Asking] = {
     "UNTOUCHED": untouched,
     "FRESH": fresh,
     "SAME": same,
-    "KEPT": kept,
+    "KEPT": outputs_survive_calls,
     "REBORN": reborn,
     "AGAIN": again,
 }

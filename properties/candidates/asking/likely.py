@@ -81,7 +81,7 @@ def likely(session: Session) -> Finding:
             if any(_looked_at(session, each).wrong is not None for each in again):
                 return Finding("LIKELY", Standing.SUSPECT, found.wrong, looked)
         looked, work = looked + found.elements, work + found.work
-        sides = _summed(sides, found.sides)
+        sides = _sum_leanings(sides, found.sides)
     if not looked:
         return not_asked("LIKELY", "every output is exact, or wrong")
     for name, leans in sides.items():
@@ -145,7 +145,7 @@ def _looked_at(session: Session, row: _Outputs) -> _Looked:
     return _Looked(None, looked, evaluations.work, sides)
 
 
-def _summed(sides: Mapping[str, Leaning], others: Mapping[str, Leaning]) -> dict[str, Leaning]:
+def _sum_leanings(sides: Mapping[str, Leaning], others: Mapping[str, Leaning]) -> dict[str, Leaning]:
     return {**sides, **{name: sides[name] + own if name in sides else own for name, own in others.items()}}
 
 
@@ -156,7 +156,7 @@ def _leansagain(session: Session, rows: Sequence[_Outputs], name: str, leans: Le
         return again
     fresh: dict[str, Leaning] = {}
     for row in again:
-        fresh = _summed(fresh, _looked_at(session, row).sides)
+        fresh = _sum_leanings(fresh, _looked_at(session, row).sides)
     if name in fresh and any(a * b > 0 for a, b in zip(leans.beyond, fresh[name].beyond, strict=True)):
         return Finding("LIKELY", Standing.SUSPECT, _leansto(name, leans, session.seed), looked)
     return held("LIKELY", looked)

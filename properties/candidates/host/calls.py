@@ -190,7 +190,7 @@ def write(path: Path, said: Answer) -> None:
         overwrite(file, said)
 
 
-def read(path: Path, kind: type[_Said]) -> _Said:
+def read_message(path: Path, kind: type[_Said]) -> _Said:
     """What the judge has written to a file.
 
     Raises:

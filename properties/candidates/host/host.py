@@ -71,8 +71,8 @@ class CandidateHost:
                 interrupt.reraise()
                 text = ": ".join([error_name(err), *said(err)[:3]])
                 answer = Answer(raised="\n".join([text, *frames_of(err)]))
-        found = [line for line in changed if _counts(line)]
-        return answer if not found else _with(answer, changed=found)
+        found = [line for line in changed if _counts_against(line)]
+        return answer if not found else _change_answer(answer, changed=found)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
@@ -89,7 +89,7 @@ class CandidateHost:
                 leaf.requires_grad_(True)
             start = time.perf_counter()
             result = result_of(self._function(*arguments.args))
-            outputs = _plain(result.tensors)
+            outputs = _require_plain_outputs(result.tensors)
             seconds = time.perf_counter() - start
             # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
             later = call.times > 1 or call.gradients or not call.fetched
@@ -129,7 +129,7 @@ class CandidateHost:
                 for i in call.restored:
                     arguments.tensors[i].copy_(call.arguments.tensors[i])
             result = result_of(self._function(*arguments.args))
-            _plain(result.tensors)
+            _require_plain_outputs(result.tensors)
             pairs = [
                 *zip(result.tensors, first.tensors, strict=False),
                 *zip(self._written(call, arguments), was, strict=True),
@@ -194,7 +194,7 @@ class CandidateHost:
         return found
 
 
-def _plain(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The outputs of a call, which must be tensors of numbers in memory.
 
     Raises:
@@ -273,13 +273,13 @@ def _surrounding(manner: Manner) -> Iterator[None]:
         switch.fill_uninitialized_memory = fill
 
 
-def _counts(line: str) -> bool:
+def _counts_against(line: str) -> bool:
     """Whether a change of the process counts against a candidate: what it replaced, and what it left running."""
     replaced = line.endswith((": replaced", ": deleted")) and not line.startswith("environment variable")
     return replaced or line.startswith(("left a thread", "left a child process"))
 
 
-def _with(answer: Answer, **changes: Any) -> Answer:
+def _change_answer(answer: Answer, **changes: Any) -> Answer:
     return msgspec.structs.replace(answer, **changes)
 
 
@@ -292,4 +292,4 @@ def watched_making(changed: list[str]) -> Iterator[None]:
     finally:
         if os.getpid() != pid:
             os._exit(1)  # a copy of this process that the candidate made
-        changed += [line for line in process.DEEP.restored(before, True) if _counts(line)]
+        changed += [line for line in process.DEEP.restored(before, True) if _counts_against(line)]

@@ -42,13 +42,13 @@ def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
 def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     if "load" in question:
         return _loaded(question)
-    from .calls import CandidateCall, read, write
+    from .calls import CandidateCall, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()
     if "fetch" in question:
         answer = host.fetch(question["fetch"], question["earlier"])
     else:
-        answer = host.ask(read(Path(question["call"]), CandidateCall))
+        answer = host.ask(read_message(Path(question["call"]), CandidateCall))
     if os.getpid() != pid:
         os._exit(1)  # a copy of this process that the candidate made
     write(Path(question["answer"]), answer)
@@ -57,13 +57,13 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
 
 def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     from ....oracles.verdicts.violation import error_name, said
-    from .calls import Making, read
+    from .calls import Making, read_message
     from .files import GivenError, RaisedError, candidate_of, file_of
     from .host import CandidateHost, watched_making
     from .sources import sources
 
     changed: list[str] = []
-    making = read(Path(question["made"]), Making)
+    making = read_message(Path(question["made"]), Making)
     try:
         finder, file = sources(making.files), file_of(question["load"])
         if file is not None:

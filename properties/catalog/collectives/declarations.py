@@ -141,7 +141,7 @@ def _tensor(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> torch.
     return drawing.rows(rng, regime, shape, dtype)
 
 
-def _sizes(shape: tuple[int, ...]) -> dict[str, int]:
+def _extents_of(shape: tuple[int, ...]) -> dict[str, int]:
     """`Draft.extents` of a tensor."""
     return {f"axis {i}": n for i, n in enumerate(shape)}
 
@@ -160,7 +160,7 @@ def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool)
     def fill(rng: Any) -> Named:
         return number | {"args": [_tensor(rng, regime, *column) for column in wanted]}
 
-    return Draft(fill, regime, _sizes(shapes[0]))
+    return Draft(fill, regime, _extents_of(shapes[0]))
 
 
 @st.composite
@@ -183,7 +183,7 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     def fill(rng: Any) -> Named:
         return {"dim": dim, "args": [_tensor(rng, regime, own, dtype) for own in shapes]}
 
-    return Draft(fill, regime, _sizes(shape))
+    return Draft(fill, regime, _extents_of(shape))
 
 
 @st.composite
@@ -199,7 +199,7 @@ def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     def fill(rng: Any) -> Named:
         return {"chunk_sizes": sizes, "dim": dim, "input": drawing.rows(rng, regime, shape, dtype)}
 
-    return Draft(fill, regime, _sizes(shape))
+    return Draft(fill, regime, _extents_of(shape))
 
 
 # ------------------------------------------------------------------------------------------------------- declarations

@@ -78,7 +78,7 @@ def _in_training(input: Tensor, training: bool = True, output_mask: tuple[bool, 
     return ({},) if training and output_mask[0] and output_mask[1] and input.numel() else None
 
 
-def _summed(
+def _sum_of_gradients(
     outputs: Any, *, input: Tensor, weight: Tensor | None, save_mean: Tensor, save_invstd: Tensor
 ) -> tuple[Any, Any]:
     """Σ d_input = −Σ(x − μ) r² w d_weight / n: zero, but for what rounding has made of the mean that was given."""
@@ -102,7 +102,7 @@ def _mirror(gradients: Any, *, output_mask: tuple[bool, ...] = ALL) -> Any:
 
 
 LAWS = (
-    laws.law("the sum of d_input", _in_training, _summed),
+    laws.law("the sum of d_input", _in_training, _sum_of_gradients),
     laws.pair("mirror x and its mean", _mirrored, _mirror, exact=True),
 )
 REFUSALS = (

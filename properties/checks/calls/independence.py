@@ -24,7 +24,7 @@ from ....oracles.op.transforms import Vmap
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation
 from ..agreement import require_same
-from .interrupted import interrupted, refused
+from .interrupted import call_expecting_error, interrupted
 from .memory import require_no_growth, require_nothing_kept, set_aside
 from .threads import in_other_threads
 from .truth import Truth, held, observed
@@ -205,7 +205,7 @@ def _after_errors(judge: Judge, truth: Truth) -> None:
     for refusal in () if unchecked else judge.op.refusals:
         mistaken = refusal.mutate(truth.problem.args)
         if mistaken is not None:
-            refused(judge.subject, mistaken)
+            call_expecting_error(judge.subject, mistaken)
     truth.asked(judge, truth.copies(), "after calls that were refused")
     for number in range(1, FAILING + 1):
         given = truth.copies()

@@ -62,7 +62,7 @@ def interrupted(call: Callable[[], Any], at: int) -> bool:
     return called >= at
 
 
-def refused(call: Callable[..., Any], args: Sequence[Any]) -> None:
+def call_expecting_error(call: Callable[..., Any], args: Sequence[Any]) -> None:
     """Make a call that should raise. Whether it has to is a question of ERROR, and what it left behind is the next."""
     with contextlib.suppress(Exception):
         undisturbed(call, args)

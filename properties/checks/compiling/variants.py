@@ -89,10 +89,10 @@ def _grown(judge: Judge, args: Args, extent: int, times: int) -> Args | None:
     """The arguments with every axis of that extent so many times as long; None where the op takes none like that."""
     tensors = tuple(_longer(a, extent, times) if isinstance(a, Tensor) else a for a in args)
     # A number may be the extent, a multiple of it, or have nothing to do with it; what has nothing to do with it stays.
-    numbers = [i for i, a in enumerate(args) if _counts(a, extent)]
+    numbers = [i for i, a in enumerate(args) if _has_extent(a, extent)]
     for size in range(len(numbers) + 1):
         for chosen in itertools.combinations(numbers, size):
-            given = tuple(_scaled(a, extent, times) if i in chosen else a for i, a in enumerate(tensors))
+            given = tuple(_scale_extent(a, extent, times) if i in chosen else a for i, a in enumerate(tensors))
             if outputs_of(judge, given) is not None:
                 return given
     return None
@@ -103,15 +103,15 @@ def _longer(tensor: Tensor, extent: int, times: int) -> Tensor:
     return tensor.repeat([times if n == extent else 1 for n in tensor.shape]) if tensor.ndim else tensor
 
 
-def _counts(value: Any, extent: int) -> bool:
+def _has_extent(value: Any, extent: int) -> bool:
     if isinstance(value, tuple):
-        return any(_counts(item, extent) for item in value)
+        return any(_has_extent(item, extent) for item in value)
     return type(value) is int and value > 0 and value % extent == 0
 
 
-def _scaled(value: Any, extent: int, times: int) -> Any:
+def _scale_extent(value: Any, extent: int, times: int) -> Any:
     if isinstance(value, tuple):
-        return tuple(_scaled(item, extent, times) if item == extent else item for item in value)
+        return tuple(_scale_extent(item, extent, times) if item == extent else item for item in value)
     return value * times
 
 
@@ -167,7 +167,7 @@ def _visible(judge: Judge, args: Args, position: int, before: Sequence[Tensor]) 
     for value in _candidates(args[position]):
         after = _guessed(judge, _changed(args, [ArgumentChange(position, value)]))
         # Without outputs there would be nothing to compare.
-        if after and not _same(before, after):
+        if after and not _have_same_layout(before, after):
             return value
     return None
 
@@ -189,10 +189,10 @@ def _all_seen(judge: Judge, args: Args, changes: Sequence[ArgumentChange]) -> bo
     if not after:
         return False
     others = (outputs_of(judge, _changed(args, [c for c in changes if c is not change])) for change in changes)
-    return all(other is not None and not _same(other, after) for other in others)
+    return all(other is not None and not _have_same_layout(other, after) for other in others)
 
 
-def _same(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool:
+def _have_same_layout(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool:
     return len(before) == len(after) and all(map(same_results, before, after))
 
 

@@ -70,7 +70,7 @@ def adjoint(judge: Judge, sample: Sample) -> None:
         read = judge.read(path.expected())
         # The other side of the equation takes directions of the shapes that these outputs must have.
         judge.require_outputs(computed, read, word_name(word))
-        sides.append(_product(computed, against, read))
+        sides.append(_inner_product(computed, against, read))
     (left, left_bound), (right, right_bound) = sides
     bound = left_bound + right_bound
     if not math.isfinite(bound):
@@ -90,7 +90,9 @@ def adjoint(judge: Judge, sample: Sample) -> None:
     judge.tally.ratio(ratio, steers=True)
 
 
-def _product(computed: Sequence[Tensor], direction: Sequence[Tensor], read: Sequence[Ball]) -> tuple[float, float]:
+def _inner_product(
+    computed: Sequence[Tensor], direction: Sequence[Tensor], read: Sequence[Ball]
+) -> tuple[float, float]:
     """⟨computed, direction⟩ without rounding, and the bound on what rounding in `computed` can do to it."""
     terms: list[float] = []
     bound = 0.0

@@ -52,11 +52,11 @@ class _Graph:
 def graphs(judge: Judge, sample: Sample) -> None:
     """Several graphs alive at once, differentiated in another order; one graph several times."""
     parts = [sample, *(sample.with_args(_of_slice(sample, args)) for args in sample.slices[:2])]
-    first = _called(judge, sample)
+    first = _call_in_graph(judge, sample)
     if not any(y.requires_grad for y in first.outputs):
         return
-    need = [_called(judge, part).gradients(judge, "vjp") for part in parts]
-    alive = [_called(judge, part) for part in parts]
+    need = [_call_in_graph(judge, part).gradients(judge, "vjp") for part in parts]
+    alive = [_call_in_graph(judge, part) for part in parts]
     for i in (*range(1, len(parts)), 0):
         what = f"gradients of call {i + 1} of {len(parts)} whose graphs are alive"
         require_equal(judge, alive[i].path, alive[i].gradients(judge, what), need[i], what)
@@ -76,7 +76,7 @@ def _after_it_was_freed(judge: Judge, sample: Sample, need: Sequence[Tensor]) ->
         return t
 
     with saved_tensors_hooks(lambda t: t, unpack):
-        graph = _called(judge, sample)
+        graph = _call_in_graph(judge, sample)
     what = "second backward over a graph that was not kept"
     graph.gradients(judge, "backward")
     freed = used > 0
@@ -94,7 +94,7 @@ def _after_it_was_freed(judge: Judge, sample: Sample, need: Sequence[Tensor]) ->
     require_equal(judge, graph.path, again, need, what)
 
 
-def _called(judge: Judge, sample: Sample) -> _Graph:
+def _call_in_graph(judge: Judge, sample: Sample) -> _Graph:
     with torch.no_grad():
         plain = judge.primal(sample)
     path = judge.path(sample, ("vjp",), plain, "eager")

@@ -31,17 +31,17 @@ def identity(judge: Judge, sample: Sample) -> None:
     directions = judge.path(sample, ("jvp",), plain, "eager").directions
     for needs in itertools.product((True, False), repeat=len(given)):
         operands = [t.detach().requires_grad_(need) for t, need in zip(given, needs, strict=True)]
-        outputs = _called(judge, operands)
+        outputs = _outputs_for(judge, operands)
         _require_needs(judge, outputs, needs)
         _one_node(judge, outputs)
-        _writable(judge, _called(judge, [t.detach().clone().requires_grad_(t.requires_grad) for t in operands]))
+        _writable(judge, _outputs_for(judge, [t.detach().clone().requires_grad_(t.requires_grad) for t in operands]))
         with torch.no_grad():
-            _require_needs(judge, _called(judge, operands), [False] * len(given))
+            _require_needs(judge, _outputs_for(judge, operands), [False] * len(given))
         for moved in itertools.product((True, False), repeat=len(given)):
             _tangents(judge, operands, [t if move else None for t, move in zip(directions, moved, strict=True)])
 
 
-def _called(judge: Judge, operands: Sequence[Tensor]) -> list[Tensor]:
+def _outputs_for(judge: Judge, operands: Sequence[Tensor]) -> list[Tensor]:
     """The outputs for tensors, with what is no floating tensor behind them; Violation unless that comes back, too."""
     index = torch.arange(3)
     others = (None, 7, "text", index)
@@ -105,7 +105,7 @@ def _tangents(judge: Judge, operands: Sequence[Tensor], tangents: Sequence[Tenso
     """
     with forward_ad.dual_level():
         given = [x if t is None else forward_ad.make_dual(x, t) for x, t in zip(operands, tangents, strict=True)]
-        found = [forward_ad.unpack_dual(y).tangent for y in _called(judge, given)]
+        found = [forward_ad.unpack_dual(y).tangent for y in _outputs_for(judge, given)]
     for x, got, need in zip(operands, found, tangents, strict=True):
         right = need is None if got is None else same_bits(got, torch.zeros_like(got) if need is None else need)
         if not right or (got is not None and need is None and not x.requires_grad):

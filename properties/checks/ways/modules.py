@@ -82,7 +82,7 @@ def _by_names(judge: Judge, sample: Sample) -> dict[str, Any]:
     return dict(zip(judge.op.arguments, sample.args, strict=True))
 
 
-def _with(judge: Judge, sample: Sample, **changes: Any) -> Sample:
+def _change_module(judge: Judge, sample: Sample, **changes: Any) -> Sample:
     return sample.with_args(list((_by_names(judge, sample) | changes).values()))
 
 
@@ -117,7 +117,7 @@ def _round_trip(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
 def _evaluation_keeps(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
     """Evaluation changes no statistic and counts nothing."""
     # A module that was made for training shows whether `eval` takes it out of that.
-    built = subject.build(*_with(judge, sample, training=True).args)
+    built = subject.build(*_change_module(judge, sample, training=True).args)
     module = built.stateful()
     before = {name: t.clone() for name, t in module.state_dict().items()}
     _call(judge, module.eval(), built.operands, "eval")
@@ -130,8 +130,8 @@ def _evaluation_keeps(judge: Judge, subject: ModuleSubject, sample: Sample) -> N
 def _mean_over_all(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
     """With momentum None the k-th batch has the weight 1 / k, and the batches are counted."""
     inputs = [_by_names(judge, sample)["input"], *(args[judge.op.arguments.index("input")] for args in sample.slices)]
-    start = _with(judge, sample, training=True, momentum=None)
-    if outputs_of(judge, _with(judge, start, momentum=0.5).args) is None:
+    start = _change_module(judge, sample, training=True, momentum=None)
+    if outputs_of(judge, _change_module(judge, start, momentum=0.5).args) is None:
         return  # one value per channel, which training refuses
     module = subject.build(*start.args).stateful().train()
     for number, batch in enumerate(inputs[:BATCHES], start=1):
@@ -141,6 +141,6 @@ def _mean_over_all(judge: Judge, subject: ModuleSubject, sample: Sample) -> None
         if int(module.get_buffer("num_batches_tracked")) != number:
             wrong = f"num_batches_tracked is {int(module.get_buffer('num_batches_tracked'))}, need {number}"
             raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
-        now = _with(judge, start, input=batch, running_mean=mean, running_var=var, momentum=1.0 / number)
+        now = _change_module(judge, start, input=batch, running_mean=mean, running_var=var, momentum=1.0 / number)
         got = [out, module.get_buffer("running_mean"), module.get_buffer("running_var")]
         judge.against(judge.path(now, (), got, "eager").expected(what), got, exactly=False)

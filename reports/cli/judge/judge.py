@@ -149,11 +149,11 @@ def _telling_in_json(as_json: bool) -> Iterator[None]:
         yield
     except BaseException as err:
         if as_json:
-            click.echo(_no_verdict(_said(err)))
+            click.echo(_no_verdict(_why_no_verdict(err)))
         raise
 
 
-def _said(err: BaseException) -> str:
+def _why_no_verdict(err: BaseException) -> str:
     """Why there is no verdict."""
     if isinstance(err, Stop):
         return str(err)

@@ -65,7 +65,7 @@ def compare_command(
     reasons = exit_reasons(found, partial=partial)
     code = exit_codes.most_urgent(reasons, exit_zero=exit_zero)
     word = "ok" if code == exit_codes.OK else "FAIL"
-    console.print(wrapped(f"compare: {word} (exit {code}), {_counts(found)}", console.width), soft_wrap=True)
+    console.print(wrapped(f"compare: {word} (exit {code}), {_count_changes(found)}", console.width), soft_wrap=True)
     for urgent, text in reasons:
         if urgent in (exit_codes.NOTHING, exit_codes.INCOMPLETE) and code == urgent:
             console.print(wrapped(f"exit {urgent}: {one_line(text, 400)}", console.width), soft_wrap=True)
@@ -109,7 +109,7 @@ def _print_changes(console: Console, found: Comparison, most: int) -> None:
         console.print(f"time    {duration(before)} -> {duration(now)} for the cells that both checked{pace}")
 
 
-def _counts(found: Comparison) -> str:
+def _count_changes(found: Comparison) -> str:
     counts = [f"{len(found.of(kind))} {kind}" for kind in Kind if found.of(kind)] or ["nothing has changed"]
     counts += [f"{found.added} added"] if found.added else []
     counts += [f"{len(found.gone)} not asked any more"] if found.gone else []

@@ -68,7 +68,7 @@ def history_command(
         every = runs_of(history)
         wanted = profile or (every[-1].profile if every else "")
         runs = [run for run in every if run.profile == wanted][-last:]
-        trends = _chosen(trends_of(history, runs), ops, subjects)
+        trends = _choose_trends(trends_of(history, runs), ops, subjects)
         shown = {(trend.op, trend.subject) for trend in trends}
         failures = [each for each in failures_of(history, runs) if (each.cell.op, each.cell.subject) in shown]
     if not runs:
@@ -82,7 +82,7 @@ def history_command(
     return exit_codes.OK
 
 
-def _chosen(trends: Sequence[Trend], ops: Sequence[str], subjects: Sequence[str]) -> list[Trend]:
+def _choose_trends(trends: Sequence[Trend], ops: Sequence[str], subjects: Sequence[str]) -> list[Trend]:
     for kind, names, known in (
         ("op", ops, {trend.op for trend in trends}),
         ("subject", subjects, {trend.subject for trend in trends}),

@@ -26,7 +26,9 @@ INFINITE = float("inf")
 
 def _inside(computed: Tensor, ball: Any) -> bool:
     """Whether every element is judged and accepted."""
-    found = accept.judge(computed.detach().double().numpy(), FORMATS[name_of(computed.dtype)], ball, None, order=1)
+    found = accept.place_in_accept_sets(
+        computed.detach().double().numpy(), FORMATS[name_of(computed.dtype)], ball, None, order=1
+    )
     return bool(found.accepted.all())
 
 

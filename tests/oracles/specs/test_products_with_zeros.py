@@ -40,7 +40,7 @@ def _drawn(largest: int, dtype: torch.dtype) -> Tensor:
 
 
 def _judged(computed: Tensor, ball: Ball) -> accept.Elements:
-    return accept.judge(computed.double().numpy(), FORMATS[name_of(computed.dtype)], ball, None, order=1)
+    return accept.place_in_accept_sets(computed.double().numpy(), FORMATS[name_of(computed.dtype)], ball, None, order=1)
 
 
 def _of_gradient(spec: Spec, x: Tensor) -> tuple[Tensor, Ball]:

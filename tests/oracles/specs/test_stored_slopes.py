@@ -54,7 +54,7 @@ def _held(spec: Spec, x: Tensor) -> tuple[Tensor, Ball]:
 
 
 def _inside(slope: Tensor, ball: Ball) -> Any:
-    found = accept.judge(slope.double().numpy(), FORMATS[name_of(slope.dtype)], ball, None, order=1)
+    found = accept.place_in_accept_sets(slope.double().numpy(), FORMATS[name_of(slope.dtype)], ball, None, order=1)
     assert found.judged.all()
     return found.accepted
 
@@ -84,7 +84,7 @@ def test_a_step_that_overflows_leaves_a_slope_open() -> None:
     x = torch.tensor([6.1e-4, 4.0], dtype=torch.float16)
     slope, ball = _held(SPECS["root"], x)
     assert slope[0].isinf()
-    found = accept.judge(slope.double().numpy(), FORMATS["float16"], ball, None, order=1)
+    found = accept.place_in_accept_sets(slope.double().numpy(), FORMATS["float16"], ball, None, order=1)
     assert found.judged.tolist() == [False, True]
     assert found.accepted.all()
 
@@ -95,11 +95,11 @@ def test_slopes_of_products_with_a_zero_are_those_of_torch(dtype: torch.dtype) -
     largest = torch.finfo(dtype).max
     x = torch.tensor([[2.0, 0.0, 3.0, 0.0, 4.0, 5.0], [-1.0, -0.5, -largest, 1.0, 1.0, 2.0**-6]], dtype=dtype)
     slope, ball = _held(SPECS["products so far"], x)
-    elements = accept.judge(slope.double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
+    elements = accept.place_in_accept_sets(slope.double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
     assert elements.accepted.all()
     assert not slope[1, 2].isfinite()
     assert elements.judged.tolist() == [[True] * 6, [False] * 6]
-    changed = accept.judge((slope * 1.25).double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
+    changed = accept.place_in_accept_sets((slope * 1.25).double().numpy(), FORMATS[name_of(dtype)], ball, None, order=1)
     assert not changed.accepted[0, 1]
 
 

@@ -40,7 +40,7 @@ def _are_right(gradients: list[Tensor], spec: Spec, tensors: tuple[Tensor, ...],
     operands = [x.double().numpy() for x in (*tensors, cotangent)]
     found = balls(pulled, operands, terms("torch").contract(name, "cpu", 1))
     return all(
-        bool(accept.judge(g.double().numpy(), FORMATS[name], ball, None, order=1).accepted.all())
+        bool(accept.place_in_accept_sets(g.double().numpy(), FORMATS[name], ball, None, order=1).accepted.all())
         for g, ball in zip(gradients, found, strict=True)
     )
 

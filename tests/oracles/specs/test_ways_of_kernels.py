@@ -148,7 +148,7 @@ def test_a_log_softmax_of_half_types_may_store_its_sum(dtype: torch.dtype) -> No
 
 
 def _inside(computed: Tensor, ball: Any) -> bool:
-    found = accept.judge(computed.double().numpy(), FORMATS[name_of(computed.dtype)], ball, None)
+    found = accept.place_in_accept_sets(computed.double().numpy(), FORMATS[name_of(computed.dtype)], ball, None)
     return bool(found.accepted.all())
 
 

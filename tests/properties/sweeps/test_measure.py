@@ -131,18 +131,19 @@ def test_a_function_of_numpy_is_swept_in_formats_that_numpy_does_not_have() -> N
 
 
 def test_the_shards_of_a_format_are_all_its_arguments() -> None:
-    (whole,) = inputs.arguments("float16", 0)
+    (whole,) = inputs.patterns_of_shard("float16", 0)
     assert sorted(whole.tolist()) == list(range(2**16))
     ends = [
-        (parts[0][0], parts[-1][-1]) for parts in (list(inputs.arguments("float32", shard)) for shard in (0, 7, 255))
+        (parts[0][0], parts[-1][-1])
+        for parts in (list(inputs.patterns_of_shard("float32", shard)) for shard in (0, 7, 255))
     ]
     assert ends == [(0, 2**24 - 1), (7 * 2**24, 2**27 - 1), (255 * 2**24, 2**32 - 1)]
     with pytest.raises(ValueError, match="got shard=256, need 0 to 255"):
-        next(inputs.arguments("float32", 256))
+        next(inputs.patterns_of_shard("float32", 256))
 
 
 def test_drawn_arguments_reach_every_binade_and_differ_between_shards() -> None:
-    (one,), (other,) = (list(inputs.arguments("float64", shard)) for shard in (3, 4))
+    (one,), (other,) = (list(inputs.patterns_of_shard("float64", shard)) for shard in (3, 4))
     exponents = {int(bits) >> 52 for bits in one}
     assert exponents == set(range(2047)) | {exponent + 2048 for exponent in range(2047)}
     assert not np.array_equal(one, other)

@@ -69,7 +69,7 @@ def test_a_sample_is_within_the_contract() -> None:
 
 @pytest.mark.parametrize("name", sampling.SAMPLED)
 def test_a_sample_measures_what_the_page_says(name: str) -> None:
-    worst, place = sampling.worst_of(name, "float32", sampling.arguments("float32", every=1_000_003))
+    worst, place = sampling.worst_of(name, "float32", sampling.sample_arguments("float32", every=1_000_003))
     assert 0.3 < worst <= CPU_FUNCTIONS[name]
     assert np.isfinite(place)
 
@@ -77,7 +77,7 @@ def test_a_sample_measures_what_the_page_says(name: str) -> None:
 def test_a_sample_sees_a_function_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     right = torch.sin
     monkeypatch.setattr(torch, "sin", lambda x: right(x) * (1.0 + 2.0**-21))
-    worst, _ = sampling.worst_of("sin", "float32", sampling.arguments("float32", every=1_000_003))
+    worst, _ = sampling.worst_of("sin", "float32", sampling.sample_arguments("float32", every=1_000_003))
     assert worst > CPU_FUNCTIONS["sin"]
 
 

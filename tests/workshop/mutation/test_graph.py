@@ -11,7 +11,7 @@ from torch.utils import _python_dispatch as dispatching
 
 from opassay import Cell, Settings, run_cell
 from opassay.impl import softmax, trace
-from opassay.oracles.process.torch_settings import kept
+from opassay.oracles.process.torch_settings import hold_mode
 from workshop.mutation import equivalents
 from workshop.mutation.graph import Place, changed_graph, graph_mutants, noted
 from workshop.mutation.graph_changes import Call, changes_of
@@ -125,7 +125,7 @@ class _Open(dispatching.TorchDispatchMode):
 def test_a_kept_mode_outlives_a_cell() -> None:
     made: Callable[[], Any] = _Open  # its base has no types
     mode = made()
-    with kept(mode):
+    with hold_mode(mode):
         assert run_cell(Cell("trace", "FWD", "float32", "cpu", "opassay"), SETTINGS).outcome == "verified"
         assert dispatching._get_current_dispatch_mode_stack() == [mode]
     assert dispatching._get_current_dispatch_mode_stack() == []

@@ -13,7 +13,7 @@ import numpy as np
 
 from .....reference.array import Array
 from ..table import RULES, Rule, overloads
-from .interpolation import as_constant, kept, scale_of, scales_of
+from .interpolation import as_constant, keep_in_format, scale_of, scales_of
 
 _Filter = Callable[[Any], Any]
 
@@ -21,25 +21,25 @@ _Filter = Callable[[Any], Any]
 _CUBIC = -0.5
 
 
-def _within(size: Any, reach: float, inner: Any) -> Any:
+def _weights_within(size: Any, reach: float, inner: Any) -> Any:
     return np.where(size < reach, inner, 0.0)
 
 
 def _triangle(t: Any) -> Any:
     size = np.absolute(t)
-    return _within(size, 1.0, 1.0 - size)
+    return _weights_within(size, 1.0, 1.0 - size)
 
 
-def _cubic(t: Any) -> Any:
+def _cubic_weight(t: Any) -> Any:
     size = np.absolute(t)
     near = ((_CUBIC + 2.0) * size - (_CUBIC + 3.0)) * size * size + 1.0
     far = (((size - 5.0) * size + 8.0) * size - 4.0) * _CUBIC
-    return np.where(size < 1.0, near, _within(size, 2.0, far))
+    return np.where(size < 1.0, near, _weights_within(size, 2.0, far))
 
 
 def _lanczos(t: Any) -> Any:
     size = np.absolute(t)
-    return _within(size, 3.0, np.sinc(size) * np.sinc(size / 3.0))
+    return _weights_within(size, 3.0, np.sinc(size) * np.sinc(size / 3.0))
 
 
 def _resized(x: Any, dim: int, wanted: int, ratio: tuple[float, float], of_filter: tuple[_Filter, float]) -> Any:
@@ -59,7 +59,7 @@ def _resized(x: Any, dim: int, wanted: int, ratio: tuple[float, float], of_filte
     step = as_constant(x, ratio[0]) / ratio[1]
     offset = as_constant(x, pixels + 0.5) - (as_constant(x, np.arange(wanted) + 0.5) * step)[:, None]
     weights = np.where(inside, form(offset / step if quotient > 1.0 else offset), 0.0)
-    weights = kept(weights / np.sum(weights, axis=1, keepdims=True))
+    weights = keep_in_format(weights / np.sum(weights, axis=1, keepdims=True))
     taken = x[(slice(None),) * dim + (np.clip(pixels, 0, length - 1),)]
     # A pixel outside the image has no weight, and no product is formed with the one that stands for it here.
     shape = (*pixels.shape, *(1,) * (np.ndim(x) - 1 - dim))
@@ -78,7 +78,7 @@ def _antialiased(form: _Filter, reach: float) -> Rule:
             if wanted == length and scale in (None, 1.0):
                 continue  # Every pixel is itself.
             x = _resized(x, dim, wanted, scale_of(length, wanted, scale, corners), (form, reach))
-            x = kept(x) if isinstance(x, Array) else x
+            x = keep_in_format(x) if isinstance(x, Array) else x
         return x
 
     return rule
@@ -86,7 +86,7 @@ def _antialiased(form: _Filter, reach: float) -> Rule:
 
 for _name, _form, _reach in (
     ("_upsample_bilinear2d_aa", _triangle, 1.0),
-    ("_upsample_bicubic2d_aa", _cubic, 2.0),
+    ("_upsample_bicubic2d_aa", _cubic_weight, 2.0),
     ("_upsample_lanczos2d_aa", _lanczos, 3.0),
 ):
     RULES.update(dict.fromkeys(overloads(f"{_name} {_name}.vec"), _antialiased(_form, _reach)))

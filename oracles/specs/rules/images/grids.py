@@ -17,7 +17,7 @@ from .....reference.array import Array, constant
 from .....reference.condition import Condition, condition
 from .....reference.exact import Exact, to_float_pair
 from ..table import RULES, enter
-from .interpolation import CUBIC, as_constant, kept
+from .interpolation import CUBIC, as_constant, keep_in_format
 
 aten = torch.ops.aten
 
@@ -58,9 +58,9 @@ def _located(axis: _Axis, padding: int, corners: bool) -> _Axis:
         else:
             folds = np.floor((plain - low) / span)
             odd = folds % 2 != 0
-            offset = kept(at - low) if low else at
-            at = kept(np.where(odd, (folds + 1.0) * span - offset, offset - folds * span))
-            at = kept(at + low) if low else at
+            offset = keep_in_format(at - low) if low else at
+            at = keep_in_format(np.where(odd, (folds + 1.0) * span - offset, offset - folds * span))
+            at = keep_in_format(at + low) if low else at
             plain = np.where(odd, (folds + 1.0) * span - (plain - low), plain - low - folds * span) + low
     if padding != _ZEROS:
         at = np.where(at <= 0.0, 0.0, np.where(at >= last, last, at))
@@ -97,32 +97,37 @@ def _weighted(x: Any, pixels: Sequence[Sequence[Any]], weights: Sequence[Sequenc
     for taps in itertools.product(*(range(len(each)) for each in weights)):
         weight: Any = None
         for own, tap in zip(reversed(weights), reversed(taps), strict=True):  # as torch does: along x first
-            weight = own[tap] if weight is None else kept(weight * own[tap])
-        term = kept(_picked(x, [own[tap] for own, tap in zip(pixels, taps, strict=True)]) * weight)
-        total = term if total is None else kept(total + term)
+            weight = own[tap] if weight is None else keep_in_format(weight * own[tap])
+        term = keep_in_format(_picked(x, [own[tap] for own, tap in zip(pixels, taps, strict=True)]) * weight)
+        total = term if total is None else keep_in_format(total + term)
     return total
 
 
 def _linear(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, corners: bool) -> Any:
     pixels = [(base, base + 1) for base in bases]
-    return _weighted(x, pixels, [(kept(1.0 - part), part) for part in parts])
+    return _weighted(x, pixels, [(keep_in_format(1.0 - part), part) for part in parts])
 
 
 def _cubic_weights(part: Any) -> list[Any]:
     """The weights of four pixels, whose every step torch keeps in the format of the image on CPUs."""
 
     def near(t: Any) -> Any:
-        line = kept(kept(t * (CUBIC + 2.0)) - (CUBIC + 3.0))
-        return kept(kept(kept(line * t) * t) + 1.0)
+        line = keep_in_format(keep_in_format(t * (CUBIC + 2.0)) - (CUBIC + 3.0))
+        return keep_in_format(keep_in_format(keep_in_format(line * t) * t) + 1.0)
 
     def far(t: Any) -> Any:
-        line = kept(kept(t * CUBIC) - 5.0 * CUBIC)
-        return kept(kept(kept(kept(line * t) + 8.0 * CUBIC) * t) - 4.0 * CUBIC)
+        line = keep_in_format(keep_in_format(t * CUBIC) - 5.0 * CUBIC)
+        return keep_in_format(keep_in_format(keep_in_format(keep_in_format(line * t) + 8.0 * CUBIC) * t) - 4.0 * CUBIC)
 
-    return [far(kept(part + 1.0)), near(part), near(kept(1.0 - part)), far(kept(2.0 - part))]
+    return [
+        far(keep_in_format(part + 1.0)),
+        near(part),
+        near(keep_in_format(1.0 - part)),
+        far(keep_in_format(2.0 - part)),
+    ]
 
 
-def _cubic(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, corners: bool) -> Any:
+def _sample_cubic(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, corners: bool) -> Any:
     lengths = np.shape(x)[2:]
     each = zip(bases, lengths, strict=True)
     pixels = [[_moved_index(base + i, n, padding, corners) for i in range(-1, 3)] for base, n in each]
@@ -130,8 +135,8 @@ def _cubic(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, cor
     along_rows, along_columns = (_cubic_weights(part) for part in parts)
     total: Any = None
     for row, weight in zip(rows, along_rows, strict=True):
-        line = kept(_weighted(x, [[row], columns], [[1.0], along_columns]) * weight)
-        total = line if total is None else kept(total + line)
+        line = keep_in_format(_weighted(x, [[row], columns], [[1.0], along_columns]) * weight)
+        total = line if total is None else keep_in_format(total + line)
     return total
 
 
@@ -170,17 +175,17 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
     axes = []
     for k, n in enumerate(lengths):
         given = grid[..., len(lengths) - 1 - k]
-        at = kept(kept(given + 1.0) * ((n - 1) / 2.0 if corners else n / 2.0))
-        at = at if corners else kept(at - 0.5)
+        at = keep_in_format(keep_in_format(given + 1.0) * ((n - 1) / 2.0 if corners else n / 2.0))
+        at = at if corners else keep_in_format(at - 0.5)
         whole = _Axis(at, np.clip(_numbers(at), -(2.0**40), 2.0**40), n)
         axes.append(whole if mode == _CUBIC else _located(whole, padding, corners))
     if mode == _NEAREST:
         between, edge = _nearest, lambda plain: np.floor(plain) + 0.5
     else:
-        between, edge = (_linear if mode == _LINEAR else _cubic), np.rint
+        between, edge = (_linear if mode == _LINEAR else _sample_cubic), np.rint
 
     def value(bases: Sequence[Any]) -> Any:
-        parts = [kept(axis.at - base)[:, None] for axis, base in zip(axes, bases, strict=True)]
+        parts = [keep_in_format(axis.at - base)[:, None] for axis, base in zip(axes, bases, strict=True)]
         return between(x, bases, parts, padding, corners)
 
     found = _on_either_side(axes, edge, value)
@@ -203,8 +208,8 @@ def _finite_or_nan(x: Any) -> Any:
 def _base(x: Any, count: int, corners: bool) -> Any:
     """The middles of pixels, or of all but the outer ones, from −1 to 1."""
     ends = np.linspace(-1.0, 1.0, count) if count > 1 else np.zeros(1)
-    along = kept(as_constant(x, ends))
-    return along if corners else kept(kept(along * float(count - 1)) / float(count))
+    along = keep_in_format(as_constant(x, ends))
+    return along if corners else keep_in_format(keep_in_format(along * float(count - 1)) / float(count))
 
 
 def _affine_grid(theta: Any, size: Sequence[int], corners: bool) -> Any:

@@ -49,7 +49,7 @@ def _picked(x: Any, dim: int, index: Any) -> Any:
     return x[(slice(None),) * dim + (np.clip(index, 0, length - 1),)]
 
 
-def kept(weight: Any) -> Any:
+def keep_in_format(weight: Any) -> Any:
     """A weight or a term, which an evaluation may keep in the format of the image."""
     return store(weight, asked=False)
 
@@ -59,24 +59,24 @@ def _nearest(x: Any, dim: int, base: Any, part: Any) -> Any:
 
 
 def _linear(x: Any, dim: int, base: Any, part: Any) -> Any:
-    weights = (kept(1.0 - part), kept(part))
-    before, after = (kept(_picked(x, dim, base + i) * weight) for i, weight in enumerate(weights))
+    weights = (keep_in_format(1.0 - part), keep_in_format(part))
+    before, after = (keep_in_format(_picked(x, dim, base + i) * weight) for i, weight in enumerate(weights))
     return before + after
 
 
-def _cubic(x: Any, dim: int, base: Any, part: Any) -> Any:
+def _interpolate_cubic(x: Any, dim: int, base: Any, part: Any) -> Any:
     def near(t: Any) -> Any:
         return ((CUBIC + 2.0) * t - (CUBIC + 3.0)) * t * t + 1.0
 
     def far(t: Any) -> Any:
         return ((CUBIC * t - 5.0 * CUBIC) * t + 8.0 * CUBIC) * t - 4.0 * CUBIC
 
-    weights = [kept(w) for w in (far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part))]
-    terms = [kept(_picked(x, dim, base + i - 1) * weight) for i, weight in enumerate(weights)]
-    return kept(terms[0] + terms[1]) + kept(terms[2] + terms[3])
+    weights = [keep_in_format(w) for w in (far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part))]
+    terms = [keep_in_format(_picked(x, dim, base + i - 1) * weight) for i, weight in enumerate(weights)]
+    return keep_in_format(terms[0] + terms[1]) + keep_in_format(terms[2] + terms[3])
 
 
-def _along(x: Any, dim: int, between: Callable[..., Any], coordinate: Any, plain: Any) -> Any:
+def _interpolate_along(x: Any, dim: int, between: Callable[..., Any], coordinate: Any, plain: Any) -> Any:
     """x interpolated along a dim at coordinates, which are given as `_coordinates` gives them."""
     shape = (-1,) + (1,) * (np.ndim(x) - 1 - dim)
     nearest = np.round(plain)
@@ -124,7 +124,7 @@ def _upsampled(
         coordinate, plain = _coordinates(x, np.arange(wanted) + middle, ratio, shift)
         if between is _linear:
             coordinate, plain = np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
-        x = _along(x, dim, between, coordinate, plain)
+        x = _interpolate_along(x, dim, between, coordinate, plain)
     return x
 
 
@@ -154,7 +154,7 @@ for _name, _rule in (
     ("upsample_linear1d", _with_corners(_linear)),
     ("upsample_bilinear2d", _with_corners(_linear)),
     ("upsample_trilinear3d", _with_corners(_linear)),
-    ("upsample_bicubic2d", _with_corners(_cubic)),
+    ("upsample_bicubic2d", _with_corners(_interpolate_cubic)),
     ("upsample_nearest1d", _of_nearest(0.0)),
     ("upsample_nearest2d", _of_nearest(0.0)),
     ("upsample_nearest3d", _of_nearest(0.0)),

@@ -45,8 +45,8 @@ def _windows_of(
         lengths: of the pooled axes. axes: how many they are.
         sizes, stride, padding, dilation, ceil_mode: as torch takes them.
     """
-    size, padding, dilation = (for_each_axis(_listed(n), axes) for n in (sizes, padding, dilation))
-    step = for_each_axis(_listed(stride), axes) if _listed(stride) else size
+    size, padding, dilation = (for_each_axis(_as_list(n), axes) for n in (sizes, padding, dilation))
+    step = for_each_axis(_as_list(stride), axes) if _as_list(stride) else size
     after = []
     for n, k, s, p, d in zip(lengths, size, step, padding, dilation, strict=True):
         room = n + 2 * p - d * (k - 1) - 1
@@ -57,7 +57,7 @@ def _windows_of(
     return _Windows(size, step, padding, tuple(after), dilation)
 
 
-def _listed(given: Any) -> Sequence[int]:
+def _as_list(given: Any) -> Sequence[int]:
     return [given] if isinstance(given, int) else list(given)
 
 
@@ -82,13 +82,13 @@ def _average(axes: int) -> Callable[..., Any]:
         total = _sums(x, over)
         if divisor_override is not None:
             return total / float(divisor_override)
-        counts = _counts(lengths, over, count_include_pad)
+        counts = _count_elements(lengths, over, count_include_pad)
         return total / (float(counts.flat[0]) if (counts == counts.flat[0]).all() else counts)
 
     return rule
 
 
-def _counts(lengths: Sequence[int], over: _Windows, padded: bool) -> Any:
+def _count_elements(lengths: Sequence[int], over: _Windows, padded: bool) -> Any:
     """How many elements each window has: with the declared zeros around them, or without."""
     found: Any = np.ones(())
     for n, k, s, before, after in zip(lengths, over.sizes, over.stride, over.before, over.after, strict=True):
@@ -106,7 +106,7 @@ def _cells(length: int, count: int) -> list[slice]:
 def _adaptive(x: Any, output_size: Any, axes: int, pooled: Callable[[Any], Any]) -> Any:
     """`pooled` of every cell, whose axes are the last; x (..., *lengths)."""
     lengths = np.shape(x)[-axes:]
-    wanted = for_each_axis(_listed(output_size), axes)
+    wanted = for_each_axis(_as_list(output_size), axes)
     cells = itertools.product(*(_cells(n, count) for n, count in zip(lengths, wanted, strict=True)))
     parts = [pooled(x[(..., *cell)]) for cell in cells]
     return np.reshape(np.stack(parts, axis=-1), (*np.shape(x)[:-axes], *wanted))
@@ -114,7 +114,7 @@ def _adaptive(x: Any, output_size: Any, axes: int, pooled: Callable[[Any], Any])
 
 def _adaptive_average(axes: int) -> Callable[..., Any]:
     def rule(x: Any, output_size: Any) -> Any:
-        lengths, wanted = np.shape(x)[-axes:], for_each_axis(_listed(output_size), axes)
+        lengths, wanted = np.shape(x)[-axes:], for_each_axis(_as_list(output_size), axes)
         if all(n % count == 0 for n, count in zip(lengths, wanted, strict=True)):
             sizes = tuple(n // count for n, count in zip(lengths, wanted, strict=True))
             return _average(axes)(x, sizes)
@@ -195,7 +195,7 @@ def _positions(found: Any, lengths: Sequence[int], over: _Windows) -> Choice:
 
 def _adaptive_largest(axes: int) -> Callable[..., Any]:
     def rule(x: Any, output_size: Any) -> Any:
-        lengths, wanted = np.shape(x)[-axes:], for_each_axis(_listed(output_size), axes)
+        lengths, wanted = np.shape(x)[-axes:], for_each_axis(_as_list(output_size), axes)
         if all(n % count == 0 for n, count in zip(lengths, wanted, strict=True)):
             sizes = tuple(n // count for n, count in zip(lengths, wanted, strict=True))
             return _largest(axes)(x, sizes)
