@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from docs.building.build import DOCS, ROOT
+from docs.building.build import ROOT, pages
 from tests.import_graph import FOLDERS, modules
 from tests.test_imports import MAY_IMPORT
 
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
-PAGES = [ARCHITECTURE, *sorted(DOCS.rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
-PAGES.append(ROOT / "tests" / "README.md")
+PAGES = [*pages(), ROOT / "tests" / "README.md"]
 TOP = "|".join(("benchmarks", "corpus", "docs", "tests", "workshop", *FOLDERS))
 #: Files that pages name and a reader, or opassay, writes.
 WRITTEN = {"cases", "cases/ID.py", "file.py", "mine.py", "mypackage/__init__.py", "opassay_example.py", "reference.py"}
