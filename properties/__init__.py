@@ -1,1 +1,1 @@
-"""What is ASKED, and of which inputs."""
+"""What is ASKED, of which inputs, and in which process."""

@@ -1,7 +1,7 @@
 """The table of properties: what can be asked of an op, in words, and of which samples each question is asked.
 
 This table alone says which properties there are; `opassay list` reads it, so it imports neither torch nor a check.
-`oracles.checks` binds each code to the function that judges one sample.
+`properties.checks` binds each code to the function that judges one sample.
 """
 
 from __future__ import annotations

@@ -378,6 +378,7 @@ def figures(root: Path) -> dict[str, str]:
     table["modules in the fullest folder"] = f"{count} ({Path(folder).relative_to(root)})"
     length, name = max(pair for module in modules(root) for pair in function_lengths(module))
     table["longest function, lines"] = f"{length} ({name})"
+    table["words of ARCHITECTURE.md"] = str(len((root / "ARCHITECTURE.md").read_text(encoding="utf-8").split()))
     return table
 
 

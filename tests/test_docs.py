@@ -55,9 +55,9 @@ def dead_links(path: Path, text: str) -> Iterator[str]:
             yield f"{path.name}: {to}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*PAGES, build.ROOT / "tests" / "README.md"], ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
-    assert list(dead_links(path, PAGES[path])) == []
+    assert list(dead_links(path, path.read_text(encoding="utf-8"))) == []
 
 
 def test_a_dead_link_is_found() -> None:
@@ -77,6 +77,7 @@ def test_the_contents_name_every_page_once() -> None:
         if line and not line.startswith(":")
     ]
     pages = {path.stem for path in PAGES} - {"index"}
+    assert len(pages) == len(PAGES) - 1, "the site has all pages in one folder, so no two may have one name"
     unnamed = {page for page in pages if sum(fnmatch(page, pattern) for pattern in named) != 1}
     assert unnamed == set(), "name the page in a toctree of docs/index.md, and in the list above them"
     assert {name for name in named if "*" not in name} <= pages
@@ -162,9 +163,11 @@ def test_a_program_that_prints_something_else_or_raises_is_found() -> None:
 
 
 def test_links_between_pages_follow_them_into_one_folder() -> None:
-    text = "[a](../ARCHITECTURE.md#words) [b](gate.md) [c `x[0]`](../corpus/bug.py) [d](#here)\n"
+    text = (
+        "[a](../ARCHITECTURE.md#words) [b](gate.md) [c `x[0]`](../corpus/bug.py) [d](#here)\n[e](design/tolerance.md)\n"
+    )
     moved = build.prepared(build.DOCS / "page.md", text)
-    assert moved == "[a](ARCHITECTURE.md#words) [b](gate.md) c `x[0]` [d](#here)\n"
+    assert moved == "[a](ARCHITECTURE.md#words) [b](gate.md) c `x[0]` [d](#here)\n[e](tolerance.md)\n"
     assert build.prepared(build.ROOT / "README.md", "[a](docs/gate.md)") == "[a](gate.md)"
 
 

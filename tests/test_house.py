@@ -14,6 +14,9 @@ from tests import house
 from tests.house import Module
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+WORDS = "words of ARCHITECTURE.md"
+#: The largest number that a figure may have here. Whoever sees the code for the first time reads that page whole.
+LIMITS = {WORDS: 1200}
 
 
 def _module(text: str, name: str = "impl.planted") -> Module:
@@ -112,14 +115,31 @@ def test_the_fullest_folder_is_counted_without_its_init() -> None:
     assert house.largest_folder([Module(name, Path(name), "") for name in names]) == (2, "impl")
 
 
+@pytest.fixture(scope="module")
+def table() -> Iterator[dict[str, str]]:
+    """The figures of this repository; its places are counted once for all tests, because that takes half a minute."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(house, "places", functools.cache(house.places))
+        yield house.figures(REPOSITORY)
+
+
+def _beyond(table: dict[str, str]) -> dict[str, str]:
+    """The figures of a table that are larger than they may be."""
+    return {name: table[name] for name, most in LIMITS.items() if int(table[name]) > most}
+
+
+def test_no_figure_is_beyond_its_limit(table: dict[str, str]) -> None:
+    assert _beyond(table) == {}
+    assert _beyond({WORDS: "1201"}) == {WORDS: "1201"}
+
+
 def test_the_table_is_printed_and_the_places_of_a_figure(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    table: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(house, "places", functools.cache(house.places))
     monkeypatch.setattr(sys, "argv", ["house"])
     house.main()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(house.figures(REPOSITORY))
+    assert len(lines) == len(table)
     for name in house.places(REPOSITORY):
         assert any(line.startswith(name) for line in lines)
     figure = "type: ignore, product"
@@ -130,11 +150,13 @@ def test_the_table_is_printed_and_the_places_of_a_figure(
 
 def test_the_program_counts_in_the_root_that_it_is_given(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "ARCHITECTURE.md").write_text("Three words here.\n")
     for folder in house.FOLDERS:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "only.py").write_text("from typing import Any\n\n\ndef f(x: Any): ...\n")
     command = [sys.executable, "-m", "tests.house", str(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert any(line.split() == ["Any,", "impl", "2"] for line in done.stdout.splitlines())
+    assert f"{WORDS} 3" in {" ".join(line.split()) for line in done.stdout.splitlines()}
     done = subprocess.run([*command, "Any, impl"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout == "impl.only:1: Any\nimpl.only:4: Any\n"

@@ -1,7 +1,7 @@
 """Builds the documentation: `python docs/building/build.py OUT`, or `tox -e docs`.
 
-The pages of docs/ and those at the top of the repository are copied to one folder, because Sphinx reads one folder
-only, and their links to each other are changed accordingly. Then
+The pages of docs/, of docs/design/ and at the top of the repository are copied to one folder, because Sphinx reads one
+folder only, and their links to each other are changed accordingly; so no two of them have one name. Then
 
 1. the programs of all pages are run (`blocks.py`),
 2. Sphinx builds the site, and a warning is an error: an internal link that leads nowhere, a page that the contents do
@@ -50,14 +50,14 @@ def _moved(page: Path, found: re.Match[str]) -> str:
     if "://" in path or not path:
         return found[0]
     target = (page.parent / path).resolve()
-    if target.parent != DOCS and not (target.parent == ROOT and target.name in TOP):
+    if target not in pages():
         return found["words"]
     return f"[{found['words']}]({target.name}{'#' if anchor else ''}{anchor})"
 
 
 def pages() -> list[Path]:
     """Every page of the site, in the repository."""
-    return [*sorted(DOCS.glob("*.md")), *(ROOT / name for name in TOP)]
+    return [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("design/*.md")), *(ROOT / name for name in TOP)]
 
 
 def main(words: Sequence[str]) -> int:

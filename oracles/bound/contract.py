@@ -86,7 +86,7 @@ class Contract:
         partials: format in which partial sums of a product of matrices may be stored; None for that of accumulation.
         division: roundings of a quotient: two where it is a product with the rounded reciprocal.
         lattice: whether results are exact that are integers times a power of two and fit the format
-            (`oracles.rounding.lattice`). An evaluation that folds constants does not keep to it.
+            (`rounding.lattice`). An evaluation that folds constants does not keep to it.
         flush: whether subnormal operands and results may become zero.
         algorithms: names of further algorithms of elementary functions that an evaluation may use: EXP2.
         others: whether a formula's other algorithms count, or its own text alone, whose balls are narrower.

@@ -261,7 +261,7 @@ class Op:
         samples: (dtype name, kind) -> strategy of `Draft`s. Kinds are "ordinary"; "empty", where some tensor has no
             elements; "integers", where some tensor holds small integers times one power of two; and "large", where
             some tensor has more than 72 elements, and one axis is mostly the long one (`strategies.shapes`). A kind
-            that cannot be offered raises `oracles.violation.Unsupported`.
+            that cannot be offered raises `oracles.verdicts.violation.Unsupported`.
         differentiable: names of the arguments that the op is differentiable in.
         laws, refusals, promises: see those records.
         mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function

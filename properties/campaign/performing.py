@@ -26,7 +26,7 @@ class Item:
 
     Attributes:
         kind, name: what it is; two items of one kind have two names. group: op, subject and property, or what stands
-            for these, by which items are given up where others have ended their processes (`properties.deaths`).
+            for these, by which items are given up where others have ended their processes (`places.crash_limit`).
         owner: whose process runs it; items of different owners never share one. question: what `programs.worker` is
             asked. topic: items of one topic are asked one after the other by one worker, as far as that can be had.
     """

@@ -1,7 +1,7 @@
 """Rows in place of a large problem: the candidate computes all of it, and some rows are read and held.
 
 What this is for: a bound takes some twenty times as long as what it bounds, and a judgement asks twenty questions. Of a
-spec that keeps rows apart (`keeping.py`) every row can be read by itself. So of large outputs each
+spec that keeps rows apart (`row_independence`) every row can be read by itself. So of large outputs each
 question holds rows that are drawn when the candidate has answered, one of every stretch of them; and the questions that
 differ in their inputs alone are asked in one call, each on rows of its own. Every finding says how many rows it is of.
 """

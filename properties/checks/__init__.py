@@ -1,7 +1,7 @@
 """The checks: what each property asks of one sample.
 
 A check takes a judge and a sample, tells the judge's tally what it judged, and raises `Violation` at the first broken
-promise. The codes must be exactly those of `oracles.properties`, or this import fails.
+promise. The codes must be exactly those of `properties.table`, or this import fails.
 """
 
 from ..table import bound

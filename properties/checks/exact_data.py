@@ -1,8 +1,9 @@
 """DATA: where every partial result is exact in any order, the output must be equal bit for bit.
 
 On integers times a power of two, sums and products that stay below 2^p are exact, whatever the order, the tree or the
-number of partial sums. The rounding reading knows it where the contract has a lattice (`oracles.rounding.lattice`).
-Elements whose radius is still zero at the end, whichever of the formula's algorithms is taken, must be exact.
+number of partial sums. The rounding reading knows it where the contract has a lattice
+(`oracles.bound.rounding.lattice`). Elements whose radius is still zero at the end, whichever of the formula's
+algorithms is taken, must be exact.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""SPECIAL: NaN, infinities, zeros, subnormals and the largest finite value, at one site of one argument."""
+"""SPECIAL: NaN, infinities, zeros, subnormals and the largest finite value, at one site of one argument.
+
+A derivative is linear in its direction, so cotangents and tangents get such values, too: none may be lost, or reach a
+result that does not depend on it.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ def not_drawn() -> Iterator[None]:
     """
     providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
     collect = getattr(providers, "_get_local_constants", None)
-    if collect is None:  # another version of Hypothesis; `test_source_numbers.py` says whether it draws such numbers
+    # In another version of Hypothesis `tests/properties/test_source_numbers.py` says whether it draws such numbers.
+    if collect is None:
         yield
         return
     # An instance of Hypothesis's own class without any numbers takes the place of those that it would collect.

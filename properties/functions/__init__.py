@@ -1,1 +1,1 @@
-"""Generated custom functions: every feature of the contract of an autograd function, with a truth that is known."""
+"""Custom functions as ops: generated ones, whose truth is known, and custom functions and kernels of others."""

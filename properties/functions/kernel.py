@@ -38,7 +38,7 @@ class Offer:
     """What a kernel offers and promises besides its values.
 
     Attributes:
-        without: names of `oracles.transforms.OFFERS` that it does not offer.
+        without: names of `oracles.op.transforms.OFFERS` that it does not offer.
         max_order: of the derivatives that it has; 0 if it has none.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         flush: whether subnormal numbers may be read and returned as zero.

@@ -35,7 +35,7 @@ def forward_of(function: Any) -> Callable[..., Any]:
 
 
 def not_offered(function: Any) -> frozenset[str]:
-    """What the class says that it does not offer, by the names of `oracles.transforms.OFFERS`."""
+    """What the class says that it does not offer, by the names of `oracles.op.transforms.OFFERS`."""
     missing = {
         "jvp": function.jvp is BASE.jvp,
         "vmap": function.vmap is BASE.vmap and not function.generate_vmap_rule,

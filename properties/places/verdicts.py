@@ -1,4 +1,4 @@
-"""Verdicts from `oracles.verdict.as_data`, for the process that asked another one."""
+"""Verdicts from `oracles.verdicts.verdict.as_data`, for the process that asked another one."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 What this is for. A formula is ordinary NumPy, and it is written once. Its exact values, its derivatives of every order
 and the bound of its rounding errors must all come from that one text, for three texts could disagree. So the formula is
 run on an `Array` instead of on numbers: every NumPy call in it arrives here (NEP 13, NEP 18), is reduced to a short
-list of primitives, and is handed to the operand of the highest level: a derivative level (`derivative.py`) or the
-reading itself (`exact.py`, the rounding reading). A reading is complete when it can `apply` the primitives of this
-page.
+list of primitives, and is handed to the operand of the highest level: a derivative level (`reference.derivative`) or
+the reading itself (`reference.exact`, the rounding reading). A reading is complete when it can `apply` the primitives
+of this page.
 
 What is hard here. Levels nest: in a jvp of a vjp an operand may be a `Tangent` around a `Node` around exact numbers,
 beside others that have fewer layers. Each primitive is served by the outermost layer alone, which asks for the same

@@ -6,7 +6,7 @@ updates in place its formula returns after its other outputs.
 
 What is hard here: torch has eleven signatures of one function, each with its own names and order of arguments and its
 own outputs that have no value. The mathematics is stated once, in `native_batch_norm` and `native_batch_norm_backward`;
-the others only reorder. Backward ops are given saved statistics, as in `norms.py`.
+the others only reorder. Backward ops are given saved statistics, as in `moments`.
 """
 
 from __future__ import annotations

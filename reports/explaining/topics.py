@@ -1,6 +1,6 @@
 """What a property asks and which fault it sees, what a profile costs, and what a subject is, in plain sentences.
 
-The names are those of `oracles.properties`, `properties.engine.profiles` and `properties.names`, which reports must not
+The names are those of `properties.table`, `properties.engine.profiles` and `properties.names`, which reports must not
 import; `tests/reports/test_explain.py` holds both lists against each other.
 """
 

@@ -22,7 +22,7 @@ _CHUNK = 1000
 
 _Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 _Long = Annotated[str, msgspec.Meta(max_length=MAX_CASE)]
-# A key joins five names of at most 512 characters each (`record._Name`) with a few signs between them.
+# A key joins five names of at most 512 characters each (`verdict_data.Name`) with a few signs between them.
 _Key = Annotated[str, msgspec.Meta(max_length=2600)]
 
 

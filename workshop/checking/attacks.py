@@ -1,9 +1,9 @@
 """The rounding reading attacked: random legal evaluations of every formula of the catalog, held against its balls.
 
 What this is for: the bounds are derived, so nothing but a proof says that they hold, and proofs have gaps. An attack
-evaluates each formula, and its first derivatives, as the contract allows (`oracles.legal`): what lies outside its ball
-is a fault of the bound. It also says how near the boundary any evaluation came: where none comes near, a bound may be
-wider than it need be.
+evaluates each formula, and its first derivatives, as the contract allows (`workshop.random_evaluation`): what lies
+outside its ball is a fault of the bound. It also says how near the boundary any evaluation came: where none comes near,
+a bound may be wider than it need be.
 
 Samples are the assay's large ones, whose tensors have up to 70,000 elements, and ordinary ones, in which few roundings
 come nearer to the boundary than many.
