@@ -19,7 +19,7 @@ from specs import SPECS, made
 
 from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.bound.terms import PRESETS
-from opassay.oracles.specs import BUFFER, RESULT, Call, UntraceableError, trace
+from opassay.oracles.specs import BUFFER, RESULT, SpecCall, UntraceableError, trace
 from opassay.reference.algorithms import Inapplicable
 from opassay.reference.derivative import vjp
 from workshop.checking.attacks import WIDE, Row, hold
@@ -34,7 +34,7 @@ def _array(tensor: torch.Tensor) -> Any:
     return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
-def _asked(call: Call, dtype: str) -> list[tuple[str, Formula, list[Any], int]]:
+def _asked(call: SpecCall, dtype: str) -> list[tuple[str, Formula, list[Any], int]]:
     """The values of a spec and its gradient: a name, a formula, its floating operands, and the order."""
     spec = trace(call, of_values=True)
     arrays = [_array(t) for t in call.tensors]
@@ -65,7 +65,7 @@ def _attack(name: str, evaluations: int, seed: int) -> dict[tuple[str, str], Row
     rows: dict[tuple[str, str], Row] = {}
     for dtype in DTYPES:
         example = made(name, SPECS[name], getattr(torch, dtype))
-        for part, formula, operands, order in _asked(Call.of(example.spec, *example.args), dtype):
+        for part, formula, operands, order in _asked(SpecCall.of(example.spec, *example.args), dtype):
             for preset, terms in PRESETS.items():
                 contract = terms.contract(dtype, "cpu" if preset in ("strict", "torch") else "cuda", order)
                 row = rows.setdefault((part, preset), Row())

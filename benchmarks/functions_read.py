@@ -16,7 +16,7 @@ from specs import made, values
 from specs.functional import CALLS, NOT_CALLED, functions
 from specs.listing import page
 
-from opassay.oracles.specs import Call, UntraceableError, trace
+from opassay.oracles.specs import SpecCall, UntraceableError, trace
 
 
 def read() -> tuple[list[str], dict[str, str]]:
@@ -27,7 +27,7 @@ def read() -> tuple[list[str], dict[str, str]]:
             continue
         example = made(name, CALLS[name])
         try:
-            call = Call.of(example.spec, *example.args)
+            call = SpecCall.of(example.spec, *example.args)
             trace(call)  # without reading any value, as it is done for users
             found = values(call, "float32", *call.outputs(*call.tensors))
         except UntraceableError as err:

@@ -22,7 +22,7 @@ from judging.tasks import Task
 from specs import Found, bounds, hold, pullback
 from torch import Tensor
 
-from opassay.oracles.specs import Call
+from opassay.oracles.specs import SpecCall
 
 ELEMENTS = 10_000_000
 #: Right values whose derivative by autograd is not in the contract, and why.
@@ -74,7 +74,7 @@ def judged(task: Task, share: int, seed: int) -> tuple[Found, Found, list[str]]:
     values, pulled, accused = Found(), Found(), []
     for draw, kind in _draws(seed):
         args = tuple(KINDS[kind](t) for t in task.draw(draw))
-        call = Call.of(task.spec, *args)
+        call = SpecCall.of(task.spec, *args)
         ball = bounds(call, "float32")[0]
         torch.manual_seed(draw)  # for the cotangents
         pull = pullback(call, range(len(args)))

@@ -15,7 +15,7 @@ import time
 import torch
 from specs import SPECS, gradients, made, values
 
-from opassay.oracles.specs import Call, UntraceableError
+from opassay.oracles.specs import SpecCall, UntraceableError
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -36,7 +36,7 @@ def main() -> int:
         try:
             for dtype in told.dtype:
                 example = made(name, SPECS[name], getattr(torch, dtype))
-                call = Call.of(example.spec, *example.args)
+                call = SpecCall.of(example.spec, *example.args)
                 try:
                     results, after = call.outputs(*call.tensors)
                 except (NotImplementedError, RuntimeError) as err:
@@ -47,7 +47,7 @@ def main() -> int:
                 parts.append(found.line())
             if told.gradients:
                 example = made(name, SPECS[name])
-                found = gradients(Call.of(example.spec, *example.args))
+                found = gradients(SpecCall.of(example.spec, *example.args))
                 judged, refused = judged + found.judged, refused + found.refused
                 parts.append(f"gradients {found.line()}")
             read += 1

@@ -122,7 +122,7 @@ def test_what_is_told_of_one_cell_is_bounded() -> None:
 
 def test_a_process_that_a_sample_forked_ends_at_the_end_of_the_sample() -> None:
     code = (
-        "import os\nfrom opassay.oracles import state\n"
+        "import os\nfrom opassay.oracles import process\n"
         "with process.watched(process.SETTINGS):\n    child = os.fork()\n"
         "print('alive', flush=True)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
@@ -137,7 +137,7 @@ def test_a_change_by_torch_s_compiler_is_not_the_subject_s() -> None:
 
 def test_the_import_of_inductor_is_no_change() -> None:
     code = (
-        "import sys, torch\nfrom opassay.oracles import state\n"
+        "import sys, torch\nfrom opassay.oracles import process\n"
         "with process.pinned(), process.watched(process.SETTINGS, process.DEEP, process.LEFTOVERS) as seen:\n"
         "    before = 'torch._inductor.compile_fx' in sys.modules\n"
         "    import torch._inductor.compile_fx\n"

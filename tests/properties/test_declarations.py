@@ -150,7 +150,7 @@ def test_the_command_line_ends_with_2_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "theirs.py").write_text(
         "import numpy as np\n"
         "from opassay import Op, Promises\n"
-        "from opassay.properties import strategies\n"
+        "from opassay.properties.declaring import strategies\n"
         "def formula(x):\n"
         "    return x.minn()\n"
         "OP = Op('theirs', formula, {'opassay': lambda x: x.sign()}, strategies.same_shape(1), (),\n"

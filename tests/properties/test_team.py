@@ -27,7 +27,7 @@ SHORT = Settings("brief", max_examples=2)
 FAULTY = """
 import dataclasses, os, signal, sys, time
 import torch
-from opassay.properties.engine.plan import load_op
+from opassay.properties.catalog.loading import load_op
 
 WHOLE = load_op("broadcast")
 PEER = sys.argv[0].endswith("rank_program.py")
