@@ -302,10 +302,8 @@ def _dtypes(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
 def _narrowest_of(nodes: Sequence[torch.fx.Node]) -> str:
     """The name of the narrowest floating dtype of the values of nodes, "" where none is floating."""
     leaves = pytree.tree_leaves([node.meta.get("val") for node in nodes])
-    floating = {x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}
-    return min(
-        map(_dtype_name, floating), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default=""
-    )
+    dtypes = {x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}
+    return min(map(_dtype_name, dtypes), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
 
 
 def _is_several(read: Any) -> bool:

@@ -22,7 +22,7 @@ from .finding import wrong
 from .host.apart import CandidateApart, CandidateError
 from .host.calls import CandidateCall
 from .host.copying import process_copied
-from .host.files import GivenError, file_of, problem_of
+from .host.module_files import GivenError, file_of, problem_of
 from .host.sources import content_of, sources
 from .host.watching import Watch
 from .judgement import Judgement, Ruling

@@ -17,7 +17,7 @@ import torch
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import PRESETS
 from .arguments import CallArguments, Tensor
-from .host.files import problem_of
+from .host.module_files import problem_of
 from .inputs import WAYS, filled
 from .results import SpecRun, result_of
 from .specification import SpecError, Specification, specification

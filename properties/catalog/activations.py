@@ -12,9 +12,9 @@ from ...oracles.op.declaration import Draft, Op, Slices
 from ...reference import activations as formulas
 from ...reference.formats import Format
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
-from ..declaring.arguments import Named
 from ..declaring.choices import choose
 from ..declaring.declare import declare
+from ..declaring.signature import Named
 from ..declaring.subjects import ours, with_aten
 
 Tensor = torch.Tensor

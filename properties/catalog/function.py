@@ -11,8 +11,8 @@ from ...impl.function import Function
 from ...oracles.op.declaration import Op
 from ...oracles.op.documented import Documented, Limit
 from ..declaring import laws
-from ..declaring.arguments import Named
 from ..declaring.declare import declare
+from ..declaring.signature import Named
 from ..functions import build, strategy
 from ..functions.mistakes import MISTAKES
 from ..functions.spec import function, spec_of, terms_of

@@ -13,9 +13,9 @@ from ... import impl
 from ...oracles.op.declaration import Draft, Op
 from ...reference import linalg as formulas
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
-from ..declaring.arguments import Named
 from ..declaring.choices import choose
 from ..declaring.declare import declare
+from ..declaring.signature import Named
 
 Tensor = torch.Tensor
 #: Sides of large square matrices, whose diagonal is long: 264 is the largest within 70,000 elements.

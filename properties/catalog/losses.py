@@ -17,10 +17,10 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from ...reference import losses as formulas
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
-from ..declaring.arguments import Named
 from ..declaring.choices import choose
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
+from ..declaring.signature import Named
 from ..declaring.subjects import ours
 from .losses_laws import (
     FEWER_POSITIONS,

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ..declaring import laws, refusals
-from ..declaring.arguments import Named
 from ..declaring.laws import Relation
+from ..declaring.signature import Named
 
 Tensor = torch.Tensor
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ...oracles.op.declaration import Draft, Op, Slices
 from ...reference import response_norm as formulas
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
-from ..declaring.arguments import Named
 from ..declaring.choices import choose
 from ..declaring.declare import declare
+from ..declaring.signature import Named
 from ..declaring.subjects import ours
 
 Tensor = torch.Tensor

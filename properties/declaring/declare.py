@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ...oracles.op.declaration import Draft, Op, Promises, Slices
 from ...oracles.op.documented import Documented
 from ...oracles.op.placement import Devices, Ranks
-from .arguments import Args, Signature
 from .laws import Relation
 from .refusals import Mistake
+from .signature import Args, Signature
 
 
 def declare(

@@ -19,8 +19,8 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from ...reference.formats import FORMATS
 from . import strategies
-from .arguments import Named
 from .choices import choose
+from .signature import Named
 
 Tensor = torch.Tensor
 Regimes = dict[str, strategies.Rows]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ...oracles.op.declaration import Law
-from .arguments import Args, Named, Signature, call, taking
+from .signature import Args, Named, Signature, call, taking
 
 Tensor = torch.Tensor
 Outputs = tuple[Tensor, ...]

@@ -15,7 +15,7 @@ from ... import impl
 from ...oracles.op.declaration import Subject
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
-from ..checks.ways.modules import Built, ModuleSubject
+from ..checks.ways.module_calls import Built, ModuleSubject
 
 Tensor = torch.Tensor
 Optional = Tensor | None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...oracles.op.declaration import Refusal
-from .arguments import Args, Named, Signature, call, taking
+from .signature import Args, Named, Signature, call, taking
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ...oracles.op.declaration import Draft, Op, Promises, is_float
 from ...oracles.specs import SpecFormula, UntraceableError
 from ...reference.algorithms import Algorithm, declare_all, declared
 from ..declaring import choices, strategies
-from ..declaring.arguments import Signature
+from ..declaring.signature import Signature
 from .old_style import forward_of
 from .shapes import Extent, Shapes, samples_by
 

@@ -28,7 +28,7 @@ from .. import worlds
 from ..engine import cells, samples
 from ..worlds import World
 from .process import Process
-from .ranks import DEADLINE, Team, arrival
+from .rank_team import DEADLINE, Team, arrival
 
 _stores: Any = dist  # torch names its stores there without exporting them
 #: Seconds for ranks that may go to end by themselves.

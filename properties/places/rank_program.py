@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from ..engine.cells import judge_case
 from ..worlds import World
-from .ranks import Team, arrival
+from .rank_team import Team, arrival
 from .serving import serve
 
 _stores: Any = dist  # torch names its stores there without exporting them

@@ -12,7 +12,7 @@ import torch
 from hypothesis import strategies as st
 
 from opassay import Code, Draft, Op, Outcome, Settings, declare, drawing, laws, refusals, strategies, verify
-from opassay.properties.declaring.arguments import Signature
+from opassay.properties.declaring.signature import Signature
 
 Tensor = torch.Tensor
 SETTINGS = Settings("brief", max_examples=6)

@@ -13,7 +13,7 @@ from opassay import Cell, Code, Outcome, Settings, Verdict, declare, run_cell, s
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.properties.catalog.loading import load_op
-from opassay.properties.checks.ways.modules import Built, ModuleSubject
+from opassay.properties.checks.ways.module_calls import Built, ModuleSubject
 from opassay.properties.declaring.modules import module_subjects
 from opassay.properties.engine.cells import judge_sample
 from opassay.properties.engine.failures import calls_of, kernel_of

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from opassay.impl.gpu import launching
-from opassay.oracles.machine import compiler, gate
+from opassay.oracles.machine import compiler, kernel_limits
 from opassay.oracles.machine.recorder import Launch
 from opassay.properties.catalog.loading import load_op
 
@@ -143,7 +143,7 @@ def _code_row(found: _Wanted, on: compiler.Architecture, name: str) -> CodeRow:
     return CodeRow(
         found.kind.op, found.kind.label, found.direction, launch.name, launch.dtypes(), launch.configuration(), name,
         code.registers, code.stack, code.spills, code.shared, blocks, blocks * code.warps, code.loads, code.stores,
-        code.narrow, code.hidden(on), streams > 0, gate.faults(launch, code, on, streams=streams),
+        code.narrow, code.hidden(on), streams > 0, kernel_limits.faults(launch, code, on, streams=streams),
     )  # fmt: skip
 
 

@@ -1,14 +1,14 @@
 """What asks each question of `questions.QUESTIONS`, a module per kind."""
 
 from .. import questions
-from . import gradients, history, likely, memory, process, sizes, values
+from . import gradients, later_calls, likely, output_values, process, shared_memory, sizes
 
 #: code -> what asks it, in the table's order.
 ASKING = questions.bind_questions(
     {
-        **values.ASKING,
-        **history.ASKING,
-        **memory.ASKING,
+        **output_values.ASKING,
+        **later_calls.ASKING,
+        **shared_memory.ASKING,
         **gradients.ASKING,
         **sizes.ASKING,
         **process.ASKING,

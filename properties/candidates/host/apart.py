@@ -24,7 +24,7 @@ from ...places.process import AnswerError, EndedError, Process
 from ..arguments import CallArguments
 from .calls import Answer, CandidateCall, GoneError, Making
 from .exchange import Exchange, Loaded, loaded
-from .files import GivenError
+from .module_files import GivenError
 from .watching import Watch
 
 COMMAND = (sys.executable, "-m", "opassay.properties.candidates.host.program")

@@ -36,7 +36,7 @@ def process_copied(memory: int) -> Process | None:
     Args:
         memory: bytes that it may take; 0 for no limit.
     """
-    from . import calls, files, host  # noqa: F401 (the copy has them, too)
+    from . import calls, host, module_files  # noqa: F401 (the copy has them, too)
 
     process.settle()
     if not _has_one_thread():

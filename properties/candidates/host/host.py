@@ -24,7 +24,7 @@ from ....oracles.verdicts.violation import error_name, said
 from ..arguments import CallArguments, State, Tensor
 from ..results import Result, overlaps, result_of
 from .calls import DTYPES, Answer, CandidateCall, Manner, floating
-from .files import frames_of
+from .module_files import frames_of
 
 #: How many objects are made in search of one with the identity of an object that is gone.
 _REBIRTHS = 32

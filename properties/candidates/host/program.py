@@ -58,8 +58,8 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
 def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     from ....oracles.verdicts.violation import error_name, said
     from .calls import Making, read_message
-    from .files import GivenError, RaisedError, candidate_of, file_of
     from .host import CandidateHost, watched_making
+    from .module_files import GivenError, RaisedError, candidate_of, file_of
     from .sources import sources
 
     changed: list[str] = []

@@ -24,11 +24,11 @@ from ....oracles.op.placement import Devices, Homes, Ranks
 from ....reference import collectives as formulas
 from ... import worlds
 from ...declaring import drawing, strategies
-from ...declaring.arguments import Args, Named, Signature
 from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import all_dims
-from .laws import LAWS, REFUSALS
+from ...declaring.signature import Args, Named, Signature
+from .collective_laws import LAWS, REFUSALS
 from .moving import Moves, promises_of
 from .torch_own import OnGpus, nowhere, parts_of_own, peers
 

@@ -20,10 +20,10 @@ from ....oracles.verdicts.violation import Unsupported
 from ....reference.norms import batch_norm as formulas
 from ... import worlds
 from ...declaring import choices, drawing, refusals, strategies, torch_documents
-from ...declaring.arguments import Named, Signature
 from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
+from ...declaring.signature import Named, Signature
 from ...declaring.subjects import ours, with_aten
 from . import shared
 from .batch_norm_laws import laws_of

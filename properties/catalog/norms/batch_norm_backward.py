@@ -13,9 +13,9 @@ from torch._decomp import decompositions
 from ....oracles.op.declaration import Draft, Op
 from ....reference.norms import batch_norm as formulas
 from ...declaring import choices, drawing, laws, refusals, strategies, torch_documents
-from ...declaring.arguments import Named, Signature
 from ...declaring.choices import choose
 from ...declaring.declare import declare
+from ...declaring.signature import Named, Signature
 from ...declaring.subjects import ours, with_aten
 from . import shared
 from .batch_norm import filled, structures

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from ...declaring import laws
-from ...declaring.arguments import Named, Signature
 from ...declaring.laws import Relation
+from ...declaring.signature import Named, Signature
 
 Tensor = torch.Tensor
 

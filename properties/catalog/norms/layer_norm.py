@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ....oracles.op.declaration import Op, Slices
 from ....reference.norms import layer_norm as formulas
 from ...declaring import drawing, laws, refusals, torch_documents
-from ...declaring.arguments import Named
 from ...declaring.choices import choose
 from ...declaring.declare import declare
+from ...declaring.signature import Named
 from ...declaring.subjects import ours, with_aten
 from . import shared
 

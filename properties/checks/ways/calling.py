@@ -28,7 +28,7 @@ from .extents import many_slices, more_dims, one_slice
 from .following import subclasses, under_a_mode
 from .graphs import graphs
 from .identity import identity
-from .modules import state_of_module
+from .module_calls import state_of_module
 
 
 def called_in_other_ways(judge: Judge, sample: Sample) -> None:

@@ -131,7 +131,7 @@ def asked_of_files(run: Callable[[], _Found]) -> _Found:
     Raises:
         Stop: a file is not there, lacks a name, or raised; or a contract is none.
     """
-    from ....properties.candidates.host.files import GivenError
+    from ....properties.candidates.host.module_files import GivenError
     from ....properties.candidates.specification import SpecError
 
     try:

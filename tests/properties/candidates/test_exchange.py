@@ -170,7 +170,7 @@ CHEATS = {
         "PROCESS", "cannot be read",
     ),
     "lacking": (
-        "from opassay.properties.candidates.host.files import GivenError\nraise GivenError('no such file')\n",
+        "from opassay.properties.candidates.host.module_files import GivenError\nraise GivenError('no such file')\n",
         "PROCESS", "raised GivenError",
     ),
     "silent": ("import os\nos.closerange(3, 100)\n" + ZEROS, "PROCESS", "died"),

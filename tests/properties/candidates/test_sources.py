@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from opassay.properties.candidates.host.files import GivenError, RaisedError, file_of, module_of
+from opassay.properties.candidates.host.module_files import GivenError, RaisedError, file_of, module_of
 from opassay.properties.candidates.host.sources import Sources, content_of, sources
 from opassay.properties.candidates.host.watching import Watch
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from opassay.oracles.machine import compiler, gate
+from opassay.oracles.machine import compiler, kernel_limits
 from opassay.oracles.machine.recorder import Recorder
 
 ON = compiler.ARCHITECTURES["sm_90"]
@@ -29,7 +29,7 @@ def launched(name: str, block: int, warps: int, offset: int = 0) -> list[str]:
     operands = (x, y, 1 << 20, 2.0)
     recorder.launch(getattr(kernels, name), (1,), operands, {"BLOCK": block}, warps)
     launch = recorder.launches[0]
-    return gate.faults(launch, compiler.machine_code(launch, ON), ON, streams=2)
+    return kernel_limits.faults(launch, compiler.machine_code(launch, ON), ON, streams=2)
 
 
 def moved_too_much() -> list[str]:

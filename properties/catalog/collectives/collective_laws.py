@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...declaring import laws, refusals
-from ...declaring.arguments import Named
+from ...declaring.signature import Named
 
 Tensor = torch.Tensor
 Tensors = tuple[Tensor, ...]

@@ -17,7 +17,7 @@ from ..questions import Standing
 from ..results import overlaps
 from ..row_sample import Part, drawn
 from ..session import Asking, Session
-from .values import bits_in_turn, of_packed_ways
+from .output_values import bits_in_turn, of_packed_ways
 
 #: Calls in a row: as many as take this many seconds, but so many at least and at most.
 _SECONDS, _LEAST, _MOST = 0.5, 4, 100
