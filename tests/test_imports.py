@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "impl": set(),
     "oracles": {"reference"},
     "properties": {"oracles", "reference", "impl"},
-    "reports": {"oracles.verdicts.verdict"},
+    "reports": {"oracles.verdicts.verdict", "oracles.verdicts.explanations"},
     "api": {"impl", "oracles", "properties", "reference"},
 }
 #: single modules, by pattern of their name, that may import more.
@@ -38,8 +38,8 @@ FORBIDDEN_PACKAGES: dict[str, set[str]] = {
     "impl": {"mpmath", "gmpy2", "pytest", "hypothesis", "click", "rich", "jinja2", "msgspec", "junitparser"},
     "reports": {"torch", "mpmath"},
 }
-#: What a report needs of the oracles.
-VERDICT, CLEANING = "oracles.verdicts.verdict", "oracles.verdicts.cleaning"
+#: What a report needs of the oracles, where neither torch nor mpmath is installed: these import each other alone.
+WITHOUT_TORCH = tuple(f"oracles.verdicts.{name}" for name in ("verdict", "cleaning", "codes", "explanations"))
 
 
 def violations(graph: list[Edge]) -> list[str]:
@@ -51,9 +51,8 @@ def _allowed(edge: Edge) -> bool:
     folder, _, rest = edge.importer.partition(".")
     if not edge.ours:
         return edge.imported not in FORBIDDEN_PACKAGES.get(folder, set()) | BESIDE
-    if edge.importer in (VERDICT, CLEANING):
-        # Reports read verdicts where neither torch nor mpmath is installed.
-        return edge.importer == VERDICT and edge.imported.startswith(CLEANING)
+    if edge.importer in WITHOUT_TORCH:
+        return edge.imported.startswith(WITHOUT_TORCH)
     allowed = {folder, *MAY_IMPORT[folder]}
     for also_folder, prefix, more in MAY_ALSO_IMPORT:
         if folder == also_folder and rest.startswith(prefix):

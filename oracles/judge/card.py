@@ -19,7 +19,7 @@ from ..op.paths import Expected, Path
 from ..op.script import Telling
 from ..programs.along import along_path
 from ..programs.questions import of_element, of_equality
-from ..verdicts.verdict import Code
+from ..verdicts.verdict import Code, Worst
 from ..verdicts.violation import Fault, Violation
 from .worst_element import ElementAlone, in_ulps, ulps_of, worst_of
 
@@ -67,14 +67,15 @@ def outside(
     code = Code.SPECIAL if found.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
     lines = [
         f"worst     {worst.where} = {worst.computed} ({float.fromhex(worst.computed)!r}), exact {worst.exact}",
-        f"error     {in_ulps(worst)}{worst.ratio:.4g} times its bound, {share:.2g} of the largest number",
+        f"error     {_error_text(worst, share)}",
         f"outside   {np.count_nonzero(refused)} of {refused.size} elements "
         f"({refused.size - np.count_nonzero(found.judged)} not judged)",
         f"format    {dtype_name(tensor.dtype)}, accumulating in {allowed.accumulate.name}",
     ]
     if allowed.roundings > 1:
         lines.append(f"bound     heuristic from second order on: {allowed.roundings:g} roundings per operation")
-    title = f"{op} {expected.path}: {name} outside its accept set, {worst.ratio:.4g}x bound"
+    size = f", {worst.ratio:.4g}x bound" if math.isfinite(worst.ratio) else f": {_value_text(worst)}"
+    title = f"{op} {expected.path}: {name} outside its accept set{size}"
     element = tuple(int(i) for i in at)
     edges = found.edges(element) if alone is None else alone.found.edges(())
     fault = Fault(index, element, worst.exact, edges)
@@ -82,3 +83,14 @@ def outside(
     if expected.told is not None:
         violation.script = functools.partial(of_element, expected.told, fault, f"{op} {worst.where}")
     return violation
+
+
+def _error_text(worst: Worst, share: float) -> str:
+    """The size of an error, or, where one of the two values is no number, which."""
+    if not math.isfinite(worst.ratio):
+        return _value_text(worst)
+    return f"{in_ulps(worst)}{worst.ratio:.4g} times its bound, {share:.2g} of the largest number"
+
+
+def _value_text(worst: Worst) -> str:
+    return f"got {float.fromhex(worst.computed)!r}, need {worst.exact}"

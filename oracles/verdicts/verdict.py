@@ -23,6 +23,8 @@ from .cleaning import counted as counted
 from .cleaning import replaying as replaying
 from .cleaning import told as told
 from .cleaning import without_requests as without_requests
+from .codes import Code as Code
+from .explanations import EXPLANATIONS
 
 
 class Outcome(enum.StrEnum):
@@ -44,44 +46,6 @@ class Outcome(enum.StrEnum):
 HELD = frozenset({Outcome.VERIFIED, Outcome.WEAK})
 FAILED = frozenset({Outcome.FAIL, Outcome.UNSTABLE})
 CHECKED = HELD | FAILED
-
-
-class Code(enum.StrEnum):
-    """Reason codes; `opassay explain CODE` tells what each means and what to look at."""
-
-    HELD = "OA100"
-    VALUE = "OA101"  # an element outside its accept set
-    SPECIAL = "OA102"  # NaN, infinity or overflow where the exact reading has another value
-    ATTRIBUTE = "OA103"  # dtype, shape, device, number of outputs
-    BITS = "OA104"  # bits differ where they must be equal
-    RAISED = "OA105"  # the subject raised on valid input
-    NOT_RAISED = "OA106"  # the subject accepted documented invalid input, or raised another error
-    MUTATED = "OA107"  # an input, a version counter, memory around a view, or a global changed
-    ALIASED = "OA108"  # an output shares memory that the op did not declare
-    ADJOINT = "OA109"  # <y, Jv> and <J^T y, v> differ by more than both bounds
-    MEMORY = "OA110"  # more saved for backward than declared
-    BIAS = "OA111"  # a systematic error far below one bound width
-    OUT_OF_BOUNDS = "OA112"  # a kernel touched memory that is no operand's
-    RACE = "OA113"  # programs or threads of a kernel touched one address, and no order is decided
-    FEW_SAMPLES = "OA201"
-    MOSTLY_NOT_JUDGED = "OA202"
-    REGIME_NOT_JUDGED = "OA203"  # a regime of inputs was drawn, and no element of it could be judged
-    VALUE_NOT_MET = "OA204"  # a declared value was in no sample, or nothing of the samples with it could be judged
-    NOT_DIFFERENTIABLE = "OA301"
-    DTYPE_OUTSIDE = "OA302"
-    NO_SUBJECT = "OA303"
-    NOT_APPLICABLE = "OA304"
-    REFUSED = "OA305"  # the subject documents that it does not take this, and raised a clear error
-    NO_DEVICE = "OA401"
-    INTERRUPTED = "OA402"
-    DESELECTED = "OA403"
-    NOT_BUILT = "OA404"
-    RETIRED = "OA405"  # the op ended its process too often; its other cells were not asked
-    CRASHED = "OA501"
-    TIMED_OUT = "OA502"
-    HARNESS = "OA503"
-    READING = "OA504"  # two readings of one formula contradict each other
-    DECLARATION = "OA505"  # the declaration of the op is wrong: it does not say what it has to
 
 
 #: What a cell is made of, in the order of its fields.
@@ -343,7 +307,7 @@ def _answerable(verdicts: Sequence[Verdict], seen: Verdict) -> int | None:
 
 
 def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> str:
-    """What was violated and how to see it again, in lines; the same text in every report.
+    """What was violated, how to see it again, and what it usually means, in lines; the same text in every report.
 
     Args:
         verdict: not held.
@@ -362,6 +326,9 @@ def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int =
     for other in verdict.others:
         again = f"; {replaying(verdict.cell.op, other.case_id)}" if other.case_id else ""
         body.append(f"also      {told(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
+    usual = textwrap.wrap(EXPLANATIONS[verdict.code].look_at, 100)
+    body += [f"{'usually' if i == 0 else '':<10}{line}" for i, line in enumerate(usual)]
+    body.append(f"explain   opassay explain {verdict.code}")
     return clean("\n".join([head, *(f"  {line}" for line in body if line.strip())]))
 
 

@@ -57,7 +57,11 @@ def test_durations(seconds: float, shown: str) -> None:
 
 def test_a_failure_says_all_in_one_text() -> None:
     found = text.failure_text(failed())
-    assert found.splitlines() == [
+    *lines, explained = found.splitlines()
+    assert explained == "  explain   opassay explain OA101"
+    usual = [line[12:] for line in lines[6:]]
+    assert (lines[6][:12], " ".join(usual)) == ("  usually   ", EXPLANATIONS[Code.VALUE].look_at)
+    assert lines[:6] == [
         "softmax::VJP[float32-cpu-opassay]: fail, OA101",
         "  worse than its bound",
         "  line 1",
