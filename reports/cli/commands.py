@@ -44,7 +44,7 @@ COMMANDS: Table = {
     "verify-function": (".verify_function", ""),
 }  # fmt: skip
 
-#: Names of version 0.1, which still do their work in 0.2: the words that are in their place.
+#: Earlier names, which do their work until version 0.2: the words that are in their place.
 RENAMED = {
     "findings": "report causes",
     **{name: f"report {name}" for name in ("accuracy", "compare", "history", "merge", "recover", "schema")},

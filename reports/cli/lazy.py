@@ -30,7 +30,7 @@ class Branch:
 
 
 #: name -> the module of a command and what its line of help says, or several commands under that name. What has no line
-#: of help is a name of an earlier version, and is not listed.
+#: of help is an earlier name, and is not listed.
 Table = Mapping[str, tuple[str, str] | Branch]
 
 
@@ -41,7 +41,7 @@ class LazyGroup(HintedGroup):
         table: the commands; modules are relative to `package`.
         package: the package that the modules are in.
         usual: the command of the table that is meant where a line names none; none by default.
-        renamed: name of an earlier version -> the words that are in its place now; they do its work, and it says so.
+        renamed: earlier name -> the words that are in its place now; they do its work, and it says so.
         moved: name of a command that is elsewhere now -> the line that does its work; it ends with 2 and says so.
     """
 

@@ -1,4 +1,4 @@
-"""`opassay verify-function`, of version 0.1: a run of one custom function, whose line it prints."""
+"""`opassay verify-function`, an earlier name: a run of one custom function, whose line it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`opassay explain`: what a reason code, a property, a profile, an outcome, a subject, a severity or a command means."""
+"""`opassay explain`: what a word means: a reason code, a property, a profile, an outcome, a subject, a command."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _topics() -> list[tuple[str, Callable[[], str]]]:
 
 
 def _commands() -> Iterator[tuple[str, Callable[[], str]]]:
-    """The commands, one of a group by its last word, too; and names of an earlier version."""
+    """The commands, one of a group by its last word, too; and earlier names."""
     for name, row in COMMANDS.items():
         if isinstance(row, Branch):
             yield name, partial(command_told, name, row.about)
@@ -91,7 +91,7 @@ def _commands() -> Iterator[tuple[str, Callable[[], str]]]:
             yield name, partial(command_told, name, row[1])
     for name, words in RENAMED.items():
         if words.split()[-1] != name:
-            yield name, partial(_paragraphs, f"{name}, a command of version 0.1: `opassay {words}` now")
+            yield name, partial(_paragraphs, f"{name}, an earlier name: `opassay {words}` now")
 
 
 def property_told(name: str) -> str:

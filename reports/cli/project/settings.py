@@ -34,7 +34,7 @@ class Settings:
 
     Attributes:
         path: the file. tables: name of a command -> its table.
-        renamed: table of the file that bears a name of an earlier version -> its name now.
+        renamed: table of the file that bears an earlier name -> its name now.
     """
 
     path: Path
@@ -51,7 +51,7 @@ def find_settings(start: Path, commands: Iterable[str], renamed: Mapping[str, st
 
     Args:
         start: where the search begins. commands: the names that tables may have.
-        renamed: name of an earlier version -> the words that are in its place.
+        renamed: earlier name -> the words that are in its place.
 
     Raises:
         Stop: the file cannot be read, or a table is of no command.
@@ -98,7 +98,7 @@ def read_settings(path: Path, commands: Iterable[str], renamed: Mapping[str, str
 
 
 def _take_new_names(path: Path, tables: dict[str, Any], renamed: Mapping[str, str]) -> dict[str, str]:
-    """Puts tables with names of an earlier version where their commands are now; which those were.
+    """Puts tables with earlier names where their commands are now; which those were.
 
     Raises:
         Stop: the same is said under both names.
