@@ -70,13 +70,12 @@ class LazyGroup(HintedGroup):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if self.usual and not ctx.resilient_parsing:
-            if not args:
-                # By itself click would show the help, and before version 8.2 end with 0: a gate that was given nothing
-                # must not pass.
-                ctx.fail(f"got nothing, need a record of a run, or one of {', '.join(self.table)}")
-            if self._means_usual(ctx, args[0]):
-                args = [self.usual, *args]
+        if self.usual and not args and not ctx.resilient_parsing:
+            # By itself click would show the help, and before version 8.2 end with 0: a gate that was given nothing must
+            # not pass.
+            ctx.fail(f"got nothing, need a record of a run, or one of {', '.join(self.table)}")
+        if self.usual and args and self._means_usual(ctx, args[0]):
+            args = [self.usual, *args]
         return super().parse_args(ctx, args)
 
     def _means_usual(self, ctx: click.Context, word: str) -> bool:

@@ -240,13 +240,21 @@ def test_list_shows_ops_first_and_cells_where_something_is_selected(capsys: pyte
         assert all("::" in line for line in _answer(capsys, "list", *words)[1].splitlines())
 
 
-def test_a_shell_that_completes_an_earlier_name_is_told_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("opassay report ca", "plain,causes\n"),
+        ("opassay report run.json --ju", "plain,--junit\n"),
+        ("opassay baseline sh", "plain,show\n"),
+        ("opassay findings --o", "plain,--out\n"),
+    ],
+)
+def test_a_shell_completes_groups_and_earlier_names_and_is_told_nothing_else(
+    typed: str, said: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("_OPASSAY_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_CWORD", "2")
-    for typed, said in (("opassay baseline sh", "plain,show\n"), ("opassay findings --o", "plain,--out\n")):
-        monkeypatch.setenv("COMP_WORDS", typed)
-        assert main([]) == 0
-        told = capfd.readouterr()
-        assert (told.out, told.err) == (said, "")
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+    monkeypatch.setenv("COMP_WORDS", typed)
+    assert main([]) == 0
+    told = capfd.readouterr()
+    assert (told.out, told.err) == (said, "")

@@ -46,13 +46,7 @@ _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 @selection_options
 @click.option("--no-cells", is_flag=True, help="Ask no cells, only what other options name.")
 @asking_options(workers="Workers of a cluster here.", item="item")
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Draws of each cell.",
-)
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Draws of each cell.")
 @keyword_option
 @click.option("--sweep", "functions", multiple=True, metavar="FUNCTION", help="Sweep it, or all; may be repeated.")
 @click.option("--sweep-dtype", "dtypes", multiple=True, type=click.Choice(DTYPES), help="May be repeated; all.")
