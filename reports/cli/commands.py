@@ -45,7 +45,7 @@ COMMANDS: Table = {
 }  # fmt: skip
 
 #: Earlier names, which do their work until version 0.2: the words that are in their place.
-RENAMED = {
+EARLIER = {
     "findings": "report causes",
     **{name: f"report {name}" for name in ("accuracy", "compare", "history", "merge", "recover", "schema")},
     "baseline": "gate",
@@ -56,7 +56,7 @@ MOVED = {name: f"python -m workshop {name}" for name in ("kernels", "second-opin
 
 
 @click.group(
-    cls=LazyGroup, table=COMMANDS, package=__package__, renamed=RENAMED, moved=MOVED,
+    cls=LazyGroup, table=COMMANDS, package=__package__, earlier=EARLIER, moved=MOVED,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 @click.option(
@@ -81,9 +81,9 @@ def cli(ctx: click.Context, settings: Path | None, no_settings: bool) -> None:
       opassay explain brief
     """
     if settings is not None:
-        found = read_settings(settings, COMMANDS, RENAMED)
+        found = read_settings(settings, COMMANDS, EARLIER)
     else:
-        found = None if no_settings else find_settings(Path.cwd(), COMMANDS, RENAMED)
+        found = None if no_settings else find_settings(Path.cwd(), COMMANDS, EARLIER)
     invoked = ctx.invoked_subcommand
     if found is not None and invoked is not None and invoked in found.tables:
         _take(found, ctx, invoked)
@@ -94,7 +94,7 @@ def _take(settings: Settings, ctx: click.Context, name: str) -> None:
     command = cli.get_command(ctx, name)
     if command is None:
         return
-    for before, now in settings.renamed.items():
+    for before, now in settings.earlier.items():
         if now.partition(".")[0] == name:
             click.echo(f"{settings.path}: [tool.opassay.{before}] is [tool.opassay.{now}] now", err=True)
     ctx.default_map = {name: defaults(settings, name, command, ctx)}

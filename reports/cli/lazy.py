@@ -41,20 +41,20 @@ class LazyGroup(HintedGroup):
         table: the commands; modules are relative to `package`.
         package: the package that the modules are in.
         usual: the command of the table that is meant where a line names none; none by default.
-        renamed: earlier name -> the words that are in its place now; they do its work, and it says so.
+        earlier: earlier name -> the words that are in its place now; they do its work, and it says so.
         moved: name of a command that is elsewhere now -> the line that does its work; it ends with 2 and says so.
     """
 
     def __init__(
-        self, *args: Any, table: Table, package: str, usual: str = "", renamed: Mapping[str, str] | None = None,
+        self, *args: Any, table: Table, package: str, usual: str = "", earlier: Mapping[str, str] | None = None,
         moved: Mapping[str, str] | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(*args, **kwargs)
         self.table, self.usual = table, usual
-        self._package, self._renamed, self._moved = package, renamed or {}, moved or {}
+        self._package, self._earlier, self._moved = package, earlier or {}, moved or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(listed(self.table))
+        return list(help_lines(self.table))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._moved:
@@ -88,25 +88,25 @@ class LazyGroup(HintedGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
-        if name in self._renamed:
+        if name in self._earlier:
             # A shell that asks what could follow resolves the line, too, and must be told nothing else.
             if not ctx.resilient_parsing:
-                click.echo(f"`{ctx.command_path} {name}` is `{ctx.command_path} {self._renamed[name]}` now", err=True)
-            args = [*self._renamed[name].split(), *rest]
+                click.echo(f"`{ctx.command_path} {name}` is `{ctx.command_path} {self._earlier[name]}` now", err=True)
+            args = [*self._earlier[name].split(), *rest]
         return super().resolve_command(ctx, args)
 
     def suggestions(self, ctx: click.Context) -> dict[str, str]:
         branches = {name: row for name, row in self.table.items() if isinstance(row, Branch)}
         inner = {last: f"{name} {last}" for name, branch in branches.items() for last in branch.table}
-        return {**inner, **self._renamed, **super().suggestions(ctx)}
+        return {**inner, **self._earlier, **super().suggestions(ctx)}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             # click would import the module of every command for its line of help; the table has the words already.
-            formatter.write_dl(list(listed(self.table).items()))
+            formatter.write_dl(list(help_lines(self.table).items()))
 
 
-def listed(table: Table) -> dict[str, str]:
+def help_lines(table: Table) -> dict[str, str]:
     """The commands that are listed, with their lines of help."""
     lines = {name: row.about if isinstance(row, Branch) else row[1] for name, row in table.items()}
     return {name: about for name, about in lines.items() if about}

@@ -56,7 +56,7 @@ def forgiving_options(command: Any) -> Any:
     return failed(incomplete(command))
 
 
-def requested(selection: Selection, options: dict[str, Any], host: Host, *, most: int, **more: Any) -> Request:
+def make_request(selection: Selection, options: dict[str, Any], host: Host, *, most: int, **more: Any) -> Request:
     """What was asked for, as one record.
 
     Args:

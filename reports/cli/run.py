@@ -28,7 +28,7 @@ from ..store.folder import Folder, FolderError
 from ..store.marker import new_run_id
 from ..text import one_line
 from .host import Host, Stop, require
-from .options import asking_options, forgiving_options, requested
+from .options import asking_options, forgiving_options, make_request
 from .selection import left_out_by, narrowing_options, planned, selection_of, selection_options
 from .session import Request, Session
 from .signals import Ending
@@ -57,8 +57,8 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     # Under torchrun every rank runs this command. Rank 0 owns the run; the others serve it and have nothing to report.
     if serves(world):
         return exit_codes.OK
-    words = {**options, "workers": workers_in(world, options["workers"])}
-    request = requested(selection, words, host, most=len(cells), shard=options["shard"], world=world)
+    options["workers"] = workers_in(world, options["workers"])
+    request = make_request(selection, options, host, most=len(cells), shard=options["shard"], world=world)
     with Ending() as ending:
         mine = asked(cells, request, ending)
         with claimed(options["report_dir"]) as folder:
@@ -100,7 +100,7 @@ def _run(
     records.close()
     if records.broken:
         reasons.append((exit_codes.INTERNAL, f"the log could not be written: {records.broken}"))
-    run = concluded(account, request, reasons, session.seconds)
+    run = make_record(account, request, reasons, session.seconds)
     written = write_reports(folder, run, ctrf=ctrf)
     print_summary(console, run)
     write_step_summary(run)
@@ -109,7 +109,7 @@ def _run(
     return written[0] if written else run.exit_code
 
 
-def concluded(account: Account, request: Request, reasons: list[Reason], seconds: float) -> Run:
+def make_record(account: Account, request: Request, reasons: list[Reason], seconds: float) -> Run:
     """The record of a run that has ended, with what the request forgives."""
     return account.run(reasons, seconds=seconds, exit_zero=request.exit_zero, incomplete=request.allow_incomplete)
 

@@ -9,8 +9,8 @@ import click
 import pytest
 
 from opassay.reports import record
-from opassay.reports.cli.commands import COMMANDS, RENAMED
-from opassay.reports.cli.lazy import Branch, listed
+from opassay.reports.cli.commands import COMMANDS, EARLIER
+from opassay.reports.cli.lazy import Branch, help_lines
 from opassay.reports.cli.main import main
 from opassay.reports.cli.run import run_command
 
@@ -20,11 +20,11 @@ from .conftest import failed, make_run, verdict
 EVERY = [
     words
     for name, row in COMMANDS.items()
-    if name in listed(COMMANDS)
+    if name in help_lines(COMMANDS)
     for words in ([(name,), *((name, last) for last in row.table)] if isinstance(row, Branch) else [(name,)])
 ]
 #: An earlier line, the line in its place, and its exit code.
-EARLIER = [
+LINES = [
     (("findings", "run.json"), "report causes", 0),
     (("accuracy", "run.json"), "report accuracy", 0),
     (("compare", "good.json", "run.json"), "report compare", 1),
@@ -65,10 +65,10 @@ def test_the_commands_are_few_and_their_help_fits_a_glance(capsys: pytest.Captur
     code, out, _ = _answer(capsys, "--help")
     assert code == 0
     shown = out.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in shown] == list(listed(COMMANDS))
+    assert [line.split()[0] for line in shown] == list(help_lines(COMMANDS))
     assert len(shown) <= 14
     assert len(out.splitlines()) <= 40
-    assert not any(name in RENAMED for name in listed(COMMANDS))
+    assert not any(name in EARLIER for name in help_lines(COMMANDS))
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
@@ -117,7 +117,7 @@ def test_a_record_may_be_named_nearly_as_a_command(records: Path, capsys: pytest
     assert _answer(capsys, "gate", "shwo")[0] == 0
 
 
-@pytest.mark.parametrize(("words", "now", "code"), EARLIER)
+@pytest.mark.parametrize(("words", "now", "code"), LINES)
 @pytest.mark.usefixtures("records")
 def test_an_earlier_name_does_its_work_and_says_the_line_in_its_place(
     words: tuple[str, ...], now: str, code: int, capsys: pytest.CaptureFixture[str]
@@ -133,7 +133,7 @@ def test_an_earlier_name_does_its_work_and_says_the_line_in_its_place(
 
 
 def test_every_earlier_name_is_tried() -> None:
-    assert {words[0] for words, *_ in EARLIER} == set(RENAMED)
+    assert {words[0] for words, *_ in LINES} == set(EARLIER)
 
 
 @pytest.mark.parametrize(

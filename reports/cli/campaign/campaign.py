@@ -25,9 +25,9 @@ from ...store import journal, log
 from ...store.folder import Folder
 from ...store.marker import new_run_id
 from ..host import Host, Stop, installed, require
-from ..options import asking_options, forgiving_options, requested
+from ..options import asking_options, forgiving_options, make_request
 from ..reading import as_usage
-from ..run import asked, beginning, claimed, concluded, first_line, planned_rows
+from ..run import asked, beginning, claimed, first_line, make_record, planned_rows
 from ..selection import keyword_option, planned, selection_of, selection_options
 from ..session import Request
 from ..signals import Ending
@@ -147,7 +147,7 @@ class _Campaign:
         for text in untested(session.environment):
             account.take(log.Noted(text))
             teller.say(text)
-        return self._end(folder, concluded(account, self.request, reasons, session.seconds))
+        return self._end(folder, make_record(account, self.request, reasons, session.seconds))
 
     def _conducted(self, session: Conduct, teller: Teller) -> list[Reason]:
         """Why some items were not asked, if so."""
@@ -239,5 +239,5 @@ def _request(
         options = {**options, "seed": earlier.began.seed}
     more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
     more += [f"--sweep={name}" for name in options["functions"]]
-    request = requested(selection, options, host, most=2**20, verb="campaign", more=(*more, *words))
+    request = make_request(selection, options, host, most=2**20, verb="campaign", more=(*more, *words))
     return replace(request, workers=max(request.workers, 1))

@@ -12,7 +12,7 @@ from ... import baseline
 from ...accept import accept
 from ...store.files import write_atomically
 from ..reading import FILE, as_usage, load_run
-from .files import KNOWN, optional, say_changes
+from .files import KNOWN, read_optional, say_changes
 
 
 @click.command("accept")
@@ -39,7 +39,7 @@ def accept_command(
     Raises:
         Stop: what the gate would refuse, a pattern that no failure matches, or a file that cannot be read or written.
     """
-    before = optional(None, known, baseline.load_known) or {}
+    before = read_optional(None, known, baseline.load_known) or {}
     run = load_run(record)
     with as_usage(ValueError):
         after, changes = accept(run, before, cells, reason=reason, issue=issue, owner=owner, expires=expires.date())

@@ -16,7 +16,7 @@ from ...text import github_command
 from ..host import Stop
 from ..options import forgiving_options
 from ..reading import FILE, as_usage, load_run
-from .files import BUDGET, KNOWN, optional
+from .files import BUDGET, KNOWN, read_optional
 
 
 @click.command("check")
@@ -51,9 +51,9 @@ def check_command(
         with as_usage():
             replaceable(target, PAGE)
     files = Files(
-        known=optional(paths["known"], KNOWN, baseline.load_known) or {},
-        budget=optional(paths["budget"], BUDGET, baseline.load_budget),
-        base=optional(paths["base"], None, baseline.load_budget),
+        known=read_optional(paths["known"], KNOWN, baseline.load_known) or {},
+        budget=read_optional(paths["budget"], BUDGET, baseline.load_budget),
+        base=read_optional(paths["base"], None, baseline.load_budget),
     )
     if files.base is not None and files.budget is None:
         raise Stop(exit_codes.USAGE, "--base: needs budget.json (or --budget FILE) to compare with; there is none")

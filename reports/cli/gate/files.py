@@ -17,7 +17,7 @@ BUDGET = Path("budget.json")
 _T = TypeVar("_T")
 
 
-def optional(path: Path | None, usual: Path | None, read: Callable[[Path], _T]) -> _T | None:
+def read_optional(path: Path | None, usual: Path | None, read: Callable[[Path], _T]) -> _T | None:
     """The content of a file that was named, or of the usual one if it exists."""
     chosen = path if path is not None else usual if usual is not None and usual.exists() else None
     if chosen is None:

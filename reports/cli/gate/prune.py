@@ -9,7 +9,7 @@ import click
 from ... import baseline
 from ...store.files import write_atomically
 from ..reading import FILE, as_usage, load_run
-from .files import BUDGET, KNOWN, optional, say_changes
+from .files import BUDGET, KNOWN, read_optional, say_changes
 
 
 @click.command("prune")
@@ -19,8 +19,8 @@ from .files import BUDGET, KNOWN, optional, say_changes
 def prune_command(record: Path, budget: Path, known: Path) -> int:
     """Remove entries of cells that the plan lacks, and known failures that hold now."""
     # A file that is not there is no mistake: a repository may keep budgets and no known failures, or the reverse.
-    budgets = optional(None, budget, baseline.load_budget)
-    accepted = optional(None, known, baseline.load_known)
+    budgets = read_optional(None, budget, baseline.load_budget)
+    accepted = read_optional(None, known, baseline.load_known)
     kept, left, said = baseline.prune(load_run(record), budgets or {}, accepted or {})
     with as_usage():
         if budgets is not None:

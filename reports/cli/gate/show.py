@@ -9,7 +9,7 @@ import click
 from ... import baseline, exit_codes
 from ...text import number, one_line
 from ..reading import FILE
-from .files import BUDGET, KNOWN, optional
+from .files import BUDGET, KNOWN, read_optional
 
 
 @click.command("show")
@@ -17,10 +17,10 @@ from .files import BUDGET, KNOWN, optional
 @click.option("--known", type=FILE, default=KNOWN, show_default=True)
 def show_command(budget: Path, known: Path) -> int:
     """Show both files."""
-    for entry in (optional(None, budget, baseline.load_budget) or {}).values():
+    for entry in (read_optional(None, budget, baseline.load_budget) or {}).values():
         raised = f"  raised: {entry.raised}" if entry.raised else ""
         _columns(f"budget {entry.budget:<8g} {one_line(entry.cell, 600)}", entry.device_class, f"{entry.date}{raised}")
-    for item in (optional(None, known, baseline.load_known) or {}).values():
+    for item in (read_optional(None, known, baseline.load_known) or {}).values():
         size = "" if item.at_most is None else f" at most {number(float(item.at_most), 4)}"
         who = f"{item.owner}: {item.reason}"
         _columns("known", item.cell, f"{item.code}{size}", f"until {item.expires}", item.issue, who)

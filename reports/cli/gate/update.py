@@ -10,7 +10,7 @@ from ....oracles.verdicts.verdict import counted
 from ... import baseline
 from ...store.files import write_atomically
 from ..reading import FILE, as_usage, load_run
-from .files import BUDGET, optional, say_changes
+from .files import BUDGET, read_optional, say_changes
 
 
 @click.command("update")
@@ -20,7 +20,7 @@ from .files import BUDGET, optional, say_changes
 @click.option("--reason", default="", help="Why budgets go up.")
 def update_command(record: Path, budget: Path, allow_raise: tuple[str, ...], reason: str) -> int:
     """Lower budgets to what the run reached; enter new cells."""
-    before = optional(None, budget, baseline.load_budget) or {}
+    before = read_optional(None, budget, baseline.load_budget) or {}
     run = load_run(record)
     with as_usage(ValueError):
         after, changes = baseline.update(run, before, allow_raise=allow_raise, reason=reason)

@@ -17,9 +17,9 @@ from ...causes.severity import Severity
 from ...explain import OUTCOMES, explain
 from ...explaining.topics import ASKED, PROFILES_TOLD, SEVERITIES_TOLD, SUBJECTS_TOLD
 from ...text import GLYPHS
-from ..commands import COMMANDS, RENAMED
+from ..commands import COMMANDS, EARLIER
 from ..host import Stop
-from ..lazy import Branch, listed
+from ..lazy import Branch, help_lines
 from .hints import did_you_mean
 
 _WIDTH = 96
@@ -89,7 +89,7 @@ def _commands() -> Iterator[tuple[str, Callable[[], str]]]:
                 yield from ((word, partial(command_told, f"{name} {last}", about)) for word in (f"{name} {last}", last))
         elif row[1]:
             yield name, partial(command_told, name, row[1])
-    for name, words in RENAMED.items():
+    for name, words in EARLIER.items():
         if words.split()[-1] != name:
             yield name, partial(_paragraphs, f"{name}, an earlier name: `opassay {words}` now")
 
@@ -152,7 +152,7 @@ def _list_all() -> None:
         "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
         "subjects": {name: _first_sentence(SUBJECTS_TOLD[name]) for name in SUBJECTS},
         "severities": {str(severity): _first_sentence(SEVERITIES_TOLD[severity]) for severity in Severity},
-        "commands": listed(COMMANDS),
+        "commands": help_lines(COMMANDS),
     }
     for title, rows in tables.items():
         click.echo(f"\n{title}")

@@ -34,30 +34,30 @@ class Settings:
 
     Attributes:
         path: the file. tables: name of a command -> its table.
-        renamed: table of the file that bears an earlier name -> its name now.
+        earlier: table of the file that bears an earlier name -> its name now.
     """
 
     path: Path
     tables: Mapping[str, Any]
-    renamed: Mapping[str, str]
+    earlier: Mapping[str, str]
 
     @property
     def folder(self) -> Path:
         return self.path.parent
 
 
-def find_settings(start: Path, commands: Iterable[str], renamed: Mapping[str, str]) -> Settings | None:
+def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> Settings | None:
     """Those of the nearest pyproject.toml with a table [tool.opassay], from a folder upwards to that of the repository.
 
     Args:
         start: where the search begins. commands: the names that tables may have.
-        renamed: earlier name -> the words that are in its place.
+        earlier: earlier name -> the words that are in its place.
 
     Raises:
         Stop: the file cannot be read, or a table is of no command.
     """
     for folder in (start, *start.parents):
-        found = read_settings(folder / NAME, commands, renamed) if (folder / NAME).is_file() else None
+        found = read_settings(folder / NAME, commands, earlier) if (folder / NAME).is_file() else None
         if found is not None:
             return found
         # Above the folder of a repository begin the files of others.
@@ -66,7 +66,7 @@ def find_settings(start: Path, commands: Iterable[str], renamed: Mapping[str, st
     return None
 
 
-def read_settings(path: Path, commands: Iterable[str], renamed: Mapping[str, str]) -> Settings | None:
+def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> Settings | None:
     """Those of one file; None where it has no table [tool.opassay].
 
     Raises:
@@ -86,7 +86,7 @@ def read_settings(path: Path, commands: Iterable[str], renamed: Mapping[str, str
         return None
     if not isinstance(tables, dict):
         raise _wrong(path, "tool.opassay", f"got {tables!r}, need a table")
-    known = [*commands, *renamed]
+    known = [*commands, *earlier]
     for name, table in tables.items():
         if name not in known:
             raise _wrong(path, "tool.opassay", f"got {name!r}{did_you_mean(name, known)}, need the name of a command")
@@ -94,19 +94,19 @@ def read_settings(path: Path, commands: Iterable[str], renamed: Mapping[str, str
             raise _wrong(path, f"tool.opassay.{name}", f"{name} takes no settings: {WITHOUT[name]}")
         if not isinstance(table, dict):
             raise _wrong(path, f"tool.opassay.{name}", f"got {table!r}, need a table of options")
-    return Settings(path, tables, _take_new_names(path, tables, renamed))
+    return Settings(path, tables, _take_new_names(path, tables, earlier))
 
 
-def _take_new_names(path: Path, tables: dict[str, Any], renamed: Mapping[str, str]) -> dict[str, str]:
+def _take_new_names(path: Path, tables: dict[str, Any], earlier: Mapping[str, str]) -> dict[str, str]:
     """Puts tables with earlier names where their commands are now; which those were.
 
     Raises:
         Stop: the same is said under both names.
     """
     moved = {}
-    for name in [name for name in tables if name in renamed]:
+    for name in [name for name in tables if name in earlier]:
         table, place = tables.pop(name), tables
-        words = [word for word in renamed[name].split() if not word.startswith("-")]
+        words = [word for word in earlier[name].split() if not word.startswith("-")]
         for word in words:
             place = place.setdefault(word, {}) if isinstance(place, dict) else place
         moved[name] = ".".join(words)
