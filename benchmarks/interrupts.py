@@ -3,7 +3,7 @@
     python benchmarks/interrupts.py --times 50
 
 A run of the same cells that nobody interrupts comes first. After each interrupted one, every verdict in its record must
-be that run's, bit for bit, or "not run"; so must it be after `opassay recover`, where the run was killed.
+be that run's, bit for bit, or "not run"; so must it be after `opassay report recover`, where the run was killed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def interrupted(folder: Path, number: signal.Signals, group: bool, after: float)
         return "report"
     if not list(folder.glob(".opassay/*.ndjson")):
         return "nothing"
-    subprocess.run([*OPASSAY, "recover", str(folder)], check=False, capture_output=True, timeout=60)
+    subprocess.run([*OPASSAY, "report", "recover", str(folder)], check=False, capture_output=True, timeout=60)
     return "log" if (folder / "run.json").exists() else "nothing"
 
 

@@ -40,7 +40,7 @@ def accept(
     texts = {"reason": reason, "issue": issue, "owner": owner}
     for name, text in texts.items():
         if not clean(text).strip() or len(text) > _MOST_TEXT:
-            raise ValueError(f"baseline accept: got --{name}={text[:50]!r}, need 1 to {_MOST_TEXT} characters")
+            raise ValueError(f"gate accept: got --{name}={text[:50]!r}, need 1 to {_MOST_TEXT} characters")
     _check_expiry(run, expires)
     after, said = dict(known), []
     for verdict in _choose_verdicts(run.verdicts, cells):
@@ -60,9 +60,7 @@ def _check_expiry(run: Run, expires: date) -> None:
     today = date.fromisoformat(run.started[:10])
     if not today <= expires <= today + LONGEST_EXPIRY:
         last = today + timedelta(days=LONGEST_EXPIRY.days)
-        raise ValueError(
-            f"baseline accept: got --expires={expires}, need a day from {today}, that of the run, to {last}"
-        )
+        raise ValueError(f"gate accept: got --expires={expires}, need a day from {today}, that of the run, to {last}")
 
 
 def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
@@ -72,7 +70,7 @@ def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[
         if name in by_key:
             verdict = by_key[name]
             if verdict.outcome not in (*FAILED, Outcome.REFUSED, Outcome.UNSUPPORTED):
-                raise ValueError(f"baseline accept: {name} is {verdict.outcome}, need a cell that failed")
+                raise ValueError(f"gate accept: {name} is {verdict.outcome}, need a cell that failed")
             found[name] = verdict
             continue
         # Only `*` is special. A run of stars is one: `.*.*.*` would try every way to share a long key among them.
@@ -80,7 +78,7 @@ def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[
         failed = {k: v for k, v in by_key.items() if v.outcome in FAILED and pattern.fullmatch(k)}
         if not failed:
             text = "no failure of the run matches" if "*" in name else "the run has no such cell"
-            raise ValueError(f"baseline accept: got CELL={name[:200]!r}, but {text}")
+            raise ValueError(f"gate accept: got CELL={name[:200]!r}, but {text}")
         found |= failed
     return list(found.values())
 

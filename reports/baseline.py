@@ -95,7 +95,7 @@ def load_budget(path: Path) -> Budget:
     found = {(entry.cell, entry.device_class): entry for entry in entries}
     if len(found) != len(entries):
         raise RecordError(f"{path.name}: an entry is listed twice")
-    # `known.json` may be edited by hand, so its form is free. This file is written by `baseline update` alone: another
+    # `known.json` may be edited by hand, so its form is free. This file is written by `gate update` alone: another
     # form comes from an editor or a merge, and the next update would then change every line of it.
     if dump_budget(found) != read_capped(path):
         raise RecordError(f"{path.name}: not canonical; need one sorted entry per line, as `baseline update` writes")
@@ -256,7 +256,7 @@ def _load(path: Path, kind: type[_F], schema: int) -> _F:
 _UPGRADE: dict[tuple[type[Any], int], str] = {
     (_KnownFile, 1): '; set "schema": 2 and add to every entry "code", the reason code of the failure such as "OA101",'
     ' and "at_most", the largest error/bound accepted: a number, "inf", or null where the code has no size.'
-    " `opassay baseline accept` writes such entries"
+    " `opassay gate accept` writes such entries"
 }
 
 

@@ -1,9 +1,9 @@
 """Events in, verdicts out: what is known of every cell of the plan, however the run ended.
 
-The same class makes the record of a run that goes on and, in `opassay recover`, that of a run that was killed, from its
-log. So both go through one door: whatever the record shows has been an event first. What is hard here is that a log may
-end anywhere, may hold lines that are none, and may be larger than memory: events are taken one by one, and only
-verdicts, of which a cell has one, are kept.
+The same class makes the record of a run that goes on and, in `opassay report recover`, that of a run that was killed,
+from its log. So both go through one door: whatever the record shows has been an event first. What is hard here is that
+a log may end anywhere, may hold lines that are none, and may be larger than memory: events are taken one by one, and
+only verdicts, of which a cell has one, are kept.
 """
 
 from __future__ import annotations

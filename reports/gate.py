@@ -136,7 +136,7 @@ def _known_findings(run: Run, known: Known, verdicts: dict[str, Verdict], partia
                 yield GateFinding("unknown", key, "known.json lists a cell that the plan lacks", exit_codes.FAILED)
         elif verdicts[key].outcome in HELD:
             strict = run.profile == "commit"  # its inputs are the same every time
-            text = "listed as a known failure, but holds; run `opassay baseline prune`"
+            text = "listed as a known failure, but holds; run `opassay gate prune`"
             yield GateFinding("healed", key, text, exit_codes.FAILED if strict else exit_codes.OK)
 
 
@@ -156,7 +156,7 @@ def _budgets(
         if entry is not None:
             yield from _against(run, verdict, entry, files.known)
         elif measured(verdict):
-            text = "no entry in budget.json; run `opassay baseline update`"
+            text = "no entry in budget.json; run `opassay gate update`"
             yield GateFinding("missing", verdict.cell.key, text, exit_codes.FAILED)
     # A budget is kept per class of device. Entries of a class that this run did not use are of another machine's run.
     for (key, where), _ in sorted(budget.items()):
@@ -192,7 +192,7 @@ def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> It
     # Only an improvement by half is told. A hint at each small one would come in nearly every
     # run, and then nobody reads it.
     elif measure.max_ratio < 0.5 * entry.budget and same:
-        text = f"error/bound {number(measure.max_ratio)}, budget {number(entry.budget)}; run `opassay baseline update`"
+        text = f"error/bound {number(measure.max_ratio)}, budget {number(entry.budget)}; run `opassay gate update`"
         yield GateFinding("improved", key, text)
 
 

@@ -36,8 +36,8 @@ _PLAIN = str.maketrans({"(": "{", ")": "}", ",": "+", "[": "::", "]": ""})
 _MEANT = str.maketrans({"{": "(", "}": ")", "+": ","})
 #: Modules without which no cell can be judged, and what installs them.
 _NEEDED = ("torch", "mpmath", "hypothesis", "msgspec")
-#: The dtypes in which a custom function is asked where no other is named, as `opassay verify-function` does: in the
-#: half types it would be held to one rounding per output.
+#: The dtypes in which a custom function is asked where no other is named: in the half types it would be held to one
+#: rounding per output.
 _FUNCTION_DTYPES = ("float64", "float32")
 
 

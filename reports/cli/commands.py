@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
-from .lazy import LazyGroup
+from .lazy import Branch, LazyGroup, Table
 from .project.settings import Settings, defaults, find_settings, read_settings
 
 #: command -> (module with it, what it does).
-COMMANDS: dict[str, tuple[str, str]] = {
-    "init": (".project.init", "Write an example op, settings and a CI workflow."),
-    "list": (".files", "Show the plan: which cells there are."),
-    "run": (".run", "Run cells and write the report."),
-    "campaign": (".campaign.campaign", "Spread cells, draws and sweeps over a cluster."),
-    "verify-function": (".function", "Judge a custom autograd function of yours."),
-    "report": (".files", "Render a run record as one HTML file."),
-    "findings": (".findings", "Group the failures of a run into causes, and write a page about each."),
-    "accuracy": (".files", "Print the measured accuracy of each op as a table."),
-    "compare": (".over_time.compare", "Say what has changed from one run to another."),
-    "history": (".over_time.history", "Show how each op has fared over the records of a folder."),
-    "merge": (".files", "Merge the records of several shards."),
-    "certificate": (".certificate.certificate", "Write what is claimed of each op, and check that it still holds."),
-    "gate": (".gate", "Compare a run with known failures and accuracy budgets."),
-    "baseline": (".gate", "Show, update, accept or prune budgets and known failures."),
-    "recover": (".recover", "Make the record of a run that was killed."),
-    "replay": (".replay", "Run a case file again."),
+COMMANDS: Table = {
     "judge": (".judge.judge", "Judge a kernel by its plain PyTorch."),
-    "audit-task": (".judge.audit_task", "Say which trivial programs a check would let through."),
+    "run": (".run", "Run cells and write the report."),
+    "replay": (".replay", "Run a case file again."),
+    "report": Branch("Read records of runs: pages, causes, comparisons.", "html", {
+        "html": (".report.html", "Render a run record as one HTML file."),
+        "causes": (".report.causes", "Group the failures of a run into causes, a page about each."),
+        "accuracy": (".report.accuracy", "Print the measured accuracy of each op as a table."),
+        "compare": (".report.compare", "Say what has changed from one run to another."),
+        "history": (".report.history", "Show how each op has fared over the records of a folder."),
+        "merge": (".report.merge", "Merge the records of several shards."),
+        "recover": (".report.recover", "Make the record of a run that was killed."),
+        "schema": (".report.schema", "Print the JSON Schema of run.json, known.json or budget.json."),
+    }),
+    "gate": Branch("Hold a run against known failures and budgets.", "check", {
+        "check": (".gate.check", "Compare a run with known failures and accuracy budgets."),
+        "show": (".gate.show", "Show the budgets and the known failures."),
+        "update": (".gate.update", "Lower budgets to what a run has reached."),
+        "accept": (".gate.accept", "Accept failures of a run until a day."),
+        "prune": (".gate.prune", "Remove entries that are not needed any more."),
+    }),
+    "certificate": (".certificate.certificate", "Write what is claimed of each op, or check it."),
+    "init": (".project.init", "Write an example op, settings and a CI workflow."),
+    "explain": (".project.explain", "Say what a code, a property or another word means."),
+    "list": (".list", "Show the ops, and the cells of those that are named."),
+    "doctor": (".doctor", "Show the environment and what it lacks."),
+    "audit-task": (".judge.audit_task", "Say which trivial programs a check lets through."),
+    "campaign": (".campaign.campaign", "Spread cells, draws and sweeps over a cluster."),
     "sweep": (".sweeps.sweep", "Measure elementary functions on every argument."),
-    "explain": (".project.explain", "Say what a code, property, profile, outcome or subject means."),
-    "doctor": (".tools", "Show the environment and what it lacks."),
-    "plugins": (".tools", "List installed plugins without loading them."),
-    "schema": (".files", "Print the JSON Schema of run.json, known.json or budget.json."),
+    "verify-function": (".verify_function", ""),
+}  # fmt: skip
+
+#: Earlier names, which do their work until version 0.2: the words that are in their place.
+EARLIER = {
+    "findings": "report causes",
+    **{name: f"report {name}" for name in ("accuracy", "compare", "history", "merge", "recover", "schema")},
+    "baseline": "gate",
+    "plugins": "list --plugins",
 }
-
-
 #: Commands of the workshop, which is not installed: the line that does the work.
 MOVED = {name: f"python -m workshop {name}" for name in ("kernels", "second-opinion", "attack", "mutate")}
 
 
 @click.group(
-    cls=LazyGroup, table=COMMANDS, package=__package__, moved=MOVED,
+    cls=LazyGroup, table=COMMANDS, package=__package__, earlier=EARLIER, moved=MOVED,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 @click.option(
@@ -66,11 +80,10 @@ def cli(ctx: click.Context, settings: Path | None, no_settings: bool) -> None:
       opassay gate opassay-report/run.json
       opassay explain brief
     """
-    names = tuple(COMMANDS)
     if settings is not None:
-        found = read_settings(settings, names)
+        found = read_settings(settings, COMMANDS, EARLIER)
     else:
-        found = None if no_settings else find_settings(Path.cwd(), names)
+        found = None if no_settings else find_settings(Path.cwd(), COMMANDS, EARLIER)
     invoked = ctx.invoked_subcommand
     if found is not None and invoked is not None and invoked in found.tables:
         _take(found, ctx, invoked)
@@ -81,6 +94,18 @@ def _take(settings: Settings, ctx: click.Context, name: str) -> None:
     command = cli.get_command(ctx, name)
     if command is None:
         return
+    for before, now in settings.earlier.items():
+        if now.partition(".")[0] == name:
+            click.echo(f"{settings.path}: [tool.opassay.{before}] is [tool.opassay.{now}] now", err=True)
     ctx.default_map = {name: defaults(settings, name, command, ctx)}
-    told = ", ".join(settings.tables[name]) or "none"
+    told = ", ".join(_names(settings.tables[name])) or "none"
     click.echo(f"settings of {name} from {settings.path}, unless an option says otherwise: {told}", err=True)
+
+
+def _names(table: Mapping[str, Any]) -> Iterator[str]:
+    """Names of options; of a command in a group as `accept.owner`."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from (f"{name}.{inner}" for inner in _names(value))
+        else:
+            yield name

@@ -4,47 +4,112 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from .. import exit_codes
 from .host import Stop
-from .project.hints import HintedGroup
+from .project.hints import HintedGroup, near
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Several commands under one name.
+
+    Attributes:
+        about: what the line of help says. usual: the command that is meant where a line names none.
+        table: name -> the module, and what its line of help says.
+    """
+
+    about: str
+    usual: str
+    table: Mapping[str, tuple[str, str]]
+
+
+#: name -> the module of a command and what its line of help says, or several commands under that name. What has no line
+#: of help is an earlier name, and is not listed.
+Table = Mapping[str, tuple[str, str] | Branch]
 
 
 class LazyGroup(HintedGroup):
     """Commands by name, each the function `NAME_command` of a module.
 
     Args:
-        table: name -> the module, relative to `package`, and what its line of help says.
+        table: the commands; modules are relative to `package`.
         package: the package that the modules are in.
+        usual: the command of the table that is meant where a line names none; none by default.
+        earlier: earlier name -> the words that are in its place now; they do its work, and it says so.
         moved: name of a command that is elsewhere now -> the line that does its work; it ends with 2 and says so.
     """
 
     def __init__(
-        self, *args: Any, table: Mapping[str, tuple[str, str]], package: str, moved: Mapping[str, str] | None = None,
-        **kwargs: Any,
+        self, *args: Any, table: Table, package: str, usual: str = "", earlier: Mapping[str, str] | None = None,
+        moved: Mapping[str, str] | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(*args, **kwargs)
-        self._table, self._package, self._moved = table, package, moved or {}
+        self.table, self.usual = table, usual
+        self._package, self._earlier, self._moved = package, earlier or {}, moved or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._table)
+        return list(help_lines(self.table))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._moved:
             return _moved_command(cmd_name, self._moved[cmd_name])
-        if cmd_name not in self._table:
+        row = self.table.get(cmd_name)
+        if row is None:
             return None
-        module = importlib.import_module(self._table[cmd_name][0], self._package)
+        if isinstance(row, Branch):
+            said = f"{row.about}\n\nWhere no command is named, {row.usual} is meant."
+            return LazyGroup(cmd_name, table=row.table, package=self._package, usual=row.usual, help=said)
+        module = importlib.import_module(row[0], self._package)
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if self.usual and not args and not ctx.resilient_parsing:
+            # By itself click would show the help, and before version 8.2 end with 0: a gate that was given nothing must
+            # not pass.
+            ctx.fail(f"got nothing, need a record of a run, or one of {', '.join(self.table)}")
+        if self.usual and args and self._means_usual(ctx, args[0]):
+            args = [self.usual, *args]
+        return super().parse_args(ctx, args)
+
+    def _means_usual(self, ctx: click.Context, word: str) -> bool:
+        """Whether the first word of a line is no name of a command, and none that is mistyped."""
+        if word in self.table or word in ctx.help_option_names:
+            return False
+        return word.startswith("-") or Path(word).exists() or not near(word, self.table)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, *rest = args
+        if name in self._earlier:
+            # A shell that asks what could follow resolves the line, too, and must be told nothing else.
+            if not ctx.resilient_parsing:
+                click.echo(f"`{ctx.command_path} {name}` is `{ctx.command_path} {self._earlier[name]}` now", err=True)
+            args = [*self._earlier[name].split(), *rest]
+        return super().resolve_command(ctx, args)
+
+    def suggestions(self, ctx: click.Context) -> dict[str, str]:
+        branches = {name: row for name, row in self.table.items() if isinstance(row, Branch)}
+        inner = {last: f"{name} {last}" for name, branch in branches.items() for last in branch.table}
+        return {**inner, **self._earlier, **super().suggestions(ctx)}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             # click would import the module of every command for its line of help; the table has the words already.
-            formatter.write_dl([(name, about) for name, (_, about) in self._table.items()])
+            formatter.write_dl(list(help_lines(self.table).items()))
+
+
+def help_lines(table: Table) -> dict[str, str]:
+    """The commands that are listed, with their lines of help."""
+    lines = {name: row.about if isinstance(row, Branch) else row[1] for name, row in table.items()}
+    return {name: about for name, about in lines.items() if about}
 
 
 def _moved_command(name: str, line: str) -> click.Command:

@@ -14,57 +14,36 @@ import click
 
 from ...oracles.verdicts.verdict import Cell, counted
 from ...properties.engine import environment as surroundings
-from ...properties.engine.plan import Selection
-from ...properties.engine.profiles import PROFILES, default_seed
 from ...properties.names import PluginError
 from ...properties.places.loading import require_loadable
 from ...properties.programs.command import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
+from ..exit_codes import Reason
 from ..progress import Teller, is_live, make_console, output
-from ..record import plan_digest
+from ..record import Run, plan_digest
 from ..store import log
 from ..store.folder import Folder, FolderError
 from ..store.marker import new_run_id
 from ..text import one_line
-from .files import left_out_by, narrowing_options, planned, selection_of, selection_options
 from .host import Host, Stop, require
-from .project.hints import HintedChoice
-from .session import Request, Session, worker_count
+from .options import asking_options, forgiving_options, make_request
+from .selection import left_out_by, narrowing_options, planned, selection_of, selection_options
+from .session import Request, Session
 from .signals import Ending
 from .summary import print_end, print_summary, write_step_summary
 from .world import serves, workers_in, world_of, world_options
 from .write import keep_case, write_plan, write_reports
 
-_GIB = 2**30
-
 
 @click.command("run")
 @selection_options
-@click.option(
-    "--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True,
-    help="How much is asked; `opassay explain brief` says what one costs.",
-)  # fmt: skip
-@click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random.")
-@click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell.")
-@click.option(
-    "-n", "--workers", default="auto", show_default=True, metavar="N",
-    help="Processes that judge; 0: one that shares this terminal, for a debugger.",
-)  # fmt: skip
-@click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
+@asking_options(workers="Processes that judge; 0: one that shares this terminal, for a debugger.", item="cell")
 @click.option("--ctrf", is_flag=True, help="Write ctrf.json, too: the Common Test Report Format.")
-@click.option("--maxfail", type=click.IntRange(min=0), default=0, help="Stop after this many failures.")
-@click.option("-x", "maxfail", flag_value=1, type=int, help="Stop after the first failure.")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True, help="Seconds per cell.")
-@click.option(
-    "--memory", type=click.FloatRange(min=0.5), metavar="GIB",
-    help="Memory per process.  [default: a fair share of the machine's]",
-)  # fmt: skip
 @narrowing_options
 @world_options
-@click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
-@click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
+@forgiving_options
 @click.pass_obj
 def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     """Run cells and write run.json, report.html, junit.xml and cases/ to the report folder.
@@ -78,35 +57,36 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     # Under torchrun every rank runs this command. Rank 0 owns the run; the others serve it and have nothing to report.
     if serves(world):
         return exit_codes.OK
-    request = _request(selection, cells, world, options, host)
+    options["workers"] = workers_in(world, options["workers"])
+    request = make_request(selection, options, host, most=len(cells), shard=options["shard"], world=world)
     with Ending() as ending:
         mine = asked(cells, request, ending)
         with claimed(options["report_dir"]) as folder:
-            return _run(folder, request, cells, mine, options, ending)
+            return _run(folder, request, cells, mine, ending, ctrf=options["ctrf"])
 
 
 def _run(
-    folder: Folder, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any],
-    ending: Ending,
+    folder: Folder, request: Request, cells: Sequence[Cell], left_out: dict[str, str], ending: Ending, *, ctrf: bool
 ) -> int:  # fmt: skip
     """The exit code of a run in a folder that is claimed.
 
     Args:
         folder: where everything is written. request: what was asked for. cells: the whole plan.
-        left_out: key of a cell -> why it is not asked. options: those of the command line. ending: whether the user has
-            asked for the end.
+        left_out: key of a cell -> why it is not asked. ending: whether the user has asked for the end.
+        ctrf: whether the Common Test Report Format is written, too.
     """
     console = make_console(output())
     mine = [cell for cell in cells if cell.key not in left_out]
     console.print(first_line(request, counted(len(mine), "cell")), soft_wrap=True)
     for earlier in folder.unrecorded()[-3:]:
-        said = f"an earlier run in this folder ended without its record: opassay recover {folder.path} --run {earlier}"
+        again = f"opassay report recover {folder.path} --run {earlier}"
+        said = f"an earlier run in this folder ended without its record: {again}"
         console.print(one_line(said, 400), soft_wrap=True)
     # Case files are written while the run goes on: a failure must be replayable even if the run is killed after it.
     account = Account(on_case=keep_case(folder))
     records = log.RunLog(folder.open_log())
     # To the log first, to the account afterwards: whatever the record says can then be had from the log, too.
-    events: list[log.Event] = [beginning(folder.run, request, cells, options), *planned_rows(cells, left_out)]
+    events: list[log.Event] = [beginning(folder.run, request, cells), *planned_rows(cells, left_out)]
     for event in events:
         records.write(event)
         account.take(event)
@@ -120,9 +100,8 @@ def _run(
     records.close()
     if records.broken:
         reasons.append((exit_codes.INTERNAL, f"the log could not be written: {records.broken}"))
-    forgiven = {"exit_zero": options["exit_zero"], "incomplete": options["allow_incomplete"]}
-    run = account.run(reasons, seconds=session.seconds, **forgiven)
-    written = write_reports(folder, run, ctrf=options["ctrf"])
+    run = make_record(account, request, reasons, session.seconds)
+    written = write_reports(folder, run, ctrf=ctrf)
     print_summary(console, run)
     write_step_summary(run)
     print_end(console, run, folder.path, written)
@@ -130,35 +109,9 @@ def _run(
     return written[0] if written else run.exit_code
 
 
-def _request(selection: Selection, cells: Sequence[Cell], world: World, options: dict[str, Any], host: Host) -> Request:
-    """What was asked for, as one record.
-
-    Args:
-        selection: names on each axis. cells: the plan that follows from it. world: ranks and devices of COMM.
-        options: those of the command line, by name. host: what surrounds the command.
-
-    Raises:
-        Stop: --workers is no number.
-    """
-    profile, seed, memory = options["profile"], options["seed"], options["memory"]
-    try:
-        workers = worker_count(workers_in(world, options["workers"]), len(cells))
-    except ValueError as err:
-        raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
-    return Request(
-        selection=selection,
-        profile=profile,
-        seed=default_seed(profile) if seed is None else seed,
-        max_examples=options["max_examples"],
-        workers=workers,
-        maxfail=options["maxfail"],
-        keyword=options["keyword"],
-        timeout=options["timeout"],
-        memory=0 if memory is None else int(memory * _GIB),
-        shard=options["shard"],
-        world=world,
-        command=host.worker,
-    )
+def make_record(account: Account, request: Request, reasons: list[Reason], seconds: float) -> Run:
+    """The record of a run that has ended, with what the request forgives."""
+    return account.run(reasons, seconds=seconds, exit_zero=request.exit_zero, incomplete=request.allow_incomplete)
 
 
 def asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
@@ -197,11 +150,11 @@ def first_line(request: Request, what: str) -> str:
     return f"opassay {request.verb}: profile {request.profile}, seed {request.seed}; {what}, {where}; {shown}"
 
 
-def beginning(run: str, request: Request, cells: Sequence[Cell], options: dict[str, Any]) -> log.Began:
+def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
     """The first event of the log: all that the record says beside the verdicts and the plan.
 
     Args:
-        run: its id. request: what was asked for. cells: the whole plan. options: those of the command line, by name.
+        run: its id. request: what was asked for. cells: the whole plan.
     """
     commit, dirty = _git()
     return log.Began(
@@ -213,7 +166,7 @@ def beginning(run: str, request: Request, cells: Sequence[Cell], options: dict[s
         plan_digest=plan_digest(cells),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.split(_command_line(request)),
-        settings=_settings(request, options),
+        settings=_settings(request),
         commit=commit,
         dirty=dirty,
     )
@@ -224,15 +177,16 @@ def planned_rows(cells: Sequence[Cell], left_out: Mapping[str, str]) -> Iterator
     return log.planned([(c.op, c.property, c.dtype, c.device, c.subject, left_out.get(c.key, "")) for c in cells])
 
 
-def _settings(request: Request, options: dict[str, Any]) -> dict[str, str]:
+def _settings(request: Request) -> dict[str, str]:
     found = {"workers": str(request.workers), "timeout": f"{request.timeout:g} s"}
     if request.world != World():
         found["several places"] = str(request.world)
     for name in ("keyword", "maxfail", "shard"):
-        if options[name]:
-            found[name] = str(options[name])
+        value = getattr(request, name)
+        if value:
+            found[name] = str(value)
     for name in ("exit_zero", "allow_incomplete"):
-        if options[name]:
+        if getattr(request, name):
             found[name.replace("_", " ")] = "yes"
     return found
 

@@ -37,6 +37,7 @@ class Request:
     """What `opassay run`, or a campaign, was asked for.
 
     Attributes:
+        exit_zero, allow_incomplete: what is forgiven, as in `exit_codes.most_urgent`.
         verb, more: the command, and words of its line that nothing else here says.
     """
 
@@ -51,6 +52,8 @@ class Request:
     memory: int = 0  # bytes per worker; 0: a fair share
     shard: str | None = None
     world: World = field(default_factory=World)
+    exit_zero: bool = False
+    allow_incomplete: bool = False
     command: Sequence[str] = ()  # of a worker; by default `WORKER`
     verb: str = "run"
     more: tuple[str, ...] = ()

@@ -81,7 +81,7 @@ def write_reports(folder: Folder, run: Run, *, ctrf: bool = False) -> Reason | N
             lost.append(f"{name} ({one_line(str(err), 200)})")
     if not lost:
         return None
-    log = f"; opassay recover {folder.path} makes it from the log" if lost[0].startswith("run.json") else ""
+    log = f"; opassay report recover {folder.path} makes it from the log" if lost[0].startswith("run.json") else ""
     return exit_codes.INTERNAL, f"could not be written: {', '.join(lost)}{log}"
 
 

@@ -37,7 +37,7 @@ _DETAILED = 1000  # cells; above, the page tells less of each, and the record ha
 _FEWER_CARDS = 40  # on the page of a larger run
 _INPUTS, _FEWER_INPUTS = 2_000_000, 50_000  # characters of programs and inputs on the cards, the gravest causes first
 _CARDS = 250  # failure cards on the page
-_TEXTS = 150_000  # characters of texts for issues, the gravest causes first; `opassay findings` writes all of them
+_TEXTS = 150_000  # characters of texts for issues, the gravest causes first; `opassay report causes` writes all of them
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/
 
 

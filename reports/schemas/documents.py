@@ -1,6 +1,7 @@
 """JSON Schemas of run.json, known.json and budget.json, made from the types by which these files are read.
 
-The files beside this module hold the same text, for editors and other programs: `opassay schema known` prints one.
+The files beside this module hold the same text, for editors and other programs. `opassay report schema known` prints
+one.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from ..record import schema as run_schema
 #: What each field holds, for a reader of the schema and for editors that show it.
 _KNOWN = {
     "schema": "The version of this format.",
-    "known": "The accepted failures; no cell twice. `opassay baseline accept` writes one per line, sorted by cell.",
-    "cell": "The key of the cell, as `opassay list` shows it: op::PROPERTY[dtype-device-subject].",
+    "known": "The accepted failures; no cell twice. `opassay gate accept` writes one per line, sorted by cell.",
+    "cell": "The key of the cell, as `opassay list OP` shows it: op::PROPERTY[dtype-device-subject].",
     "code": "The reason code of the failure; `opassay explain OA101` tells one. Another code is a new failure.",
     "at_most": 'The largest error that is accepted, as a multiple of its bound; "inf" for an infinite one; null where'
     " the code has no such measure, as with an exception.",
@@ -29,7 +30,7 @@ _BUDGET = {
     "schema": "The version of this format.",
     "budget": "The budgets, one per line, sorted by cell and device class, none twice; or, of an entry, the largest"
     " error/bound that the cell may show.",
-    "cell": "The key of the cell, as `opassay list` shows it.",
+    "cell": "The key of the cell, as `opassay list OP` shows it.",
     "device_class": "What an accuracy may depend on beside the code: cpu-x86_64, sm90.",
     "metric": "What is bounded: max error/bound.",
     "kind": "searched: the largest error that was found, which is a lower bound of the true one.",

@@ -1,7 +1,7 @@
 """The log of a run: one JSON line per thing that happens, written at once, so that nothing known is lost.
 
-Whatever ends the run, `opassay recover` makes the record of what the log says. The log is read as a stream, so its size
-does not matter; a line that was cut when the run was killed, or that is no event, is counted and passed over.
+Whatever ends the run, `opassay report recover` makes the record of what the log says. The log is read as a stream, so
+its size does not matter; a line that was cut when the run was killed, or that is no event, is counted and passed over.
 """
 
 from __future__ import annotations

@@ -102,9 +102,14 @@ def test_a_killed_run_is_recovered(tmp_path: Path, group: bool) -> None:
     # Another run into the folder does not lose it either, and names it.
     again = run(tmp_path, *cells(GOOD, properties=("FWD",)), "-n", "1")
     assert again.returncode == 0, again.stdout
-    assert "opassay recover opassay-report" in " ".join(again.stdout.split())
+    assert "opassay report recover opassay-report" in " ".join(again.stdout.split())
     done = subprocess.run(
-        command("recover", "opassay-report"), cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+        command("report", "recover", "opassay-report"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert done.returncode == 4, done.stdout + done.stderr
     found = load(tmp_path)
@@ -117,7 +122,7 @@ def test_a_run_with_its_record_needs_no_recovery(tmp_path: Path) -> None:
     before = (tmp_path / "opassay-report/run.json").read_bytes()
     for words in (["opassay-report"], ["no-such-folder"], ["."], ["opassay-report", "--run", "../x"]):
         done = subprocess.run(
-            command("recover", *words), cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+            command("report", "recover", *words), cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
         )
         assert done.returncode == 2, done.stdout + done.stderr
     assert (tmp_path / "opassay-report/run.json").read_bytes() == before

@@ -279,7 +279,7 @@ def test_findings_writes_a_page_per_cause(tmp_path: Path, capsys: pytest.Capture
     assert item.failure is not None
     item = replace(item, failure=replace(item.failure, snippet=program))
     record.save(tmp_path / "run.json", make_run(item, seen("FWD", path="forward", output="out", share=1e-3)))
-    assert main(["findings", str(tmp_path / "run.json"), "--out", str(tmp_path / "pages")]) == 0
+    assert main(["report", "causes", str(tmp_path / "run.json"), "--out", str(tmp_path / "pages")]) == 0
     assert "2 causes of 2 failed cells" in capsys.readouterr().out
     names = sorted(file.name for file in (tmp_path / "pages").iterdir())
     assert names == ["01-softmax-vjp.md", "02-softmax-forward.md", "index.md"]

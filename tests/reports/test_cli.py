@@ -129,13 +129,13 @@ def test_keywords_and_shards_deselect(opassay: Call, tmp_path: Path) -> None:
     for part in (1, 2):
         folder = f"--report-dir=part{part}"
         assert opassay("run", *_properties(*names), "-n", "1", f"--shard={part}/2", folder).returncode == 0
-    done = opassay("merge", "part1/run.json", "part2/run.json", "-o", "all.json")
+    done = opassay("report", "merge", "part1/run.json", "part2/run.json", "-o", "all.json")
     assert done.returncode == 0, done.stdout + done.stderr
     merged = record.load(tmp_path / "all.json").verdicts
     assert [item.cell.property for item in merged if item.outcome in (Outcome.VERIFIED, Outcome.WEAK)] == [
         item.cell.property for item in merged
     ]
-    assert opassay("merge", "part1/run.json", "-o", "half.json").returncode == 4
+    assert opassay("report", "merge", "part1/run.json", "-o", "half.json").returncode == 4
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_case_cannot_name_code_to_run(opassay: Call, tmp_path: Path) -> None:
 def test_gate_and_baseline_on_files(opassay: Call, tmp_path: Path) -> None:
     record.save(tmp_path / "run.json", make_run(verdict(), verdict("JVP")))
     assert opassay("gate", "run.json").returncode == 0
-    assert opassay("baseline", "update", "run.json").returncode == 0
+    assert opassay("gate", "update", "run.json").returncode == 0
     assert opassay("gate", "run.json").returncode == 0
     record.save(tmp_path / "run.json", make_run(verdict(ratio=0.75), failed()))
     done = opassay("gate", "run.json")
@@ -223,9 +223,9 @@ def test_gate_and_baseline_on_files(opassay: Call, tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert 'class="k verified budget"' in page
     assert 'class="k fail new"' in page
-    assert opassay("baseline", "show").stdout.count("budget") == 2
-    assert opassay("baseline", "prune", "run.json").returncode == 0
-    assert opassay("baseline", "show").stdout.count("budget") == 1
+    assert opassay("gate", "show").stdout.count("budget") == 2
+    assert opassay("gate", "prune", "run.json").returncode == 0
+    assert opassay("gate", "show").stdout.count("budget") == 1
     assert opassay("report", "run.json", "-o", "out/x.html", "--junit", "x.xml").returncode == 0
     assert (tmp_path / "out/x.html").exists()
 
@@ -242,11 +242,17 @@ HEAVY = ("torch", "mpmath", "hypothesis", "pytest")
         ("list", "--json"),
         ("report", "run.json", "-o", "x.html"),
         ("gate", "run.json"),
-        ("merge", "run.json"),
-        ("baseline", "update", "run.json"),
+        ("report", "merge", "run.json"),
+        ("gate", "update", "run.json"),
         ("explain", "OA101"),
-        ("plugins",),
-        ("schema",),
+        (
+            "list",
+            "--plugins",
+        ),
+        (
+            "report",
+            "schema",
+        ),
     ],
 )
 def test_nothing_heavy_is_imported_to_read_files(words: tuple[str, ...], tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def _called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
     monkeypatch.chdir(tmp_path)
 
     def call(*words: str) -> tuple[int, str]:
-        done = CliRunner().invoke(cli, ["compare", *words], standalone_mode=False)
+        done = CliRunner().invoke(cli, ["report", "compare", *words], standalone_mode=False)
         if done.exception is not None:
             raise done.exception
         return done.return_value, done.output

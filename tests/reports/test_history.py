@@ -103,7 +103,7 @@ def test_the_pages_tell_the_history_of_failures(
 ) -> None:
     page, database = tmp_path / "page.html", tmp_path / "h.sqlite"
     many = tmp_path / "many.html"
-    assert main(["history", str(folder), "--database", str(database), "--html", str(many), "--json"]) == 0
+    assert main(["report", "history", str(folder), "--database", str(database), "--html", str(many), "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["failures"]
     assert (told["cell"], told["failed"]) == (failed().cell.key, [False, False, True, True])
     assert "<td>fails since 2026-03-03 (00000000), in 2 of 4 runs;" in many.read_text()
@@ -210,14 +210,14 @@ def test_rows_of_bars() -> None:
 
 def test_the_command_shows_the_course(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     page = folder / "page.html"
-    assert main(["history", str(folder), "--html", str(page)]) == 0
+    assert main(["report", "history", str(folder), "--html", str(page)]) == 0
     said = capfd.readouterr().out
     assert "1 failed, 1 held" in said
     assert "2026-03-03 00000000" in said
     assert "▁▁▄█" in said
     assert "4 runs of profile commit" in said
     assert page.read_text().startswith("<!doctype html>")
-    assert main(["history", str(folder), "--json", "--last", "2"]) == 0
+    assert main(["report", "history", str(folder), "--json", "--last", "2"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert [run["started"][:10] for run in found["runs"]] == ["2026-03-03", "2026-03-04"]
     assert found["ops"][0]["max_ratio"] == [3.9, 8.0]
@@ -228,9 +228,9 @@ def test_records_from_elsewhere_are_added_and_other_profiles_are_left_out(
 ) -> None:
     other = tmp_path_factory.mktemp("other") / "run.json"
     record.save(other, _day(20, verdict(), profile="dev"))
-    assert main(["history", str(folder), "--add", str(other), "--profile", "commit"]) == 0
+    assert main(["report", "history", str(folder), "--add", str(other), "--profile", "commit"]) == 0
     assert "1 left out, older or of other profiles" in capfd.readouterr().out
-    assert main(["history", str(folder)]) == 0
+    assert main(["report", "history", str(folder)]) == 0
     assert "1 run of profile dev" in capfd.readouterr().out
 
 
@@ -249,11 +249,11 @@ def test_what_cannot_be_shown(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.txt").write_text("mine " * 100)
-    assert main(["history", *words]) == code
+    assert main(["report", "history", *words]) == code
     assert said in capfd.readouterr().err
 
 
 def test_an_op_that_no_run_has(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run: Callable[..., int] = main
-    assert run(["history", str(folder), "--op", "sofmax"]) == 2
+    assert run(["report", "history", str(folder), "--op", "sofmax"]) == 2
     assert "unknown op: got 'sofmax' (did you mean 'softmax'?)" in capfd.readouterr().err

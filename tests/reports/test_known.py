@@ -191,19 +191,19 @@ ACCEPT = ("--reason=wide sum", "--issue=#12", "--owner=nobody", "--expires=2026-
 def test_accepted_failures_pass_until_they_grow(call: Call, tmp_path: Path) -> None:
     record.save(tmp_path / "run.json", make_run(verdict(), BAD))
     assert call("gate", "run.json")[0] == 1
-    assert call("baseline", "accept", "run.json", BAD.cell.key, *ACCEPT)[0] == 0
+    assert call("gate", "accept", "run.json", BAD.cell.key, *ACCEPT)[0] == 0
     assert call("gate", "run.json")[0] == 0
-    assert "OA101 at most 3.9  until 2026-06-01" in call("baseline", "show")[1]
+    assert "OA101 at most 3.9  until 2026-06-01" in call("gate", "show")[1]
     first = (tmp_path / "known.json").read_bytes()
     assert dump_known(load_known(tmp_path / "known.json")) == first
-    assert call("baseline", "accept", "run.json", BAD.cell.key, *ACCEPT[:-1], "--expires=2027-06-01")[0] == 2
+    assert call("gate", "accept", "run.json", BAD.cell.key, *ACCEPT[:-1], "--expires=2027-06-01")[0] == 2
     assert (tmp_path / "known.json").read_bytes() == first
     record.save(tmp_path / "run.json", make_run(verdict(), failed(ratio=4e10)))
     code, said = call("gate", "run.json")
     assert code == 1
     assert "known was OA101 of at most 3.9 times its bound, now it is OA101 of 4e10 times its bound" in said
     record.save(tmp_path / "run.json", make_run(verdict(), verdict("VJP")))
-    assert call("baseline", "prune", "run.json")[0] == 0
+    assert call("gate", "prune", "run.json")[0] == 0
     assert load_known(tmp_path / "known.json") == {}
 
 
@@ -225,7 +225,7 @@ def test_deselected_cells_need_partial(call: Call, tmp_path: Path) -> None:
 
 def test_a_base_without_a_budget_is_refused(call: Call, tmp_path: Path) -> None:
     record.save(tmp_path / "run.json", make_run(verdict()))
-    assert call("baseline", "update", "run.json")[0] == 0
+    assert call("gate", "update", "run.json")[0] == 0
     (tmp_path / "budget.json").rename(tmp_path / "base.json")
     code, said = call("gate", "run.json", "--base", "base.json")
     assert (code, "--base: needs budget.json" in said) == (2, True)
@@ -235,7 +235,7 @@ def test_cells_taken_from_a_record_are_missed(call: Call, tmp_path: Path) -> Non
     whole = json.loads(record.encode(make_run(verdict(), BAD)))
     del whole["verdicts"][1]
     (tmp_path / "run.json").write_text(json.dumps(whole))
-    for words in (("gate", "run.json"), ("merge", "run.json", "-o", "all.json"), ("report", "run.json")):
+    for words in (("gate", "run.json"), ("report", "merge", "run.json", "-o", "all.json"), ("report", "run.json")):
         code, said = call(*words)
         assert (code, "plan_digest does not match the cells" in said) == (2, True)
     assert not (tmp_path / "all.json").exists()

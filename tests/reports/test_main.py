@@ -45,15 +45,15 @@ def _without(*names: str) -> str:
 
 
 def _planted(fault: str) -> str:
-    """A program in which the command `schema` does something else."""
+    """A program in which the command `report schema` does something else."""
     return f"""
         import sys
-        import opassay.reports.cli.files as files
+        import opassay.reports.cli.report.schema as command
         def schema(name):
             {fault}
-        files.text_of = schema
+        command.text_of = schema
         from opassay.reports.cli.main import main
-        sys.exit(main(["schema"]))
+        sys.exit(main(["report", "schema"]))
     """
 
 
@@ -102,14 +102,20 @@ def test_an_internal_error_needs_no_temporary_folder(tmp_path: Path) -> None:
     ("words", "code"),
     [
         (("list",), 0),
-        (("schema",), 0),
+        (
+            (
+                "report",
+                "schema",
+            ),
+            0,
+        ),
         (("explain",), 0),
         (("--help",), 0),
         (("gate", "good.json"), 0),
         (("gate", "bad.json"), 1),
         (("gate", "half.json"), 4),
         (("gate", "none.json"), 2),
-        (("accuracy", "bad.json"), 0),
+        (("report", "accuracy", "bad.json"), 0),
     ],
 )
 def test_a_reader_that_goes_away_does_not_change_the_code(tmp_path: Path, words: tuple[str, ...], code: int) -> None:

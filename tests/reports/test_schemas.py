@@ -43,8 +43,8 @@ def test_what_is_written_fits() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_files_are_what_the_command_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     shipped = resources.files("opassay.reports.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
-    assert shipped == text_of(name), f"opassay schema {name} > reports/schemas/{name}.schema.json"
-    assert main(["schema", name]) == 0
+    assert shipped == text_of(name), f"opassay report schema {name} > reports/schemas/{name}.schema.json"
+    assert main(["report", "schema", name]) == 0
     assert capsys.readouterr().out == shipped
 
 

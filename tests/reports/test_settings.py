@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from opassay.reports.cli.commands import COMMANDS, cli
+from opassay.reports.cli.commands import COMMANDS, EARLIER, cli
 from opassay.reports.cli.main import main
 from opassay.reports.cli.project.settings import defaults, read_settings
 from tests.reports.test_cli import OP
@@ -85,12 +85,12 @@ def test_a_run_takes_profile_flags_and_paths(settle: Callable[[str], None], opas
 def test_a_path_is_meant_from_where_the_file_stands(
     settle: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settle('[tool.opassay.gate]\nknown = "known.json"\n[tool.opassay.baseline.show]\nknown = "accepted.json"\n')
+    settle('[tool.opassay.gate]\nknown = "known.json"\n[tool.opassay.gate.show]\nknown = "accepted.json"\n')
     below = tmp_path / "below"
     below.mkdir()
     monkeypatch.chdir(below)
     (tmp_path / "accepted.json").write_text("{")
-    assert main(["baseline", "show"]) == 2
+    assert main(["gate", "show"]) == 2
     assert "accepted.json: " in capsys.readouterr().err
 
 
@@ -99,7 +99,7 @@ def test_the_example_of_the_page_is_taken(tmp_path: Path) -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     path = tmp_path / "pyproject.toml"
     path.write_text(example)
-    found = read_settings(path, tuple(COMMANDS))
+    found = read_settings(path, COMMANDS, EARLIER)
     assert found is not None
     context = click.Context(cli)
     for name in found.tables:
@@ -138,8 +138,8 @@ def test_a_mistake_is_refused_with_its_place(
         ('[tool.opassay.run]\nprofile = "breif"\n', ["run", "trace"], "profile: 'breif' is not one of 'brief', "),
         ("[tool.opassay.run]\nseed = 1.5\n", ["run", "trace"], "seed: '1.5' is not a valid int"),
         ("[tool.opassay.run]\ntimeout = 0.0\n", ["run", "trace"], "timeout: 0.0 is not in the range"),
-        ('[tool.opassay.baseline.shwo]\nknown = "a"\n', ["baseline", "show"], "(did you mean 'show'?)"),
-        ("[tool.opassay.baseline]\nshow = 1\n", ["baseline", "show"], "[tool.opassay.baseline]: got 'show'"),
+        ('[tool.opassay.gate.shwo]\nknown = "a"\n', ["gate", "show"], "(did you mean 'show'?)"),
+        ("[tool.opassay.gate]\nshow = 1\n", ["gate", "show"], "[tool.opassay.gate]: got 'show'"),
     ],
 )
 def test_a_value_that_an_option_does_not_take_is_refused(
@@ -155,7 +155,7 @@ def test_a_value_that_an_option_does_not_take_is_refused(
     [
         (["rnu"], "No such command 'rnu' (did you mean 'run'?)."),
         (["zzz"], "No such command 'zzz'."),
-        (["baseline", "shwo"], "No such command 'shwo' (did you mean 'show'?)."),
+        (["gate", "shwo"], "No such command 'shwo' (did you mean 'show'?)."),
         (["run", "--profile", "Breif"], "(did you mean 'brief'?)"),
         (["run", "--comm", "gluo"], "(did you mean 'gloo'?)"),
         (["run", "--profle", "brief"], "--profile"),
@@ -173,7 +173,7 @@ def test_what_is_nearly_right_is_told(words: list[str], said: str, capsys: pytes
     ("asked", "typed", "at", "code", "said"),
     [
         ("bash_source", "", "0", 0, "complete -o nosort -F _opassay_completion opassay"),
-        ("bash_complete", "opassay his", "1", 0, "plain,history\n"),
+        ("bash_complete", "opassay report his", "2", 0, "plain,history\n"),
         ("bash_complete", "opassay run --prof", "2", 0, "plain,--profile\n"),
         ("bash_complete", "opassay run --profile br", "3", 0, "plain,brief\n"),
         ("nonsense", "", "0", 2, ""),

@@ -14,8 +14,8 @@ import click
 from opassay.properties.catalog.loading import load_op, op_names
 from opassay.properties.names import SelectionError
 from opassay.reports import exit_codes
-from opassay.reports.cli.files import as_usage
 from opassay.reports.cli.host import Stop, require
+from opassay.reports.cli.reading import as_usage
 from opassay.reports.store.files import write_atomically
 
 if TYPE_CHECKING:

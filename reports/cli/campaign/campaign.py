@@ -13,7 +13,7 @@ import click
 from ....oracles.verdicts.verdict import Cell
 from ....properties.campaign.performing import ItemLimits
 from ....properties.engine.environment import untested
-from ....properties.engine.profiles import PROFILES, default_seed
+from ....properties.engine.plan import Selection
 from ....properties.sources import source_digest
 from ....properties.sweeps.inputs import DTYPES
 from ... import exit_codes
@@ -24,11 +24,12 @@ from ...record import Run
 from ...store import journal, log
 from ...store.folder import Folder
 from ...store.marker import new_run_id
-from ..files import as_usage, planned, selection_of, selection_options
 from ..host import Host, Stop, installed, require
-from ..project.hints import HintedChoice
-from ..run import asked, beginning, claimed, first_line, planned_rows
-from ..session import Request, worker_count
+from ..options import asking_options, forgiving_options, make_request
+from ..reading import as_usage
+from ..run import asked, beginning, claimed, first_line, make_record, planned_rows
+from ..selection import keyword_option, planned, selection_of, selection_options
+from ..session import Request
 from ..signals import Ending
 from ..summary import print_end, print_summary, write_step_summary
 from ..write import keep_case, write_plan, write_reports
@@ -38,35 +39,24 @@ from .conducting import Conduct, items_digest
 from .shards import ShardWork
 from .work import Work
 
-_GIB = 2**30
 _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 
 
 @click.command("campaign")
 @selection_options
 @click.option("--no-cells", is_flag=True, help="Ask no cells, only what other options name.")
-@click.option("--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True)
-@click.option("--seed", type=int, help="Base seed; by default 0 for commit and brief, else random.")
+@asking_options(workers="Workers of a cluster here.", item="item")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Draws of each cell.")
-@click.option("--max-examples", type=click.IntRange(min=1), help="Samples per cell and draw.")
-@click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")
+@keyword_option
 @click.option("--sweep", "functions", multiple=True, metavar="FUNCTION", help="Sweep it, or all; may be repeated.")
 @click.option("--sweep-dtype", "dtypes", multiple=True, type=click.Choice(DTYPES), help="May be repeated; all.")
 @click.option("--sweep-shards", metavar="FIRST:END", default="", help="Only these of the 256 shards of float32.")
 @click.option("--sweep-into", type=click.Path(path_type=Path), default=Path("sweeps"), show_default=True,
               help="The folder of the sweeps' logs.")  # fmt: skip
-@click.option("-n", "--workers", default="auto", show_default=True, metavar="N", help="Workers of a cluster here.")
 @click.option("--scheduler", default="", metavar="ADDRESS", help="Of a Dask scheduler that is there, instead of -n.")
 @click.option("--log", "book", type=click.Path(path_type=Path, dir_okay=False), default=Path("campaign.jsonl"),
               show_default=True, help="The same log goes on where its campaign ended.")  # fmt: skip
-@click.option("--report-dir", type=click.Path(path_type=Path), default=Path("opassay-report"), show_default=True)
-@click.option("--maxfail", type=click.IntRange(min=0), default=0, help="Stop after this many failures.")
-@click.option("-x", "maxfail", flag_value=1, type=int, help="Stop after the first failure.")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=1200.0, show_default=True, help="Seconds per item.")
-@click.option("--memory", type=click.FloatRange(min=0.5), metavar="GIB",
-              help="Memory per process.  [default: a fair share of the machine's]")  # fmt: skip
-@click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
-@click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
+@forgiving_options
 @click.pass_obj
 def campaign_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     """Spread cells, draws and sweeps over a cluster; ends with the record, the report and the exit code of `run`.
@@ -142,7 +132,7 @@ class _Campaign:
         teller.total = sum(len(work.items()) for work in works.values())
         teller.worst = lambda: "; ".join(filter(None, (work.worst() for work in works.values())))
         self.console.print(first_line(self.request, f"{teller.total} items"), soft_wrap=True)
-        session = Conduct(works, self.book, teller, lambda: self.ending.asked, self.options["maxfail"])
+        session = Conduct(works, self.book, teller, lambda: self.ending.asked, self.request.maxfail)
         reasons = self._conducted(session, teller)
         for work in works.values():
             reasons += work.finish(next((text for _, text in reasons), ""))
@@ -157,8 +147,7 @@ class _Campaign:
         for text in untested(session.environment):
             account.take(log.Noted(text))
             teller.say(text)
-        forgiven = {"exit_zero": self.options["exit_zero"], "incomplete": self.options["allow_incomplete"]}
-        return self._concluded(folder, account.run(reasons, seconds=session.seconds, **forgiven))
+        return self._end(folder, make_record(account, self.request, reasons, session.seconds))
 
     def _conducted(self, session: Conduct, teller: Teller) -> list[Reason]:
         """Why some items were not asked, if so."""
@@ -171,7 +160,7 @@ class _Campaign:
                 teller.say(f"{self.book.path}: {self.book.unreadable} unreadable lines; their items are asked again")
             if done == teller.total:
                 return []
-            manner = ItemLimits(self.options["timeout"], self.request.memory, command=tuple(self.request.command))
+            manner = ItemLimits(self.request.timeout, self.request.memory, command=tuple(self.request.command))
             try:
                 with Cluster(self.request.workers, self.options["scheduler"]) as cluster:
                     reasons = session.run(cluster, manner)
@@ -195,7 +184,7 @@ class _Campaign:
 
     def _begin(self, works: dict[str, Work]) -> log.Began:
         """The head of the record: that of the log, or a new one, which becomes the log's first line."""
-        began = beginning(new_run_id(), self.request, self.cells, {**self.options, "shard": None})
+        began = beginning(new_run_id(), self.request, self.cells)
         settings = {**began.settings, **({"seeds": str(self.options["seeds"])} if self.options["seeds"] > 1 else {})}
         began.settings = settings
         head = journal.Campaign(journal.SCHEMA, began, items_digest(list(works.values())), source_digest())
@@ -214,7 +203,7 @@ class _Campaign:
                 raise Stop(exit_codes.USAGE, f"{self.book.path}: was begun with other {what}, {before}; {rule}")
         return earlier.began
 
-    def _concluded(self, folder: Folder, run: Run) -> int:
+    def _end(self, folder: Folder, run: Run) -> int:
         written = write_reports(folder, run)
         print_summary(self.console, run)
         write_step_summary(run)
@@ -222,7 +211,7 @@ class _Campaign:
         return written[0] if written else run.exit_code
 
     def _code_without_cells(self, reasons: Sequence[Reason]) -> int:
-        forgiven = {"exit_zero": self.options["exit_zero"], "allow_incomplete": self.options["allow_incomplete"]}
+        forgiven = {"exit_zero": self.request.exit_zero, "allow_incomplete": self.request.allow_incomplete}
         code = exit_codes.most_urgent(reasons, **forgiven)
         if reasons:
             self.console.print(f"exit {code}: {'; '.join(text for _, text in reasons)}", soft_wrap=True)
@@ -234,7 +223,7 @@ def _head(book: journal.Journal) -> journal.Campaign | None:
 
 
 def _request(
-    selection: Any, words: Sequence[str], options: dict[str, Any], host: Host, book: journal.Journal
+    selection: Selection, words: Sequence[str], options: dict[str, Any], host: Host, book: journal.Journal
 ) -> Request:
     """What is asked of cells, as `run` would be asked for it.
 
@@ -245,18 +234,10 @@ def _request(
     Raises:
         Stop: --workers is no number.
     """
-    profile, seed, memory, earlier = options["profile"], options["seed"], options["memory"], _head(book)
-    if seed is None:
-        seed = earlier.began.seed if earlier else default_seed(profile)
-    try:
-        workers = max(worker_count(options["workers"], 2**20), 1)
-    except ValueError as err:
-        raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
+    earlier = _head(book)
+    if options["seed"] is None and earlier is not None:
+        options = {**options, "seed": earlier.began.seed}
     more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
     more += [f"--sweep={name}" for name in options["functions"]]
-    more += words
-    found = Request(selection, profile, seed, options["max_examples"], workers, command=host.worker, verb="campaign")
-    return replace(
-        found, maxfail=options["maxfail"], keyword=options["keyword"], timeout=options["timeout"],
-        memory=0 if memory is None else int(memory * _GIB), more=tuple(more),
-    )  # fmt: skip
+    request = make_request(selection, options, host, most=2**20, verb="campaign", more=(*more, *words))
+    return replace(request, workers=max(request.workers, 1))

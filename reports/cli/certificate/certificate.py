@@ -19,8 +19,8 @@ from ...certificate.statement import CertificateError, Data, as_json, from_json,
 from ...record import Run, load
 from ...store.files import read_capped, write_atomically
 from ...text import by_key, one_line
-from ..files import as_usage
 from ..host import Host, Stop, require
+from ..reading import as_usage
 from .gathering import Facts, promised_to, results_for, sweeps_of
 
 _FILE = click.Path(path_type=Path, dir_okay=False)

@@ -1,9 +1,9 @@
-"""`opassay explain`: what a reason code, a property, a profile, an outcome, a subject or a severity means."""
+"""`opassay explain`: what a word means: a reason code, a property, a profile, an outcome, a subject, a command."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import click
@@ -17,7 +17,9 @@ from ...causes.severity import Severity
 from ...explain import OUTCOMES, explain
 from ...explaining.topics import ASKED, PROFILES_TOLD, SEVERITIES_TOLD, SUBJECTS_TOLD
 from ...text import GLYPHS
+from ..commands import COMMANDS, EARLIER
 from ..host import Stop
+from ..lazy import Branch, help_lines
 from .hints import did_you_mean
 
 _WIDTH = 96
@@ -33,7 +35,8 @@ _CODES = {
 @click.command("explain")
 @click.argument("words", nargs=-1, metavar="[NAME]")
 def explain_command(words: tuple[str, ...]) -> int:
-    """Say what NAME means: a reason code (OA101), a property (VJP), a profile, an outcome, a subject or a severity.
+    """Say what NAME means: a reason code (OA101), a property (VJP), a profile, an outcome, a subject, a severity or a
+    command.
 
     Without NAME, list all.
     \f
@@ -57,7 +60,7 @@ def explain_command(words: tuple[str, ...]) -> int:
         text = (
             f"unknown name: got {name[:100]!r}{hint}, need a code such as OA100, a property, a profile, an outcome, a"
         )
-        raise Stop(exit_codes.USAGE, f"{text} subject or a severity; `opassay explain` lists them")
+        raise Stop(exit_codes.USAGE, f"{text} subject, a severity or a command; `opassay explain` lists them")
     click.echo("\n\n".join(found))
     return exit_codes.OK
 
@@ -73,7 +76,22 @@ def _topics() -> list[tuple[str, Callable[[], str]]]:
         *((str(outcome), partial(outcome_told, outcome)) for outcome in Outcome),
         *((name, partial(subject_told, name)) for name in SUBJECTS),
         *((str(severity), partial(severity_told, severity)) for severity in Severity),
+        *_commands(),
     ]
+
+
+def _commands() -> Iterator[tuple[str, Callable[[], str]]]:
+    """The commands, one of a group by its last word, too; and earlier names."""
+    for name, row in COMMANDS.items():
+        if isinstance(row, Branch):
+            yield name, partial(command_told, name, row.about)
+            for last, (_, about) in row.table.items():
+                yield from ((word, partial(command_told, f"{name} {last}", about)) for word in (f"{name} {last}", last))
+        elif row[1]:
+            yield name, partial(command_told, name, row[1])
+    for name, words in EARLIER.items():
+        if words.split()[-1] != name:
+            yield name, partial(_paragraphs, f"{name}, an earlier name: `opassay {words}` now")
 
 
 def property_told(name: str) -> str:
@@ -120,6 +138,11 @@ def severity_told(severity: Severity) -> str:
     return _paragraphs(f"{severity}, a severity of a failure", SEVERITIES_TOLD[severity], order)
 
 
+def command_told(words: str, about: str) -> str:
+    """A command as lines for a terminal."""
+    return _paragraphs(f"{words}, a command", about, f"Its options: opassay {words} -h")
+
+
 def _list_all() -> None:
     for code in Code:
         click.echo(f"{code}  {explain(code).splitlines()[0].partition(': ')[2]}")
@@ -129,6 +152,7 @@ def _list_all() -> None:
         "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
         "subjects": {name: _first_sentence(SUBJECTS_TOLD[name]) for name in SUBJECTS},
         "severities": {str(severity): _first_sentence(SEVERITIES_TOLD[severity]) for severity in Severity},
+        "commands": help_lines(COMMANDS),
     }
     for title, rows in tables.items():
         click.echo(f"\n{title}")

@@ -39,9 +39,15 @@ class HintedGroup(click.Group):
         name, *_ = args
         # What begins with a dash is an option, and click tells of an unknown one by itself.
         if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
-            hint = did_you_mean(name, self.list_commands(ctx))
+            suggestions = self.suggestions(ctx)
+            found = near(name, suggestions)
+            hint = f" (did you mean {suggestions[found]!r}?)" if found else ""
             ctx.fail(f"No such command {one_line(name, 100)!r}{hint}.")
         return super().resolve_command(ctx, args)
+
+    def suggestions(self, ctx: click.Context) -> dict[str, str]:
+        """What may have been meant: a name that is near to what was typed -> the words of its command."""
+        return {name: name for name in self.list_commands(ctx)}
 
 
 class HintedChoice(_Choice):

@@ -14,8 +14,8 @@ from ... import exit_codes
 from ...record import RecordError
 from ...store.files import write_atomically
 from ...text import clean
-from ..files import as_usage
 from ..host import Stop
+from ..reading import as_usage
 
 #: What was done with a file: a word, its path, and what is in it.
 Told = tuple[str, Path, str]

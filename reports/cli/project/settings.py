@@ -7,7 +7,7 @@ name would otherwise be ignored, and the run would ask something else than its a
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import click
 from ... import exit_codes
 from ...text import one_line
 from ..host import Stop
+from ..lazy import LazyGroup
 from .hints import did_you_mean
 
 NAME = "pyproject.toml"
@@ -29,27 +30,34 @@ WITHOUT = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a project: the file, and the table of each command."""
+    """The settings of a project.
+
+    Attributes:
+        path: the file. tables: name of a command -> its table.
+        earlier: table of the file that bears an earlier name -> its name now.
+    """
 
     path: Path
     tables: Mapping[str, Any]
+    earlier: Mapping[str, str]
 
     @property
     def folder(self) -> Path:
         return self.path.parent
 
 
-def find_settings(start: Path, commands: tuple[str, ...]) -> Settings | None:
+def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> Settings | None:
     """Those of the nearest pyproject.toml with a table [tool.opassay], from a folder upwards to that of the repository.
 
     Args:
         start: where the search begins. commands: the names that tables may have.
+        earlier: earlier name -> the words that are in its place.
 
     Raises:
         Stop: the file cannot be read, or a table is of no command.
     """
     for folder in (start, *start.parents):
-        found = read_settings(folder / NAME, commands) if (folder / NAME).is_file() else None
+        found = read_settings(folder / NAME, commands, earlier) if (folder / NAME).is_file() else None
         if found is not None:
             return found
         # Above the folder of a repository begin the files of others.
@@ -58,7 +66,7 @@ def find_settings(start: Path, commands: tuple[str, ...]) -> Settings | None:
     return None
 
 
-def read_settings(path: Path, commands: tuple[str, ...]) -> Settings | None:
+def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> Settings | None:
     """Those of one file; None where it has no table [tool.opassay].
 
     Raises:
@@ -78,16 +86,34 @@ def read_settings(path: Path, commands: tuple[str, ...]) -> Settings | None:
         return None
     if not isinstance(tables, dict):
         raise _wrong(path, "tool.opassay", f"got {tables!r}, need a table")
+    known = [*commands, *earlier]
     for name, table in tables.items():
-        if name not in commands:
-            raise _wrong(
-                path, "tool.opassay", f"got {name!r}{did_you_mean(name, commands)}, need the name of a command"
-            )
+        if name not in known:
+            raise _wrong(path, "tool.opassay", f"got {name!r}{did_you_mean(name, known)}, need the name of a command")
         if name in WITHOUT:
             raise _wrong(path, f"tool.opassay.{name}", f"{name} takes no settings: {WITHOUT[name]}")
         if not isinstance(table, dict):
             raise _wrong(path, f"tool.opassay.{name}", f"got {table!r}, need a table of options")
-    return Settings(path, tables)
+    return Settings(path, tables, _take_new_names(path, tables, earlier))
+
+
+def _take_new_names(path: Path, tables: dict[str, Any], earlier: Mapping[str, str]) -> dict[str, str]:
+    """Puts tables with earlier names where their commands are now; which those were.
+
+    Raises:
+        Stop: the same is said under both names.
+    """
+    moved = {}
+    for name in [name for name in tables if name in earlier]:
+        table, place = tables.pop(name), tables
+        words = [word for word in earlier[name].split() if not word.startswith("-")]
+        for word in words:
+            place = place.setdefault(word, {}) if isinstance(place, dict) else place
+        moved[name] = ".".join(words)
+        if not isinstance(place, dict) or place.keys() & table.keys():
+            raise _wrong(path, f"tool.opassay.{name}", f"is [tool.opassay.{moved[name]}] now, which is there, too")
+        place.update(table)
+    return moved
 
 
 def defaults(settings: Settings, name: str, command: click.Command, context: click.Context) -> dict[str, Any]:
@@ -104,7 +130,7 @@ def _defaults(
     settings: Settings, where: str, table: Mapping[str, Any], command: click.Command, context: click.Context
 ) -> dict[str, Any]:
     """The same for a table at any depth; `where` is its name in the file."""
-    if isinstance(command, click.Group):
+    if isinstance(command, LazyGroup):
         return _of_group(settings, where, table, command, context)
     known = _options(command)
     found: dict[str, Any] = {}
@@ -121,16 +147,24 @@ def _defaults(
 
 
 def _of_group(
-    settings: Settings, where: str, table: Mapping[str, Any], group: click.Group, context: click.Context
+    settings: Settings, where: str, table: Mapping[str, Any], group: LazyGroup, context: click.Context
 ) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     names = group.list_commands(context)
+    usual = group.get_command(context, group.usual)
+    own = {}
     for name, inner in table.items():
         command = group.get_command(context, name)
-        if command is None or not isinstance(inner, dict):
+        # What is no table is an option of the command that is meant where a line names none.
+        if usual is not None and not isinstance(inner, dict):
+            own[name] = inner
+        elif command is None or not isinstance(inner, dict):
             hint = did_you_mean(name, names)
             raise _wrong(settings.path, where, f"got {name!r}{hint}, need a table of one of {', '.join(names)}")
-        found[name] = _defaults(settings, f"{where}.{name}", inner, command, context)
+        else:
+            found[name] = _defaults(settings, f"{where}.{name}", inner, command, context)
+    if usual is not None and own:
+        found[group.usual] = _defaults(settings, where, own, usual, context) | found.get(group.usual, {})
     return found
 
 

@@ -1,4 +1,4 @@
-"""`opassay findings`: the causes of a run's failures, and a page about each."""
+"""`opassay report causes`: the causes of a run's failures, and a page about each."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from pathlib import Path
 
 import click
 
-from .. import exit_codes
-from ..causes.grouping import Cause, causes_of
-from ..causes.page import index, page
-from ..store.files import write_atomically
-from ..text import one_line
-from .files import as_usage, load_run
+from ... import exit_codes
+from ...causes.grouping import Cause, causes_of
+from ...causes.page import index, page
+from ...store.files import write_atomically
+from ...text import one_line
+from ..reading import FILE, as_usage, load_run
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command("findings")
-@click.argument("run_json", type=_FILE)
+@click.command("causes")
+@click.argument("run_json", type=FILE)
 @click.option("--out", type=_FOLDER, help="Write a page per cause, and a list of them, to this folder.")
-def findings_command(run_json: Path, out: Path | None) -> int:
+def causes_command(run_json: Path, out: Path | None) -> int:
     """Group the failures of a run into causes, the gravest first.
 
     A page holds what a maintainer needs: the smallest input, a program, what was expected, versions.

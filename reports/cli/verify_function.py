@@ -1,6 +1,8 @@
-"""`opassay verify-function`: run every property on a custom function of a module."""
+"""`opassay verify-function`, an earlier name: a run of one custom function, whose line it prints."""
 
 from __future__ import annotations
+
+import shlex
 
 import click
 
@@ -19,7 +21,7 @@ from .run import run_command
 def verify_function_command(
     host: Host, function: str, samples: str, reference: str | None, options: tuple[str, ...]
 ) -> int:
-    """Judge a custom autograd function; further options are those of `opassay run`.
+    """Judge a custom autograd function; further options are those of `opassay run`, which does this now.
 
     Judged in float64 and float32 unless --dtype says otherwise; profile brief unless --profile does.
     \f
@@ -37,5 +39,6 @@ def verify_function_command(
         words += ["--dtype", "float64", "--dtype", "float32"]
     if not any(word.split("=")[0] == "--profile" for word in options):
         words += ["--profile", "brief"]
+    click.echo(f"`opassay verify-function` is `opassay run {shlex.join(words)}` now", err=True)
     code: int = run_command.main(words, prog_name="opassay verify-function", standalone_mode=False, obj=host)
     return code

@@ -1,15 +1,13 @@
-"""Commands for a person at a terminal: doctor and plugins."""
+"""`opassay doctor`: the environment, and what it lacks."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from importlib.metadata import EntryPoint
 
 import click
 
 from ...properties.catalog import CATALOG
-from ...properties.catalog.loading import load_op, plugin_entry_points
+from ...properties.catalog.loading import load_op
 from ...properties.engine import environment as surroundings
 from .. import exit_codes
 from ..text import one_line
@@ -36,24 +34,6 @@ def doctor_command() -> int:
     ]:
         click.echo(f"note: {line}")
     return exit_codes.USAGE if missing else exit_codes.OK
-
-
-@click.command("plugins")
-def plugins_command() -> int:
-    """List where ops come from; nothing is imported. Loading a plugin runs its code: it must be trusted."""
-    click.echo(f"built in: {', '.join(CATALOG)}")
-    if os.environ.get("OPASSAY_DISABLE_PLUGIN_AUTOLOAD"):
-        click.echo("plugins are off: OPASSAY_DISABLE_PLUGIN_AUTOLOAD is set")
-    for point in plugin_entry_points():
-        taken = "  (refused: the name is built in)" if point.name in CATALOG else ""
-        click.echo(one_line(f"{point.name}: {_origin(point)}, {point.value}{taken}", 500))
-    return exit_codes.OK
-
-
-def _origin(point: EntryPoint) -> str:
-    if point.dist is None:
-        return "unknown distribution"
-    return f"{point.dist.name} {point.dist.version}"
 
 
 def _lacks(found: dict[str, str], no_torch: str) -> list[str]:

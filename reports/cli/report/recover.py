@@ -1,4 +1,4 @@
-"""`opassay recover`: the record and the report of a run that ended without them, made from its log."""
+"""`opassay report recover`: the record and the report of a run that ended without them, made from its log."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from .. import exit_codes
-from ..collect import Account
-from ..progress import make_console, output
-from ..record import RecordError, Run
-from ..store import log
-from ..store.folder import Folder, FolderError
-from .host import Stop
-from .summary import print_end, print_summary
-from .write import keep_case, write_reports
+from ... import exit_codes
+from ...collect import Account
+from ...progress import make_console, output
+from ...record import RecordError, Run
+from ...store import log
+from ...store.folder import Folder, FolderError
+from ..host import Stop
+from ..summary import print_end, print_summary
+from ..write import keep_case, write_reports
 
 _LOST = "the run ended without its record"
 

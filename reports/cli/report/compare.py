@@ -1,4 +1,4 @@
-"""`opassay compare`: what has changed from one run to another, on the terminal and as a page."""
+"""`opassay report compare`: what has changed from one run to another, on the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from ...progress import make_console, output
 from ...record import Run
 from ...store.output import PAGE, replaceable, write_output
 from ...text import duration, number, one_line, wrapped
-from ..files import as_usage, load_run
+from ..reading import FILE, as_usage, load_run
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _SIGNS = {Kind.NEW: "✕", Kind.WORSE: "▲", Kind.LOST: "–", Kind.FIXED: "■", Kind.BETTER: "▼", Kind.SLOWER: "◷"}
 _STYLES = {Kind.NEW: "bold red", Kind.WORSE: "red", Kind.LOST: "yellow", Kind.FIXED: "green", Kind.BETTER: "green"}
 _USUAL = Limits()
 
 
 @click.command("compare")
-@click.argument("before", type=_FILE)
-@click.argument("now", type=_FILE)
-@click.option("--html", type=_FILE, help="Write the comparison as one HTML file, too.")
+@click.argument("before", type=FILE)
+@click.argument("now", type=FILE)
+@click.option("--html", type=FILE, help="Write the comparison as one HTML file, too.")
 @click.option(
     "--worse", type=click.FloatRange(min=1), default=_USUAL.error, show_default=True, metavar="FACTOR",
     help="Tell an error/bound that has become so many times as large.",

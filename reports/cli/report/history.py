@@ -1,4 +1,4 @@
-"""`opassay history`: the course of each op over the records of a folder."""
+"""`opassay report history`: the course of each op over the records of a folder."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from ...over_time.trends import Passed, Trend, bars, runs_of, state_told, trends
 from ...progress import make_console, output
 from ...store.output import PAGE, replaceable, write_output
 from ...text import clean, duration, number, one_line
-from ..files import as_usage
 from ..host import Stop
 from ..project.hints import did_you_mean
+from ..reading import FILE, as_usage
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _NAME = "history.sqlite"
 #: Failures whose history is told in the terminal.
 _FAILURES = 20
@@ -32,13 +31,13 @@ _STYLES = {"failed": "bold red", "held": "green"}
 
 @click.command("history")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--add", multiple=True, type=_FILE, metavar="RECORD", help="Read this record, too; may be repeated.")
-@click.option("--database", type=_FILE, help=f"Where what was read is kept.  [default: FOLDER/{_NAME}]")
+@click.option("--add", multiple=True, type=FILE, metavar="RECORD", help="Read this record, too; may be repeated.")
+@click.option("--database", type=FILE, help=f"Where what was read is kept.  [default: FOLDER/{_NAME}]")
 @click.option("--op", "ops", multiple=True, metavar="OP", help="Only this op; may be repeated.")
 @click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="Only this subject; may be repeated.")
 @click.option("--profile", help="Only runs of this profile.  [default: that of the newest run]")
 @click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Only the newest N runs.")
-@click.option("--html", type=_FILE, help="Write the history as one HTML file, too.")
+@click.option("--html", type=FILE, help="Write the history as one HTML file, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def history_command(
     folder: Path, add: tuple[Path, ...], database: Path | None, ops: tuple[str, ...], subjects: tuple[str, ...],

@@ -1,0 +1,1 @@
+"""Commands that guard a branch: the check, and what tends its two files, known.json and budget.json."""

@@ -1,1 +1,0 @@
-"""The command about the kernels of CUDA, and how its tables are written."""

@@ -1,0 +1,93 @@
+"""`opassay list`: which ops there are, and which cells a run would ask."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import click
+
+from ...oracles.verdicts.verdict import AXES, Cell, counted
+from ...properties.catalog import CATALOG
+from ...properties.catalog.loading import plugin_entry_points
+from ...properties.engine.plan import Selection
+from .. import exit_codes
+from ..record import plan_digest
+from ..text import one_line
+from .selection import left_out_by, narrowing_options, planned, selection_of, selection_options
+
+_WIDTH = 96
+
+
+@click.command("list")
+@selection_options
+@narrowing_options
+@click.option("--cells", "all_cells", is_flag=True, help="The cells also where nothing is selected.")
+@click.option("--plugins", is_flag=True, help="Where ops come from; no cells, and nothing is imported.")
+@click.option("--json", "as_json", is_flag=True, help="Cells and the digest of the plan, of all shards, as JSON.")
+def list_command(
+    ops: tuple[str, ...], all_cells: bool, plugins: bool, as_json: bool, keyword: str, shard: str | None, **chosen: Any
+) -> int:
+    """Show the ops; with a selection, which cells a run with the same options would ask.
+    \f
+
+    Args:
+        ops, chosen, keyword, shard: what is selected. all_cells: print cells whether or not something is.
+        plugins: print where ops come from instead. as_json: print JSON instead.
+    """
+    if plugins:
+        return _print_plugins()
+    selection = selection_of(ops, chosen)
+    whole = planned(selection)
+    left_out = left_out_by(whole, shard, keyword)
+    cells = [cell for cell in whole if cell.key not in left_out]
+    if as_json:
+        click.echo(json.dumps({"plan_digest": plan_digest(whole), "cells": [_data(cell) for cell in cells]}, indent=1))
+    elif all_cells or shard or keyword or ops or any(chosen.values()):
+        _print_cells(cells, selection)
+    else:
+        _print_ops(cells)
+    return exit_codes.OK if cells else exit_codes.NOTHING
+
+
+def _print_ops(cells: Sequence[Cell]) -> None:
+    names = list(dict.fromkeys(one_line(cell.op, 100) for cell in cells))
+    click.echo(f"{counted(len(names), 'op')}:")
+    lines = textwrap.TextWrapper(
+        _WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    click.echo(lines.fill(", ".join(names)))
+    click.echo(f"{counted(len(cells), 'cell')}: `opassay list OP` shows those of one op, `opassay list --cells` all")
+
+
+def _print_cells(cells: Sequence[Cell], selection: Selection) -> None:
+    for cell in cells:
+        click.echo(f"{cell.id}  {one_line(cell.key, 600)}")
+    # Devices and subjects have defaults, so cells of others are not what a filter of the user removed.
+    removed = len(planned(Selection(devices=selection.devices, subjects=selection.subjects))) - len(cells)
+    click.echo(f"{counted(len(cells), 'cell')}; the filters removed {removed}", err=True)
+
+
+def _print_plugins() -> int:
+    """Says where ops come from. Loading a plugin runs its code, so none is loaded."""
+    click.echo(f"built in: {', '.join(CATALOG)}")
+    if os.environ.get("OPASSAY_DISABLE_PLUGIN_AUTOLOAD"):
+        click.echo("plugins are off: OPASSAY_DISABLE_PLUGIN_AUTOLOAD is set")
+    for point in plugin_entry_points():
+        taken = "  (refused: the name is built in)" if point.name in CATALOG else ""
+        click.echo(one_line(f"{point.name}: {_origin(point)}, {point.value}{taken}", 500))
+    return exit_codes.OK
+
+
+def _origin(point: EntryPoint) -> str:
+    if point.dist is None:
+        return "unknown distribution"
+    return f"{point.dist.name} {point.dist.version}"
+
+
+def _data(cell: Cell) -> dict[str, str]:
+    return {"id": cell.id, "key": cell.key, **{axis: getattr(cell, axis) for axis in AXES}}

@@ -1,0 +1,46 @@
+"""How commands read and replace files of the user, and how they end where that is refused."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from .. import exit_codes
+from ..record import RecordError, Run, load
+from .host import Stop
+
+#: The type of an argument that names a file.
+FILE = click.Path(path_type=Path, dir_okay=False)
+# What the user can put right ends with 2; a full or broken disk is another matter and ends with 3.
+_REFUSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
+    | {errno.ENAMETOOLONG}
+)
+
+
+def load_run(path: Path) -> Run:
+    """The record of a file; ends the command with 2 for one that cannot be read."""
+    with as_usage():
+        return load(path)
+
+
+@contextmanager
+def as_usage(*wrong: type[Exception]) -> Iterator[None]:
+    """Ends the command with 2 and a sentence for a file that cannot be read, or may not be replaced.
+
+    Args:
+        wrong: further exceptions that say what is wrong with what the user has given.
+    """
+    refused: tuple[type[Exception], ...] = (RecordError, *wrong)
+    try:
+        yield
+    except refused as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+    except OSError as err:
+        if err.errno not in _REFUSED:
+            raise  # a full or broken disk is no fault of the user
+        raise Stop(exit_codes.USAGE, str(err)) from err

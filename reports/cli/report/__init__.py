@@ -1,0 +1,1 @@
+"""Commands that read records of runs: pages, tables, causes, comparisons; and those that mend or merge a record."""
