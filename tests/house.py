@@ -18,12 +18,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.import_graph import cycle, cycle_of_rooms, edges
+
 FOLDERS = ("api", "reference", "impl", "oracles", "properties", "reports")
 PACKAGE = "opassay"
 
 DUPLICATE_LINES = 6
 MANY_PARAMETERS = 5
 MANY_MODULES = 3
+MANY_FIELDS = 12
+MOST_PARAMETERS = 8
+
+#: Where names mirror each other by design; see `is_in_family`.
+FAMILIES = ("reference.", "impl.", "properties.catalog.", "oracles.bound.rounding.", "oracles.specs.rules.")
 
 #: One letter is a name where the literature writes that letter: a, b, c operands and the centre of a ball, f a function
 #: under differentiation, g a cotangent, t a tangent or any tensor, p probabilities, r a radius or 1/√(σ² + ε), k and s
@@ -193,14 +200,59 @@ def function_lengths(module: Module) -> Iterator[tuple[int, str]]:
 # ------------------------------------------------------------------------------------- what spans several modules
 
 
+def is_in_family(module: Module) -> bool:
+    """Whether a module is one of a family's rooms, where names mirror each other by design.
+
+    An op has a formula, an implementation and a declaration of one name, and a kind of primitive (products, scans) has
+    a file in every reading. A reader who knows one room of a family knows the others by these names.
+    """
+    return module.name.startswith(FAMILIES)
+
+
 def homonyms(found: list[Module]) -> list[str]:
-    """Names of functions and classes that three modules or more define at their top."""
+    """Names of functions and classes that three modules or more define at their top, those of families left out."""
     places: dict[str, set[str]] = defaultdict(set)
-    for module in found:
+    for module in itertools.filterfalse(is_in_family, found):
         for node in module.tree.body:
             if isinstance(node, Function | ast.ClassDef):
                 places[node.name].add(module.name)
     return sorted(f"{name}: {', '.join(sorted(at))}" for name, at in places.items() if len(at) >= MANY_MODULES)
+
+
+def class_homonyms(found: list[Module]) -> list[str]:
+    """Names of classes that two modules or more define at their top."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in found:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(module.name)
+    return sorted(f"{name}: {', '.join(at)}" for name, at in places.items() if len(at) > 1)
+
+
+def file_homonyms(found: list[Module]) -> list[str]:
+    """Names of files that stand in three rooms or more; all families together are one room."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in found:
+        if not module.is_package:
+            places[module.path.name].append("families" if is_in_family(module) else module.name)
+    return sorted(f"{name}: {', '.join(at)}" for name, at in places.items() if len(set(at)) >= MANY_MODULES)
+
+
+def large_records(module: Module) -> Iterator[str]:
+    """Classes that declare more than `MANY_FIELDS` fields in their body."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef):
+            fields = sum(isinstance(item, ast.AnnAssign) for item in node.body)
+            if fields > MANY_FIELDS:
+                yield f"{node.lineno}: {node.name}, {fields} fields"
+
+
+def long_signatures(module: Module) -> Iterator[str]:
+    """Functions of more than `MOST_PARAMETERS` parameters."""
+    for node in module.functions:
+        count = len([argument for argument in _parameters(node) if argument.arg not in {"self", "cls"}])
+        if count > MOST_PARAMETERS:
+            yield f"{node.lineno}: {node.name}, {count} parameters"
 
 
 def duplicates(found: list[Module], *, within: bool) -> list[str]:
@@ -244,88 +296,6 @@ def largest_folder(found: list[Module]) -> tuple[int, str]:
     return count, folder
 
 
-# ------------------------------------------------------------------------------------------------------- cycles
-
-
-def import_cycles(found: list[Module]) -> list[str]:
-    """Groups of modules that reach each other by imports, each group as the sorted names of its members.
-
-    An import counts wherever it runs: at the top, in a function, by `import_module` or `__import__` of a literal, and
-    as the string after a literal "-m", which a child process imports. Imports for type checking do not run.
-    """
-    known = {module.name for module in found}
-    graph = {module.name: set(_imported(module, known)) - {module.name} for module in found}
-    reach = {name: _reached(name, graph) for name in graph}
-    groups = {frozenset({name, *(o for o in reach[name] if name in reach[o])}) for name in graph if name in reach[name]}
-    return sorted(", ".join(sorted(group)) for group in groups)
-
-
-def _reached(start: str, graph: dict[str, set[str]]) -> set[str]:
-    seen: set[str] = set()
-    waiting = list(graph[start])
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            waiting.extend(graph[name])
-    return seen
-
-
-def _imported(module: Module, known: set[str]) -> Iterator[str]:
-    """The modules of ours that a module imports, by whatever means."""
-    package = module.name if module.is_package else module.name.rpartition(".")[0]
-    full = PACKAGE if package in {"", "api"} else f"{PACKAGE}.{package}"
-    for node in _running(module.tree):
-        for target in _targets(node, full):
-            parts = target.split(".")
-            if parts[0] != PACKAGE:
-                continue
-            names = (".".join([*top, *parts[1:end]]) for end in range(len(parts), 1, -1) for top in ([], ["api"]))
-            yield from itertools.islice((name for name in names if name in known), 1)
-
-
-def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node below a node, but for those under `if TYPE_CHECKING`."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            yield from _running(ast.Module(child.orelse, []))
-            continue
-        yield child
-        yield from _running(child)
-
-
-def _targets(node: ast.AST, package: str) -> Iterator[str]:
-    """Absolute dotted names that a node imports; a name after `from` may be an attribute, so it is given in full."""
-    match node:
-        case ast.Import():
-            yield from (alias.name for alias in node.names)
-        case ast.ImportFrom():
-            source = _absolute("." * node.level + (node.module or ""), package)
-            yield from (f"{source}.{alias.name}" for alias in node.names)
-        case ast.Call(args=[ast.Constant(value=str(name)), *_]) if _last_name(node.func) in _BY_NAME:
-            yield _absolute(name, package)
-        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Call(args=items):
-            texts = [item.value if isinstance(item, ast.Constant) else None for item in items]
-            yield from (str(name) for flag, name in itertools.pairwise(texts) if flag == "-m" and name)
-
-
-_BY_NAME = {"import_module", "__import__"}
-
-
-def _last_name(node: ast.expr) -> str:
-    return ast.unparse(node).rpartition(".")[2]
-
-
-def _absolute(name: str, package: str) -> str:
-    """A dotted name as it stands, or one that begins with dots as seen from a package."""
-    tail = name.lstrip(".")
-    level = len(name) - len(tail)
-    if not level:
-        return name
-    parts = package.split(".")
-    return ".".join([*parts[: len(parts) - level + 1], *filter(None, [tail])])
-
-
 # ---------------------------------------------------------------------------------------------------- the table
 
 
@@ -345,6 +315,7 @@ def is_kernel_text(module: Module) -> bool:
 def places(root: Path) -> dict[str, list[str]]:
     """What is to be looked at, by the figure that it counts towards: every place as module:line and what is there."""
     product, impl = modules(root), modules(root, "impl")
+    apart, graph = [m for m in product if not is_in_family(m)], edges(root)
     plain, plain_impl = ([m for m in found if not is_kernel_text(m)] for found in (product, impl))
     return {
         "positional accesses, impl": _each(positional_accesses, impl),
@@ -352,10 +323,15 @@ def places(root: Path) -> dict[str, list[str]]:
         "type: ignore, product": _each(ignored_types, product),
         "duplicate pairs of six lines, two modules of impl": duplicates(plain_impl, within=False),
         "duplicate pairs of six lines, one module of impl": duplicates(plain_impl, within=True),
-        "names in three modules or more, product": homonyms(product),
+        "names in three modules or more outside families": homonyms(product),
+        "classes of one name": class_homonyms(product),
+        "file names in three rooms or more": file_homonyms(product),
+        "records of more than twelve fields": _each(large_records, product),
+        "functions of more than eight parameters, outside families": _each(long_signatures, apart),
         "five parameters or more without Args:, product": _each(undescribed_parameters, plain),
         "parameters of one letter outside mathematics": _each(one_letter_parameters, plain),
-        "import cycles, strings followed": import_cycles(product),
+        "cycle of modules": cycle(graph),
+        "cycle of rooms": cycle_of_rooms(graph),
         "lines of code, product": _each(code_lines, product),
         "section headings, product": _each(section_headings, product),
         "comment lines, product": _each(comment_lines, product),
@@ -378,6 +354,7 @@ def figures(root: Path) -> dict[str, str]:
     table["modules in the fullest folder"] = f"{count} ({Path(folder).relative_to(root)})"
     length, name = max(pair for module in modules(root) for pair in function_lengths(module))
     table["longest function, lines"] = f"{length} ({name})"
+    table["lines, installed"] = str(sum(len(module.text.splitlines()) for module in modules(root)))
     table["words of ARCHITECTURE.md"] = str(len((root / "ARCHITECTURE.md").read_text(encoding="utf-8").split()))
     return table
 

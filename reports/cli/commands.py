@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from .lazy import Branch, LazyGroup, Table
-from .project.settings import Settings, defaults, find_settings, read_settings
+from .project.settings import ProjectSettings, defaults, find_settings, read_settings
 
 #: command -> (module with it, what it does).
 COMMANDS: Table = {
@@ -89,7 +89,7 @@ def cli(ctx: click.Context, settings: Path | None, no_settings: bool) -> None:
         _take(found, ctx, invoked)
 
 
-def _take(settings: Settings, ctx: click.Context, name: str) -> None:
+def _take(settings: ProjectSettings, ctx: click.Context, name: str) -> None:
     """Makes the settings of a command its defaults, and says so: nobody should wonder where an option came from."""
     command = cli.get_command(ctx, name)
     if command is None:

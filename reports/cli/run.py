@@ -30,7 +30,7 @@ from ..text import one_line
 from .host import Host, Stop, require
 from .options import asking_options, forgiving_options, make_request
 from .selection import left_out_by, narrowing_options, planned, selection_of, selection_options
-from .session import Request, Session
+from .session import Request, RunSession
 from .signals import Ending
 from .summary import print_end, print_summary, write_step_summary
 from .world import serves, workers_in, world_of, world_options
@@ -93,7 +93,7 @@ def _run(
     write_plan(folder, account)
     github = bool(os.environ.get("GITHUB_ACTIONS"))
     with Teller(console, len(mine), live=is_live(console), github=github) as teller:
-        session = Session(request, account, records, teller, ending)
+        session = RunSession(request, account, records, teller, ending)
         reasons = session.run(mine)
         if ending():
             teller.say("interrupted: the report of what is known is being written")

@@ -81,7 +81,7 @@ def worker_count(wanted: str, cells: int) -> int:
     return min(count, cells)
 
 
-class Session:
+class RunSession:
     """Runs the cells of a request.
 
     Args:

@@ -13,7 +13,7 @@ import pytest
 
 from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
 from opassay.reports import exit_codes, record
-from opassay.reports.accept import accept
+from opassay.reports.accept_failures import accept
 from opassay.reports.baseline import update
 from opassay.reports.causes.grouping import causes_of, path_shape
 from opassay.reports.causes.page import page

@@ -9,7 +9,7 @@ import click
 
 from ....oracles.verdicts.verdict import counted
 from ... import baseline
-from ...accept import accept
+from ...accept_failures import accept
 from ...store.files import write_atomically
 from ..reading import FILE, as_usage, load_run
 from .files import KNOWN, read_optional, say_changes

@@ -29,7 +29,7 @@ WITHOUT = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProjectSettings:
     """The settings of a project.
 
     Attributes:
@@ -46,7 +46,7 @@ class Settings:
         return self.path.parent
 
 
-def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> Settings | None:
+def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> ProjectSettings | None:
     """Those of the nearest pyproject.toml with a table [tool.opassay], from a folder upwards to that of the repository.
 
     Args:
@@ -66,7 +66,7 @@ def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, st
     return None
 
 
-def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> Settings | None:
+def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> ProjectSettings | None:
     """Those of one file; None where it has no table [tool.opassay].
 
     Raises:
@@ -94,7 +94,7 @@ def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str
             raise _wrong(path, f"tool.opassay.{name}", f"{name} takes no settings: {WITHOUT[name]}")
         if not isinstance(table, dict):
             raise _wrong(path, f"tool.opassay.{name}", f"got {table!r}, need a table of options")
-    return Settings(path, tables, _take_new_names(path, tables, earlier))
+    return ProjectSettings(path, tables, _take_new_names(path, tables, earlier))
 
 
 def _take_new_names(path: Path, tables: dict[str, Any], earlier: Mapping[str, str]) -> dict[str, str]:
@@ -116,7 +116,7 @@ def _take_new_names(path: Path, tables: dict[str, Any], earlier: Mapping[str, st
     return moved
 
 
-def defaults(settings: Settings, name: str, command: click.Command, context: click.Context) -> dict[str, Any]:
+def defaults(settings: ProjectSettings, name: str, command: click.Command, context: click.Context) -> dict[str, Any]:
     """The settings of one command as click takes them: parameter -> value; for a group, command -> such a table.
 
     Raises:
@@ -127,7 +127,7 @@ def defaults(settings: Settings, name: str, command: click.Command, context: cli
 
 
 def _defaults(
-    settings: Settings, where: str, table: Mapping[str, Any], command: click.Command, context: click.Context
+    settings: ProjectSettings, where: str, table: Mapping[str, Any], command: click.Command, context: click.Context
 ) -> dict[str, Any]:
     """The same for a table at any depth; `where` is its name in the file."""
     if isinstance(command, LazyGroup):
@@ -147,7 +147,7 @@ def _defaults(
 
 
 def _of_group(
-    settings: Settings, where: str, table: Mapping[str, Any], group: LazyGroup, context: click.Context
+    settings: ProjectSettings, where: str, table: Mapping[str, Any], group: LazyGroup, context: click.Context
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     names = group.list_commands(context)
@@ -181,7 +181,7 @@ def _options(command: click.Command) -> dict[str, click.Option]:
     return found
 
 
-def _value(settings: Settings, option: click.Option, value: Any, context: click.Context) -> Any:
+def _value(settings: ProjectSettings, option: click.Option, value: Any, context: click.Context) -> Any:
     """The value of a setting, of the type that the option takes.
 
     Raises:
@@ -198,7 +198,7 @@ def _value(settings: Settings, option: click.Option, value: Any, context: click.
     return _single(settings, option, value, context)
 
 
-def _single(settings: Settings, option: click.Option, value: Any, context: click.Context) -> Any:
+def _single(settings: ProjectSettings, option: click.Option, value: Any, context: click.Context) -> Any:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise click.BadParameter(f"got {value!r}, need a text or a number")
     if isinstance(option.type, click.Path) and settings.folder != Path.cwd():
