@@ -14,7 +14,8 @@ from telling import DEVICE, Time, guarded, require_gpu, tell
 from torch import Tensor
 
 from opassay import impl
-from workshop.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
+from workshop.kernels.classes import CLASSES, ShapeClass, first_of_each
+from workshop.kernels.source import Source
 
 CALLS = 200
 

@@ -16,7 +16,8 @@ from telling import DEVICE, Time, require_gpu, tell
 from torch import Tensor
 
 from opassay import impl
-from workshop.kernels.classes import CLASSES, Source, first_of_each
+from workshop.kernels.classes import CLASSES, first_of_each
+from workshop.kernels.source import Source
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 

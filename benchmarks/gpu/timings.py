@@ -18,7 +18,8 @@ from torch import Tensor
 
 from opassay import impl
 from opassay.impl.gpu import launching
-from workshop.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
+from workshop.kernels.classes import CLASSES, ShapeClass, first_of_each
+from workshop.kernels.source import Source
 
 MODULES = {"liger": "liger_kernel", "quack": "quack"}
 DTYPES = (torch.bfloat16, torch.float32)

@@ -33,7 +33,8 @@ def declare(
     devices: Devices | None = None,
     invariant: Callable[..., Slices | None] | None = None,
     strides: Callable[..., Sequence[tuple[int, ...]]] | None = None,
-    kernels: bool = False,
+    kernels: bool | str = False,
+    example: Callable[[Any], Any] | None = None,
     documented: Mapping[str, Documented] | None = None,
     **promised: Any,
 ) -> Op:
@@ -56,7 +57,8 @@ def declare(
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
         invariant: (arguments by name, device) -> where slices are treated one by one, or None.
         strides: (arguments by name) -> the strides of the first outputs that are not None.
-        kernels: whether the production op has Triton kernels.
+        kernels: whether the production op has Triton kernels, or the name of the op that has the same ones.
+        example: a call of the production op on one tensor of shape (4, 4, 6), made between two calls of another op.
         documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
         promised: what else `Promises` has: order, nesting, without, specials, one_graph, contiguous, identity, pieces,
             steady; flush, whether subnormal numbers may be read and returned as zero; algorithms, names of less
@@ -91,7 +93,8 @@ def declare(
         mutates=tuple(map(signature.own, mutates)),
         ranks=ranks,
         devices=devices,
-        kernels=kernels,
+        kernels=title if kernels is True else kernels or "",
+        example=example,
         documented={name: _documented(signature, title, of) for name, of in (documented or {}).items()},
     )
     # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.

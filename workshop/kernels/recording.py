@@ -18,7 +18,8 @@ from opassay.impl.gpu import launching
 from opassay.impl.operator.operator import Operator
 from opassay.oracles.machine.recorder import Launch, Recorder
 
-from .classes import ShapeClass, Source
+from .classes import ShapeClass
+from .source import Source
 
 #: Torch drops what a library registered when it is collected.
 _READ_BACK = torch.library.Library("aten", "IMPL")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch._refs.nn.functional
 from hypothesis import strategies as st
 
+from .... import impl
 from ....oracles.op.declaration import Op, Slices
 from ....reference.norms import layer_norm as formulas
+from ...checks.ways.modules import Built
 from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.arguments import Named
 from ...declaring.choices import choose
 from ...declaring.declare import declare
+from ...declaring.modules import Module, without_missing
 from ...declaring.subjects import ours, with_aten
 from . import shared
 
@@ -101,16 +104,27 @@ REFUSALS = (
 )  # fmt: skip
 
 
+def _module(source: Any) -> Callable[..., Built]:
+    def build(
+        x: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    ) -> Built:
+        state = {"weight": weight, "bias": bias}
+        return Built(without_missing(source.LayerNorm(shape, eps), state), state, (x,))
+
+    return build
+
+
 def _normalizing(
     formula: Callable[..., Any],
     theirs: Any,
     dtypes: Callable[..., Any],
     of: tuple[laws.Relation, ...],
     outputs: int,
+    **more: Any,
 ) -> Op:
     return declare(
         formula,
-        ours(formula, **theirs),
+        theirs,
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
         differentiable=shared.AFFINE,
         dtypes=dtypes,
@@ -120,8 +134,9 @@ def _normalizing(
         documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=of,
         refusals=(*REFUSALS, refusals.value("eps", "1e-5", TypeError), refusals.its_type("eps")),
-        kernels=True,
+        kernels="layer_norm",
         steady=True,
+        **more,
     )
 
 
@@ -131,14 +146,15 @@ _native, _native_refs = torch.ops.aten.native_layer_norm.default, torch._refs.na
 OPS: tuple[Op, ...] = (
     _normalizing(
         formulas.layer_norm,
-        {"torch": _functional, "decomposition": _refs},
+        ours(formulas.layer_norm, Module("LayerNorm", _module), torch=_functional, decomposition=_refs),
         lambda input: (input.dtype,),
         LAWS,
         outputs=1,
+        example=lambda x: impl.layer_norm(x, x.shape[-1:]),
     ),
     _normalizing(
         formulas.native_layer_norm,
-        {"torch": _native, "decomposition": _native_refs},
+        ours(formulas.native_layer_norm, torch=_native, decomposition=_native_refs),
         shared.with_statistics,
         (BATCH,),
         3,
@@ -155,7 +171,7 @@ OPS: tuple[Op, ...] = (
         documented=torch_documents.aten(torch_documents.ROWS_BACKWARD),
         order=1,
         refusals=(*REFUSALS, *refusals.STATISTICS),
-        kernels=True,
+        kernels="layer_norm",
         steady=True,
     ),
 )
