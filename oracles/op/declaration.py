@@ -271,6 +271,8 @@ class Op:
         mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function
             that copies them, calls the subject, and returns the copies after its outputs; so does the formula.
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
+        resolved: (args) -> the arguments that the formula takes in place of these: a formula does not see dtypes, so a
+            default that depends on one is a number there.
         documented: by subject, what it documents of itself where that is less than what the op promises.
     """
 
@@ -287,6 +289,7 @@ class Op:
     devices: Devices | None = None
     kernels: str = ""
     example: Callable[[Tensor], Tensor] | None = None
+    resolved: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda args: args
     documented: Mapping[str, Documented] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

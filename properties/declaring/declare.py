@@ -35,6 +35,7 @@ def declare(
     strides: Callable[..., Sequence[tuple[int, ...]]] | None = None,
     kernels: bool | str = False,
     example: Callable[[Any], Any] | None = None,
+    resolved: Callable[..., Mapping[str, Any]] | None = None,
     documented: Mapping[str, Documented] | None = None,
     **promised: Any,
 ) -> Op:
@@ -59,6 +60,8 @@ def declare(
         strides: (arguments by name) -> the strides of the first outputs that are not None.
         kernels: whether the production op has Triton kernels, or the name of the op that has the same ones.
         example: a call of the production op on one tensor of shape (4, 4, 6), made between two calls of another op.
+        resolved: (arguments by name) -> values that the formula gets in place of arguments of these names: a formula
+            does not see dtypes, so a default that depends on one, as an eps of None may, is a number there.
         documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
         promised: what else `Promises` has: order, nesting, without, specials, one_graph, contiguous, identity, pieces,
             steady; flush, whether subnormal numbers may be read and returned as zero; algorithms, names of less
@@ -103,7 +106,11 @@ def declare(
     sliced = None if invariant is None else _invariant_by_position(signature, title, invariant)
     strided = None if strides is None else signature.reader(f"{title}: strides", strides)
     promises = dataclasses.replace(op.promises, saved=kept, aliases=shared, invariant=sliced, strides=strided)
-    return dataclasses.replace(op, promises=promises)
+    if resolved is None:
+        return dataclasses.replace(op, promises=promises)
+    what = f"{title}: resolved"
+    known = signature.reader(what, resolved)
+    return dataclasses.replace(op, promises=promises, resolved=lambda args: signature.changed(what, args, known(args)))
 
 
 def _documented(signature: Signature, title: str, of: Documented) -> Documented:
