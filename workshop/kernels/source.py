@@ -1,9 +1,10 @@
-"""What the arguments of a call at a shape class are made of."""
+"""What the arguments of a call at a shape class are made of, and what is taken of its outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,3 +36,14 @@ class Source:
     def classes(self, shape: Sequence[int], count: int) -> Tensor:
         """A tensor of class numbers."""
         return torch.randint(0, count, tuple(shape), device=self.device, generator=self.generator)
+
+
+def outputs_of(result: Any) -> tuple[Tensor, ...]:
+    """What an op has returned, as a tuple."""
+    return result if isinstance(result, tuple) else (result,)
+
+
+def gradients(outputs: Sequence[Tensor], arguments: Sequence[object]) -> tuple[Tensor, ...]:
+    """The gradients, for ones, of the arguments that ask for them."""
+    wanted = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
+    return torch.autograd.grad(outputs, wanted, [torch.ones_like(out) for out in outputs])
