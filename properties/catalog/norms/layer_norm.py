@@ -67,7 +67,7 @@ def _backward_dtypes(
 # ---------------------------------------------------------------------------------------------- laws, refusals
 
 
-def _has_rows(input: Tensor, normalized_shape: tuple[int, ...]) -> bool:
+def has_rows(input: Tensor, normalized_shape: tuple[int, ...]) -> bool:
     return input.ndim > len(normalized_shape)
 
 
@@ -75,21 +75,21 @@ def _each_row(outputs: int) -> Callable[..., Slices | None]:
     """The slices of a forward op with so many outputs."""
 
     def slices(input: Tensor, normalized_shape: tuple[int, ...]) -> Slices | None:
-        return Slices({"input": 0}, (0,) * outputs) if _has_rows(input, normalized_shape) else None
+        return Slices({"input": 0}, (0,) * outputs) if has_rows(input, normalized_shape) else None
 
     return slices
 
 
 def _backward_rows(input: Tensor, normalized_shape: tuple[int, ...], **named: Any) -> Slices | None:
-    if not _has_rows(input, normalized_shape):
+    if not has_rows(input, normalized_shape):
         return None
     rows = dict.fromkeys(("grad_out", "input", "mean", "rstd"), 0)
     return Slices(rows, shared.sums_over_slices(named["output_mask"], named["weight"], named["bias"]))
 
 
-BATCH = laws.permute({"input": 0}, exact=True, when=_has_rows)
+BATCH = laws.permute({"input": 0}, exact=True, when=has_rows)
 LAWS = (laws.scale({"input": 1, "eps": 2}), BATCH, laws.mirror("input", "bias"))
-REFUSALS = (
+OF_SHAPES = (
     refusals.wrong("normalized_shape", "empty normalized_shape", lambda shape: (), RuntimeError),
     refusals.wrong(
         "normalized_shape", "normalized_shape is not the trailing shape",
@@ -98,6 +98,9 @@ REFUSALS = (
     refusals.wrong(
         "normalized_shape", "normalized_shape of floats", lambda shape: tuple(map(float, shape)), TypeError
     ),
+)  # fmt: skip
+REFUSALS = (
+    *OF_SHAPES,
     refusals.shape("weight"), refusals.shape("bias"), refusals.integer("input"), refusals.not_a_tensor("input"),
     refusals.not_a_tensor("weight"), refusals.not_a_tensor("bias"),
     refusals.another_dtype("weight"), refusals.elsewhere("weight", "device"),
