@@ -204,9 +204,8 @@ def layer_norm_slopes(G, X, MEAN, RSTD, W, GR, BAR, SLOPE, M, N, w_step, DOUBLE:
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     r = tl.load(RSTD + row)
-    m = tl.zeros((1,), ACC)
     if MEAN is not None:
-        m += tl.load(MEAN + row)
+        m = tl.load(MEAN + row)
     of_g = tl.zeros((BLOCK,), ACC)
     of_both = tl.zeros((BLOCK,), ACC)
     for first in range(0, N, BLOCK):
@@ -214,7 +213,10 @@ def layer_norm_slopes(G, X, MEAN, RSTD, W, GR, BAR, SLOPE, M, N, w_step, DOUBLE:
         g = tl.load(G + row * N + k, mask=k < N, other=0.0).to(ACC)
         if W is not None:
             g *= tl.load(W + row // M * w_step + k, mask=k < N, other=0.0).to(ACC)
-        xh = tl.where(k < N, (tl.load(X + row * N + k, mask=k < N, other=0.0).to(ACC) - m) * r, 0.0)
+        x = tl.load(X + row * N + k, mask=k < N, other=0.0).to(ACC)
+        if MEAN is not None:
+            x -= m
+        xh = tl.where(k < N, x * r, 0.0)
         of_g += g
         of_both += g * xh
     if BAR is not None:
