@@ -20,10 +20,10 @@ from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.picking.drafting import drafts
 
 OPS = (
-    "layer_norm", "group_norm", "batch_norm", "sync_batch_norm", "softmax", "log_softmax", "log_sigmoid", "nll_loss",
-    "cross_entropy", "cross_map_lrn2d",
+    "layer_norm", "rms_norm", "group_norm", "batch_norm", "sync_batch_norm", "softmax", "log_softmax", "log_sigmoid",
+    "nll_loss", "cross_entropy", "cross_map_lrn2d",
 )  # fmt: skip
-OWN = ("layer_norm", "group_norm", "batch_norm", "sync_batch_norm", "cross_map_lrn2d")
+OWN = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "sync_batch_norm", "cross_map_lrn2d")
 FEW = Settings("brief", max_examples=3)
 
 

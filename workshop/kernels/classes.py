@@ -153,10 +153,31 @@ def _layer_norm_bytes(shape: Shape, size: int) -> Bytes:
     return Bytes(2 * moved + 2 * length * size + statistics, tangent + statistics, tangent)
 
 
-def _layer_norm() -> list[ShapeClass]:
+def _rms_norm_arguments(source: Source, shape: Shape) -> Arguments:
+    row = (shape[-1],)
+    return source.data(shape), row, source.data(row)
+
+
+def _rms_norm_bytes(shape: Shape, size: int) -> Bytes:
+    """As of layer norm, without a mean and without a bias."""
+    length = shape[-1]
+    moved, statistic = math.prod(shape) * size, max(size, 4) * math.prod(shape) // length
+    return Bytes(2 * moved + length * size + statistic, 3 * moved + 2 * length * size + statistic)
+
+
+def _fused_add_arguments(source: Source, shape: Shape) -> Arguments:
+    return source.data(shape), *_rms_norm_arguments(source, shape)
+
+
+def _fused_add_bytes(shape: Shape, size: int) -> Bytes:
+    """The residual is read, the sum written, and its cotangent read besides."""
+    moved, (forward, backward, _) = math.prod(shape) * size, _rms_norm_bytes(shape, size)
+    return Bytes(forward + 2 * moved, backward + moved)
+
+
+def _row_norm(op: str, arguments: Callable[[Source, Shape], Arguments], must: Any) -> list[ShapeClass]:
     def of(length: int, rows: int, few: int, **more: Any) -> ShapeClass:
-        shapes = (rows, length), (few, length)
-        return ShapeClass("layer_norm", f"rows of {length}", *shapes, _layer_norm_arguments, _layer_norm_bytes, **more)
+        return ShapeClass(op, f"rows of {length}", (rows, length), (few, length), arguments, must, **more)
 
     return [
         of(17, 1 << 20, 512, dense=False, why=_SHORT),
@@ -320,7 +341,9 @@ def _others() -> list[ShapeClass]:
 CLASSES: tuple[ShapeClass, ...] = (
     *_softmax("softmax"),
     *_softmax("log_softmax"),
-    *_layer_norm(),
+    *_row_norm("layer_norm", _layer_norm_arguments, _layer_norm_bytes),
+    *_row_norm("rms_norm", _rms_norm_arguments, _rms_norm_bytes),
+    *_row_norm("fused_add_rms_norm", _fused_add_arguments, _fused_add_bytes),
     *_group_norm(),
     *_batch_norm(),
     *_losses(),

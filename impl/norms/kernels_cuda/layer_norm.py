@@ -18,6 +18,7 @@ from ...gpu import blocks
 from ...gpu.launching import as_operand, by_triton, empty, launch, solid
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import layer_norm as cpu
+from ..kernels_cpu import rms_norm as cpu_rms
 from ..kernels_cpu.operands import MaskedOutputs, Outputs
 from ..layout import Rows, rows_of
 from . import partial_sums
@@ -52,6 +53,22 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
     out, mean, rstd = empty(x.shape, x.dtype, x.device), empty(shape, wide, x.device), empty(shape, wide, x.device)
     _forward(x, (None, weight, bias), (out, None, mean, rstd), eps)
     return out, mean, rstd
+
+
+@by_triton("rms_norm", cpu_rms.rms_norm)
+def rms_norm(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, row_ndim: int, eps: float
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(out, total, rstd) of a norm without a mean, by the kernels of layer norm.
+
+    Args:
+        x, residual, weight, row_ndim, eps: as for the CPU's.
+    """
+    out = empty(x.shape, x.dtype, x.device)
+    total = None if residual is None else empty(x.shape, x.dtype, x.device)
+    rstd = empty(rows_of(row_ndim).statistics_shape(x.shape), compute_dtype(x.dtype), x.device)
+    _forward(x, (residual, weight, None), (out, total, None, rstd), eps)
+    return out, total, rstd
 
 
 def _forward(
@@ -145,6 +162,16 @@ def layer_norm_backward(args: cpu.LayerBackward) -> MaskedOutputs:
     return _gradients_of_rows(
         given[:5], given.layout, given.mask, (args.grad_mean, args.grad_rstd, None), args.bias_dtype
     )
+
+
+@by_triton("rms_norm_backward", cpu_rms.rms_norm_backward)
+def rms_norm_backward(args: cpu_rms.RmsBackward) -> tuple[Tensor | None, Tensor | None]:
+    """(d_input, d_weight) from the given rstd; None where masked or without a weight."""
+    wanted = args.output_mask
+    mask = (wanted[0], wanted[1] and args.weight is not None, False)
+    operands = (args.grad_out, args.x, None, args.rstd, args.weight)
+    through = (None, args.grad_rstd, args.grad_total)
+    return _gradients_of_rows(operands, rows_of(args.row_ndim, args.batch_ndim), mask, through, None)[:2]
 
 
 def _gradients_of_rows(
